@@ -1,0 +1,397 @@
+"""AWS clients: how they are made, which calls we make, and how their failures become ours.
+
+botocore resolves region, credentials and endpoints, `AWS_ENDPOINT_URL` and `AWS_ENDPOINT_URL_<SERVICE>`
+included; this module invents no variable of its own. Retries are set explicitly, because botocore's default
+mode changed between releases and because the data plane has deadlines of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from kinesis_sdk._version import __version__
+from kinesis_sdk.common.errors import (
+    AwsConfigError,
+    AwsError,
+    ConditionFailedError,
+    EndpointUnreachableError,
+    ExpiredIteratorError,
+    KinesisSdkError,
+    PermanentAwsError,
+    ResourceNotFoundError,
+    ThrottledError,
+    TransientAwsError,
+)
+
+if TYPE_CHECKING:
+    import boto3
+    from botocore.config import Config
+
+T = TypeVar("T")
+
+_UNREACHABLE_ATTEMPTS = 3
+
+
+class KinesisClient(Protocol):
+    """The part of boto3's Kinesis client that the SDK calls. Anything of this shape works."""
+
+    def put_records(self, **kwargs: Any) -> dict[str, Any]:
+        """PutRecords."""
+        ...
+
+    def list_shards(self, **kwargs: Any) -> dict[str, Any]:
+        """ListShards."""
+        ...
+
+    def describe_stream_summary(self, **kwargs: Any) -> dict[str, Any]:
+        """DescribeStreamSummary."""
+        ...
+
+    def get_shard_iterator(self, **kwargs: Any) -> dict[str, Any]:
+        """GetShardIterator."""
+        ...
+
+    def get_records(self, **kwargs: Any) -> dict[str, Any]:
+        """GetRecords."""
+        ...
+
+
+class DynamoDBClient(Protocol):
+    """The part of boto3's DynamoDB client that the lease table needs."""
+
+    def create_table(self, **kwargs: Any) -> dict[str, Any]:
+        """CreateTable."""
+        ...
+
+    def describe_table(self, **kwargs: Any) -> dict[str, Any]:
+        """DescribeTable."""
+        ...
+
+    def get_item(self, **kwargs: Any) -> dict[str, Any]:
+        """GetItem."""
+        ...
+
+    def put_item(self, **kwargs: Any) -> dict[str, Any]:
+        """PutItem."""
+        ...
+
+    def update_item(self, **kwargs: Any) -> dict[str, Any]:
+        """UpdateItem."""
+        ...
+
+    def delete_item(self, **kwargs: Any) -> dict[str, Any]:
+        """DeleteItem."""
+        ...
+
+    def scan(self, **kwargs: Any) -> dict[str, Any]:
+        """Scan."""
+        ...
+
+
+_THROTTLED = frozenset(
+    {
+        "ProvisionedThroughputExceededException",
+        "ProvisionedThroughputExceeded",
+        "ThrottlingException",
+        "Throttling",
+        "ThrottledException",
+        "RequestThrottled",
+        "RequestThrottledException",
+        "RequestLimitExceeded",
+        "TooManyRequestsException",
+        "LimitExceededException",
+        "KMSThrottlingException",
+        "SlowDown",
+    }
+)
+_NOT_FOUND = frozenset({"ResourceNotFoundException", "TableNotFoundException"})
+_BAD_IDENTITY = frozenset(
+    {
+        "UnrecognizedClientException",
+        "InvalidSignatureException",
+        "SignatureDoesNotMatch",
+        "InvalidClientTokenId",
+        "InvalidAccessKeyId",
+        "MissingAuthenticationTokenException",
+        "MissingAuthenticationToken",
+        "IncompleteSignatureException",
+        "OptInRequired",
+    }
+)
+# Expired credentials are not permanent: botocore refreshes them, the next attempt is signed anew.
+_TRANSIENT = frozenset(
+    {
+        "InternalFailure",
+        "InternalServerError",
+        "InternalServiceError",
+        "InternalError",
+        "ServiceUnavailable",
+        "ServiceUnavailableException",
+        "RequestTimeout",
+        "RequestTimeoutException",
+        "RequestTimeTooSkewed",
+        "RequestExpired",
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "ResourceInUseException",
+        "TransactionInProgressException",
+    }
+)
+
+
+# For answers without an HTTP status (entries of PutRecords, events of a subscription): unknown codes are
+# given another try there, these would only fail again.
+_PERMANENT = frozenset(
+    {
+        "AccessDenied",
+        "AccessDeniedException",
+        "InvalidArgumentException",
+        "KMSAccessDeniedException",
+        "KMSDisabledException",
+        "KMSInvalidStateException",
+        "KMSNotFoundException",
+        "KMSOptInRequired",
+        "SerializationException",
+        "UnknownOperationException",
+        "ValidationException",
+    }
+)
+
+
+def service_error(
+    code: str,
+    message: str,
+    *,
+    operation: str = "",
+    endpoint: str | None = None,
+    status: int | None = None,
+    request_id: str | None = None,
+) -> AwsError:
+    """The `AwsError` of the right class for an error code that a service returned.
+
+    Unknown codes count as transient when the HTTP status is 5xx, 408, 429 or unknown, else as permanent.
+    """
+    context: dict[str, Any] = {
+        "operation": operation,
+        "code": code,
+        "endpoint": endpoint,
+        "status": status,
+        "request_id": request_id,
+    }
+    kind: type[AwsError]
+    if code in _THROTTLED:
+        kind = ThrottledError
+    elif code in _NOT_FOUND:
+        kind = ResourceNotFoundError
+    elif code == "ConditionalCheckFailedException":
+        return ConditionFailedError(message, **context)
+    elif code == "ExpiredIteratorException":
+        kind = ExpiredIteratorError
+    elif code in _BAD_IDENTITY:
+        kind = AwsConfigError
+    elif code in _TRANSIENT or (
+        code not in _PERMANENT if status is None else status >= 500 or status in (408, 429)
+    ):
+        kind = TransientAwsError
+    else:
+        kind = PermanentAwsError
+    return kind(message, **context)
+
+
+def translate_error(error: Exception, operation: str, client: object = None) -> KinesisSdkError:
+    """Turn an exception of botocore (or of the socket below it) into one of ours.
+
+    Args:
+        error: What the call raised.
+        operation: API operation.
+        client: The client that was called; its endpoint goes into the message.
+
+    Returns:
+        An `AwsError` whose class says whether a repetition makes sense. Errors that are ours already come
+        back unchanged.
+    """
+    if isinstance(error, KinesisSdkError):
+        return error
+    from botocore import exceptions as boto
+    from botocore.parsers import ResponseParserError
+
+    endpoint = endpoint_of(client)
+    name = type(error).__name__
+    context: dict[str, Any] = {"operation": operation, "code": name, "endpoint": endpoint}
+    if isinstance(error, boto.ClientError):
+        response: dict[str, Any] = dict(error.response)
+        details = response.get("Error", {})
+        metadata = response.get("ResponseMetadata", {})
+        translated = service_error(
+            str(details.get("Code", "Unknown")),
+            str(details.get("Message") or "no message"),
+            operation=operation,
+            endpoint=endpoint,
+            status=metadata.get("HTTPStatusCode"),
+            request_id=metadata.get("RequestId"),
+        )
+        if isinstance(translated, ConditionFailedError):
+            translated.item = response.get("Item")
+        return translated
+    if isinstance(
+        error,
+        (
+            boto.NoCredentialsError,
+            boto.PartialCredentialsError,
+            boto.NoAuthTokenError,
+            boto.TokenRetrievalError,
+            boto.SSOError,
+        ),
+    ):
+        return AwsConfigError(f"no usable AWS credentials: {error}", **context)
+    if isinstance(error, (boto.CredentialRetrievalError, boto.MetadataRetrievalError)):
+        # Credentials were there and could not be refreshed: an outage of the metadata service or of STS
+        # passes, and must not fail records that have time left.
+        return TransientAwsError(f"no usable AWS credentials now: {error}", **context)
+    if isinstance(error, (boto.NoRegionError, boto.UnknownEndpointError)):
+        return AwsConfigError(str(error), **context)
+    if isinstance(error, (boto.ReadTimeoutError, boto.ConnectionClosedError)):
+        return TransientAwsError(f"{error} (the call may have had effect)", **context)
+    if isinstance(error, (boto.EndpointConnectionError, boto.ConnectTimeoutError, boto.ProxyConnectionError)):
+        return EndpointUnreachableError(str(error), **context)
+    if isinstance(
+        error,
+        (
+            boto.HTTPClientError,
+            boto.IncompleteReadError,
+            boto.ChecksumError,
+            boto.FlexibleChecksumError,
+            ResponseParserError,
+            OSError,
+        ),
+    ):
+        return TransientAwsError(str(error) or name, **context)
+    if isinstance(error, boto.BotoCoreError):
+        return PermanentAwsError(str(error), **context)
+    return TransientAwsError(f"unexpected {name}: {error}", **context)
+
+
+@contextmanager
+def translate_errors(operation: str, client: object = None) -> Iterator[None]:
+    """Run a block that makes one AWS call; whatever it raises leaves as an `AwsError`."""
+    try:
+        yield
+    except KinesisSdkError:
+        raise
+    except Exception as error:
+        raise translate_error(error, operation, client) from error
+
+
+def endpoint_of(client: object) -> str | None:
+    """Endpoint URL of a boto3 client, or None for objects that have none."""
+    endpoint = getattr(getattr(client, "meta", None), "endpoint_url", None)
+    return str(endpoint) if endpoint else None
+
+
+def call_with_retries(
+    call: Callable[[], T],
+    *,
+    operation: str,
+    client: object = None,
+    timeout: float = 60.0,
+    attempts: int = 10,
+    sleep: Callable[[float], None] | None = None,
+) -> T:
+    """Make a control-plane call, repeating retryable failures with jittered exponential backoff.
+
+    An endpoint that nobody listens on is reported after three attempts: waiting does not bring it up.
+
+    Args:
+        call: The call.
+        operation: API operation, for messages.
+        client: Client, for messages.
+        timeout: Most seconds to go on for.
+        attempts: Most calls to make.
+        sleep: Replaces `time.sleep`, for tests and for waits that must be interruptible.
+
+    Raises:
+        AwsError: The last failure.
+    """
+    import tenacity
+
+    unreachable = 0
+
+    def guarded() -> T:
+        nonlocal unreachable
+        try:
+            with translate_errors(operation, client):
+                return call()
+        except EndpointUnreachableError:
+            unreachable += 1
+            raise
+
+    def worth_it(error: BaseException) -> bool:
+        return isinstance(error, KinesisSdkError) and error.retryable and unreachable < _UNREACHABLE_ATTEMPTS
+
+    retrying = tenacity.Retrying(
+        retry=tenacity.retry_if_exception(worth_it),
+        wait=tenacity.wait_random_exponential(multiplier=0.2, max=5.0),
+        stop=tenacity.stop_after_attempt(attempts) | tenacity.stop_after_delay(timeout),
+        sleep=sleep or time.sleep,
+        reraise=True,
+    )
+    return retrying(guarded)
+
+
+def make_client(
+    service: str,
+    *,
+    session: boto3.Session | None = None,
+    region_name: str | None = None,
+    endpoint_url: str | None = None,
+    config: Config | None = None,
+    max_pool_connections: int = 24,
+    connect_timeout: float = 6.0,
+    read_timeout: float = 6.0,
+) -> Any:
+    """A boto3 client with everything set that must not change under us.
+
+    Args:
+        service: ``kinesis``, ``dynamodb`` or ``cloudwatch``.
+        session: Session whose credentials and region are used; a new default session if None.
+        region_name: Region; else the session's.
+        endpoint_url: Endpoint; else botocore's own resolution (``AWS_ENDPOINT_URL_…`` and profile).
+        config: Settings that win over ours where both say something.
+        max_pool_connections: Connections kept; at least the number of concurrent calls.
+        connect_timeout: Seconds to wait for a connection.
+        read_timeout: Seconds to wait for an answer.
+
+    Raises:
+        AwsConfigError: No region, an unknown profile, a bad endpoint URL.
+    """
+    import boto3
+    from botocore.config import Config
+    from botocore.exceptions import BotoCoreError
+
+    ours = Config(
+        # One attempt: the SDK repeats calls itself, by its own deadlines and with its own backoff.
+        retries={"mode": "standard", "total_max_attempts": 1},
+        connect_timeout=connect_timeout,
+        read_timeout=read_timeout,
+        max_pool_connections=max_pool_connections,
+        tcp_keepalive=True,
+        user_agent_extra=f"kinesis-sdk/{__version__}",
+    )
+    try:
+        owner = session or boto3.Session()
+        return owner.client(
+            service,
+            region_name=region_name,
+            endpoint_url=endpoint_url,
+            config=ours.merge(config) if config else ours,
+        )
+    except (BotoCoreError, ValueError) as error:
+        raise AwsConfigError(
+            f"cannot make a {service} client: {error}",
+            operation="",
+            code=type(error).__name__,
+            endpoint=endpoint_url,
+        ) from error

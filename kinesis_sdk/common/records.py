@@ -1,0 +1,82 @@
+"""Records as readers see them: the Kinesis record that the service stores, the user record inside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+
+
+class KinesisRecord(NamedTuple):
+    """One record as the service stores it; its data may be an aggregate of user records.
+
+    Attributes:
+        data: Payload.
+        partition_key: Partition key of the entry (``a`` for an aggregate); empty where the service places
+            records itself.
+        sequence_number: Decimal sequence number, unique in the shard.
+        approximate_arrival_timestamp: When the service took it (aware datetime, millisecond precision).
+        encryption_type: ``NONE``, ``KMS`` or None.
+    """
+
+    data: bytes
+    partition_key: str
+    sequence_number: str
+    approximate_arrival_timestamp: datetime | None = None
+    encryption_type: str | None = None
+
+    @classmethod
+    def from_api(cls, item: Mapping[str, Any]) -> KinesisRecord:
+        """Read one element of ``Records`` of a GetRecords answer."""
+        return cls(
+            item["Data"],
+            item.get("PartitionKey", ""),
+            item["SequenceNumber"],
+            item.get("ApproximateArrivalTimestamp"),
+            item.get("EncryptionType"),
+        )
+
+
+class UserRecord(NamedTuple):
+    """One record as its producer put it.
+
+    Attributes:
+        data: Payload.
+        partition_key: The user's partition key.
+        sequence_number: Sequence number of the Kinesis record that carried it; shared inside an aggregate.
+        sub_sequence_number: Position inside the aggregate from 0; 0 for a record that travelled alone.
+        approximate_arrival_timestamp: When the service took the Kinesis record.
+        explicit_hash_key: The user's explicit hash key; None if there was none, or if the record travelled
+            alone (the service does not return it).
+        aggregated: Whether it travelled in an aggregate.
+        encryption_type: ``NONE``, ``KMS`` or None.
+    """
+
+    data: bytes
+    partition_key: str
+    sequence_number: str
+    sub_sequence_number: int
+    approximate_arrival_timestamp: datetime | None
+    explicit_hash_key: str | None
+    aggregated: bool
+    encryption_type: str | None
+
+
+class Attempt(NamedTuple):
+    """One try to store a user record, as the KPL reports it.
+
+    Attributes:
+        delay: Seconds from the record's arrival (first attempt) or the end of the attempt before to the start
+            of this one: time spent buffered.
+        duration: Seconds from sending the request to its verdict; 0 where nothing was sent.
+        code: Empty on success; else the service's error code, a transport error's name, or ``Expired``,
+            ``Wrong Shard``.
+        message: The service's message; empty on success.
+        success: Whether this attempt stored the record for every consumer.
+    """
+
+    delay: float
+    duration: float
+    code: str
+    message: str
+    success: bool

@@ -1,0 +1,96 @@
+"""Positions in a shard: sequence numbers extended by a sub-sequence number, and the KCL's sentinels.
+
+The order is the KCL's (`ExtendedSequenceNumber.compareTo`):
+AT_TIMESTAMP < TRIM_HORIZON < LATEST < numbers < SHARD_END, then the sub-sequence number.
+"""
+
+from __future__ import annotations
+
+from functools import total_ordering
+
+TRIM_HORIZON = "TRIM_HORIZON"
+LATEST = "LATEST"
+AT_TIMESTAMP = "AT_TIMESTAMP"
+SHARD_END = "SHARD_END"
+
+_RANKS = {AT_TIMESTAMP: 0, TRIM_HORIZON: 1, LATEST: 2, SHARD_END: 4}
+_NUMBER_RANK = 3
+_MAX_DIGITS = 129
+"""Most digits of a sequence number (pattern of ``SequenceNumber`` in the API reference)."""
+
+
+@total_ordering
+class ExtendedSequenceNumber:
+    """A checkpoint: a sequence number (or sentinel) and a sub-sequence number inside an aggregate.
+
+    Immutable, hashable, ordered as the KCL orders.
+
+    Args:
+        sequence_number: Decimal sequence number, or ``TRIM_HORIZON``, ``LATEST``, ``AT_TIMESTAMP``,
+            ``SHARD_END``.
+        sub_sequence_number: Position inside an aggregated record, from 0; 0 for anything else.
+
+    Raises:
+        TypeError: A sequence number that is no text.
+        ValueError: Neither decimal (1 to 129 digits) nor a sentinel, or a sub-sequence number that is
+            negative or no int.
+    """
+
+    __slots__ = ("_key", "sequence_number", "sub_sequence_number")
+
+    sequence_number: str
+    sub_sequence_number: int
+    _key: tuple[int, int, int]
+
+    def __init__(self, sequence_number: str, sub_sequence_number: int = 0) -> None:
+        if not isinstance(sequence_number, str):
+            raise TypeError(f"a sequence number is decimal text, not {type(sequence_number).__name__}")
+        rank = _RANKS.get(sequence_number, _NUMBER_RANK)
+        if rank == _NUMBER_RANK and not (
+            sequence_number.isascii() and sequence_number.isdigit() and len(sequence_number) <= _MAX_DIGITS
+        ):
+            raise ValueError(f"not a sequence number or sentinel: {sequence_number[:80]!r}")
+        if not isinstance(sub_sequence_number, int) or sub_sequence_number < 0:
+            raise ValueError(f"sub-sequence number must be an int of at least 0, not {sub_sequence_number!r}")
+        number = int(sequence_number) if rank == _NUMBER_RANK else 0
+        object.__setattr__(self, "sequence_number", sequence_number)
+        object.__setattr__(self, "sub_sequence_number", sub_sequence_number)
+        object.__setattr__(self, "_key", (rank, number, sub_sequence_number))
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{type(self).__name__} is immutable")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"{type(self).__name__} is immutable")
+
+    def __reduce__(self) -> tuple[type[ExtendedSequenceNumber], tuple[str, int]]:
+        return (type(self), (self.sequence_number, self.sub_sequence_number))
+
+    @property
+    def is_sentinel(self) -> bool:
+        """Whether this is a named position rather than a number."""
+        return self._key[0] != _NUMBER_RANK
+
+    @property
+    def is_shard_end(self) -> bool:
+        """Whether the shard was processed to its end."""
+        return self.sequence_number == SHARD_END
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ExtendedSequenceNumber):
+            return NotImplemented
+        return self._key == other._key
+
+    def __lt__(self, other: object) -> bool:
+        if not isinstance(other, ExtendedSequenceNumber):
+            return NotImplemented
+        return self._key < other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __repr__(self) -> str:
+        return f"ExtendedSequenceNumber({self.sequence_number!r}, {self.sub_sequence_number})"
+
+    def __str__(self) -> str:
+        return f"{self.sequence_number}/{self.sub_sequence_number}"

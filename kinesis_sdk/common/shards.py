@@ -1,0 +1,215 @@
+"""Shards, how they descend from each other, and which one a hash key belongs to."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kinesis_sdk.common.aws import KinesisClient, translate_errors
+from kinesis_sdk.common.errors import ProtocolError
+from kinesis_sdk.common.hashkeys import MAX_HASH_KEY, HashKeyRange
+from kinesis_sdk.common.stream import StreamId
+
+LIST_SHARDS_PAGE = 1000
+"""Shards per ListShards page: the API's default; asking for more does not give more (API reference)."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One shard as ``ListShards`` describes it.
+
+    Attributes:
+        shard_id: For example ``shardId-000000000003``.
+        hash_key_range: Closed range of hash keys that it holds.
+        parent_shard_id: Shard that it came from by a split or a merge.
+        adjacent_parent_shard_id: The second parent of a merge.
+        starting_sequence_number: First sequence number that it can hold.
+        ending_sequence_number: Set once the shard is closed.
+    """
+
+    shard_id: str
+    hash_key_range: HashKeyRange
+    parent_shard_id: str | None = None
+    adjacent_parent_shard_id: str | None = None
+    starting_sequence_number: str = "0"
+    ending_sequence_number: str | None = None
+
+    @classmethod
+    def from_api(cls, item: Mapping[str, Any]) -> Shard:
+        """Read one element of ``Shards`` of a ListShards or DescribeStream answer."""
+        ranges = item["HashKeyRange"]
+        sequence = item.get("SequenceNumberRange", {})
+        return cls(
+            shard_id=item["ShardId"],
+            hash_key_range=HashKeyRange(int(ranges["StartingHashKey"]), int(ranges["EndingHashKey"])),
+            parent_shard_id=item.get("ParentShardId"),
+            adjacent_parent_shard_id=item.get("AdjacentParentShardId"),
+            starting_sequence_number=sequence.get("StartingSequenceNumber", "0"),
+            ending_sequence_number=sequence.get("EndingSequenceNumber"),
+        )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the shard still takes records."""
+        return self.ending_sequence_number is None
+
+    @property
+    def parents(self) -> tuple[str, ...]:
+        """Ids of its parents: none, one (split) or two (merge); they need not be listed any more."""
+        return tuple(p for p in (self.parent_shard_id, self.adjacent_parent_shard_id) if p)
+
+
+def list_shards(
+    client: KinesisClient, stream: StreamId, *, shard_filter: Mapping[str, Any] | None = None
+) -> list[Shard]:
+    """All shards of a stream, through all pages.
+
+    Later pages carry the token and no stream: the service refuses "NextToken and StreamARN" (or StreamName)
+    together, and the KPL learned it too (amazon-kinesis-producer#482).
+
+    Args:
+        client: boto3 Kinesis client or one of its shape.
+        stream: Name or ARN.
+        shard_filter: ``ShardFilter`` of the API, for example ``{"Type": "AT_LATEST"}`` for the open shards.
+
+    Raises:
+        AwsError: The translated failure of a call.
+        ProtocolError: The service repeats a page token, or describes a shard without an id or a range.
+    """
+    request: dict[str, Any] = {**stream.request, "MaxResults": LIST_SHARDS_PAGE}
+    if shard_filter:
+        request["ShardFilter"] = dict(shard_filter)
+    shards: list[Shard] = []
+    seen_tokens: set[str] = set()
+    while True:
+        with translate_errors("ListShards", client):
+            page = client.list_shards(**request)
+        if "Shards" not in page:
+            raise ProtocolError("ListShards: the answer has no Shards")
+        try:
+            shards.extend(Shard.from_api(item) for item in page["Shards"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ProtocolError(
+                f"ListShards: a shard is malformed ({type(error).__name__}: {error})"
+            ) from error
+        token = page.get("NextToken")
+        if not token:
+            return shards
+        if token in seen_tokens:
+            raise ProtocolError("ListShards: the service repeats a page token")
+        seen_tokens.add(token)
+        request = {"NextToken": token, "MaxResults": LIST_SHARDS_PAGE}
+
+
+def find_gap(ranges: Iterable[HashKeyRange]) -> HashKeyRange | None:
+    """The first part of the hash key space that no range covers; None if they cover it all (overlap is fine)."""
+    next_start = 0
+    for item in sorted(ranges):
+        if item.start > next_start:
+            return HashKeyRange(next_start, item.start - 1)
+        next_start = max(next_start, item.end + 1)
+    return HashKeyRange(next_start, MAX_HASH_KEY) if next_start <= MAX_HASH_KEY else None
+
+
+class ShardGraph:
+    """Lineage of listed shards: who came from whom. Parents that are not listed any more are not in it."""
+
+    __slots__ = ("_children", "shards")
+
+    def __init__(self, shards: Iterable[Shard]) -> None:
+        self.shards: dict[str, Shard] = {shard.shard_id: shard for shard in shards}
+        self._children: dict[str, list[str]] = {}
+        for shard in self.shards.values():
+            for parent in shard.parents:
+                self._children.setdefault(parent, []).append(shard.shard_id)
+
+    def parents(self, shard_id: str) -> tuple[str, ...]:
+        """Listed parents of a shard."""
+        shard = self.shards.get(shard_id)
+        return tuple(p for p in shard.parents if p in self.shards) if shard else ()
+
+    def children(self, shard_id: str) -> tuple[str, ...]:
+        """Listed children of a shard, in id order."""
+        return tuple(sorted(self._children.get(shard_id, ())))
+
+    def ancestors(self, shard_id: str) -> Iterator[str]:
+        """Listed ancestors of a shard, nearest generation first, each once."""
+        seen: set[str] = set()
+        layer = self.parents(shard_id)
+        while layer:
+            following: list[str] = []
+            for ancestor in layer:
+                if ancestor not in seen:
+                    seen.add(ancestor)
+                    yield ancestor
+                    following.extend(self.parents(ancestor))
+            layer = tuple(following)
+
+    @property
+    def open_shards(self) -> tuple[Shard, ...]:
+        """Shards that take records, in order of their ranges."""
+        return tuple(
+            sorted((s for s in self.shards.values() if s.is_open), key=lambda s: s.hash_key_range.start)
+        )
+
+
+class ShardMap:
+    """An immutable snapshot of the open shards that predicts where a record will land.
+
+    A map remembers the ranges of the map before it, because an answer to a request that was sent on the old
+    map names shards of the old map.
+
+    Args:
+        shards: The open shards; their ranges must tile the whole hash key space.
+        loaded_at: Monotonic time at which loading *started* (what the service knew then is in it).
+        previous: The map that this one replaces.
+
+    Raises:
+        ProtocolError: The ranges leave a gap or overlap; the caller keeps its old map and loads again.
+    """
+
+    __slots__ = ("_ends", "_previous_ranges", "_ranges", "ids", "loaded_at")
+
+    def __init__(self, shards: Iterable[Shard], loaded_at: float, previous: ShardMap | None = None) -> None:
+        ordered = sorted(shards, key=lambda shard: shard.hash_key_range.start)
+        next_start = 0
+        for shard in ordered:
+            if shard.hash_key_range.start != next_start:
+                raise ProtocolError(
+                    f"ListShards: open shards do not tile the hash key space at {shard.shard_id} "
+                    f"(starts at {shard.hash_key_range.start}, expected {next_start})"
+                )
+            next_start = shard.hash_key_range.end + 1
+        if next_start != MAX_HASH_KEY + 1:
+            raise ProtocolError(f"ListShards: open shards end at hash key {next_start - 1}, not at 2^128-1")
+        self.loaded_at = loaded_at
+        self.ids: list[str] = [shard.shard_id for shard in ordered]
+        self._ends: list[bytes] = [shard.hash_key_range.end_bytes for shard in ordered]
+        self._ranges = {shard.shard_id: shard.hash_key_range for shard in ordered}
+        # Shard ids only ever grow while a stream lives. If the newest id went down, or an id changed its
+        # range, somebody deleted and recreated the stream: old ranges mean nothing any more.
+        old = previous._ranges if previous else {}
+        recreated = bool(old) and (
+            max(self.ids) < max(old) or any(old[i] != r for i, r in self._ranges.items() if i in old)
+        )
+        self._previous_ranges = {} if recreated else old
+
+    def predict(self, hash_key: bytes) -> str:
+        """Id of the open shard that owns a hash key (16 bytes)."""
+        return self.ids[bisect_left(self._ends, hash_key)]
+
+    def range_of(self, shard_id: str) -> HashKeyRange | None:
+        """Range of a shard of this map or of the one before; None for a shard that neither knows."""
+        return self._ranges.get(shard_id) or self._previous_ranges.get(shard_id)
+
+    def is_open(self, shard_id: str) -> bool:
+        """Whether a shard is open in this snapshot."""
+        return shard_id in self._ranges
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __repr__(self) -> str:
+        return f"ShardMap({len(self.ids)} open shards, loaded_at={self.loaded_at:.3f})"

@@ -1,0 +1,60 @@
+"""Which stream: a name, or an ARN that also says in which account and region."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from kinesis_sdk.common.errors import ConfigError
+
+_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}")
+_ARN = re.compile(
+    r"arn:aws[a-z0-9-]*:kinesis:(?P<region>[a-z0-9-]+):[0-9]{12}:stream/(?P<name>[a-zA-Z0-9_.-]{1,128})"
+)
+
+
+@dataclass(frozen=True)
+class StreamId:
+    """Identity of a stream.
+
+    Attributes:
+        name: Stream name.
+        arn: Stream ARN where the user gave one; requests then carry the ARN, which is what cross-account
+            access needs.
+    """
+
+    name: str
+    arn: str | None = None
+
+    @classmethod
+    def parse(cls, value: str | StreamId) -> StreamId:
+        """Read a name or an ARN.
+
+        Raises:
+            ConfigError: Neither a stream name (1 to 128 of ``a-zA-Z0-9_.-``) nor a Kinesis stream ARN.
+        """
+        if isinstance(value, StreamId):
+            return value
+        if isinstance(value, str):
+            if _NAME.fullmatch(value):
+                return cls(value)
+            match = _ARN.fullmatch(value)
+            if match:
+                return cls(match["name"], value)
+        raise ConfigError(
+            "stream", value, "a stream name (1 to 128 of a-z A-Z 0-9 _ . -) or a Kinesis stream ARN"
+        )
+
+    @property
+    def request(self) -> dict[str, str]:
+        """The parameter that names the stream in a request."""
+        return {"StreamARN": self.arn} if self.arn else {"StreamName": self.name}
+
+    @property
+    def region(self) -> str | None:
+        """Region of the ARN, where there is one."""
+        match = _ARN.fullmatch(self.arn) if self.arn else None
+        return match["region"] if match else None
+
+    def __str__(self) -> str:
+        return self.arn or self.name

@@ -1,0 +1,56 @@
+"""Range checks for configuration: one way to say which field, which value, which range."""
+
+from __future__ import annotations
+
+import math
+
+from kinesis_sdk.common.errors import ConfigError
+
+
+def check_int(field: str, value: object, low: int, high: int | None = None) -> None:
+    """Raise `ConfigError` unless ``value`` is an int (not a bool) within ``low … high``."""
+    accepted = (
+        f"an integer from {low:,} to {high:,}" if high is not None else f"an integer of at least {low:,}"
+    )
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int)
+        or value < low
+        or (high is not None and value > high)
+    ):
+        raise ConfigError(field, value, accepted)
+
+
+def check_seconds(field: str, value: object, low: float, high: float | None = None) -> None:
+    """Raise `ConfigError` unless ``value`` is a finite number of seconds within ``low … high``."""
+    accepted = f"seconds from {low:g} to {high:g}" if high is not None else f"at least {low:g} seconds"
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not _is_finite(value)
+        or value < low
+        or (high is not None and value > high)
+    ):
+        raise ConfigError(field, value, accepted)
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an int beyond the largest float: arithmetic with it would fail later
+        return False
+
+
+def check_text(field: str, value: object, low: int = 1, high: int | None = None) -> None:
+    """Raise `ConfigError` unless ``value`` is a str of ``low … high`` characters."""
+    accepted = (
+        f"text of {low} to {high} characters" if high is not None else f"text of at least {low} characters"
+    )
+    if not isinstance(value, str) or len(value) < low or (high is not None and len(value) > high):
+        raise ConfigError(field, value, accepted)
+
+
+def check_choice(field: str, value: object, choices: tuple[str, ...]) -> None:
+    """Raise `ConfigError` unless ``value`` is one of ``choices``."""
+    if value not in choices:
+        raise ConfigError(field, value, "one of " + ", ".join(choices))
