@@ -1,0 +1,98 @@
+"""Settings of a producer: the KPL's names, meanings, defaults and ranges, in snake case and seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.validation import check_int, check_seconds
+
+MAX_RECORD_SIZE = 10 * 1024 * 1024
+"""Largest record that any stream can be set to take (bytes, data and partition key together)."""
+
+MAX_REQUEST_SIZE = 10 * 1024 * 1024
+"""Largest PutRecords request (bytes, data and partition keys together; API reference)."""
+
+MAX_REQUEST_RECORDS = 500
+"""Most entries of a PutRecords request (API reference)."""
+
+SHARD_RECORDS_PER_SECOND = 1_000
+SHARD_BYTES_PER_SECOND = 1024 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProducerConfig:
+    """Configuration of a `Producer`. Validated once; an error names the field, the value and the range.
+
+    Raises:
+        ConfigError: A field is out of its range.
+    """
+
+    aggregation_enabled: bool = True
+    """Pack user records into aggregated records. Readers must deaggregate, as the KCL and this SDK do."""
+
+    aggregation_max_count: int = 4_294_967_295
+    """Most user records in one Kinesis record, 1 to 2^63-1. Amazon Data Firehose likes at most 500."""
+
+    aggregation_max_size: int = 51_200
+    """Most bytes of one aggregated record, 64 to 10,485,760. A larger user record travels alone."""
+
+    collection_max_count: int = MAX_REQUEST_RECORDS
+    """Most Kinesis records in one PutRecords request, 1 to 500."""
+
+    collection_max_size: int = 5 * 1024 * 1024
+    """Most bytes (data and partition keys) of one PutRecords request, 52,224 to 10,485,760."""
+
+    record_max_buffered_time: float = 0.1
+    """Seconds after `put` at which a record leaves its aggregate at the latest, full or not; 0 to 3,600."""
+
+    record_ttl: float = 30.0
+    """Seconds after `put` at which a record that is not stored yet fails, with its real cause; 0.1 to 604,800."""
+
+    rate_limit: int = 150
+    """Per cent of a shard's limits (1,000 records/s, 1 MiB/s) that this producer may use; 1 to 10,000. Above
+    100 a single producer can fill a shard although the service counts differently than we do."""
+
+    fail_if_throttled: bool = False
+    """Fail a record that the service throttles, at once, in place of trying it again."""
+
+    max_user_record_size: int = 1024 * 1024
+    """Most bytes of one user record (data and partition key), 64 to 10,485,760. The stream's own limit, once
+    it is known, counts as well."""
+
+    max_connections: int = 24
+    """PutRecords requests at a time, each on its own connection and thread; 1 to 256."""
+
+    request_timeout: float = 6.0
+    """Seconds to wait for an answer; a request that runs out of it may have been stored. 0.1 to 600."""
+
+    connect_timeout: float = 6.0
+    """Seconds to wait for a connection; 0.1 to 300."""
+
+    max_buffered_bytes: int = 64 * 1024 * 1024
+    """Bound on what the producer holds (payload, keys and bookkeeping of every record that has no final
+    result yet); 65,536 and more. `put` waits when it is reached."""
+
+    put_timeout: float | None = None
+    """Seconds that `put` waits for room before it raises `BufferFullError`; None waits as long as it takes,
+    0 raises at once."""
+
+    def __post_init__(self) -> None:
+        big = 2**63 - 1
+        check_int("aggregation_max_count", self.aggregation_max_count, 1, big)
+        check_int("aggregation_max_size", self.aggregation_max_size, 64, MAX_RECORD_SIZE)
+        check_int("collection_max_count", self.collection_max_count, 1, MAX_REQUEST_RECORDS)
+        check_int("collection_max_size", self.collection_max_size, 52_224, MAX_REQUEST_SIZE)
+        check_seconds("record_max_buffered_time", self.record_max_buffered_time, 0, 3_600)
+        check_seconds("record_ttl", self.record_ttl, 0.1, 604_800)
+        check_int("rate_limit", self.rate_limit, 1, 10_000)
+        check_int("max_user_record_size", self.max_user_record_size, 64, MAX_RECORD_SIZE)
+        check_int("max_connections", self.max_connections, 1, 256)
+        check_seconds("request_timeout", self.request_timeout, 0.1, 600)
+        check_seconds("connect_timeout", self.connect_timeout, 0.1, 300)
+        check_int("max_buffered_bytes", self.max_buffered_bytes, 65_536)
+        if self.put_timeout is not None:
+            check_seconds("put_timeout", self.put_timeout, 0)
+        for field in ("aggregation_enabled", "fail_if_throttled"):
+            if not isinstance(getattr(self, field), bool):
+                raise ConfigError(field, getattr(self, field), "True or False")

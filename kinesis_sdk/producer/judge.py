@@ -1,0 +1,44 @@
+"""The verdict on a Kinesis record that the service accepted: is it stored for every consumer?
+
+A KCL discards an aggregate whole if any of its user records lies outside the range of the shard that it was
+read from (AggregatorUtil.deaggregate of amazon-kinesis-client). So an aggregate is stored only if *all* its
+hash keys lie in the actual shard's range; otherwise all of it goes again. A record that travelled alone is
+stored wherever it landed: every consumer accepts it.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from kinesis_sdk.common.shards import ShardMap
+from kinesis_sdk.producer.aggregator import Entry
+
+
+class Verdict(Enum):
+    """What to do with a Kinesis record that the service accepted."""
+
+    STORED = "stored"
+    WRONG_SHARD = "wrong shard"
+    UNKNOWN_SHARD = "unknown shard"
+
+
+def judge(entry: Entry, actual_shard_id: str, shard_map: ShardMap | None) -> Verdict:
+    """Decide on a Kinesis record by where it landed.
+
+    Args:
+        entry: What was sent.
+        actual_shard_id: The ``ShardId`` that the service returned.
+        shard_map: The newest map, if there is one.
+
+    Returns:
+        ``UNKNOWN_SHARD`` means: load a new map, then ask again.
+    """
+    if len(entry.records) == 1 or entry.shard_id is None:
+        return Verdict.STORED  # alone, or all of one hash key: right wherever the first one is right
+    actual = shard_map.range_of(actual_shard_id) if shard_map else None
+    if actual is None:
+        return Verdict.UNKNOWN_SHARD
+    low, high = actual.start_bytes, actual.end_bytes
+    if all(low <= record.hash_key <= high for record in entry.records):
+        return Verdict.STORED
+    return Verdict.WRONG_SHARD

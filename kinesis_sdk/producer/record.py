@@ -1,0 +1,218 @@
+"""A user record on its way: the future that the caller holds, and the result that it gets.
+
+One object is both the record and its future: a service that puts a million records a minute allocates half
+as much. The `concurrent.futures.Future` contract holds (``result``, ``wait``, ``as_completed``, callbacks,
+``asyncio.wrap_future``), but the condition variable is made only when somebody waits, because making one for
+each record would cost more than everything else that the producer does for it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable
+from concurrent.futures import Future
+from concurrent.futures._base import FINISHED, RUNNING
+from typing import Any, NamedTuple, cast
+
+from kinesis_sdk.common.errors import KinesisSdkError
+from kinesis_sdk.common.records import Attempt
+
+# Guards the making of a condition and the change to a final state of every record of the process; held for
+# well under a microsecond. Innermost lock: nothing else is taken under it.
+_STATE_LOCK = threading.Lock()
+
+
+def _renew_state_lock() -> None:
+    """In a forked child: a thread that does not exist there may have held it."""
+    global _STATE_LOCK  # noqa: PLW0603
+    _STATE_LOCK = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_state_lock)
+
+RECORD_OVERHEAD = 700
+"""Bytes of bookkeeping that a buffered record is charged for, beside its data and keys."""
+
+
+class PutResult(NamedTuple):
+    """Where a user record is stored.
+
+    Attributes:
+        shard_id: Shard that holds it.
+        sequence_number: Sequence number of the Kinesis record; shared with the other user records in it.
+        sub_sequence_number: Position inside the aggregate from 0; 0 for a record that travelled alone.
+        attempts: Every attempt; the last one succeeded.
+    """
+
+    shard_id: str
+    sequence_number: str
+    sub_sequence_number: int
+    attempts: tuple[Attempt, ...]
+
+
+class Stored(NamedTuple):
+    """What the service said about a Kinesis record that is stored for good, and when."""
+
+    shard_id: str
+    sequence_number: str
+    started: float
+    ended: float
+
+
+class PendingRecord(Future[PutResult]):
+    """A user record that was accepted, and the future of its `PutResult`.
+
+    Attributes:
+        partition_key: The user's partition key.
+        explicit_hash_key: Canonical decimal text if the user gave one.
+        data: Payload; released with the final result.
+        hash_key: Effective hash key (16 bytes).
+        arrived: Monotonic seconds at which `put` took it.
+        deadline: Monotonic seconds at which it leaves its aggregate at the latest.
+        expires: Monotonic seconds at which it fails if it is not stored.
+        cost: Bytes that it is charged for while it is buffered.
+        epoch: Which `flush` calls wait for it: those that came later.
+        history: Attempts that failed.
+        last_event: Monotonic seconds of arrival, or of the end of the last attempt.
+        last_error: Why the last attempt failed.
+    """
+
+    def __init__(  # the base class would make a condition variable; everything it sets is set here
+        self,
+        partition_key: str,
+        explicit_hash_key: str | None,
+        data: bytes,
+        hash_key: bytes,
+        arrived: float,
+        deadline: float,
+        expires: float,
+    ) -> None:
+        self._lazy_condition: threading.Condition | None = None
+        self._state = RUNNING  # accepted records can not be cancelled
+        self._exception: BaseException | None = None
+        self._waiters: list[Any] = []
+        self._done_callbacks: list[Any] = []
+        self._stored: Stored | None = None
+        self._index = 0
+        self.partition_key = partition_key
+        self.explicit_hash_key = explicit_hash_key
+        self.data = data
+        self.hash_key = hash_key
+        self.arrived = arrived
+        self.deadline = deadline
+        self.expires = expires
+        self.cost = len(data) + len(partition_key) + RECORD_OVERHEAD
+        self.epoch = 0
+        self.history: list[Attempt] | None = None
+        self.last_event = arrived
+        self.last_error: KinesisSdkError | None = None
+
+    @property
+    def _condition(self) -> threading.Condition:  # type: ignore[override]
+        """The condition that the base class and `concurrent.futures.wait` synchronise on."""
+        condition = self._lazy_condition
+        if condition is None:
+            with _STATE_LOCK:
+                condition = self._lazy_condition
+                if condition is None:
+                    condition = self._lazy_condition = threading.Condition()
+        return condition
+
+    @property
+    def _result(self) -> PutResult | None:  # type: ignore[override]
+        """The result, built when somebody asks for it."""
+        stored = self._stored
+        if stored is None:
+            return None
+        final = Attempt(stored.started - self.last_event, stored.ended - stored.started, "", "", True)
+        return PutResult(stored.shard_id, stored.sequence_number, self._index, (*(self.history or ()), final))
+
+    def add_failed_attempt(self, started: float, ended: float, code: str, message: str) -> None:
+        """Note an attempt that did not store the record."""
+        attempt = Attempt(started - self.last_event, ended - started, code, message, False)
+        self.last_event = ended
+        if self.history is None:
+            self.history = [attempt]
+        else:
+            self.history.append(attempt)
+
+    def add_done_callback(self, fn: Any) -> None:
+        """Call ``fn(future)`` when the record has its final result; at once if it has it already."""
+        with _STATE_LOCK:
+            if self._state != FINISHED:
+                self._done_callbacks.append(fn)
+                return
+        super().add_done_callback(fn)
+
+    def done(self) -> bool:
+        """Whether the final result is there."""
+        return self._state == FINISHED
+
+    def result(self, timeout: float | None = None) -> PutResult:
+        """Where the record is stored.
+
+        Args:
+            timeout: Most seconds to wait; None waits as long as it takes (the record's time-to-live plus a
+                request timeout bound that).
+
+        Raises:
+            RecordFailedError: The record's final failure.
+            TimeoutError: No final result in that time (`concurrent.futures.TimeoutError`).
+        """
+        if self._state == FINISHED and self._exception is None:
+            return cast(PutResult, self._result)
+        return super().result(timeout)
+
+    def __repr__(self) -> str:
+        state = "failed" if self._exception else "stored" if self._state == FINISHED else "pending"
+        return f"<PendingRecord {state} key={self.partition_key!r}>"
+
+
+def acknowledge(records: Iterable[PendingRecord], stored: Stored) -> None:
+    """Give all user records of one Kinesis record their result, in order. Call without holding locks."""
+    # Whoever waits took the condition before looking at the state; so the state changes under the condition
+    # where there is one, and under the state lock where there is none yet.
+    waited: list[PendingRecord] = []
+    with _STATE_LOCK:
+        for index, record in enumerate(records):
+            record._index = index
+            record._stored = stored
+            record.data = b""
+            if record._lazy_condition is None:
+                record._state = FINISHED
+                if record._done_callbacks:
+                    waited.append(record)
+            else:
+                waited.append(record)
+    for record in waited:
+        _finish(record)
+
+
+def fail(record: PendingRecord, error: BaseException) -> None:
+    """Give a user record its final failure. Call without holding locks."""
+    with _STATE_LOCK:
+        record._exception = error
+        record.data = b""
+        if record._lazy_condition is None:
+            record._state = FINISHED
+    _finish(record)
+
+
+def _finish(record: PendingRecord) -> None:
+    """Make the state final for those who wait already, wake them, run callbacks."""
+    condition = record._lazy_condition
+    if condition is not None:
+        with condition:
+            # Both locks: waiters look at the state under the condition, `add_done_callback` under the other.
+            with _STATE_LOCK:
+                record._state = FINISHED
+            for waiter in record._waiters:
+                if record._exception is None:
+                    waiter.add_result(record)
+                else:
+                    waiter.add_exception(record)
+            condition.notify_all()
+    if record._done_callbacks:
+        record._invoke_callbacks()  # type: ignore[attr-defined]

@@ -1,0 +1,135 @@
+"""What touches the network: PutRecords, the load of a stream's facts, and the threads that make the calls."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from kinesis_sdk.common.aws import KinesisClient, translate_errors
+from kinesis_sdk.common.errors import PermanentAwsError, ProtocolError, ResourceNotFoundError
+from kinesis_sdk.common.shards import list_shards
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.producer.collector import Batch
+from kinesis_sdk.producer.topology import StreamFacts
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def put_records(client: KinesisClient, stream: StreamId, batch: Batch) -> dict[str, Any]:
+    """Send one request; encoding happens here, on the sender's thread, once.
+
+    Raises:
+        AwsError: The call failed.
+    """
+    records = []
+    for entry in batch.entries:
+        aggregate = entry.aggregate
+        records.append(
+            {
+                "Data": aggregate.encode(),
+                "PartitionKey": aggregate.partition_key,
+                "ExplicitHashKey": aggregate.explicit_hash_key,
+            }
+        )
+    with translate_errors("PutRecords", client):
+        return client.put_records(Records=records, **stream.request)
+
+
+def load_facts(client: KinesisClient, stream: StreamId, *, describe: bool) -> StreamFacts:
+    """Ask the service about a stream.
+
+    Neither call is a must: without the permission for one, the producer goes on with less (and says so in the
+    log). A stream that does not exist is an error.
+
+    Args:
+        client: Kinesis client.
+        stream: Which stream.
+        describe: Also ask for record size limit and record distribution.
+
+    Raises:
+        AwsError: A call failed.
+        ProtocolError: An answer that can not be.
+    """
+    max_record_size: int | None = None
+    service_places = False
+    if describe:
+        try:
+            with translate_errors("DescribeStreamSummary", client):
+                answer = client.describe_stream_summary(**stream.request)
+            summary = answer.get("StreamDescriptionSummary")
+            if not isinstance(summary, dict):
+                raise ProtocolError("DescribeStreamSummary: the answer has no StreamDescriptionSummary")
+            kib = summary.get("MaxRecordSizeInKiB")
+            max_record_size = int(kib) * 1024 if kib else None
+            service_places = summary.get("RecordDistributionStrategy") == "AUTO"
+        except PermanentAwsError as error:
+            if error.code != "AccessDeniedException":
+                raise
+            _LOGGER.warning(
+                "record size limit and placement of stream %s are taken as default: %s", stream, error
+            )
+    try:
+        shards = list_shards(client, stream, shard_filter={"Type": "AT_LATEST"})
+    except PermanentAwsError as error:
+        if isinstance(error, ResourceNotFoundError) or error.code != "AccessDeniedException":
+            raise
+        _LOGGER.warning("records of stream %s are aggregated by equal keys only: %s", stream, error)
+        return StreamFacts(None, max_record_size, service_places)
+    return StreamFacts(shards, max_record_size, service_places)
+
+
+class TaskPool:
+    """Threads that make calls, started when there is work for them, at most so many.
+
+    Daemon threads, unlike those of `concurrent.futures`: a producer that nobody closed still sends what it
+    holds from its exit handler, when executors do not take work any more.
+
+    Args:
+        name: Prefix of the threads' names.
+        max_threads: Most threads.
+    """
+
+    def __init__(self, name: str, max_threads: int) -> None:
+        self._name = name
+        self._max_threads = max_threads
+        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self._idle = 0
+
+    def submit(self, task: Callable[[], None]) -> None:
+        """Run a task on a thread of the pool. Tasks do not raise: they report failures themselves."""
+        with self._lock:
+            if self._idle > 0:
+                self._idle -= 1
+            elif len(self._threads) < self._max_threads:
+                thread = threading.Thread(
+                    target=self._run, name=f"{self._name}-{len(self._threads)}", daemon=True
+                )
+                self._threads.append(thread)
+                thread.start()
+            else:
+                # All are busy: whoever gets ready first takes it, and was not counted idle for it.
+                self._idle -= 1
+        self._tasks.put(task)
+
+    def stop(self, timeout: float) -> None:
+        """Let every thread end after what it does now; wait for them at most ``timeout`` seconds in all."""
+        with self._lock:
+            threads = list(self._threads)
+        for _ in threads:
+            self._tasks.put(None)
+        for thread in threads:
+            thread.join(timeout / max(1, len(threads)))
+
+    def _run(self) -> None:
+        while True:
+            task = self._tasks.get()
+            if task is None:
+                return
+            task()
+            with self._lock:
+                self._idle += 1

@@ -1,0 +1,258 @@
+"""A producer's pipeline in virtual time, against the fake service: every schedule replays exactly."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable
+from typing import Any
+
+from kinesis_sdk.common.aggregation import deaggregate
+from kinesis_sdk.common.errors import KinesisSdkError
+from kinesis_sdk.common.hashkeys import explicit_hash_key_to_bytes, hash_partition_key
+from kinesis_sdk.common.records import KinesisRecord, UserRecord
+from kinesis_sdk.common.shards import list_shards
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.producer.config import ProducerConfig
+from kinesis_sdk.producer.pipeline import Settled, StreamPipeline
+from kinesis_sdk.producer.record import PendingRecord, acknowledge, fail
+from kinesis_sdk.producer.sender import load_facts, put_records
+from kinesis_sdk.testing import FakeAws, VirtualClock
+
+STREAM = "orders"
+
+
+class Simulation:
+    """Drives one pipeline as the engine does, with a heap of events in place of threads and a network."""
+
+    def __init__(
+        self,
+        config: ProducerConfig | None = None,
+        *,
+        shards: int = 2,
+        seed: int = 0,
+        latency: float = 0.01,
+        throttle: bool = True,
+    ) -> None:
+        self.clock = VirtualClock()
+        self.aws = FakeAws(clock=self.clock, seed=seed, throttle=throttle)
+        self.client = self.aws.client("kinesis")
+        self.client.create_stream(StreamName=STREAM, ShardCount=shards)
+        self.rng = random.Random(seed)
+        self.config = config or ProducerConfig()
+        self.stream = StreamId(STREAM)
+        self.pipeline = StreamPipeline(self.stream, self.config, self.rng)
+        self.latency = latency
+        self.in_flight = 0
+        self.requests: list[list[dict[str, Any]]] = []
+        self.sent_at: list[float] = []
+        self.settlements: dict[int, int] = {}
+        self.records: list[PendingRecord] = []
+        self.payloads: list[bytes] = []  # records release their data with their result
+        self.epoch = 0
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._sequence = 0
+        self.down = False
+
+    # -------------------------------------------------------------- what tests schedule
+
+    def at(self, when: float, action: Callable[[], None]) -> None:
+        self._sequence += 1
+        heapq.heappush(self._events, (when, self._sequence, action))
+
+    def put(self, key: str, data: bytes, explicit: str | None = None) -> PendingRecord:
+        now = self.clock.monotonic()
+        hash_key = explicit_hash_key_to_bytes(explicit) if explicit is not None else hash_partition_key(key)
+        record = PendingRecord(
+            key,
+            explicit,
+            data,
+            hash_key,
+            now,
+            now + self.config.record_max_buffered_time,
+            now + self.config.record_ttl,
+        )
+        record.epoch = self.epoch
+        self.records.append(record)
+        self.payloads.append(data)
+        self.pipeline.add(record, now)
+        return record
+
+    def flush(self) -> None:
+        self.pipeline.flush(self.epoch, self.clock.monotonic())
+        self.epoch += 1
+
+    # -------------------------------------------------------------- the loop
+
+    def run(self, until: float | None = None, *, limit: int = 200_000) -> None:
+        """Go on until nothing is left to do, or until a moment."""
+        for _ in range(limit):
+            now = self.clock.monotonic()
+            progressed = self._turn(now)
+            while self._events and self._events[0][0] <= now:
+                heapq.heappop(self._events)[2]()
+                progressed = True
+            if progressed:
+                continue
+            slots = self.config.max_connections - self.in_flight
+            upcoming = self.pipeline.next_event(now, slots)
+            assert upcoming > now, "the pipeline asks to be polled now but has nothing to do: a busy loop"
+            if self._events:
+                upcoming = min(upcoming, self._events[0][0])
+            if upcoming == float("inf") or (until is not None and upcoming > until):
+                if until is not None:
+                    self.clock.advance_to(until)
+                return
+            self.clock.advance_to(upcoming)
+        raise AssertionError("the simulation does not come to rest")
+
+    def _turn(self, now: float) -> bool:
+        progressed = False
+        for batch in self.pipeline.poll(now, self.config.max_connections - self.in_flight):
+            progressed = True
+            self.in_flight += 1
+            batch.started = now
+            self._send(batch)
+        if self.pipeline.has_work and self.pipeline.topology.wants_load(now):
+            progressed = True
+            self.pipeline.topology.begin_load(now)
+            self._load()
+        progressed = self._settle() or progressed
+        return progressed
+
+    def _delay(self) -> float:
+        return self.latency * self.rng.uniform(0.2, 1.0)
+
+    def _send(self, batch: Any) -> None:
+        outcome: dict[str, Any] = {}
+
+        def arrive() -> None:
+            self.requests.append(
+                [
+                    {"size": len(e.aggregate.encode()), "count": len(e.records), "entry": e}
+                    for e in batch.entries
+                ]
+            )
+            self.sent_at.append(self.clock.monotonic())
+            try:
+                if self.down:
+                    raise ConnectionRefusedError("nobody listens")
+                outcome["response"] = put_records(self.client, self.stream, batch)
+            except KinesisSdkError as error:
+                outcome["error"] = error
+            except ConnectionRefusedError as error:
+                from kinesis_sdk.common.errors import EndpointUnreachableError
+
+                outcome["error"] = EndpointUnreachableError(str(error), operation="PutRecords")
+
+        def come_back() -> None:
+            self.in_flight -= 1
+            now = self.clock.monotonic()
+            if "error" in outcome:
+                self.pipeline.on_failure(batch, outcome["error"], now)
+            else:
+                self.pipeline.on_response(batch, outcome["response"], now)
+            self._settle()
+
+        there = self.clock.monotonic() + self._delay()
+        self.at(there, arrive)
+        self.at(there + self._delay(), come_back)
+
+    def _load(self) -> None:
+        outcome: dict[str, Any] = {}
+
+        def arrive() -> None:
+            try:
+                if self.down:
+                    from kinesis_sdk.common.errors import EndpointUnreachableError
+
+                    raise EndpointUnreachableError(
+                        "nobody listens", operation="ListShards", endpoint="http://x"
+                    )
+                outcome["facts"] = load_facts(
+                    self.client, self.stream, describe=not self.pipeline.topology.described
+                )
+            except KinesisSdkError as error:
+                outcome["error"] = error
+
+        def come_back() -> None:
+            now = self.clock.monotonic()
+            if "facts" in outcome:
+                try:
+                    self.pipeline.on_facts(outcome["facts"], now)
+                except KinesisSdkError as error:
+                    self.pipeline.on_facts_failed(error, now)
+            else:
+                self.pipeline.on_facts_failed(outcome["error"], now)
+            self._settle()
+
+        there = self.clock.monotonic() + self._delay()
+        self.at(there, arrive)
+        self.at(there + self._delay(), come_back)
+
+    def _settle(self) -> bool:
+        settled: list[Settled] = self.pipeline.take_settled()
+        for records, stored, error in settled:
+            for record in records:
+                self.settlements[id(record)] = self.settlements.get(id(record), 0) + 1
+            if stored is not None:
+                acknowledge(records, stored)
+            else:
+                assert error is not None
+                for record in records:
+                    fail(record, error)
+        return bool(settled)
+
+    # -------------------------------------------------------------- what tests check
+
+    def stored(self, *, like_a_kcl: bool = True) -> list[UserRecord]:
+        """Every user record that a consumer sees, shard by shard in id order.
+
+        Args:
+            like_a_kcl: Discard aggregates whose hash keys leave the shard's range.
+        """
+        result: list[UserRecord] = []
+        for shard in sorted(list_shards(self.client, self.stream), key=lambda s: s.shard_id):
+            iterator = self.client.get_shard_iterator(
+                StreamName=STREAM, ShardId=shard.shard_id, ShardIteratorType="TRIM_HORIZON"
+            )["ShardIterator"]
+            while iterator:
+                self.clock.advance(6)  # far from every read limit
+                page = self.client.get_records(ShardIterator=iterator)
+                result.extend(
+                    deaggregate(
+                        [KinesisRecord.from_api(item) for item in page["Records"]],
+                        hash_key_range=shard.hash_key_range,
+                        on_misplaced=(lambda _record, _count: True) if like_a_kcl else None,
+                    )
+                )
+                iterator = page.get("NextShardIterator")
+                if not page["Records"] and page["MillisBehindLatest"] == 0:
+                    break
+        return result
+
+    def check(self) -> None:
+        """The invariants of every schedule; call when it came to rest."""
+        for record in self.records:
+            assert self.settlements.get(id(record), 0) == 1, "every record has exactly one final result"
+            assert record.done()
+        assert not self.pipeline.has_work
+        for request in self.requests:
+            assert 1 <= len(request) <= 500
+            assert sum(item["entry"].size for item in request) <= 10 * 1024 * 1024
+            for item in request:
+                assert item["count"] == 1 or item["size"] <= self.config.aggregation_max_size
+                assert item["size"] == item["entry"].aggregate.size
+        self.aws.faults.clear()
+        seen: dict[bytes, int] = {}
+        places: set[tuple[str, int, bytes]] = set()
+        for user_record in self.stored():
+            seen[user_record.data] = seen.get(user_record.data, 0) + 1
+            places.add((user_record.sequence_number, user_record.sub_sequence_number, user_record.data))
+        for record, data in zip(self.records, self.payloads, strict=True):
+            if record.exception() is None:
+                result = record.result()
+                assert (result.sequence_number, result.sub_sequence_number, data) in places, (
+                    "an acknowledged record is where its result says, and no KCL drops it"
+                )
+                assert result.attempts[-1].success

@@ -1,0 +1,108 @@
+"""Random schedules: whatever the service does, every record ends well defined and nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kinesis_sdk.producer.config import ProducerConfig
+from kinesis_sdk.testing import Fault
+from tests.producer.simulation import STREAM, Simulation
+
+FAULTS = (
+    {"kind": "partial", "operation": "PutRecords", "probability": 0.3},
+    {"kind": "partial", "operation": "PutRecords", "probability": 0.2, "code": "InternalFailure"},
+    {"kind": "throttle", "operation": "PutRecords", "probability": 0.3},
+    {"kind": "error", "operation": "PutRecords", "probability": 0.3},
+    {"kind": "error", "operation": "PutRecords", "probability": 0.2, "status": 503},
+    {"kind": "timeout_after_storing", "operation": "PutRecords", "probability": 0.2},
+    {"kind": "timeout_before_storing", "operation": "PutRecords", "probability": 0.2},
+    {"kind": "error", "operation": "ListShards", "probability": 0.5},
+    {"kind": "expired_credentials", "operation": "PutRecords", "probability": 0.2},
+)
+
+
+def reshard(simulation: Simulation, rng: random.Random) -> None:
+    """Split or merge something that is open."""
+    listing = simulation.aws.kinesis.operations["ListShards"]  # past the faults
+    answer = listing({"StreamName": STREAM, "ShardFilter": {"Type": "AT_LATEST"}})
+    assert isinstance(answer, dict)
+    shards = answer["Shards"]
+    shards.sort(key=lambda shard: int(shard["HashKeyRange"]["StartingHashKey"]))
+    if len(shards) > 1 and rng.random() < 0.5:
+        index = rng.randrange(len(shards) - 1)
+        simulation.client.merge_shards(
+            StreamName=STREAM,
+            ShardToMerge=shards[index]["ShardId"],
+            AdjacentShardToMerge=shards[index + 1]["ShardId"],
+        )
+        return
+    shard = rng.choice(shards)
+    low, high = (int(shard["HashKeyRange"][end]) for end in ("StartingHashKey", "EndingHashKey"))
+    if high - low > 2:
+        simulation.client.split_shard(
+            StreamName=STREAM,
+            ShardToSplit=shard["ShardId"],
+            NewStartingHashKey=str(rng.randrange(low + 1, high)),
+        )
+
+
+def play(seed: int) -> Simulation:
+    """One schedule, drawn from its seed alone."""
+    rng = random.Random(seed)
+    config = ProducerConfig(
+        aggregation_enabled=rng.random() < 0.9,
+        aggregation_max_count=rng.choice([3, 100, 4_294_967_295]),
+        aggregation_max_size=rng.choice([64, 500, 5_000, 51_200]),
+        collection_max_count=rng.choice([2, 50, 500]),
+        record_max_buffered_time=rng.choice([0.0, 0.01, 0.1, 2.0]),
+        record_ttl=rng.choice([0.5, 5.0, 30.0]),
+        rate_limit=rng.choice([50, 150]),
+        max_connections=rng.choice([1, 4, 24]),
+        fail_if_throttled=rng.random() < 0.1,
+    )
+    simulation = Simulation(
+        config, shards=rng.choice([1, 2, 7]), seed=seed, latency=rng.choice([0.001, 0.05, 0.5])
+    )
+    for fault in rng.sample(FAULTS, rng.randrange(4)):
+        simulation.aws.faults.add(Fault(**fault, count=rng.choice([3, 30])))
+    horizon = rng.choice([0.3, 3.0])
+    keys = rng.choice([1, 5, 200])
+    for number in range(rng.randrange(1, 120)):
+        explicit = str(rng.randrange(2**128)) if rng.random() < 0.1 else None
+        size = rng.choice([0, 10, 100, 100, 100, 3_000])
+        data = f"{number:06d}".encode().ljust(size, b".")
+        key = f"k{rng.randrange(keys)}"
+        simulation.at(
+            rng.uniform(0, horizon), lambda k=key, d=data, e=explicit: simulation.put(k, d, e) and None
+        )
+    for _ in range(rng.randrange(4)):
+        simulation.at(rng.uniform(0, horizon), lambda: reshard(simulation, rng))
+    for _ in range(rng.randrange(3)):
+        simulation.at(rng.uniform(0, horizon), simulation.flush)
+    if rng.random() < 0.3:
+        begin = rng.uniform(0, horizon)
+        simulation.at(begin, lambda: setattr(simulation, "down", True))
+        simulation.at(begin + rng.choice([0.2, 3.0]), lambda: setattr(simulation, "down", False))
+    simulation.run()
+    return simulation
+
+
+@settings(max_examples=int(os.environ.get("KINESIS_SDK_SCHEDULES", "300")), deadline=None, derandomize=True)
+@given(seed=st.integers(0, 2**63))
+def test_every_schedule_ends_well(seed: int) -> None:
+    play(seed).check()
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_a_schedule_replays_exactly(seed: int) -> None:
+    if seed % 50:
+        play(seed).check()
+        return
+    first, second = play(seed), play(seed)
+    assert first.sent_at == second.sent_at
+    assert first.pipeline.counters == second.pipeline.counters
