@@ -1,0 +1,343 @@
+"""Reading: nothing damaged is taken for good, nothing good is left out."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timezone
+
+import pytest
+from google.protobuf.message import DecodeError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kinesis_sdk.common.aggregation import (
+    MAGIC,
+    SubRecord,
+    deaggregate,
+    decode,
+    effective_hash_key,
+    is_misplaced,
+)
+from kinesis_sdk.common.hashkeys import FULL_RANGE, MAX_HASH_KEY, HashKeyRange, hash_partition_key
+from kinesis_sdk.common.records import KinesisRecord, UserRecord
+
+from . import reference
+from .reference import Item, filled, seal
+
+ITEMS: list[Item] = [("alpha", None, b"one"), ("beta", "340", b""), ("alpha", None, b"three")]
+BLOB = filled(ITEMS).encode()
+ARRIVAL = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=timezone.utc)
+
+
+def carrier(data: bytes, number: str = "4960") -> KinesisRecord:
+    return KinesisRecord(data, "outer", number, ARRIVAL, "KMS")
+
+
+def hexed(*parts: str) -> bytes:
+    return seal(bytes.fromhex("".join(parts)))
+
+
+KEY_A = "0a0161"
+GOOD = "1a0508001a0178"
+
+
+# -- damage ------------------------------------------------------------------------------------------------
+
+
+def test_every_single_bit_flip_is_noticed() -> None:
+    for bit in range(len(BLOB) * 8):
+        damaged = bytearray(BLOB)
+        damaged[bit // 8] ^= 1 << bit % 8
+        assert decode(bytes(damaged)) is None, bit
+
+
+def test_every_truncation_is_noticed() -> None:
+    for length in range(len(BLOB)):
+        assert decode(BLOB[:length]) is None, length
+        assert decode(BLOB[length + 1 :]) is None, length
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.lists(
+        st.tuples(st.text("abc", min_size=1), st.none(), st.binary(max_size=30)), min_size=2, max_size=8
+    ),
+    st.data(),
+)
+def test_any_damage_is_noticed(items: list[Item], data: st.DataObject) -> None:
+    blob = filled(items).encode()
+    flips = data.draw(st.dictionaries(st.integers(0, len(blob) - 1), st.integers(1, 255), min_size=1))
+    damaged = bytes(byte ^ flips.get(index, 0) for index, byte in enumerate(blob))
+    tail = data.draw(st.integers(0, len(blob) - 1))
+    for broken in (damaged, blob[:tail], blob[tail + 1 :], blob + b"\0", damaged[:tail]):
+        assert decode(broken) is None
+        assert deaggregate([carrier(broken)]) == [
+            UserRecord(broken, "outer", "4960", 0, ARRIVAL, None, False, "KMS")
+        ]
+
+
+FRAGMENTS = st.one_of(
+    st.sampled_from(
+        [
+            bytes.fromhex(text)
+            for text in (KEY_A, GOOD, "120135", "1a0408001a00", "1a020800", "1a021a00", "1a00")
+        ]
+    ),
+    st.binary(max_size=6),
+)
+
+
+@settings(deadline=None, max_examples=400)
+@given(st.lists(FRAGMENTS, min_size=1, max_size=8).map(b"".join).filter(bool))
+def test_any_bytes_under_a_valid_digest_read_as_protobuf_reads_them(body: bytes) -> None:
+    result = decode(seal(body))
+    message = reference.AggregatedRecord()
+    try:
+        message.ParseFromString(body)
+    except DecodeError:
+        # The one message that we accept and a reader that knows tags does not: a malformed tag.
+        assert result is None or b"\x22" in body
+        return
+    if result is None:
+        assert not message.IsInitialized()
+        return
+    assert message.IsInitialized() or b"\x22" in body
+    keys, hashes = message.partition_key_table, message.explicit_hash_key_table
+    assert [sub.data for sub in result] == [record.data for record in message.records]
+    for sub, record in zip(result, message.records, strict=True):
+        assert (sub.partition_key is None) == (record.partition_key_index >= len(keys))
+        assert (sub.explicit_hash_key is None) == (
+            not record.HasField("explicit_hash_key_index") or record.explicit_hash_key_index >= len(hashes)
+        )
+
+
+@pytest.mark.parametrize(
+    "blob",
+    [
+        hexed(KEY_A, "1a05", "08"),
+        hexed(KEY_A, "1a", "ffffffffffffffffffff01"),
+        hexed(KEY_A, "07"),
+        hexed(KEY_A, "1a03", "1a0178"),
+        hexed(KEY_A, "1a02", "0800"),
+        hexed(KEY_A, "1a00"),
+        hexed(KEY_A, GOOD, "1a02", "0800"),
+        hexed(KEY_A, GOOD, "1a03", "1a0178"),
+        hexed(KEY_A, GOOD, "1a02", "1a00"),
+        hexed(KEY_A, "120135", GOOD, "1a03", "1a0178"),
+        hexed(KEY_A, "1a05", "0801", "1a0178", "1a02", "0800"),
+        seal(b""),
+        MAGIC,
+        MAGIC + bytes(16),
+        b"",
+        b"plain",
+    ],
+    ids=[
+        "record cut short",
+        "endless length",
+        "bad wire type",
+        "no key index",
+        "no data",
+        "neither",
+        "second without data",
+        "second without key index",
+        "second without key index, empty data",
+        "no key index beside explicit hash keys",
+        "bad key index beside missing data",
+        "no message",
+        "magic alone",
+        "no room for a message",
+        "nothing",
+        "plain",
+    ],
+)
+def test_not_an_aggregate(blob: bytes) -> None:
+    assert decode(blob) is None
+    assert [(user.data, user.aggregated) for user in deaggregate([carrier(blob)])] == [(blob, False)]
+
+
+@pytest.mark.parametrize(
+    ("blob", "expected"),
+    [
+        (hexed(KEY_A), []),
+        (hexed(KEY_A, "1a05", "0801", "1a0178", GOOD), [(None, None, b"x"), ("a", None, b"x")]),
+        (hexed(KEY_A, "1a0e", "08ffffffffffffffffff01", "1a0178"), [(None, None, b"x")]),
+        (hexed(GOOD), [(None, None, b"x")]),
+        (hexed(KEY_A, "120135", "1a07", "0800", "1001", "1a0178"), [("a", None, b"x")]),
+        (hexed(KEY_A, "1a07", "0800", "1000", "1a0178"), [("a", None, b"x")]),
+        (hexed(KEY_A, "120135", GOOD), [("a", None, b"x")]),
+        (hexed(KEY_A, "120135", "1a07", "0800", "1000", "1a0178"), [("a", "5", b"x")]),
+        (hexed(KEY_A, "1a0a", "0800", "1a0178", "2203", "0a0174"), [("a", None, b"x")]),
+        (hexed(KEY_A, "1a09", "0800", "1a0178", "7a02ffff"), [("a", None, b"x")]),
+        (hexed("7a02ffff", KEY_A, "a00107", GOOD), [("a", None, b"x")]),
+        (hexed(GOOD, KEY_A), [("a", None, b"x")]),
+        (hexed("0a02ff61", GOOD), [("\ufffda", None, b"x")]),
+        (hexed("0a03eda080", GOOD), [("\ufffd\ufffd\ufffd", None, b"x")]),
+        (hexed("0a00", GOOD), [("", None, b"x")]),
+        (hexed(KEY_A, "1a06", "0800", "1a00", "4001"), [("a", None, b"")]),
+    ],
+    ids=[
+        "no records",
+        "key index beyond the table",
+        "largest key index",
+        "no table",
+        "hash index beyond the table",
+        "hash index without a table",
+        "hash table that nobody uses",
+        "hash index",
+        "tags",
+        "unknown field in a record",
+        "unknown fields outside",
+        "table after the records",
+        "invalid UTF-8",
+        "a surrogate in UTF-8",
+        "empty key",
+        "empty data",
+    ],
+)
+def test_odd_but_intact(blob: bytes, expected: list[tuple[str | None, str | None, bytes]]) -> None:
+    assert decode(blob) == expected
+    users = deaggregate([carrier(blob)])
+    assert [(user.partition_key, user.explicit_hash_key, user.data) for user in users] == [
+        ("outer" if key is None else key, explicit, data) for key, explicit, data in expected
+    ]
+    assert [user.sub_sequence_number for user in users] == list(range(len(expected)))
+    assert all(user.aggregated for user in users)
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_any_bytes_like_input(kind: type) -> None:
+    subs = decode(kind(BLOB))
+    assert subs == ITEMS
+    assert all(type(sub.data) is bytes for sub in subs)
+    assert decode(kind(b"plain")) is None
+    assert [user.data for user in deaggregate([carrier(kind(BLOB)), carrier(kind(b"p"))])] == [
+        b"one",
+        b"",
+        b"three",
+        b"p",
+    ]
+
+
+# -- positions ---------------------------------------------------------------------------------------------
+
+
+def test_deaggregate_fills_every_field_in_order() -> None:
+    usual = filled([("k", None, b"1"), ("l", None, b"2")]).encode()
+    users = deaggregate([carrier(b"plain", "1"), carrier(BLOB, "2"), carrier(usual, "3"), carrier(b"", "4")])
+    assert users == [
+        UserRecord(b"plain", "outer", "1", 0, ARRIVAL, None, False, "KMS"),
+        UserRecord(b"one", "alpha", "2", 0, ARRIVAL, None, True, "KMS"),
+        UserRecord(b"", "beta", "2", 1, ARRIVAL, "340", True, "KMS"),
+        UserRecord(b"three", "alpha", "2", 2, ARRIVAL, None, True, "KMS"),
+        UserRecord(b"1", "k", "3", 0, ARRIVAL, None, True, "KMS"),
+        UserRecord(b"2", "l", "3", 1, ARRIVAL, None, True, "KMS"),
+        UserRecord(b"", "outer", "4", 0, ARRIVAL, None, False, "KMS"),
+    ]
+    assert all(type(user) is UserRecord for user in users)
+    assert deaggregate([]) == []
+    assert type(decode(usual)[0]) is SubRecord  # type: ignore[index]
+
+
+def test_a_bad_key_index_is_logged_with_its_numbers(caplog: pytest.LogCaptureFixture) -> None:
+    blob = hexed(KEY_A, "1a05", "0809", "1a0178", GOOD)
+    with caplog.at_level(logging.WARNING):
+        assert len(deaggregate([carrier(blob, "777")])) == 2
+    assert "777" in caplog.text
+    assert "1 of 2" in caplog.text
+
+
+# -- places ------------------------------------------------------------------------------------------------
+
+NUMBERS = st.one_of(st.integers(0, MAX_HASH_KEY), st.sampled_from([0, 1, MAX_HASH_KEY - 1, MAX_HASH_KEY]))
+SUBS = st.lists(
+    st.tuples(st.sampled_from("abcdefgh"), st.one_of(st.none(), NUMBERS.map(str)), st.just(b"")), max_size=6
+)
+
+
+def outside(sub: tuple[str, str | None, bytes], start: int, end: int) -> bool:
+    number = int.from_bytes(hash_partition_key(sub[0]), "big") if sub[1] is None else int(sub[1])
+    return number < start or number > end
+
+
+@settings(deadline=None, max_examples=300)
+@given(SUBS, NUMBERS, NUMBERS)
+def test_is_misplaced_is_the_range_rule(
+    subs: list[tuple[str, str | None, bytes]], one: int, two: int
+) -> None:
+    start, end = min(one, two), max(one, two)
+    expected = any(outside(sub, start, end) for sub in subs)
+    assert is_misplaced([SubRecord(*sub) for sub in subs], HashKeyRange(start, end)) is expected
+
+
+@settings(deadline=None, max_examples=150)
+@given(SUBS.filter(lambda subs: len(subs) > 1), NUMBERS, NUMBERS, st.booleans())
+def test_deaggregate_asks_for_each_misplaced_aggregate(
+    subs: list[tuple[str, str | None, bytes]], one: int, two: int, discard: bool
+) -> None:
+    start, end = min(one, two), max(one, two)
+    record = carrier(filled(subs).encode())
+    asked: list[tuple[KinesisRecord, int]] = []
+
+    def on_misplaced(found: KinesisRecord, count: int) -> bool:
+        asked.append((found, count))
+        return discard
+
+    users = deaggregate(
+        [carrier(b"plain"), record], hash_key_range=HashKeyRange(start, end), on_misplaced=on_misplaced
+    )
+    misplaced = any(outside(sub, start, end) for sub in subs)
+    assert asked == ([(record, len(subs))] if misplaced else [])
+    # A record that travelled alone is never judged: it is where the service put it.
+    assert users == deaggregate([carrier(b"plain")] if misplaced and discard else [carrier(b"plain"), record])
+
+
+def test_borders_belong_to_the_range() -> None:
+    number = int.from_bytes(hash_partition_key("a"), "big")
+    subs = [SubRecord("a", None, b"")]
+    assert not is_misplaced(subs, HashKeyRange(number, number))
+    assert is_misplaced(subs, HashKeyRange(0, number - 1))
+    assert is_misplaced(subs, HashKeyRange(number + 1, MAX_HASH_KEY))
+
+
+def test_without_a_range_or_without_a_judge_everything_is_delivered() -> None:
+    nowhere = HashKeyRange(0, 0)
+    expected = deaggregate([carrier(BLOB)])
+    assert len(expected) == 3
+    assert deaggregate([carrier(BLOB)], hash_key_range=nowhere) == expected
+
+    def never(_record: KinesisRecord, _count: int) -> bool:
+        raise AssertionError("asked without a range")
+
+    assert deaggregate([carrier(BLOB)], on_misplaced=never) == expected
+    assert deaggregate([carrier(BLOB)], hash_key_range=FULL_RANGE, on_misplaced=never) == expected
+
+
+def test_user_records_without_a_place_do_not_condemn_an_aggregate() -> None:
+    here = HashKeyRange(0, 0)
+    for sub in (
+        SubRecord(None, None, b""),
+        SubRecord("a", "x", b""),
+        SubRecord("a", "", b""),
+        SubRecord("a", str(2**128), b""),
+    ):
+        assert not is_misplaced([sub], here)
+        assert is_misplaced([sub, SubRecord("a", None, b"")], here)
+
+
+@pytest.mark.parametrize(
+    ("explicit", "expected"),
+    [
+        ("0", bytes(16)),
+        ("255", bytes(15) + b"\xff"),
+        (str(MAX_HASH_KEY), b"\xff" * 16),
+        (str(2**128), None),
+        ("-1", None),
+        ("", None),
+        ("1e5", None),
+        ("٣", None),
+        ("1" * 100_000, None),
+        (None, bytes.fromhex("e2fc714c4727ee9395f324cd2e7f331f")),
+    ],
+)
+def test_effective_hash_key(explicit: str | None, expected: bytes | None) -> None:
+    assert effective_hash_key("abcd", explicit) == expected

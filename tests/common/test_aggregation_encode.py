@@ -1,0 +1,196 @@
+"""Writing: byte for byte the KPL's, and its size known beforehand."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kinesis_sdk.common import aggregation
+from kinesis_sdk.common.aggregation import AGGREGATE_PARTITION_KEY, OVERHEAD, Aggregate, decode
+from kinesis_sdk.common.hashkeys import MAX_HASH_KEY
+
+from . import reference
+from .reference import Item, append, filled, place
+
+KEYS = st.one_of(
+    st.sampled_from(["a", "key", "schlüssel", "鍵", "🔑", "x" * 127, "x" * 128, "é" * 64]),
+    st.text(min_size=1, max_size=256).filter(lambda text: text.isprintable() or not text.isascii()),
+)
+HASHES = st.one_of(
+    st.none(), st.sampled_from(["0", "5", str(MAX_HASH_KEY)]), st.integers(0, MAX_HASH_KEY).map(str)
+)
+DATA = st.one_of(
+    st.binary(max_size=20),
+    st.integers(115, 135).map(lambda size: b"d" * size),  # one-byte to two-byte lengths
+    st.integers(16_370, 16_390).map(lambda size: b"D" * size),  # two to three
+)
+ITEMS = st.lists(st.tuples(KEYS, HASHES, DATA), min_size=1, max_size=30)
+
+
+def subs(items: list[Item]) -> list[tuple[str | None, str | None, bytes]]:
+    return [(key, explicit, data) for key, explicit, data in items]
+
+
+# Written out by hand from aggregation-format.md; the digests are md5sum's of the bytes between. In the first:
+# partition_key_table "a" and "b"; a Record with index 0 (which is written) and "x"; one with index 1 and "yz".
+# In the second: an explicit_hash_key_table with "5" that only the first Record points to.
+GOLDEN: list[tuple[str, list[Item], str]] = [
+    (
+        "two keys",
+        [("a", None, b"x"), ("b", None, b"yz")],
+        "f3899ac2 0a0161 0a0162 1a0508001a0178 1a0608011a02797a 6fe1bc1407aabc41e3e0c88f3f668baf",
+    ),
+    (
+        "explicit hash key beside none, equal partition key, empty data",
+        [("a", "5", b"x"), ("a", None, b"")],
+        "f3899ac2 0a0161 120135 1a07080010001a0178 1a0408001a00 30e052adae4a79842277d11546b6ba1b",
+    ),
+]
+
+
+@pytest.mark.parametrize(("items", "blob"), [case[1:] for case in GOLDEN], ids=[case[0] for case in GOLDEN])
+def test_golden_vectors(items: list[Item], blob: str) -> None:
+    assert filled(items).encode() == bytes.fromhex(blob)
+    assert reference.encode(items) == bytes.fromhex(blob)
+    assert decode(bytes.fromhex(blob)) == subs(items)
+
+
+@settings(deadline=None, max_examples=150)
+@given(ITEMS)
+def test_bytes_are_those_of_protobuf_and_size_is_exact_after_every_append(items: list[Item]) -> None:
+    aggregate = Aggregate(2**30, 2**30)
+    assert (aggregate.size, aggregate.count) == (0, 0)
+    for done, item in enumerate(items, 1):
+        assert append(aggregate, item)
+        blob = aggregate.encode()
+        assert aggregate.count == done
+        assert aggregate.size == len(blob)
+        assert blob == reference.encode(items[:done])
+
+
+@settings(deadline=None, max_examples=150)
+@given(ITEMS.filter(lambda items: len(items) > 1))
+def test_round_trip(items: list[Item]) -> None:
+    assert decode(filled(items).encode()) == subs(items)
+
+
+@settings(deadline=None, max_examples=150)
+@given(ITEMS, st.integers(0, 40_000), st.integers(1, 12))
+def test_limits_hold_and_a_refused_append_changes_nothing(
+    items: list[Item], max_size: int, max_count: int
+) -> None:
+    aggregate = Aggregate(max_size, max_count)
+    inside: list[Item] = []
+    for item in items:
+        before = inside and (
+            aggregate.encode(),
+            aggregate.size,
+            aggregate.count,
+            aggregate.partition_key,
+            aggregate.hash_key,
+        )
+        if append(aggregate, item):
+            inside.append(item)
+        else:
+            assert before == (
+                aggregate.encode(),
+                aggregate.size,
+                aggregate.count,
+                aggregate.partition_key,
+                aggregate.hash_key,
+            )
+            # Refused for a reason only: with it, a limit would be broken.
+            assert len(inside) == max_count or len(reference.encode([*inside, item])) > max_size
+        assert aggregate.count <= max_count
+        assert aggregate.count == 1 or aggregate.size <= max_size
+    # What was refused on the way left no trace in the tables either.
+    assert aggregate.encode() == reference.encode(inside)
+
+
+@pytest.mark.parametrize("border", [127, 128, 129, 16_383, 16_384, 16_385])
+@pytest.mark.parametrize("explicit", [False, True])
+def test_table_indexes_across_varint_borders(border: int, explicit: bool) -> None:
+    hash_keys = iter(range(10**30, 10**30 + border + 1))
+    items = [(f"k{number}", str(next(hash_keys)) if explicit else None, b"") for number in range(border + 1)]
+    aggregate = filled(items)
+    blob = aggregate.encode()
+    assert aggregate.size == len(blob)
+    expected = reference.AggregatedRecord()
+    expected.partition_key_table.extend(key for key, _hash, _data in items)
+    if explicit:
+        expected.explicit_hash_key_table.extend(text for _key, text, _data in items if text)
+    for index in range(border + 1):
+        record = expected.records.add(partition_key_index=index, data=b"")
+        if explicit:
+            record.explicit_hash_key_index = index
+    assert blob == reference.seal(expected.SerializeToString())
+    assert decode(blob) == subs(items)
+
+
+def test_data_sizes_across_varint_borders() -> None:
+    sizes = [*range(118, 132), *range(16_372, 16_390), *range(2_097_138, 2_097_154)]
+    for size in sizes:
+        items: list[Item] = [("k", None, b""), ("k", "7", bytes(size)), ("k", None, bytes(size))]
+        aggregate = filled(items)
+        blob = aggregate.encode()
+        assert aggregate.size == len(blob) == len(reference.message(items).SerializeToString()) + OVERHEAD
+
+
+def test_size_limit_is_exact_to_the_byte() -> None:
+    items: list[Item] = [("a", None, b"12345"), ("b", "77", b"67890")]
+    need = len(reference.encode(items))
+    for max_size, fits in [(need - 1, False), (need, True)]:
+        aggregate = Aggregate(max_size, 10)
+        assert append(aggregate, items[0])
+        assert append(aggregate, items[1]) is fits
+
+
+def test_a_single_record_travels_unwrapped_under_its_own_key_even_beyond_the_limit() -> None:
+    item: Item = ("order-7", None, b"payload" * 100)
+    aggregate = Aggregate(10, 10)
+    assert append(aggregate, item)
+    assert aggregate.encode() == item[2]
+    assert aggregate.size == 700
+    assert aggregate.partition_key == "order-7"
+    assert aggregate.hash_key == place(item)
+    assert not append(aggregate, ("order-7", None, b""))
+    assert aggregate.partition_key == "order-7"
+
+
+def test_entry_of_several_records_is_placed_by_the_first() -> None:
+    aggregate = filled([("abcd", None, b"1"), ("z", "9", b"2")])
+    assert aggregate.partition_key == AGGREGATE_PARTITION_KEY == "a"
+    assert aggregate.hash_key.hex().upper() == "E2FC714C4727EE9395F324CD2E7F331F"
+    assert aggregate.explicit_hash_key == str(0xE2FC714C4727EE9395F324CD2E7F331F)
+    assert filled([("z", "9", b"2"), ("abcd", None, b"1")]).explicit_hash_key == "9"
+
+
+def test_empty_aggregate_has_no_encoding() -> None:
+    with pytest.raises(ValueError, match="empty"):
+        Aggregate(100, 100).encode()
+    assert not append(Aggregate(100, 0), ("a", None, b""))
+
+
+def test_a_key_that_has_no_utf8_form_raises_and_changes_nothing() -> None:
+    aggregate = filled([("a", None, b"1"), ("b", None, b"2")])
+    before = aggregate.encode()
+    with pytest.raises(UnicodeEncodeError):
+        aggregate.try_append("\ud800", None, b"3", bytes(16))
+    assert (aggregate.encode(), aggregate.count, aggregate.size) == (before, 2, len(before))
+
+
+def test_prefix_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aggregation, "_PREFIX_CACHE_SIZE", 4)
+    monkeypatch.setattr(aggregation, "_prefixes", {})
+    items: list[Item] = [("k", None, bytes(size % 11)) for size in range(40)]
+    sizes = []
+    aggregate = Aggregate(2**20, 100)
+    for item in items:
+        append(aggregate, item)
+        sizes.append(len(aggregation._prefixes))
+    assert max(sizes) == 4
+    assert any(after < before for before, after in pairwise(sizes))
+    assert aggregate.encode() == reference.encode(items)
