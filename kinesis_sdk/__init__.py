@@ -1,0 +1,100 @@
+"""Producer and consumer for Amazon Kinesis Data Streams, in pure Python.
+
+    with Producer() as producer:                                  # a KPL
+        producer.put("orders", "customer-7", b"...").result()
+
+    Worker("orders", application_name="billing", handler=handle).run()   # a KCL
+
+Everything is loaded on first use: importing this package imports neither boto3 nor protobuf.
+"""
+
+from __future__ import annotations
+
+from kinesis_sdk._version import __version__
+
+TYPE_CHECKING = False  # type checkers read it as True; importing typing would cost more than all of this
+if TYPE_CHECKING:
+    from kinesis_sdk.common.errors import (
+        AwsError,
+        BufferFullError,
+        ConfigError,
+        ConsumerError,
+        InvalidCheckpointError,
+        InvalidRecordError,
+        KinesisSdkError,
+        LeaseLostError,
+        ProducerClosedError,
+        ProducerError,
+        RecordFailedError,
+    )
+    from kinesis_sdk.common.records import UserRecord
+    from kinesis_sdk.common.stream import StreamId
+    from kinesis_sdk.consumer import Checkpointer, ConsumerConfig, RecordBatch, RecordHandler, Worker
+    from kinesis_sdk.producer import Attempt, Producer, ProducerConfig, ProducerStats, PutResult
+
+_HOMES = {
+    "kinesis_sdk.producer": ("Attempt", "Producer", "ProducerConfig", "ProducerStats", "PutResult"),
+    "kinesis_sdk.consumer": ("Checkpointer", "ConsumerConfig", "RecordBatch", "RecordHandler", "Worker"),
+    "kinesis_sdk.common.records": ("UserRecord",),
+    "kinesis_sdk.common.stream": ("StreamId",),
+    "kinesis_sdk.common.errors": (
+        "AwsError",
+        "BufferFullError",
+        "ConfigError",
+        "ConsumerError",
+        "InvalidCheckpointError",
+        "InvalidRecordError",
+        "KinesisSdkError",
+        "LeaseLostError",
+        "ProducerClosedError",
+        "ProducerError",
+        "RecordFailedError",
+    ),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "__version__",
+    # producer
+    "Attempt",
+    "Producer",
+    "ProducerConfig",
+    "ProducerStats",
+    "PutResult",
+    # consumer
+    "Checkpointer",
+    "ConsumerConfig",
+    "RecordBatch",
+    "RecordHandler",
+    "Worker",
+    # both
+    "StreamId",
+    "UserRecord",
+    # errors
+    "AwsError",
+    "BufferFullError",
+    "ConfigError",
+    "ConsumerError",
+    "InvalidCheckpointError",
+    "InvalidRecordError",
+    "KinesisSdkError",
+    "LeaseLostError",
+    "ProducerClosedError",
+    "ProducerError",
+    "RecordFailedError",
+]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value: object = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

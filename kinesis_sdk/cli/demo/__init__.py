@@ -1,0 +1,1 @@
+"""The main job end to end: real records in, through Kinesis, out again, every one accounted for."""

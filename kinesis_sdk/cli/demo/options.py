@@ -1,0 +1,21 @@
+"""What the demo is asked to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoOptions:
+    """Options of ``kinesis-sdk demo``; see its ``--help``."""
+
+    repeat: int = 1
+    shards: int = 4
+    workers: int = 2
+    seconds: float = 12.0
+    failover_time: float = 3.0
+    split: bool = True
+    kill: bool = True
+    endpoint_url: str | None = None
+    stream: str | None = None
+    region: str | None = None

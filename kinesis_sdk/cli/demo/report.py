@@ -1,0 +1,175 @@
+"""The demo's result: for people a table, for machines one JSON object."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from kinesis_sdk.cli.demo.verify import Verdict
+from kinesis_sdk.producer import ProducerStats
+
+
+def percentiles(values: Sequence[float]) -> dict[str, float]:
+    """p50, p90, p99 and max, in the values' unit; zeros for no values. Nearest rank."""
+    ordered = sorted(values)
+    if not ordered:
+        return {"p50": 0.0, "p90": 0.0, "p99": 0.0, "max": 0.0}
+    last = len(ordered) - 1
+    picks = {"p50": 0.50, "p90": 0.90, "p99": 0.99, "max": 1.0}
+    return {name: ordered[min(last, int(share * len(ordered)))] for name, share in picks.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoReport:
+    """Everything that the demo found out. Times in seconds, rates per second."""
+
+    stream: str
+    user_records: int
+    user_bytes: int
+    acknowledged: int
+    failed: int
+    processed: int
+    lost: int
+    duplicated: int
+    duplicates_explained: Mapping[str, int]
+    duplicates_unexplained: int
+    out_of_order: int
+    overtaken_by_retries: int
+    kinesis_records: int
+    user_records_per_kinesis_record: float
+    put_records_calls: int
+    throttled_entries: int
+    wrong_shard_entries: int
+    put_seconds: float
+    put_throughput: float
+    total_seconds: float
+    put_to_acknowledge: Mapping[str, float]
+    put_to_process: Mapping[str, float]
+    splits: int
+    workers_killed: int
+    take_over_seconds: Mapping[str, float]
+    clean_stop: bool
+
+    @property
+    def passed(self) -> bool:
+        """Nothing lost, nothing failed, everything explained."""
+        return (
+            not (self.lost or self.failed or self.duplicates_unexplained or self.out_of_order)
+            and self.clean_stop
+        )
+
+
+def make_report(
+    *,
+    stream: str,
+    verdict: Verdict,
+    stats: ProducerStats,
+    acknowledge_times: Sequence[float],
+    put_seconds: float,
+    total_seconds: float,
+    splits: int,
+    workers_killed: int,
+    take_over_seconds: Mapping[str, float],
+    clean_stop: bool,
+) -> DemoReport:
+    """Put the report together."""
+    return DemoReport(
+        stream=stream,
+        user_records=stats.user_records_put,
+        user_bytes=stats.user_bytes_stored,
+        acknowledged=stats.user_records_stored,
+        failed=verdict.failed,
+        processed=verdict.delivered,
+        lost=len(verdict.lost),
+        duplicated=verdict.duplicates,
+        duplicates_explained=verdict.explained,
+        duplicates_unexplained=verdict.unexplained,
+        out_of_order=verdict.out_of_order,
+        overtaken_by_retries=verdict.overtaken,
+        kinesis_records=stats.kinesis_records_stored,
+        user_records_per_kinesis_record=stats.user_records_stored / max(1, stats.kinesis_records_stored),
+        put_records_calls=stats.put_records_calls,
+        throttled_entries=stats.throttled_entries,
+        wrong_shard_entries=stats.wrong_shard_entries,
+        put_seconds=put_seconds,
+        put_throughput=stats.user_records_stored / put_seconds if put_seconds else 0.0,
+        total_seconds=total_seconds,
+        put_to_acknowledge=percentiles(acknowledge_times),
+        put_to_process=percentiles(verdict.put_to_process),
+        splits=splits,
+        workers_killed=workers_killed,
+        take_over_seconds=take_over_seconds,
+        clean_stop=clean_stop,
+    )
+
+
+def print_report(report: DemoReport, *, as_json: bool) -> None:
+    """Print it to standard output."""
+    if as_json:
+        sys.stdout.write(json.dumps({**asdict(report), "passed": report.passed}) + "\n")
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(justify="right", style="dim")
+    table.add_column()
+    for name, value in _rows(report):
+        table.add_row(name, value)
+    console = Console(highlight=False)
+    console.print()
+    console.print(table)
+    console.print()
+    verdict = "[bold green]PASSED[/]" if report.passed else "[bold red]FAILED[/]"
+    console.print(
+        f"{verdict}  {report.lost:,} lost, {report.failed:,} failed, "
+        f"{report.duplicates_unexplained:,} unexplained duplicates, {report.out_of_order:,} out of order"
+    )
+
+
+def _milliseconds(values: Mapping[str, float]) -> str:
+    return "   ".join(f"{name} {value * 1000:,.0f} ms" for name, value in values.items())
+
+
+def _rows(report: DemoReport) -> list[tuple[str, str]]:
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in report.duplicates_explained.items())
+    take_over = ", ".join(
+        f"{seconds:.1f} s ({shard_id})" for shard_id, seconds in sorted(report.take_over_seconds.items())
+    )
+    rows = [
+        ("user records", f"{report.user_records:,} ({report.user_bytes / 1e6:,.1f} MB)"),
+        (
+            "Kinesis records",
+            f"{report.kinesis_records:,} ({report.user_records_per_kinesis_record:,.1f} user records in each)",
+        ),
+        ("PutRecords calls", f"{report.put_records_calls:,}"),
+        (
+            "throughput",
+            f"{report.put_throughput:,.0f} records/s acknowledged, over {report.put_seconds:.1f} s of puts",
+        ),
+        ("put to acknowledge", _milliseconds(report.put_to_acknowledge)),
+        ("put to process", _milliseconds(report.put_to_process)),
+        ("throttled entries", f"{report.throttled_entries:,}"),
+        (
+            "split on the way",
+            f"{report.splits} (aggregates sent again for it: {report.wrong_shard_entries:,})",
+        ),
+        ("workers killed", f"{report.workers_killed}"),
+    ]
+    if report.workers_killed:
+        rows.append(("taken over after", take_over or "nothing was put into the victim's shards afterwards"))
+    rows += [
+        ("acknowledged", f"{report.acknowledged:,}"),
+        ("processed", f"{report.processed:,}"),
+        ("lost", f"{report.lost:,}"),
+        ("duplicated", f"{report.duplicated:,}" + (f": {reasons}" if reasons else "")),
+        (
+            "out of order",
+            f"{report.out_of_order:,} (stored behind a later put of its key: {report.overtaken_by_retries:,})",
+        ),
+        ("workers stopped cleanly", "yes" if report.clean_stop else "no"),
+        ("duration", f"{report.total_seconds:.1f} s"),
+    ]
+    return rows

@@ -1,0 +1,292 @@
+"""Runs the demo: a stream, worker processes, a producer, a split and a crash on the way, then the verdict."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import boto3
+
+from kinesis_sdk.cli.demo.flights import load_flights, make_payload
+from kinesis_sdk.cli.demo.options import DemoOptions
+from kinesis_sdk.cli.demo.progress import Progress
+from kinesis_sdk.cli.demo.report import DemoReport, make_report
+from kinesis_sdk.cli.demo.verify import Delivery, Put, take_over_times, verify
+from kinesis_sdk.cli.demo.workers import WorkerProcess
+from kinesis_sdk.common.aws import call_with_retries, make_client
+from kinesis_sdk.common.errors import ConsumerError, KinesisSdkError, RecordFailedError, ResourceNotFoundError
+from kinesis_sdk.common.shards import Shard, list_shards
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.producer import Producer
+from kinesis_sdk.producer.record import PendingRecord
+from kinesis_sdk.testing import start_server_process
+
+_SPLIT_AT = 0.4
+_KILL_AT = 0.6
+_START_TIMEOUT = 60.0
+_STALL_TIMEOUT = 45.0
+"""Seconds without any new processed record after which the rest counts as lost."""
+
+# For endpoints that look at no signature: the fake, LocalStack.
+_TEST_CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
+
+
+class _Demo:
+    def __init__(self, options: DemoOptions, progress: Progress, stack: ExitStack) -> None:
+        self.options = options
+        self.progress = progress
+        self.stack = stack
+        self.run = uuid.uuid4().hex[:8]
+        self.own_stream = options.stream is None
+        self.stream = StreamId.parse(options.stream or f"kinesis-sdk-demo-{self.run}")
+        self.application = f"kinesis-sdk-demo-{self.run}"
+        self.endpoint_url = options.endpoint_url
+        self.workers: list[WorkerProcess] = []
+        self.deliveries: list[Delivery] = []
+        self.seen: set[int] = set()
+        self.futures: list[PendingRecord] = []
+        self.put_times: list[float] = []
+        self.splits = 0
+        self.environment = dict(os.environ)
+        self.session: Any = None
+        self.kinesis: Any = None
+
+    # -------------------------------------------------------------- before
+
+    def connect(self) -> None:
+        """Find or start what we talk to."""
+        if self.endpoint_url is None and self.own_stream:
+            self.progress.event("starting a fake AWS in its own process")
+            server = self.stack.enter_context(start_server_process())
+            self.endpoint_url = server.endpoint_url
+            self.environment.update(_TEST_CREDENTIALS)
+        session = boto3.Session(region_name=self.options.region)
+        if self.endpoint_url is not None and (
+            "AWS_ACCESS_KEY_ID" in self.environment or session.get_credentials() is None
+        ):
+            for name, value in _TEST_CREDENTIALS.items():
+                self.environment.setdefault(name, value)
+            session = boto3.Session(
+                region_name=self.options.region or session.region_name or "us-east-1",
+                aws_access_key_id=self.environment["AWS_ACCESS_KEY_ID"],
+                aws_secret_access_key=self.environment["AWS_SECRET_ACCESS_KEY"],
+                aws_session_token=self.environment.get("AWS_SESSION_TOKEN"),
+            )
+        self.session = session
+        self.kinesis = make_client("kinesis", session=session, endpoint_url=self.endpoint_url)
+
+    def prepare_stream(self) -> None:
+        """Create the stream, or see that the given one is there."""
+        if self.own_stream:
+            self._call("CreateStream", StreamName=self.stream.name, ShardCount=self.options.shards)
+            self.stack.callback(self._delete_stream)
+        deadline = time.monotonic() + _START_TIMEOUT
+        while True:
+            answer = self._call("DescribeStreamSummary", **self.stream.request)
+            status = answer["StreamDescriptionSummary"]["StreamStatus"]
+            if status == "ACTIVE":
+                break
+            if time.monotonic() > deadline:
+                raise KinesisSdkError(f"stream {self.stream} is still {status} after {_START_TIMEOUT:g} s")
+            time.sleep(0.2)
+        shards = len(list_shards(self.kinesis, self.stream, shard_filter={"Type": "AT_LATEST"}))
+        where = self.endpoint_url or f"AWS {self.session.region_name}"
+        self.progress.event(f"stream {self.stream} with {shards} open shards at {where}")
+
+    def start_workers(self, folder: Path) -> None:
+        """Start the worker processes and wait until every one holds a lease (as far as there are enough)."""
+        settings = {
+            "stream": str(self.stream),
+            "application_name": self.application,
+            "run": self.run,
+            "initial_position": "TRIM_HORIZON" if self.own_stream else "LATEST",
+            "failover_time": self.options.failover_time,
+            "region": self.session.region_name,
+            "endpoint_url": self.endpoint_url,
+        }
+        self.stack.callback(self._delete_table)
+        for index in range(self.options.workers):
+            worker = WorkerProcess(f"worker-{index + 1}", settings, folder, self.environment)
+            self.workers.append(worker)
+            self.stack.callback(worker.stop, 5.0)
+        shards = len(list_shards(self.kinesis, self.stream, shard_filter={"Type": "AT_LATEST"}))
+        deadline = time.monotonic() + _START_TIMEOUT
+        while sum(w.leases for w in self.workers) < shards or (
+            shards >= len(self.workers) and any(w.leases == 0 for w in self.workers)
+        ):
+            self.read_logs()
+            if time.monotonic() > deadline:
+                raise ConsumerError(f"the workers did not get all leases within {_START_TIMEOUT:g} s")
+            time.sleep(0.05)
+        held = ", ".join(f"{w.name} {w.leases}" for w in self.workers)
+        self.progress.event(f"{len(self.workers)} worker processes hold the leases: {held}")
+
+    # -------------------------------------------------------------- the work
+
+    def put_everything(self, producer: Producer) -> float:
+        """Put all records at the asked pace; split and kill on the way. Returns the seconds it took."""
+        flights = load_flights()
+        total = len(flights) * self.options.repeat
+        start = time.monotonic()
+        split_at = int(total * _SPLIT_AT) if self.options.split else total + 1
+        kill_at = int(total * _KILL_AT) if self.options.kill else total + 1
+        number = 0
+        looked = start
+        while number < total:
+            now = time.monotonic()
+            due = total
+            if self.options.seconds:
+                due = min(total, int((now - start) / self.options.seconds * total) + 1)
+            for number in range(number, min(due, number + 1000)):  # noqa: B020 - goes on where it was
+                flight = flights[number % len(flights)]
+                self.put_times.append(time.time())
+                self.futures.append(
+                    producer.put(self.stream, flight.origin, make_payload(self.run, number, flight))
+                )
+            number = len(self.futures)
+            if number >= split_at:
+                split_at = total + 1
+                self._split()
+            if number >= kill_at:
+                kill_at = total + 1
+                self._kill()
+            if now - looked > 0.1:
+                looked = now
+                self.read_logs()
+                self._count(total, producer)
+            if number >= due:
+                time.sleep(0.002)
+        producer.flush()
+        self._count(total, producer)
+        return time.monotonic() - start
+
+    def wait_for_workers(self, producer: Producer) -> None:
+        """Wait until everything that was acknowledged was processed, or nothing moves any more."""
+        wanted = producer.stats().user_records_stored
+        moved = time.monotonic()
+        while len(self.seen) < wanted and time.monotonic() - moved < _STALL_TIMEOUT:
+            before = len(self.seen)
+            time.sleep(0.05)
+            self.read_logs()
+            if len(self.seen) > before:
+                moved = time.monotonic()
+            self._count(len(self.futures), producer)
+
+    def read_logs(self) -> None:
+        """Take in what the workers wrote."""
+        for worker in self.workers:
+            for delivery in worker.read():
+                self.deliveries.append(delivery)
+                self.seen.add(delivery.number)
+
+    def _count(self, total: int, producer: Producer) -> None:
+        self.progress.counts(
+            total=total,
+            put=len(self.futures),
+            stored=producer.stats().user_records_stored,
+            processed=len(self.seen),
+        )
+
+    def _split(self) -> None:
+        shards = list_shards(self.kinesis, self.stream, shard_filter={"Type": "AT_LATEST"})
+        widest: Shard = max(shards, key=lambda s: s.hash_key_range.end - s.hash_key_range.start)
+        middle = (widest.hash_key_range.start + widest.hash_key_range.end) // 2 + 1
+        self._call(
+            "SplitShard", **self.stream.request, ShardToSplit=widest.shard_id, NewStartingHashKey=str(middle)
+        )
+        self.splits += 1
+        self.progress.event(f"split {widest.shard_id}")
+
+    def _kill(self) -> None:
+        victim = max(self.workers, key=lambda worker: worker.leases)
+        held = victim.leases
+        victim.kill()
+        self.progress.event(f"killed {victim.name} (SIGKILL), which held {held} leases")
+
+    # -------------------------------------------------------------- after
+
+    def stop_workers(self) -> bool:
+        """Stop the workers cleanly and read the last of what they wrote."""
+        stopped = [worker.stop(20.0) for worker in self.workers]
+        for worker in self.workers:
+            for delivery in worker.read_rest():
+                self.deliveries.append(delivery)
+                self.seen.add(delivery.number)
+        return all(stopped)
+
+    def puts(self) -> list[Put]:
+        """What the producer knows about every record."""
+        return [_as_put(future, at) for future, at in zip(self.futures, self.put_times, strict=True)]
+
+    def _call(self, operation: str, **parameters: Any) -> Any:
+        method = getattr(self.kinesis, "".join("_" + c.lower() if c.isupper() else c for c in operation)[1:])
+        return call_with_retries(lambda: method(**parameters), operation=operation, client=self.kinesis)
+
+    def _delete_stream(self) -> None:
+        self._call("DeleteStream", StreamName=self.stream.name)
+
+    def _delete_table(self) -> None:
+        client = make_client("dynamodb", session=self.session, endpoint_url=self.endpoint_url)
+        try:
+            call_with_retries(
+                lambda: client.delete_table(TableName=self.application),
+                operation="DeleteTable",
+                client=client,
+            )
+        except ResourceNotFoundError:
+            return  # the workers never came as far as making it
+
+
+def _as_put(future: PendingRecord, put_at: float) -> Put:
+    try:
+        result = future.result(0)
+    except RecordFailedError as error:
+        return Put(future.partition_key, put_at, None, "", len(error.attempts), 0.0)
+    return Put(
+        future.partition_key,
+        put_at,
+        (int(result.sequence_number), result.sub_sequence_number),
+        result.shard_id,
+        len(result.attempts),
+        sum(attempt.delay + attempt.duration for attempt in result.attempts),
+    )
+
+
+def run_demo(options: DemoOptions, progress: Progress) -> DemoReport:
+    """Run it.
+
+    Raises:
+        KinesisSdkError: It could not be run: nobody at the endpoint, no credentials, a worker that ended.
+    """
+    began = time.monotonic()
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kinesis-sdk-demo-")))
+        demo = _Demo(options, progress, stack)
+        demo.connect()
+        demo.prepare_stream()
+        demo.start_workers(folder)
+        with Producer(session=demo.session, endpoint_url=demo.endpoint_url) as producer:
+            put_seconds = demo.put_everything(producer)
+            demo.wait_for_workers(producer)
+            stats = producer.stats()
+        clean = demo.stop_workers()
+        killed: Mapping[str, float] = {w.name: w.killed_at for w in demo.workers if w.killed_at is not None}
+        puts = demo.puts()
+        return make_report(
+            stream=str(demo.stream),
+            verdict=verify(puts, demo.deliveries, killed=killed),
+            stats=stats,
+            acknowledge_times=[put.acknowledged_after for put in puts if put.position is not None],
+            put_seconds=put_seconds,
+            total_seconds=time.monotonic() - began,
+            splits=demo.splits,
+            workers_killed=len(killed),
+            take_over_seconds=take_over_times(demo.deliveries, killed=killed),
+            clean_stop=clean,
+        )

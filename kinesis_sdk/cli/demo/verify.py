@@ -1,0 +1,175 @@
+"""What was put against what was processed: lost, duplicated and why, in order or not. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Put(NamedTuple):
+    """A record as the producer knows it.
+
+    Attributes:
+        key: Partition key.
+        put_at: Wall-clock seconds of `put` (one machine, so comparable with the workers').
+        position: (sequence number, sub-sequence number) where it was acknowledged; None if it failed.
+        shard_id: Shard of that position.
+        attempts: Attempts that it took.
+        acknowledged_after: Seconds from put to acknowledgement.
+    """
+
+    key: str
+    put_at: float
+    position: tuple[int, int] | None
+    shard_id: str
+    attempts: int
+    acknowledged_after: float
+
+
+class Delivery(NamedTuple):
+    """One record handed to a worker's handler.
+
+    Attributes:
+        number: Which record.
+        worker: Name of the worker process.
+        shard_id: Shard it was read from.
+        position: (sequence number, sub-sequence number).
+        at: Wall-clock seconds.
+    """
+
+    number: int
+    worker: str
+    shard_id: str
+    position: tuple[int, int]
+    at: float
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The result.
+
+    Attributes:
+        lost: Numbers of acknowledged records that nobody processed.
+        failed: Records whose future failed.
+        delivered: Different records processed.
+        duplicates: Deliveries beyond the first of a record.
+        explained: Of these, by reason.
+        unexplained: Duplicates without a reason.
+        out_of_order: Keys' records processed for the first time before an earlier one of the same key
+            (earlier by acknowledged position).
+        overtaken: Records stored before an earlier put of the same key: retries overtake, which the producer
+            does not promise against.
+        put_to_process: Seconds from put to first processing, by record.
+    """
+
+    lost: list[int]
+    failed: int
+    delivered: int
+    duplicates: int
+    explained: Mapping[str, int]
+    unexplained: int
+    out_of_order: int
+    overtaken: int
+    put_to_process: list[float] = field(repr=False)
+
+
+def verify(puts: Sequence[Put], deliveries: Iterable[Delivery], *, killed: Mapping[str, float]) -> Verdict:
+    """Account for every record.
+
+    Args:
+        puts: What was put; its index is the record's number.
+        deliveries: What was processed, in any order.
+        killed: Workers that were killed, and when (wall-clock seconds).
+    """
+    by_number: dict[int, list[Delivery]] = {}
+    for delivery in sorted(deliveries, key=lambda d: d.at):
+        by_number.setdefault(delivery.number, []).append(delivery)
+    explained: Counter[str] = Counter()
+    unexplained = 0
+    for number, seen in by_number.items():
+        for index, again in enumerate(seen[1:], start=1):
+            reason = _explain(again, seen[:index], puts[number], killed)
+            if reason:
+                explained[reason] += 1
+            else:
+                unexplained += 1
+    lost = [n for n, put in enumerate(puts) if put.position is not None and n not in by_number]
+    return Verdict(
+        lost=lost,
+        failed=sum(put.position is None for put in puts),
+        delivered=len(by_number),
+        duplicates=sum(len(seen) - 1 for seen in by_number.values()),
+        explained=dict(explained),
+        unexplained=unexplained,
+        out_of_order=_count_out_of_order(puts, by_number),
+        overtaken=_count_overtaken(puts),
+        put_to_process=[seen[0].at - puts[n].put_at for n, seen in by_number.items()],
+    )
+
+
+def _explain(
+    again: Delivery, before: Sequence[Delivery], put: Put, killed: Mapping[str, float]
+) -> str | None:
+    """Why a record came again: it is stored twice, or it was processed again from the last checkpoint."""
+    same = [d for d in before if d.shard_id == again.shard_id and d.position == again.position]
+    if not same:
+        return "stored twice by a retry" if put.attempts > 1 else None
+    other = [d for d in same if d.worker != again.worker]
+    if any(d.worker in killed for d in other):
+        return "processed again after a worker was killed"
+    return "processed again after a lease moved" if other else None
+
+
+def _count_out_of_order(puts: Sequence[Put], by_number: Mapping[int, Sequence[Delivery]]) -> int:
+    """Per key, first deliveries of acknowledged positions must come in the stream's order."""
+    firsts: dict[str, list[tuple[tuple[int, int], float, int]]] = {}
+    for number, seen in by_number.items():
+        put = puts[number]
+        at = next((d.at for d in seen if d.position == put.position and d.shard_id == put.shard_id), None)
+        if put.position is not None and at is not None:
+            firsts.setdefault(put.key, []).append((put.position, at, number))
+    wrong = 0
+    for items in firsts.values():
+        items.sort()
+        latest = float("-inf")
+        for _, at, _ in items:
+            if at < latest:
+                wrong += 1
+            latest = max(latest, at)
+    return wrong
+
+
+def _count_overtaken(puts: Sequence[Put]) -> int:
+    newest: dict[str, tuple[int, int]] = {}
+    overtaken = 0
+    for put in puts:
+        if put.position is None:
+            continue
+        if put.position < newest.get(put.key, (0, 0)):
+            overtaken += 1
+        else:
+            newest[put.key] = put.position
+    return overtaken
+
+
+def take_over_times(deliveries: Iterable[Delivery], *, killed: Mapping[str, float]) -> dict[str, float]:
+    """Seconds from a kill until another worker processed something of each shard that the victim had.
+
+    A shard counts as the victim's if the victim was the last to process it before the kill. Shards that
+    nothing was put into after the kill have no time.
+    """
+    times: dict[str, float] = {}
+    by_shard: dict[str, list[Delivery]] = {}
+    for delivery in deliveries:
+        by_shard.setdefault(delivery.shard_id, []).append(delivery)
+    for victim, when in killed.items():
+        for shard_id, seen in by_shard.items():
+            before = [d for d in seen if d.at <= when]
+            if not before or max(before, key=lambda d: d.at).worker != victim:
+                continue
+            after = [d.at - when for d in seen if d.at > when and d.worker != victim]
+            if after:
+                times[shard_id] = min(after)
+    return times

@@ -1,0 +1,91 @@
+"""The demo's worker processes: start, watch, kill, stop."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from kinesis_sdk.cli.demo.delivery_log import DeliveryReader
+from kinesis_sdk.cli.demo.verify import Delivery
+from kinesis_sdk.common.errors import ConsumerError
+
+
+class WorkerProcess:
+    """One consumer worker process.
+
+    Attributes:
+        name: Its worker id.
+        killed_at: Wall-clock seconds at which `kill` was called.
+    """
+
+    def __init__(
+        self, name: str, settings: Mapping[str, Any], folder: Path, environment: Mapping[str, str]
+    ) -> None:
+        self.name = name
+        self.killed_at: float | None = None
+        log = folder / f"{name}.jsonl"
+        self._reader = DeliveryReader(log, name)
+        self._errors = folder / f"{name}.log"
+        with self._errors.open("wb") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "kinesis_sdk.cli.demo.worker_process"],
+                stdin=subprocess.PIPE,
+                stdout=errors,
+                stderr=errors,
+                env=dict(environment),
+            )
+        assert self._process.stdin is not None
+        line = json.dumps({**settings, "worker_id": name, "log": str(log)})
+        self._process.stdin.write(line.encode() + b"\n")
+        self._process.stdin.flush()
+
+    @property
+    def leases(self) -> int:
+        """Leases that it says it holds."""
+        return 0 if self.killed_at else self._reader.leases
+
+    def read(self) -> Iterator[Delivery]:
+        """What it processed since the last call.
+
+        Raises:
+            ConsumerError: The process ended although nobody stopped it.
+        """
+        code = self._process.poll()
+        yield from self._reader.read()
+        if code is not None and self.killed_at is None:
+            tail = self._errors.read_text(errors="replace")[-2000:]
+            raise ConsumerError(f"worker {self.name} ended with status {code}: {self._reader.error or tail}")
+
+    def read_rest(self) -> Iterator[Delivery]:
+        """What is left in its log after it ended."""
+        return self._reader.read()
+
+    def kill(self) -> None:
+        """Kill it without warning, as a machine that loses power would."""
+        self.killed_at = time.time()
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self, timeout: float) -> bool:
+        """Ask it to stop cleanly; kill it if it does not within ``timeout`` seconds.
+
+        Returns:
+            Whether it stopped by itself with status 0.
+        """
+        if self.killed_at is not None:
+            return True
+        self._process.terminate()
+        try:
+            return self._process.wait(timeout) == 0
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+            return False
+        finally:
+            if self._process.stdin:
+                self._process.stdin.close()

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from kinesis_sdk.cli.demo import runner as demo_runner
+from kinesis_sdk.cli.demo.options import DemoOptions
+from kinesis_sdk.cli.demo.report import DemoReport, make_report, percentiles
+from kinesis_sdk.cli.demo.verify import Verdict
+from kinesis_sdk.cli.main import cli
+from kinesis_sdk.common.errors import EndpointUnreachableError
+from kinesis_sdk.producer import ProducerStats
+
+
+def report(**changes: Any) -> DemoReport:
+    stats = ProducerStats(**dict.fromkeys(ProducerStats.__dataclass_fields__, 0))
+    facts: dict[str, Any] = {
+        "lost": [],
+        "failed": 0,
+        "delivered": 10,
+        "duplicates": 0,
+        "explained": {},
+        "unexplained": 0,
+        "out_of_order": 0,
+        "overtaken": 0,
+        "put_to_process": [0.1],
+    }
+    clean = changes.pop("clean_stop", True)
+    return make_report(
+        stream="s",
+        verdict=Verdict(**{**facts, **changes}),
+        stats=stats,
+        acknowledge_times=[0.05],
+        put_seconds=1.0,
+        total_seconds=2.0,
+        splits=1,
+        workers_killed=1,
+        take_over_seconds={"shardId-000000000001": 3.0},
+        clean_stop=clean,
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "passed"),
+    [
+        ({}, True),
+        ({"duplicates": 3, "explained": {"stored twice by a retry": 3}}, True),
+        ({"lost": [4]}, False),
+        ({"failed": 1}, False),
+        ({"duplicates": 1, "unexplained": 1}, False),
+        ({"out_of_order": 1}, False),
+        ({"clean_stop": False}, False),
+    ],
+)
+def test_exit_status_says_whether_anything_was_lost(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], passed: bool
+) -> None:
+    monkeypatch.setattr(demo_runner, "run_demo", lambda _options, _progress: report(**changes))
+    plain = CliRunner().invoke(cli, ["demo"])
+    assert plain.exit_code == (0 if passed else 1)
+    assert ("PASSED" in plain.output) is passed
+    machine = CliRunner().invoke(cli, ["demo", "--json"])
+    assert json.loads(machine.output)["passed"] is passed
+
+
+def test_options_reach_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[DemoOptions] = []
+
+    def run(options: DemoOptions, _progress: object) -> DemoReport:
+        seen.append(options)
+        return report()
+
+    monkeypatch.setattr(demo_runner, "run_demo", run)
+    CliRunner().invoke(cli, ["demo", "--stream", "orders", "--repeat", "3", "--workers", "1"])
+    assert seen[0].stream == "orders"
+    assert seen[0].repeat == 3
+    assert not seen[0].split, "a stream that is not ours is not resharded"
+    assert not seen[0].kill, "the only worker is not killed"
+
+
+def test_an_aws_error_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(_options: DemoOptions, _progress: object) -> DemoReport:
+        raise EndpointUnreachableError(
+            "connection refused", operation="CreateStream", endpoint="http://localhost:1"
+        )
+
+    monkeypatch.setattr(demo_runner, "run_demo", run)
+    result = CliRunner().invoke(cli, ["demo", "--endpoint-url", "http://localhost:1"])
+    assert result.exit_code == 1
+    assert result.output.strip().splitlines()[-1].startswith("Error: CreateStream at http://localhost:1")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["demo", "--help"], ["-h"]])
+def test_help_teaches(arguments: list[str]) -> None:
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == 0
+    assert "Usage" in result.output
+
+
+def test_repeat_out_of_range_names_the_range() -> None:
+    result = CliRunner().invoke(cli, ["demo", "--repeat", "0"])
+    assert result.exit_code == 2
+    assert "1<=x<=1000" in result.output
+
+
+def test_percentiles_by_nearest_rank() -> None:
+    values = [float(i) for i in range(1, 101)]
+    assert percentiles(values) == {"p50": 51.0, "p90": 91.0, "p99": 100.0, "max": 100.0}
+    assert percentiles([])["max"] == 0.0
+    assert percentiles([7.0])["p50"] == 7.0

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kinesis_sdk.common.errors import ConfigError, InvalidRecordError
+from kinesis_sdk.producer import Producer, ProducerConfig
+from kinesis_sdk.spark import (
+    KinesisPartitionWriter,
+    PartitionFailedError,
+    ProducerSettings,
+    partition,
+    shared_producer,
+)
+from kinesis_sdk.testing import FakeAws, Fault
+
+SETTINGS = ProducerSettings(config=ProducerConfig(record_max_buffered_time=0.001))
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeAws]:
+    """A fake account that producers made in this process talk to."""
+    aws = FakeAws()
+    client = aws.client("kinesis")
+    client.create_stream(StreamName="flights", ShardCount=2)
+    made: list[Producer] = []
+
+    def make(config: ProducerConfig, **_where: Any) -> Producer:
+        made.append(Producer(config, client=client))
+        return made[-1]
+
+    monkeypatch.setattr(partition, "Producer", make)
+    monkeypatch.setattr(partition, "_producers", {})
+    yield aws
+    for producer in made:
+        producer.close(5)
+
+
+def origin_upper(row: dict[str, Any]) -> str:
+    return str(row["origin"]).upper()
+
+
+def test_every_row_is_stored_when_the_function_returns(aws: FakeAws) -> None:
+    writer = KinesisPartitionWriter("flights", partition_key="origin", data="line", settings=SETTINGS)
+    rows = [{"origin": f"A{i % 7}", "line": f"row {i}"} for i in range(25_000)]
+    writer(iter(rows))
+    (producer,) = partition._producers.values()
+    stats = producer.stats()
+    assert stats.user_records_stored == 25_000
+    assert stats.buffered_bytes == 0
+
+
+def test_tasks_of_one_process_share_a_producer(aws: FakeAws) -> None:
+    for _ in range(3):
+        with shared_producer(SETTINGS) as producer:
+            producer.put("flights", "a", b"x")
+    assert len(partition._producers) == 1
+
+
+def test_functions_and_explicit_hash_keys(aws: FakeAws) -> None:
+    writer = KinesisPartitionWriter(
+        "flights",
+        partition_key=origin_upper,
+        data="line",
+        explicit_hash_key=lambda _row: 2**127,
+        settings=SETTINGS,
+    )
+    writer([{"origin": "lax", "line": b"x"}])
+    (producer,) = partition._producers.values()
+    assert producer.stats().user_records_stored == 1
+
+
+def test_a_failed_record_fails_the_task_with_counts_by_cause(aws: FakeAws) -> None:
+    aws.faults.add(Fault(kind="partial", operation="PutRecords", code="InternalFailure"))
+    settings = ProducerSettings(config=ProducerConfig(record_max_buffered_time=0.001, record_ttl=0.1))
+    writer = KinesisPartitionWriter("flights", partition_key="origin", data="line", settings=settings)
+    with pytest.raises(PartitionFailedError) as caught:
+        writer([{"origin": "LAX", "line": b"x"}, {"origin": "SFO", "line": b"y"}])
+    assert caught.value.failed == 2
+    assert caught.value.causes == {"InternalFailure": 2}
+    assert "InternalFailure" in str(caught.value)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert again.causes == {"InternalFailure": 2}
+
+
+def test_a_failure_of_one_task_does_not_haunt_the_next(aws: FakeAws) -> None:
+    aws.faults.add(Fault(kind="partial", operation="PutRecords", code="InternalFailure"))
+    settings = ProducerSettings(config=ProducerConfig(record_max_buffered_time=0.001, record_ttl=0.1))
+    with pytest.raises(PartitionFailedError), shared_producer(settings) as producer:
+        producer.put("flights", "a", b"x")
+    aws.faults.clear()
+    with shared_producer(settings) as producer:
+        producer.put("flights", "a", b"x")
+        assert producer.flush() == 1
+
+
+def test_the_writer_travels_to_executors() -> None:
+    writer = KinesisPartitionWriter("flights", partition_key=origin_upper, data="line", settings=SETTINGS)
+    again = pickle.loads(pickle.dumps(writer))
+    assert again.stream == "flights"
+    assert again.settings == SETTINGS
+
+
+def test_a_missing_column_is_named(aws: FakeAws) -> None:
+    writer = KinesisPartitionWriter("flights", partition_key="orgin", data="line", settings=SETTINGS)
+    with pytest.raises(InvalidRecordError, match="orgin"):
+        writer([{"origin": "LAX", "line": b"x"}])
+
+
+def test_a_partition_key_that_is_neither_column_nor_function_is_refused() -> None:
+    with pytest.raises(ConfigError, match="partition_key=7"):
+        KinesisPartitionWriter("flights", partition_key=7, data="line")  # type: ignore[arg-type]
+
+
+def test_a_producer_caught_in_a_closure_names_the_fix() -> None:
+    with (
+        Producer(client=FakeAws().client("kinesis")) as producer,
+        pytest.raises(TypeError, match="shared_producer"),
+    ):
+        pickle.dumps(producer)
+
+
+def test_importing_it_imports_neither_pyspark_nor_boto3() -> None:
+    code = "import sys, kinesis_sdk.spark; sys.exit(bool({'pyspark', 'boto3', 'pyarrow'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
