@@ -9,7 +9,7 @@ REPEAT ?= 1
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test unit integration check lint format types bench wheel clean
+.PHONY: help install demo test unit integration check lint format types bench clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -47,10 +47,6 @@ format: install  ## Format the code and fix what can be fixed safely.
 bench: install  ## Print the benchmark tables that the README quotes.
 	@$(BIN)/python benchmarks/bench_codec.py
 	@$(BIN)/python benchmarks/bench_fake.py
-
-wheel: install  ## Build the wheel and try it in an empty environment.
-	@$(BIN)/python -m build --outdir dist . >/dev/null
-	@$(BIN)/python integration/check_wheel.py dist
 
 clean:  ## Remove .venv, caches and build output.
 	rm -rf $(VENV) dist build .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,204 @@
+"""Real threads, real HTTP, real boto3 and real signals, against the fake account."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import boto3
+import pytest
+
+from kinesis_sdk.consumer import ConsumerConfig, Worker
+from kinesis_sdk.testing import FakeAws, FakeAwsServer
+
+CONFIG = ConsumerConfig(initial_position="TRIM_HORIZON", failover_time=3.0)
+
+
+@pytest.fixture
+def account():
+    aws = FakeAws()
+    with FakeAwsServer(aws) as server:
+        aws.client("kinesis").create_stream(StreamName="orders", ShardCount=4)
+        yield aws, server.endpoint_url
+
+
+@pytest.fixture
+def process():
+    children = []
+
+    def start(endpoint, seconds):
+        child = subprocess.Popen(
+            [sys.executable, "-c", SCRIPT, endpoint, str(seconds)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=dict(os.environ),
+        )
+        children.append(child)
+        return child
+
+    yield start
+    for child in children:
+        child.kill()
+        child.communicate()
+
+
+class Collected:
+    def __init__(self):
+        self.condition = threading.Condition()
+        self.records = []
+
+    def handler(self, name):
+        def handle(batch):
+            with self.condition:
+                self.records += [(name, batch.shard_id, record.data) for record in batch.records]
+                self.condition.notify_all()
+
+        return handle
+
+    def wait(self, wanted, timeout=30.0):
+        with self.condition:
+            return self.condition.wait_for(lambda: {data for _, _, data in self.records} >= wanted, timeout)
+
+
+def put(aws, start, count):
+    data = [b"%d" % n for n in range(start, start + count)]
+    aws.client("kinesis").put_records(
+        StreamName="orders", Records=[{"Data": one, "PartitionKey": one.decode()} for one in data]
+    )
+    return set(data)
+
+
+def worker(endpoint, collected, name, config=CONFIG):
+    return Worker(
+        "orders",
+        application_name="billing",
+        handler=collected.handler(name),
+        config=config,
+        endpoint_url=endpoint,
+        worker_id=name,
+    )
+
+
+def owners(endpoint):
+    table = boto3.client("dynamodb", endpoint_url=endpoint)
+    return sorted(
+        item.get("leaseOwner", {}).get("S", "-") for item in table.scan(TableName="billing")["Items"]
+    )
+
+
+def test_the_first_record_within_three_seconds_and_a_hand_over(account):
+    aws, endpoint = account
+    collected = Collected()
+    wanted = put(aws, 0, 100)
+    started = time.monotonic()
+    first = worker(endpoint, collected, "a")
+    first.start()
+    assert collected.wait(wanted, 3.0)
+    print(f"first records after {time.monotonic() - started:.2f} s")
+    second = worker(endpoint, collected, "b")
+    second.start()
+    deadline = time.monotonic() + 20
+    while owners(endpoint) != ["a", "a", "b", "b"] and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert owners(endpoint) == ["a", "a", "b", "b"]
+    stopped = time.monotonic()
+    assert first.stop(20)
+    wanted |= put(aws, 100, 100)
+    assert collected.wait(wanted)
+    print(f"taken over {time.monotonic() - stopped:.2f} s after the stop began")
+    assert time.monotonic() - stopped < 3.5
+    assert second.stop(20)
+    assert owners(endpoint) == ["-"] * 4
+
+
+def test_a_latest_start_is_pinned_with_the_date_of_a_real_answer(account):
+    aws, endpoint = account
+    collected = Collected()
+    put(aws, 0, 10)
+    time.sleep(0.1)
+    running = worker(endpoint, collected, "a", ConsumerConfig())
+    running.start()
+    table = boto3.client("dynamodb", endpoint_url=endpoint)
+    deadline = time.monotonic() + 10
+    pins = []
+    while len(pins) < 4 and time.monotonic() < deadline:
+        time.sleep(0.1)
+        items = table.scan(TableName="billing")["Items"]
+        pins = [
+            int(item["initialTimestampMillis"]["N"]) for item in items if "initialTimestampMillis" in item
+        ]
+    assert len(pins) == 4
+    assert all(abs(pin / 1000 - time.time()) < 15 for pin in pins)
+    assert running.stop(20)
+    assert collected.records == []
+
+
+SCRIPT = textwrap.dedent(
+    """
+    import logging, sys, time
+    from kinesis_sdk.consumer import ConsumerConfig, Worker
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+    def handle(batch):
+        for record in batch.records:
+            print(record.data.decode(), flush=True)
+        time.sleep(float(sys.argv[2]))
+    config = ConsumerConfig(initial_position="TRIM_HORIZON", failover_time=3.0)
+    Worker("orders", application_name="billing", handler=handle, config=config, endpoint_url=sys.argv[1]).run()
+    print("stopped", flush=True)
+    """
+)
+
+
+def read(child, count):
+    assert child.stdout is not None
+    return [child.stdout.readline().strip() for _ in range(count)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_cleanly(account, process, number):
+    aws, endpoint = account
+    put(aws, 0, 20)
+    child = process(endpoint, 0)
+    assert len(set(read(child, 20))) == 20
+    child.send_signal(number)
+    rest, _ = child.communicate(timeout=20)
+    assert rest == "stopped\n"
+    assert child.returncode == 0
+    assert owners(endpoint) == ["-"] * 4
+
+
+def test_a_second_signal_stops_at_once_even_if_a_handler_hangs(account, process):
+    aws, endpoint = account
+    put(aws, 0, 20)
+    child = process(endpoint, 3600)
+    read(child, 1)
+    child.send_signal(signal.SIGTERM)
+    time.sleep(1.0)
+    assert child.poll() is None, "the running batch is waited for"
+    child.send_signal(signal.SIGTERM)
+    rest, _ = child.communicate(timeout=20)
+    assert rest.endswith("stopped\n")
+
+
+def test_a_killed_process_is_taken_over(account, process):
+    aws, endpoint = account
+    put(aws, 0, 20)
+    child = process(endpoint, 0)
+    read(child, 20)
+    collected = Collected()
+    survivor = worker(endpoint, collected, "survivor")
+    survivor.start()
+    child.kill()
+    child.wait()
+    killed = time.monotonic()
+    wanted = put(aws, 100, 50)
+    assert collected.wait(wanted)
+    print(f"taken over {time.monotonic() - killed:.2f} s after kill -9 (failover time 3 s)")
+    assert time.monotonic() - killed < 3.0 + 1.0 + 2.0
+    assert survivor.stop(20)

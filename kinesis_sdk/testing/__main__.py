@@ -1,0 +1,155 @@
+"""``python -m kinesis_sdk.testing``: a fake AWS endpoint for local work."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+from typing import Any
+
+from kinesis_sdk.testing.aws import FakeAws
+from kinesis_sdk.testing.clock import VirtualClock
+from kinesis_sdk.testing.process import READY_PREFIX
+from kinesis_sdk.testing.server import FakeAwsServer
+
+_EXAMPLES = """\
+examples:
+  python -m kinesis_sdk.testing --port 4567 --create-stream orders:4
+      Kinesis, DynamoDB, CloudWatch and STS on http://127.0.0.1:4567, with a stream of four shards.
+      Point any AWS client at it:
+        AWS_ENDPOINT_URL=http://127.0.0.1:4567 AWS_ACCESS_KEY_ID=x AWS_SECRET_ACCESS_KEY=x \\
+        AWS_DEFAULT_REGION=us-east-1 aws kinesis list-shards --stream-name orders
+
+  python -m kinesis_sdk.testing --no-throttle
+      Shards without limits, for measuring clients. By default they refuse more than 1,000 records or
+      1 MiB per second, and more than 5 reads or 2 MiB per second, as the service does.
+
+while it runs:
+  curl http://127.0.0.1:4567/_fake/stats
+  curl -d '{"kind": "throttle", "operation": "PutRecords", "probability": 0.1}' \\
+       http://127.0.0.1:4567/_fake/faults
+  curl -X DELETE http://127.0.0.1:4567/_fake/faults
+
+Everything is in memory and gone when it ends. Ctrl-C or SIGTERM ends it.
+"""
+
+
+def _stream(text: str) -> tuple[str, int]:
+    name, _, count = text.rpartition(":")
+    if not name or not count.isdecimal() or int(count) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME:SHARDS, for example orders:4")
+    return name, int(count)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m kinesis_sdk.testing",
+        description="A fake AWS endpoint (Kinesis, DynamoDB, CloudWatch, STS) in memory, for tests and demos.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    parser.add_argument("--port", type=int, default=4567, help="port; 0 chooses one (default: %(default)s)")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of injected faults, to repeat a run (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--throttle",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="shards enforce the service's read and write limits",
+    )
+    parser.add_argument(
+        "--throttle-control",
+        action="store_true",
+        help="limit administrative calls per second, too (LimitExceededException)",
+    )
+    parser.add_argument(
+        "--latency", type=float, default=0.0, metavar="SECONDS", help="added to every call (default: 0)"
+    )
+    parser.add_argument("--region", default="us-east-1", help="region in ARNs (default: %(default)s)")
+    parser.add_argument(
+        "--create-stream",
+        type=_stream,
+        action="append",
+        default=[],
+        metavar="NAME:SHARDS",
+        help="create this stream at the start; may be repeated",
+    )
+    parser.add_argument(
+        "--reshard-delay",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="how long a stream is UPDATING after a split, merge or scaling (default: 0)",
+    )
+    parser.add_argument(
+        "--access-key",
+        action="append",
+        metavar="ID",
+        help="accept only this access key id; may be repeated (default: every one)",
+    )
+    parser.add_argument(
+        "--virtual-clock",
+        action="store_true",
+        help='stop the clock; POST {"advance": seconds} to /_fake/clock moves it',
+    )
+    parser.add_argument(
+        "--exit-with-parent",
+        action="store_true",
+        help="end when standard input is closed, as when the parent dies",
+    )
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Serve until told to stop.
+
+    Returns:
+        Exit status.
+    """
+    options = build_parser().parse_args(arguments)
+    aws = FakeAws(
+        clock=VirtualClock() if options.virtual_clock else None,
+        seed=options.seed,
+        throttle=options.throttle,
+        throttle_control=options.throttle_control,
+        region=options.region,
+        reshard_delay=options.reshard_delay,
+        access_keys=options.access_key,
+    )
+    for name, shards in options.create_stream:
+        aws.call("kinesis", "CreateStream", {"StreamName": name, "ShardCount": shards})
+    stop = threading.Event()
+
+    def on_signal(number: int, frame: Any) -> None:
+        del number, frame
+        stop.set()
+
+    signal.signal(signal.SIGINT, on_signal)
+    signal.signal(signal.SIGTERM, on_signal)
+    try:
+        server = FakeAwsServer(aws, options.host, options.port, latency=options.latency).start()
+    except OSError as error:
+        sys.stderr.write(f"cannot listen on {options.host}:{options.port}: {error}\n")
+        return 1
+    if options.exit_with_parent:
+
+        def wait_for_parent() -> None:
+            sys.stdin.read()
+            stop.set()
+
+        threading.Thread(target=wait_for_parent, name="parent", daemon=True).start()
+    sys.stdout.write(f"{READY_PREFIX}{server.endpoint_url}\n")
+    sys.stdout.flush()
+    try:
+        stop.wait()
+    finally:
+        server.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

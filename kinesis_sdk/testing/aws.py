@@ -1,0 +1,247 @@
+"""The fake account: its services, one clock, one set of faults, and counters of every call."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Collection
+from typing import Any
+
+from kinesis_sdk.common.clock import Clock, SystemClock
+from kinesis_sdk.testing.client import FakeClient
+from kinesis_sdk.testing.clock import VirtualClock
+from kinesis_sdk.testing.cloudwatch import FakeCloudWatch, FakeSts
+from kinesis_sdk.testing.dynamodb import FakeDynamoDB
+from kinesis_sdk.testing.errors import AnswerLostError, AwsError
+from kinesis_sdk.testing.faults import Faults
+from kinesis_sdk.testing.kinesis import FakeKinesis
+from kinesis_sdk.testing.registry import StreamRegistry
+from kinesis_sdk.testing.tableadmin import TableAdmin
+
+SERVICES = ("kinesis", "dynamodb", "cloudwatch", "sts")
+
+
+class FakeAws:
+    """Kinesis, DynamoDB, CloudWatch and STS of one account and region, in memory. Thread-safe.
+
+    Use it in the same process through `client`, or serve it to any AWS client with `FakeAwsServer`; both see the
+    same state.
+
+    Args:
+        clock: Time of everything: record timestamps, iterator expiry, retention, throttles, delays. The machine's
+            clock by default; pass a `VirtualClock` to be in charge of time.
+        seed: Seeds faults and the placement of records on AUTO streams.
+        throttle: Shards enforce their limits like the service: 1,000 records and 1 MiB written, 5 reads,
+            2 MiB read and 5 iterators per second.
+        throttle_control: Administrative calls have the account's limits, too (LimitExceededException).
+        region: Region in ARNs. The region that requests are signed for is ignored.
+        account_id: Twelve digits.
+        shard_limit: Open shards in the account.
+        stream_delay: Seconds for which a new stream is CREATING.
+        reshard_delay: Seconds for which a stream is UPDATING after a split, merge or scaling.
+        consumer_delay: Seconds for which a registered consumer is CREATING.
+        table_delay: Seconds for which a new table is CREATING.
+        index_delay: Seconds for which an index added to a table is CREATING.
+        sleep: Carries out the faults of kind `slow` in this process. By default it really sleeps on a real clock
+            and does nothing on a virtual one.
+        access_keys: Access key ids that are valid; None accepts every one.
+
+    Raises:
+        ValueError: `account_id` is not twelve digits.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock | None = None,
+        seed: int = 0,
+        throttle: bool = True,
+        throttle_control: bool = False,
+        region: str = "us-east-1",
+        account_id: str = "123456789012",
+        shard_limit: int = 20_000,
+        stream_delay: float = 0.0,
+        reshard_delay: float = 0.0,
+        consumer_delay: float = 0.0,
+        table_delay: float = 0.0,
+        index_delay: float = 0.0,
+        sleep: Callable[[float], None] | None = None,
+        access_keys: Collection[str] | None = None,
+    ) -> None:
+        if len(account_id) != 12 or not account_id.isdecimal():
+            raise ValueError(f"account_id must be twelve digits, not {account_id!r}")
+        self.clock: Clock = SystemClock() if clock is None else clock
+        self.faults = Faults(seed)
+        self.region = region
+        self.account_id = account_id
+        self.access_keys = None if access_keys is None else frozenset(access_keys)
+        if sleep is None:
+            sleep = _no_sleep if isinstance(self.clock, VirtualClock) else time.sleep
+        self._sleep = sleep
+        self._registry = StreamRegistry(
+            self.clock,
+            self.faults,
+            region=region,
+            account_id=account_id,
+            seed=seed,
+            throttle=throttle,
+            throttle_control=throttle_control,
+            stream_delay=stream_delay,
+            reshard_delay=reshard_delay,
+            consumer_delay=consumer_delay,
+            shard_limit=shard_limit,
+        )
+        self.kinesis = FakeKinesis(self._registry)
+        self.tables = TableAdmin(
+            self.clock, region=region, account_id=account_id, table_delay=table_delay, index_delay=index_delay
+        )
+        self.dynamodb = FakeDynamoDB(self.tables)
+        self.cloudwatch = FakeCloudWatch()
+        self.sts = FakeSts(account_id)
+        self._services: dict[str, Any] = {
+            "kinesis": self.kinesis,
+            "dynamodb": self.dynamodb,
+            "cloudwatch": self.cloudwatch,
+            "sts": self.sts,
+        }
+        self._targets = {service.target_prefix: name for name, service in self._services.items()}
+        self._lock = threading.Lock()
+        self._calls: Counter[str] = Counter()
+        self._errors: Counter[str] = Counter()
+
+    # -- calls --------------------------------------------------------------------------------------------------
+
+    def service_of_target(self, prefix: str) -> str | None:
+        """The service whose ``X-Amz-Target`` starts with `prefix`; None when there is none."""
+        return self._targets.get(prefix)
+
+    def operations(self, service: str) -> Collection[str]:
+        """Names of the operations that a service has here.
+
+        Raises:
+            ValueError: There is no such service.
+        """
+        if service not in self._services:
+            raise ValueError(f"no fake service {service!r}; there are {', '.join(SERVICES)}")
+        return list(self._services[service].operations)
+
+    def call(
+        self,
+        service: str,
+        operation: str,
+        request: dict[str, Any],
+        *,
+        sleep: Callable[[float], None] | None = None,
+    ) -> dict[str, Any] | bytes:
+        """Carry out one call.
+
+        Args:
+            service: ``kinesis``, ``dynamodb``, ``cloudwatch`` or ``sts``.
+            operation: Operation name as in the API.
+            request: The request as on the wire: base64 text for blobs, epoch seconds for timestamps.
+            sleep: Carries out faults of kind `slow` instead of the account's own.
+
+        Returns:
+            The answer as on the wire: an object, or JSON text of one.
+
+        Raises:
+            AwsError: The answer is an error document.
+            AnswerLostError: A fault swallows the answer.
+        """
+        with self._lock:
+            self._calls[operation] += 1
+        try:
+            return self._carry_out(service, operation, request, sleep or self._sleep)
+        except AwsError as error:
+            with self._lock:
+                self._errors[f"{operation}:{error.code}"] += 1
+            raise
+
+    def _carry_out(
+        self, service: str, operation: str, request: dict[str, Any], sleep: Callable[[float], None]
+    ) -> dict[str, Any] | bytes:
+        handler = self._services[service].operations.get(operation)
+        if handler is None:
+            raise AwsError(
+                "UnknownOperationException", f"The fake has no operation {operation} of {service}."
+            )
+        lost = empty = False
+        if self.faults:
+            name, shard_id = self._subject(service, request)
+            for fault in self.faults.for_call(operation, name, shard_id):
+                if fault.kind == "slow":
+                    sleep(fault.seconds)
+                elif fault.kind == "timeout_before_storing":
+                    raise AnswerLostError(f"{operation}: injected timeout before it was carried out")
+                elif fault.kind == "timeout_after_storing":
+                    lost = True
+                elif fault.kind == "empty_read":
+                    empty = True
+                else:
+                    raise fault.error()
+        if service == "kinesis":
+            self.kinesis.check_rate(operation)
+        answer: dict[str, Any] | bytes = (
+            self.kinesis.records.get_records(request, empty=True) if empty else handler(request)
+        )
+        if lost:
+            raise AnswerLostError(f"{operation}: injected timeout after it was carried out")
+        return answer
+
+    def _subject(self, service: str, request: dict[str, Any]) -> tuple[str | None, str | None]:
+        """Stream or table, and shard, that a call is about."""
+        if service == "dynamodb":
+            return request.get("TableName"), None
+        if service != "kinesis":
+            return None, None
+        if "ShardIterator" in request:
+            return self.kinesis.records.position_of(request["ShardIterator"]) or (None, None)
+        return self._registry.name_in(request), request.get("ShardId") or request.get("ShardToSplit")
+
+    def client(self, service: str, **options: Any) -> FakeClient:
+        """A client of the shape that boto3's have, in this process and without sockets.
+
+        Args:
+            service: ``kinesis``, ``dynamodb``, ``cloudwatch`` or ``sts``.
+            options: What boto3's ``client`` takes. ``region_name`` shows in ``client.meta``; the rest is ignored.
+
+        Raises:
+            ValueError: There is no such service.
+        """
+        self.operations(service)
+        return FakeClient(self, service, region=options.get("region_name") or self.region)
+
+    # -- looking in ---------------------------------------------------------------------------------------------
+
+    def stats(self) -> dict[str, Any]:
+        """Counters since the start or the last `reset`.
+
+        Returns:
+            ``calls`` by operation, ``errors`` by ``Operation:Code``, ``faults`` fired by kind, and of Kinesis
+            ``records_stored``, ``bytes_stored`` (data and partition keys), ``records_read``,
+            ``records_throttled`` and ``reads_throttled``.
+        """
+        with self._lock:
+            calls, errors = dict(self._calls), dict(self._errors)
+        names = ("records_stored", "bytes_stored", "records_read", "records_throttled", "reads_throttled")
+        return {
+            "calls": calls,
+            "errors": errors,
+            "faults": self.faults.fired(),
+            **{name: self._registry.counted(name) for name in names},
+        }
+
+    def reset(self) -> None:
+        """Forget streams, tables, metrics, faults and counters. The clock goes on."""
+        self._registry.reset()
+        self.tables.reset()
+        self.cloudwatch.reset()
+        self.faults.clear()
+        with self._lock:
+            self._calls.clear()
+            self._errors.clear()
+
+
+def _no_sleep(seconds: float) -> None:
+    """On a virtual clock time passes only when the test says so."""

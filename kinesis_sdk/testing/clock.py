@@ -1,0 +1,57 @@
+"""A clock that only tests move; the machine's own is `kinesis_sdk.common.SystemClock`."""
+
+from __future__ import annotations
+
+import threading
+
+_START = 1_700_000_000.0
+
+
+class VirtualClock:
+    """A clock that stands still until it is advanced. Thread-safe.
+
+    Args:
+        start_time: Wall time at the start, in epoch seconds. At least 1e9 (September 2001), so that
+            timestamps in stored records have ten digits before the point.
+        start_monotonic: The first value of `monotonic`, in seconds.
+
+    Raises:
+        ValueError: `start_time` lies outside the years 2001 to 2286.
+    """
+
+    def __init__(self, start_time: float = _START, *, start_monotonic: float = 0.0) -> None:
+        if not 1e9 <= start_time < 1e10:
+            raise ValueError(
+                f"start_time must be epoch seconds between 1e9 (2001) and 1e10 (2286), not {start_time!r}"
+            )
+        self._lock = threading.Lock()
+        self._start_time = start_time
+        self._start_monotonic = start_monotonic
+        self._elapsed = 0.0
+
+    def monotonic(self) -> float:
+        """Seconds: `start_monotonic` plus everything the clock was advanced by."""
+        return self._start_monotonic + self._elapsed
+
+    def time(self) -> float:
+        """Epoch seconds: `start_time` plus everything the clock was advanced by."""
+        return self._start_time + self._elapsed
+
+    def advance(self, seconds: float) -> None:
+        """Move both readings forward by `seconds`.
+
+        Raises:
+            ValueError: `seconds` is negative; a monotonic clock does not go back.
+        """
+        if seconds < 0:
+            raise ValueError(f"a clock cannot be advanced by {seconds!r} seconds: it never goes back")
+        with self._lock:
+            self._elapsed += seconds
+
+    def advance_to(self, monotonic: float) -> None:
+        """Move forward until `monotonic()` reads at least `monotonic`; do nothing when it already does."""
+        with self._lock:
+            self._elapsed = max(self._elapsed, monotonic - self._start_monotonic)
+
+    def __repr__(self) -> str:
+        return f"VirtualClock(time={self.time()!r}, monotonic={self.monotonic()!r})"

@@ -1,0 +1,241 @@
+"""Seeded fault switches: which calls fail, how, and how often.
+
+A fault is a filter and an effect. The same seed, the same faults and the same calls give the same failures.
+
+| kind | effect |
+| --- | --- |
+| `throttle` | the whole call is refused: ProvisionedThroughputExceededException (`code` changes it) |
+| `partial` | single entries of PutRecords fail; PutRecord and the record of a chosen shard likewise |
+| `error` | an HTTP 500 or 503 (`status`), InternalFailure or ServiceUnavailable (`code` changes it) |
+| `slow` | the answer takes `seconds` longer |
+| `timeout_after_storing` | the call is carried out, the caller gets no answer |
+| `timeout_before_storing` | the call is not carried out, the caller gets no answer |
+| `expired_iterator` | GetRecords says that its iterator is too old |
+| `expired_credentials` | ExpiredTokenException |
+| `conditional` | a conditional write fails although its condition holds |
+| `empty_read` | GetRecords returns no records and an iterator for the same position |
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, get_args
+
+from kinesis_sdk.testing.errors import AwsError
+
+FaultKind = Literal[
+    "throttle",
+    "partial",
+    "error",
+    "slow",
+    "timeout_after_storing",
+    "timeout_before_storing",
+    "expired_iterator",
+    "expired_credentials",
+    "conditional",
+    "empty_read",
+]
+
+_ONLY = {
+    "partial": ("PutRecords", "PutRecord"),
+    "expired_iterator": ("GetRecords",),
+    "empty_read": ("GetRecords",),
+    "conditional": ("PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """One fault switch. See the module's table for the kinds.
+
+    Raises:
+        ValueError: The filter and the kind contradict each other.
+    """
+
+    kind: FaultKind
+    """What happens."""
+    operation: str | None = None
+    """Operation name as in the API, for example ``PutRecords``; None matches every operation."""
+    probability: float = 1.0
+    """Chance of each matching call, or entry for `partial`."""
+    stream: str | None = None
+    """Stream or table name."""
+    shard_id: str | None = None
+    """Shard that is read from, or written to for `partial`."""
+    count: int | None = None
+    """Stop after this many failures; None goes on."""
+    after: int = 0
+    """Let this many matching calls or entries pass first."""
+    code: str | None = None
+    """Error code instead of the kind's own."""
+    message: str | None = None
+    """Error text instead of the kind's own."""
+    status: int = 500
+    """HTTP status of `error`."""
+    seconds: float = 0.0
+    """Delay of `slow`."""
+
+    def __post_init__(self) -> None:
+        kinds = get_args(FaultKind)
+        if self.kind not in kinds:
+            raise ValueError(f"unknown fault kind {self.kind!r}; the kinds are {', '.join(kinds)}")
+        if not 0 <= self.probability <= 1:
+            raise ValueError(f"probability must lie between 0 and 1, not {self.probability!r}")
+        if self.after < 0 or (self.count is not None and self.count < 0) or self.seconds < 0:
+            raise ValueError("after, count and seconds cannot be negative")
+        only = _ONLY.get(self.kind)
+        if only is not None and self.operation is not None and self.operation not in only:
+            raise ValueError(
+                f"a fault of kind {self.kind!r} concerns {', '.join(only)}, not {self.operation}"
+            )
+        if self.shard_id is not None and self.kind != "partial" and self.operation in _ONLY["partial"]:
+            raise ValueError(
+                f"{self.operation} as a whole has no shard; use kind 'partial' to fail the records of one shard"
+            )
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Fault:
+        """Make a fault of a JSON object, as the admin endpoint receives it.
+
+        Raises:
+            ValueError: Unknown fields, no kind, or values that do not fit together.
+        """
+        known = [field.name for field in fields(cls)]
+        unknown = sorted(set(values) - set(known))
+        if unknown or "kind" not in values:
+            raise ValueError(f"a fault needs 'kind' and may have {', '.join(known)}; unknown: {unknown}")
+        return cls(**values)
+
+    def error(self) -> AwsError:
+        """The error document of the kinds that have one."""
+        default = _ERRORS.get(self.kind, ("InternalFailure", "Injected fault.", 500))
+        code, message, status = default
+        if self.kind == "error":
+            status = self.status
+            code = "ServiceUnavailable" if status == 503 else "InternalFailure"
+        return AwsError(self.code or code, self.message or message, status=status)
+
+
+_ERRORS = {
+    "throttle": ("ProvisionedThroughputExceededException", "Rate exceeded (injected fault).", 400),
+    "partial": ("ProvisionedThroughputExceededException", "Rate exceeded for shard (injected fault).", 400),
+    "expired_iterator": ("ExpiredIteratorException", "Iterator expired (injected fault).", 400),
+    "expired_credentials": (
+        "ExpiredTokenException",
+        "The security token included in the request is expired",
+        400,
+    ),
+    "conditional": ("ConditionalCheckFailedException", "The conditional request failed", 400),
+}
+
+
+class _Armed:
+    __slots__ = ("fault", "fired", "random", "seen")
+
+    def __init__(self, fault: Fault, seed: str) -> None:
+        self.fault = fault
+        self.random = random.Random(seed)
+        self.seen = 0
+        self.fired = 0
+
+    def fires(self) -> bool:
+        self.seen += 1
+        fault = self.fault
+        if self.seen <= fault.after or (fault.count is not None and self.fired >= fault.count):
+            return False
+        if fault.probability < 1 and self.random.random() >= fault.probability:
+            return False
+        self.fired += 1
+        return True
+
+
+class Faults:
+    """The set of faults that are switched on. Thread-safe.
+
+    Args:
+        seed: Seeds every fault's own random generator, so that adding one does not change the others.
+    """
+
+    def __init__(self, seed: int = 0) -> None:
+        self._seed = seed
+        self._lock = threading.Lock()
+        self._armed: dict[int, _Armed] = {}
+        self._next = 1
+        self._fired: Counter[str] = Counter()
+
+    def add(self, fault: Fault) -> int:
+        """Switch a fault on.
+
+        Returns:
+            A number to take it back by.
+        """
+        with self._lock:
+            number = self._next
+            self._next += 1
+            self._armed = {**self._armed, number: _Armed(fault, f"{self._seed}:{number}")}
+            return number
+
+    def remove(self, number: int) -> bool:
+        """Switch off the fault with this number; False when it is not on."""
+        with self._lock:
+            armed = dict(self._armed)
+            found = armed.pop(number, None)
+            self._armed = armed
+            return found is not None
+
+    def clear(self) -> None:
+        """Switch all faults off."""
+        with self._lock:
+            self._armed = {}
+
+    def active(self) -> list[dict[str, Any]]:
+        """The faults that are on, each with its number and how often it fired."""
+        with self._lock:
+            return [
+                {"id": number, "fired": armed.fired, "seen": armed.seen, **asdict(armed.fault)}
+                for number, armed in self._armed.items()
+            ]
+
+    def fired(self) -> dict[str, int]:
+        """How often each kind has fired since the start, cleared faults included."""
+        with self._lock:
+            return dict(self._fired)
+
+    def __bool__(self) -> bool:
+        return bool(self._armed)
+
+    def _fire(
+        self, operation: str, stream: str | None, shard_id: str | None, *, partial: bool, first_only: bool
+    ) -> list[Fault]:
+        hits: list[Fault] = []
+        with self._lock:
+            for armed in self._armed.values():
+                fault = armed.fault
+                if (
+                    (fault.kind == "partial") != partial
+                    or (fault.operation is not None and fault.operation != operation)
+                    or (fault.operation is None and operation not in _ONLY.get(fault.kind, (operation,)))
+                    or (fault.stream is not None and fault.stream != stream)
+                    or (fault.shard_id is not None and fault.shard_id != shard_id)
+                ):
+                    continue
+                if armed.fires():
+                    self._fired[fault.kind] += 1
+                    hits.append(fault)
+                    if first_only:
+                        break
+        return hits
+
+    def for_call(self, operation: str, stream: str | None, shard_id: str | None) -> list[Fault]:
+        """The faults that hit this call, in the order in which they were added."""
+        return self._fire(operation, stream, shard_id, partial=False, first_only=False) if self._armed else []
+
+    def for_entry(self, operation: str, stream: str, shard_id: str) -> Fault | None:
+        """The `partial` fault that hits this record on its way into `shard_id`."""
+        if not self._armed:
+            return None
+        hits = self._fire(operation, stream, shard_id, partial=True, first_only=True)
+        return hits[0] if hits else None

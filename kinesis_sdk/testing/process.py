@@ -1,0 +1,105 @@
+"""The fake account in a process of its own, so that it does not share an interpreter with what is measured."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Iterator, Sequence
+from typing import IO, Any
+
+READY_PREFIX = "fake AWS listening on "
+
+
+class ServerProcess:
+    """A running server process.
+
+    Attributes:
+        endpoint_url: What boto3 takes as ``endpoint_url``.
+        pid: Process id.
+    """
+
+    def __init__(self, endpoint_url: str, pid: int) -> None:
+        self.endpoint_url = endpoint_url
+        self.pid = pid
+
+    def admin(self, path: str, body: Any = None, *, method: str | None = None) -> Any:
+        """One request to the admin endpoint, for example ``admin("faults", {"kind": "throttle"})``.
+
+        Args:
+            path: What follows ``/_fake/``.
+            body: JSON value to send; with None the request is a GET.
+            method: HTTP method when it is not the obvious one.
+
+        Returns:
+            The JSON value of the answer.
+
+        Raises:
+            urllib.error.URLError: The server refuses the request or is not there.
+        """
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"{self.endpoint_url}/_fake/{path}", data=data, method=method)  # noqa: S310 — our own URL
+        with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310
+            return json.load(answer)
+
+
+def _pump(stream: IO[str], lines: queue.Queue[str | None]) -> None:
+    for line in stream:
+        lines.put(line.rstrip("\n"))
+    lines.put(None)
+
+
+def _await_endpoint(process: subprocess.Popen[str], lines: queue.Queue[str | None], timeout: float) -> str:
+    try:
+        line = lines.get(timeout=timeout)
+    except queue.Empty:
+        raise TimeoutError(f"the fake AWS process said nothing within {timeout:g} seconds") from None
+    if line is None:
+        raise RuntimeError(f"the fake AWS process ended with status {process.wait()}; see its error output")
+    if not line.startswith(READY_PREFIX):
+        raise RuntimeError(f"the fake AWS process began with an unexpected line: {line!r}")
+    return line.removeprefix(READY_PREFIX).strip()
+
+
+@contextlib.contextmanager
+def start_server_process(
+    *arguments: str, timeout: float = 20.0, env: dict[str, str] | None = None
+) -> Iterator[ServerProcess]:
+    """Run ``python -m kinesis_sdk.testing`` for the length of a with statement.
+
+    Args:
+        arguments: Further command-line arguments, for example ``"--create-stream", "orders:4"``.
+        timeout: Seconds to wait for the process to listen, and to end.
+        env: Environment instead of this process's own.
+
+    Raises:
+        TimeoutError: It does not listen in time.
+        RuntimeError: It ends before it listens; its error output has gone to this process's.
+    """
+    command: Sequence[str] = (
+        sys.executable, "-m", "kinesis_sdk.testing", "--port", "0", "--exit-with-parent", *arguments
+    )  # fmt: skip
+    process = subprocess.Popen(  # noqa: S603 — our own interpreter and module
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    lines: queue.Queue[str | None] = queue.Queue()
+    reader = threading.Thread(target=_pump, args=(process.stdout, lines), name="fake-aws-output", daemon=True)
+    reader.start()
+    try:
+        yield ServerProcess(_await_endpoint(process, lines, timeout), process.pid)
+    finally:
+        process.terminate()
+        try:
+            process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdin.close()
+        reader.join()
+        process.stdout.close()

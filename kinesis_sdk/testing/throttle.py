@@ -1,0 +1,115 @@
+"""The service's rate limits as arithmetic on a clock: per shard for data, per account for administration."""
+
+from __future__ import annotations
+
+MIB = 1 << 20
+
+# Calls per second and account, from the API reference of each operation. Operations that are not listed are
+# not limited here.
+CONTROL_RATES = {
+    "CreateStream": 5.0,
+    "DeleteStream": 5.0,
+    "DescribeStream": 10.0,
+    "DescribeStreamSummary": 20.0,
+    "DescribeLimits": 1.0,
+    "ListStreams": 5.0,
+    "ListShards": 1000.0,
+    "SplitShard": 5.0,
+    "MergeShards": 5.0,
+    "UpdateShardCount": 10.0,
+    "RegisterStreamConsumer": 5.0,
+    "DeregisterStreamConsumer": 5.0,
+    "DescribeStreamConsumer": 20.0,
+    "ListStreamConsumers": 5.0,
+    "ListTagsForStream": 5.0,
+    "AddTagsToStream": 5.0,
+}
+
+
+class TokenBucket:
+    """A bucket that refills steadily and holds one second's worth. Not locked.
+
+    Args:
+        rate: Tokens per second.
+        now: Monotonic seconds; the bucket starts full.
+        capacity: Tokens when full; one second's worth by default.
+    """
+
+    __slots__ = ("_at", "capacity", "level", "rate")
+
+    def __init__(self, rate: float, now: float, *, capacity: float | None = None) -> None:
+        self.rate = rate
+        self.capacity = rate if capacity is None else capacity
+        self.level = self.capacity
+        self._at = now
+
+    def refill(self, now: float) -> None:
+        """Add what has accrued until `now` (monotonic seconds)."""
+        if now > self._at:
+            self.level = min(self.capacity, self.level + (now - self._at) * self.rate)
+            self._at = now
+
+    def take(self, amount: float, now: float) -> bool:
+        """Take `amount` tokens if the bucket holds them."""
+        self.refill(now)
+        if self.level < amount:
+            return False
+        self.level -= amount
+        return True
+
+
+class WriteLimit:
+    """A shard's write limit: 1,000 records and 1 MiB per second.
+
+    A record larger than 1 MiB is let in by a full bucket and paid for afterwards; otherwise a stream with
+    a larger maximum record size could never take one.
+    """
+
+    __slots__ = ("_bytes", "_records")
+
+    def __init__(self, now: float) -> None:
+        self._records = TokenBucket(1000, now)
+        self._bytes = TokenBucket(MIB, now)
+
+    def admit(self, size: int, now: float) -> bool:
+        """Whether a record of `size` bytes (data and partition key) is taken at `now`; takes the tokens if so."""
+        records, data = self._records, self._bytes
+        records.refill(now)
+        data.refill(now)
+        if records.level < 1 or data.level < min(size, data.capacity):
+            return False
+        records.level -= 1
+        data.level -= size
+        return True
+
+
+class ReadLimit:
+    """A shard's read limit for GetRecords: 5 calls and 2 MiB per second, shared by all callers.
+
+    A read may overdraw the bytes, because its size is known only afterwards; then the shard answers nobody
+    until everything read is paid for. So a read of 10 MiB blocks the shard for exactly the 5 s that the API
+    reference names.
+    """
+
+    __slots__ = ("_bytes", "_calls", "_overdrawn")
+
+    def __init__(self, now: float) -> None:
+        self._calls = TokenBucket(5, now)
+        self._bytes = TokenBucket(2 * MIB, now)
+        self._overdrawn = False
+
+    def admit(self, now: float) -> bool:
+        """Whether a call is answered at `now`; counts it if so."""
+        data = self._bytes
+        data.refill(now)
+        if self._overdrawn:
+            if data.level < data.capacity:
+                return False
+            self._overdrawn = False
+        return self._calls.take(1, now)
+
+    def charge(self, size: int) -> None:
+        """Account for `size` bytes that the admitted call returned."""
+        self._bytes.level -= size
+        if self._bytes.level < 0:
+            self._overdrawn = True

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError, ReadTimeoutError
+
+from kinesis_sdk.testing import Fault, Faults
+from tests.testing.conftest import Account
+
+
+def fire(faults: Faults, times: int, operation: str = "PutRecords") -> list[bool]:
+    return [bool(faults.for_call(operation, "s", None)) for _ in range(times)]
+
+
+def test_the_same_seed_gives_the_same_failures() -> None:
+    def run(seed: int) -> list[bool]:
+        faults = Faults(seed)
+        faults.add(Fault(kind="throttle", probability=0.3))
+        return fire(faults, 200)
+
+    assert run(1) == run(1) != run(2)
+    assert 30 < sum(run(1)) < 90
+
+
+def test_another_fault_does_not_change_the_first_ones_choices() -> None:
+    alone, together = Faults(1), Faults(1)
+    for faults in (alone, together):
+        faults.add(Fault(kind="throttle", probability=0.5))
+    together.add(Fault(kind="slow", probability=0.5))
+    first = ["throttle" in {hit.kind for hit in together.for_call("X", None, None)} for _ in range(50)]
+    assert first == fire(alone, 50)
+
+
+def test_after_and_count() -> None:
+    faults = Faults()
+    number = faults.add(Fault(kind="error", operation="PutRecords", after=2, count=3))
+    assert fire(faults, 7) == [False, False, True, True, True, False, False]
+    assert fire(faults, 3, "GetRecords") == [False] * 3
+    assert [(one["id"], one["fired"]) for one in faults.active()] == [(number, 3)]
+    assert faults.remove(number)
+    assert not faults.remove(number)
+    assert faults.fired() == {"error": 3}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"kind": "nonsense"},
+        {"kind": "throttle", "probability": 2},
+        {"kind": "slow", "seconds": -1},
+        {"kind": "partial", "operation": "GetRecords"},
+        {"kind": "throttle", "operation": "PutRecords", "shard_id": "x"},
+        {"kind": "throttle", "what": 1},
+        {},
+    ],
+)
+def test_faults_that_make_no_sense(values: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):
+        Fault.from_dict(values)
+
+
+def test_partial_failures_by_shard(account: Account) -> None:
+    account.stream(2)
+    account.aws.faults.add(
+        Fault(kind="partial", shard_id="shardId-000000000001", code="InternalFailure", count=1)
+    )
+    for failed in (1, 0):
+        low = account.put(b"low", ExplicitHashKey="0")
+        high = account.put(b"high", ExplicitHashKey=str(1 << 127))
+        assert (low["FailedRecordCount"], high["FailedRecordCount"]) == (0, failed)
+        if failed:
+            assert high["Records"] == [
+                {"ErrorCode": "InternalFailure", "ErrorMessage": "Internal Service Failure"}
+            ]
+    assert account.read(shard=1) == [b"high"]
+    assert account.aws.stats()["faults"] == {"partial": 1}
+
+
+@pytest.mark.parametrize(
+    ("fault", "code_", "status"),
+    [
+        (Fault(kind="throttle"), "ProvisionedThroughputExceededException", 400),
+        (Fault(kind="error"), "InternalFailure", 500),
+        (Fault(kind="error", status=503), "ServiceUnavailable", 503),
+        (Fault(kind="error", code="KMSThrottlingException", status=400), "KMSThrottlingException", 400),
+        (Fault(kind="expired_credentials"), "ExpiredTokenException", 400),
+    ],
+)
+def test_whole_calls_fail_before_anything_is_stored(
+    account: Account, fault: Fault, code_: str, status: int
+) -> None:
+    account.stream()
+    account.aws.faults.add(fault)
+    with pytest.raises(ClientError) as caught:
+        account.put(b"x")
+    assert caught.value.response["Error"]["Code"] == code_
+    assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == status
+    account.aws.faults.clear()
+    assert account.read() == []
+
+
+@pytest.mark.parametrize(("kind", "stored"), [("timeout_after_storing", 1), ("timeout_before_storing", 0)])
+def test_a_lost_answer(account: Account, kind: Any, stored: int) -> None:
+    account.stream()
+    account.aws.faults.add(Fault(kind=kind, operation="PutRecords", count=1))
+    with pytest.raises(ReadTimeoutError):
+        account.put(b"x")
+    assert len(account.read()) == stored
+
+
+def test_reads(account: Account, code: Any) -> None:
+    account.stream(2)
+    account.put(b"x", ExplicitHashKey="0")
+    iterator = account.iterator()
+    account.aws.faults.add(Fault(kind="empty_read", shard_id="shardId-000000000000", count=1))
+    answer = account.kinesis.get_records(ShardIterator=iterator)
+    assert answer["Records"] == []
+    assert len(account.kinesis.get_records(ShardIterator=answer["NextShardIterator"])["Records"]) == 1
+    account.aws.faults.add(Fault(kind="expired_iterator", shard_id="shardId-000000000001"))
+    account.kinesis.get_records(ShardIterator=iterator)
+    assert code(account.kinesis.get_records, ShardIterator=account.iterator(shard=1)) == (
+        "ExpiredIteratorException"
+    )
+
+
+def test_conditional_writes_can_lose_for_no_reason(account: Account, code: Any) -> None:
+    account.table()
+    account.aws.faults.add(Fault(kind="conditional", stream="tab", count=1))
+    request = {"TableName": "tab", "Item": {"pk": {"S": "a"}}}
+    assert code(account.dynamodb.put_item, **request) == "ConditionalCheckFailedException"
+    account.dynamodb.put_item(**request)
+
+
+def test_slow_calls_ask_the_given_function_to_wait(make: type[Account]) -> None:
+    waited: list[float] = []
+    account = make(sleep=waited.append)
+    account.aws.faults.add(Fault(kind="slow", seconds=2.5))
+    account.stream()
+    assert waited == [2.5]
+    silent = make()
+    silent.aws.faults.add(Fault(kind="slow", seconds=1e9))
+    silent.stream()

@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Any
+
+from tests.testing.conftest import Account
+
+
+def summary(account: Account) -> dict[str, Any]:
+    return account.kinesis.describe_stream_summary(StreamName="s")["StreamDescriptionSummary"]
+
+
+def test_creation_takes_its_time(make: type[Account], code: Any) -> None:
+    account = make(stream_delay=5)
+    account.stream(3)
+    assert summary(account)["StreamStatus"] == "CREATING"
+    assert code(account.kinesis.put_record, StreamName="s", Data=b"x", PartitionKey="k") == (
+        "ResourceNotFoundException"
+    )
+    account.clock.advance(5)
+    assert (summary(account)["StreamStatus"], summary(account)["OpenShardCount"]) == ("ACTIVE", 3)
+
+
+def test_names_are_taken_once_and_checked(account: Account, code: Any) -> None:
+    account.stream()
+    assert code(account.kinesis.create_stream, StreamName="s", ShardCount=1) == "ResourceInUseException"
+    assert code(account.kinesis.create_stream, StreamName="a/b", ShardCount=1) == "ValidationException"
+    assert code(account.kinesis.create_stream, StreamName="t") == "ValidationException"
+    assert code(account.kinesis.create_stream, StreamName="t", ShardCount=0) == "ValidationException"
+    account.kinesis.delete_stream(StreamName="s")
+    assert code(account.kinesis.delete_stream, StreamName="s") == "ResourceNotFoundException"
+
+
+def test_shard_limit(make: type[Account], code: Any) -> None:
+    account = make(shard_limit=4)
+    account.stream(3)
+    assert code(account.kinesis.create_stream, StreamName="t", ShardCount=2) == "LimitExceededException"
+    call = account.kinesis.update_shard_count
+    assert code(call, StreamName="s", TargetShardCount=5, ScalingType="UNIFORM_SCALING") == (
+        "LimitExceededException"
+    )
+
+
+def test_update_shard_count_answers_with_both_counts(account: Account) -> None:
+    account.stream(2)
+    answer = account.kinesis.update_shard_count(
+        StreamName="s", TargetShardCount=3, ScalingType="UNIFORM_SCALING"
+    )
+    assert (answer["CurrentShardCount"], answer["TargetShardCount"]) == (2, 3)
+    assert summary(account)["OpenShardCount"] == 3
+
+
+def test_on_demand_streams_show_their_strategy_and_refuse_resharding(account: Account, code: Any) -> None:
+    account.kinesis.create_stream(StreamName="s", StreamModeDetails={"StreamMode": "ON_DEMAND"})
+    assert summary(account)["RecordDistributionStrategy"] == "USER_PARTITION_KEY"
+    arn = summary(account)["StreamARN"]
+    account.kinesis.update_stream_record_distribution_strategy(
+        StreamARN=arn, RecordDistributionStrategy="AUTO"
+    )
+    assert summary(account)["RecordDistributionStrategy"] == "AUTO"
+    call = account.kinesis.split_shard
+    assert code(call, StreamName="s", ShardToSplit="shardId-000000000000", NewStartingHashKey="9") == (
+        "ValidationException"
+    )
+
+
+def test_provisioned_streams_have_no_strategy(account: Account, code: Any) -> None:
+    account.stream()
+    assert "RecordDistributionStrategy" not in summary(account)
+    call = account.kinesis.update_stream_record_distribution_strategy
+    assert code(call, StreamARN=summary(account)["StreamARN"], RecordDistributionStrategy="AUTO") == (
+        "InvalidArgumentException"
+    )
+
+
+def test_settings(account: Account, code: Any) -> None:
+    account.stream()
+    kinesis = account.kinesis
+    kinesis.increase_stream_retention_period(StreamName="s", RetentionPeriodHours=48)
+    assert summary(account)["RetentionPeriodHours"] == 48
+    assert code(kinesis.increase_stream_retention_period, StreamName="s", RetentionPeriodHours=24) == (
+        "InvalidArgumentException"
+    )
+    kinesis.decrease_stream_retention_period(StreamName="s", RetentionPeriodHours=24)
+    assert code(kinesis.decrease_stream_retention_period, StreamName="s", RetentionPeriodHours=23) == (
+        "InvalidArgumentException"
+    )
+    assert code(kinesis.update_max_record_size, StreamName="s", MaxRecordSizeInKiB=1023) == (
+        "ValidationException"
+    )
+    kinesis.add_tags_to_stream(StreamName="s", Tags={"b": "2", "a": "1"})
+    kinesis.remove_tags_from_stream(StreamName="s", TagKeys=["b"])
+    assert kinesis.list_tags_for_stream(StreamName="s")["Tags"] == [{"Key": "a", "Value": "1"}]
+
+
+def test_consumers(make: type[Account], code: Any) -> None:
+    account = make(consumer_delay=2)
+    account.stream()
+    arn = summary(account)["StreamARN"]
+    kinesis = account.kinesis
+    consumer = kinesis.register_stream_consumer(StreamARN=arn, ConsumerName="c")["Consumer"]
+    assert consumer["ConsumerARN"] == f"{arn}/consumer/c:{int(account.clock.time())}"
+    assert consumer["ConsumerStatus"] == "CREATING"
+    account.clock.advance(2)
+    described = kinesis.describe_stream_consumer(ConsumerARN=consumer["ConsumerARN"])["ConsumerDescription"]
+    assert (described["ConsumerStatus"], described["StreamARN"]) == ("ACTIVE", arn)
+    assert code(kinesis.register_stream_consumer, StreamARN=arn, ConsumerName="c") == "ResourceInUseException"
+    assert code(kinesis.delete_stream, StreamName="s") == "ResourceInUseException"
+    assert code(
+        kinesis.subscribe_to_shard,
+        ConsumerARN=consumer["ConsumerARN"],
+        ShardId="shardId-000000000000",
+        StartingPosition={"Type": "LATEST"},
+    ) == ("UnsupportedOperationException")
+    assert len(kinesis.list_stream_consumers(StreamARN=arn)["Consumers"]) == 1
+    kinesis.deregister_stream_consumer(StreamARN=arn, ConsumerName="c")
+    assert code(kinesis.describe_stream_consumer, StreamARN=arn, ConsumerName="c") == (
+        "ResourceNotFoundException"
+    )
+
+
+def test_administration_can_be_limited(make: type[Account], code: Any) -> None:
+    account = make(throttle_control=True)
+    account.stream()
+    for _ in range(10):
+        account.kinesis.describe_stream(StreamName="s")
+    assert code(account.kinesis.describe_stream, StreamName="s") == "LimitExceededException"
+    account.clock.advance(0.1)
+    account.kinesis.describe_stream(StreamName="s")
+
+
+def test_threads_that_write_read_reshard_and_delete_neither_block_nor_lose(make: type[Account]) -> None:
+    account = make(throttle=False)
+    account.stream(2)
+    failures: list[BaseException] = []
+    numbers: list[str] = []
+
+    def run(work: Any) -> threading.Thread:
+        def guarded() -> None:
+            try:
+                for number in range(30):
+                    work(number)
+            except BaseException as error:  # noqa: BLE001 — shown below
+                failures.append(error)
+
+        return threading.Thread(target=guarded, daemon=True)
+
+    def write(number: int) -> None:
+        answer = account.put(*[b"x"] * 10, key=str(number))
+        numbers.extend(entry["SequenceNumber"] for entry in answer["Records"])
+
+    def reshard(number: int) -> None:
+        count = 2 + number % 2
+        if len(account.open_shards()) != count:
+            account.kinesis.update_shard_count(
+                StreamName="s", TargetShardCount=count, ScalingType="UNIFORM_SCALING"
+            )
+
+    def churn(number: int) -> None:
+        account.stream(1, name=f"t{number}")
+        account.kinesis.list_streams()
+        account.kinesis.delete_stream(StreamName=f"t{number}")
+        account.aws.stats()
+
+    def read(number: int) -> None:
+        del number
+        for shard in account.shards():
+            account.read(shard=int(shard["ShardId"][-12:]))
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        threads = [run(work) for work in (write, write, reshard, churn, read)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+    finally:
+        sys.setswitchinterval(interval)
+    assert failures == []
+    assert not any(thread.is_alive() for thread in threads)
+    assert len(set(numbers)) == 600
+    stored = [
+        record["SequenceNumber"]
+        for shard in account.shards()
+        for record in account.kinesis.get_records(
+            ShardIterator=account.iterator(shard=int(shard["ShardId"][-12:]))
+        )["Records"]
+    ]
+    assert sorted(stored) == sorted(numbers)
+    assert account.aws.stats()["records_stored"] == 600

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import pytest
+
+import kinesis_sdk.testing
+from kinesis_sdk.testing.__main__ import build_parser
+
+
+def test_options() -> None:
+    options = build_parser().parse_args(
+        ["--no-throttle", "--create-stream", "a:2", "--create-stream", "b:c:3"]
+    )
+    assert options.create_stream == [("a", 2), ("b:c", 3)]
+    assert not options.throttle
+    assert options.port == 4567
+
+
+@pytest.mark.parametrize("text", ["a", "a:", ":3", "a:0", "a:-1", "a:x"])
+def test_a_stream_needs_a_name_and_a_count(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        build_parser().parse_args(["--create-stream", text])
+    assert "NAME:SHARDS" in capsys.readouterr().err
+
+
+def test_help_shows_how_to_reach_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        build_parser().parse_args(["--help"])
+    text = capsys.readouterr().out
+    assert "AWS_ENDPOINT_URL" in text
+    assert "/_fake/faults" in text
+
+
+def test_exported_names() -> None:
+    assert sorted(kinesis_sdk.testing.__all__) == [
+        "AnswerLostError",
+        "AwsError",
+        "FakeAws",
+        "FakeAwsServer",
+        "FakeClient",
+        "Fault",
+        "FaultKind",
+        "Faults",
+        "ServerProcess",
+        "VirtualClock",
+        "start_server_process",
+    ]
+    assert all(hasattr(kinesis_sdk.testing, name) for name in kinesis_sdk.testing.__all__)
