@@ -146,7 +146,8 @@ SCRIPT = textwrap.dedent(
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     def handle(batch):
         for record in batch.records:
-            print(record.data.decode(), flush=True)
+            sys.stdout.write(record.data.decode() + "\\n")  # one write: other threads print, too
+        sys.stdout.flush()
         time.sleep(float(sys.argv[2]))
     config = ConsumerConfig(initial_position="TRIM_HORIZON", failover_time=3.0)
     Worker("orders", application_name="billing", handler=handle, config=config, endpoint_url=sys.argv[1]).run()

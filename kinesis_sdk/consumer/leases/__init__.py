@@ -1,0 +1,26 @@
+"""Leases: who works on which shard, and how far."""
+
+from kinesis_sdk.consumer.leases.dynamodb import DynamoDBLeaseStore
+from kinesis_sdk.consumer.leases.lease import Lease, lease_from_item, lease_to_item
+from kinesis_sdk.consumer.leases.memory import InMemoryLeaseStore
+from kinesis_sdk.consumer.leases.observer import LeaseObserver
+from kinesis_sdk.consumer.leases.planner import Take, TakeLimits, TakeReason, plan_takes
+from kinesis_sdk.consumer.leases.store import Conflict, LeaseStore
+
+__all__ = [
+    # rows
+    "Lease",
+    "lease_from_item",
+    "lease_to_item",
+    # stores
+    "Conflict",
+    "DynamoDBLeaseStore",
+    "InMemoryLeaseStore",
+    "LeaseStore",
+    # decisions
+    "LeaseObserver",
+    "Take",
+    "TakeLimits",
+    "TakeReason",
+    "plan_takes",
+]

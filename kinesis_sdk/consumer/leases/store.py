@@ -1,0 +1,143 @@
+"""Where leases live: the operations that a store offers, each one conditional write.
+
+The conditions are the KCL's (``DynamoDBLeaseSerializer``). Ownership is fenced by the counter: whoever writes
+must name the counter that it saw last, and every write adds one, so a worker whose lease was taken can not
+write any more. Metadata (children) is written without touching the counter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from kinesis_sdk.common.sequence import ExtendedSequenceNumber
+from kinesis_sdk.consumer.leases.lease import Lease
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """A conditional write that lost: somebody changed the row since it was read.
+
+    Attributes:
+        current: The row as it is now; None if it was deleted or could not be read.
+    """
+
+    current: Lease | None
+
+
+class LeaseStore(Protocol):
+    """The lease table. Implementations are thread-safe.
+
+    Every method makes one attempt and raises an `AwsError` when the call itself fails; `ensure_ready` and
+    `list` repeat transient failures themselves. A method that writes on a condition returns the row as it is
+    after the write, or a `Conflict`. A condition failure that shows the effect of our own earlier write (its
+    answer was lost) counts as success.
+    """
+
+    def ensure_ready(self) -> None:
+        """Create the table if it is missing and wait until it can be used."""
+        ...
+
+    def list(self, *, consistent: bool = False) -> list[Lease]:
+        """All leases; items of other kinds are skipped.
+
+        Args:
+            consistent: Pay for strongly consistent reads.
+        """
+        ...
+
+    def get(self, lease_key: str) -> Lease | None:
+        """One lease, read consistently; None if there is none."""
+        ...
+
+    def create_if_absent(self, lease: Lease) -> bool:
+        """Create a lease; False if its key exists already (nothing is changed then)."""
+        ...
+
+    def take(self, lease: Lease, owner: str) -> Lease | Conflict:
+        """Make ``owner`` the owner: counter + 1, switches + 1 if it was another's, handover marker removed."""
+        ...
+
+    def renew(self, lease: Lease) -> Lease | Conflict:
+        """Heartbeat: counter + 1."""
+        ...
+
+    def checkpoint(self, lease: Lease, checkpoint: ExtendedSequenceNumber) -> Lease | Conflict:
+        """Store a position: counter + 1 (so it is a heartbeat too), switches 0, pending checkpoint removed."""
+        ...
+
+    def pin(self, lease: Lease, timestamp_millis: int) -> Lease | Conflict:
+        """Store the instant that a sentinel position was resolved to: counter + 1."""
+        ...
+
+    def release(self, lease: Lease) -> Lease | Conflict:
+        """Give the lease back: counter + 1, owner removed, so that a peer takes it at its next look."""
+        ...
+
+    def set_child_shard_ids(self, lease_key: str, child_shard_ids: Iterable[str]) -> bool:
+        """Store the children of an ended shard; the counter stays. False if there is no such lease."""
+        ...
+
+    def delete(self, lease_key: str) -> None:
+        """Remove a lease, whether or not it exists."""
+        ...
+
+
+# What each write makes of a row. The DynamoDB store writes exactly these differences as update expressions;
+# the in-memory store keeps the results; both recognise a lost answer by comparing with them.
+
+
+def taken(lease: Lease, owner: str) -> Lease:
+    """The row after `LeaseStore.take`."""
+    switched = lease.owner is not None and lease.owner != owner
+    return replace(
+        lease,
+        owner=owner,
+        counter=lease.counter + 1,
+        owner_switches=lease.owner_switches + switched,
+        checkpoint_owner=None,
+    )
+
+
+def renewed(lease: Lease) -> Lease:
+    """The row after `LeaseStore.renew`."""
+    return replace(lease, counter=lease.counter + 1)
+
+
+def checkpointed(lease: Lease, checkpoint: ExtendedSequenceNumber) -> Lease:
+    """The row after `LeaseStore.checkpoint`; a pinned start has done its work then."""
+    return replace(
+        lease,
+        counter=lease.counter + 1,
+        checkpoint=checkpoint,
+        owner_switches=0,
+        pending_checkpoint=None,
+        pending_checkpoint_state=None,
+        initial_timestamp_millis=None,
+    )
+
+
+def pinned(lease: Lease, timestamp_millis: int) -> Lease:
+    """The row after `LeaseStore.pin`."""
+    return replace(lease, counter=lease.counter + 1, initial_timestamp_millis=timestamp_millis)
+
+
+def released(lease: Lease) -> Lease:
+    """The row after `LeaseStore.release`."""
+    return replace(lease, counter=lease.counter + 1, owner=None, checkpoint_owner=None)
+
+
+def shows(current: Lease | None, wanted: Lease) -> bool:
+    """Whether a row that we lost against is the very row that we tried to write (its answer was lost).
+
+    Only the same owner can have written this counter: another worker's write from the same row carries another
+    owner. The KCL recovers renewals in the same way (``DynamoDBLeaseRefresher.renewLease``).
+    """
+    return (
+        current is not None
+        and current.counter == wanted.counter
+        and current.owner == wanted.owner
+        and current.checkpoint == wanted.checkpoint
+        and current.initial_timestamp_millis == wanted.initial_timestamp_millis
+    )

@@ -1,0 +1,102 @@
+"""Runs many small tasks on few threads: a heap of due times, one step of a task at a time."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+from collections.abc import Callable
+
+from kinesis_sdk.common.clock import Clock
+
+Step = Callable[[float], "float | None"]
+"""Does what is due at a monotonic time; returns the next due time, or None when it is finished."""
+
+
+class Task:
+    """A scheduled step function. Only the scheduler looks inside."""
+
+    __slots__ = ("due", "running", "step", "woken")
+
+    def __init__(self, step: Step) -> None:
+        self.step = step
+        self.due: float | None = None
+        self.running = False
+        self.woken = False
+
+
+class Scheduler:
+    """Multiplexes tasks over whatever runs functions: a thread pool, or the caller itself.
+
+    Thread-safe. Its lock is a leaf: no step runs while it is held.
+
+    Args:
+        run: Runs a function now or soon: ``pool.submit``, or a plain call for inline use.
+        clock: Time.
+        on_change: Called (from any thread) when `dispatch` has to look again.
+    """
+
+    def __init__(
+        self, run: Callable[[Callable[[], None]], object], clock: Clock, on_change: Callable[[], None]
+    ) -> None:
+        self._run = run
+        self._clock = clock
+        self._on_change = on_change
+        self._lock = threading.Lock()
+        self._heap: list[tuple[float, int, Task]] = []
+        self._order = itertools.count()
+        self._tasks: set[Task] = set()
+
+    def add(self, step: Step) -> Task:
+        """Add a task; it sleeps until it is woken."""
+        task = Task(step)
+        with self._lock:
+            self._tasks.add(task)
+        return task
+
+    def wake(self, task: Task) -> None:
+        """Make a task due now; if it is running, it runs once more afterwards."""
+        with self._lock:
+            if task not in self._tasks:
+                return
+            if task.running:
+                task.woken = True
+                return
+            self._push(task, self._clock.monotonic())
+        self._on_change()
+
+    def dispatch(self, now: float) -> float | None:
+        """Start everything that is due; returns when the next task is due, None if none waits."""
+        while True:
+            with self._lock:
+                # An entry counts only while it carries its task's current due time.
+                while self._heap and (self._heap[0][2].running or self._heap[0][2].due != self._heap[0][0]):
+                    heapq.heappop(self._heap)
+                if not self._heap:
+                    return None
+                due, _, task = self._heap[0]
+                if due > now:
+                    return due
+                heapq.heappop(self._heap)
+                task.running = True
+                task.due = None
+            self._run(lambda task=task: self._step(task))  # type: ignore[misc]
+
+    def __len__(self) -> int:
+        with self._lock:
+            return len(self._tasks)
+
+    def _push(self, task: Task, due: float) -> None:
+        task.due = due
+        heapq.heappush(self._heap, (due, next(self._order), task))
+
+    def _step(self, task: Task) -> None:
+        due = task.step(self._clock.monotonic())
+        with self._lock:
+            task.running = False
+            if due is None:
+                self._tasks.discard(task)
+            else:
+                self._push(task, self._clock.monotonic() if task.woken else due)
+            task.woken = False
+        self._on_change()

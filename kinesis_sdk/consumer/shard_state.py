@@ -1,0 +1,69 @@
+"""States of a shard consumer, reasons to end it, and what all shard consumers of a worker share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from random import Random
+
+from kinesis_sdk.common.clock import Clock
+from kinesis_sdk.common.metrics import Metrics
+from kinesis_sdk.common.shards import Shard
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.consumer.config import ConsumerConfig
+from kinesis_sdk.consumer.fetch.fetcher import Fetcher, Position
+from kinesis_sdk.consumer.handler import HandlerSource
+from kinesis_sdk.consumer.leases.store import LeaseStore
+from kinesis_sdk.consumer.shards.children import ChildLeases
+
+
+class ShardState(Enum):
+    """Where a shard consumer is in its life."""
+
+    WAITING_ON_PARENTS = "waiting_on_parents"
+    INITIALIZING = "initializing"
+    PROCESSING = "processing"
+    SHUTTING_DOWN = "shutting_down"
+    COMPLETE = "complete"
+
+
+class ShutdownReason(Enum):
+    """Why a shard consumer shuts down."""
+
+    LEASE_LOST = "lease_lost"
+    SHARD_END = "shard_end"
+    REQUESTED = "requested"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardConsumerParts:
+    """What all shard consumers of a worker share.
+
+    Attributes:
+        stream: The stream.
+        worker_id: This worker.
+        config: Settings.
+        handlers: Makes handlers.
+        store: Lease table.
+        children: Creates leases at a shard's end.
+        open_fetcher: Makes a fetcher for (shard id, start position, now).
+        list_shards: Lists all shards of the stream.
+        clock: Time.
+        rng: Jitter.
+        sleep: Waits between repetitions of a failed checkpoint.
+        metrics: Sink for numbers.
+    """
+
+    stream: StreamId
+    worker_id: str
+    config: ConsumerConfig
+    handlers: HandlerSource
+    store: LeaseStore
+    children: ChildLeases
+    open_fetcher: Callable[[str, Position, float], Fetcher]
+    list_shards: Callable[[], list[Shard]]
+    clock: Clock
+    rng: Random
+    sleep: Callable[[float], None]
+    metrics: Metrics

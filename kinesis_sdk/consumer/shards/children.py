@@ -1,0 +1,64 @@
+"""The end of a shard: its children get leases before it is marked as finished."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+from kinesis_sdk.common.shards import Shard
+from kinesis_sdk.consumer.leases.store import LeaseStore
+from kinesis_sdk.consumer.shards.sync import plan_children
+
+_LOGGER = logging.getLogger("kinesis_sdk.consumer.shards")
+
+
+class ChildLeases:
+    """Creates the leases of a finished shard's children.
+
+    Args:
+        store: Lease table.
+        list_shards: Lists all shards of the stream.
+        request_sync: Asks for a comparison of the table with the stream soon.
+    """
+
+    def __init__(
+        self, store: LeaseStore, list_shards: Callable[[], list[Shard]], request_sync: Callable[[], None]
+    ) -> None:
+        self._store = store
+        self._list_shards = list_shards
+        self._request_sync = request_sync
+
+    def create(self, parent: str, children: Iterable[Shard]) -> bool:
+        """Create what is missing and note the children on the parent's lease.
+
+        A child of a merge waits for both of its parents. If the other parent has no lease yet although the
+        stream still lists it, its data is still to be read, so the child must not be created: a child takes an
+        absent parent for a finished one. (The KCL waits as well, and now and then drops its lease.)
+
+        Returns:
+            False if it has to be called again later.
+
+        Raises:
+            AwsError: A call failed; calling again is safe.
+        """
+        children = list(children)
+        leases = plan_children(children)
+        for lease in leases:
+            others = [other for other in lease.parent_shard_ids if other != parent]
+            missing = [other for other in others if self._store.get(other) is None]
+            if missing and self._store.get(lease.lease_key) is None:
+                listed = {shard.shard_id for shard in self._list_shards()}
+                if any(other in listed for other in missing):
+                    _LOGGER.info(
+                        "shard %s: its child %s waits for a lease of its other parent %s",
+                        parent,
+                        lease.lease_key,
+                        ", ".join(missing),
+                    )
+                    self._request_sync()
+                    return False
+            if self._store.create_if_absent(lease):
+                _LOGGER.info("lease %s: created as a child of %s", lease.lease_key, parent)
+        if children:
+            self._store.set_child_shard_ids(parent, [child.shard_id for child in children])
+        return True

@@ -1,0 +1,335 @@
+"""The worker: an engine with threads around it.
+
+Threads: one that renews leases, one that looks at the table, one that starts due steps of shards, and a pool of
+at most ``max_threads`` that runs those steps (fetch, handler, checkpoint) plus up to eight for renewals. All are
+daemons.
+
+Lock order, outermost first; nothing else is held together:
+checkpointer → held lease → store. The locks of engine, scheduler, pool, loop and set of held leases are leaves.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from random import Random
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from kinesis_sdk.common.aws import DynamoDBClient, KinesisClient, make_client
+from kinesis_sdk.common.clock import Clock, SystemClock
+from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.metrics import Metrics
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.common.validation import check_text
+from kinesis_sdk.consumer.config import ConsumerConfig
+from kinesis_sdk.consumer.engine import ConsumerEngine, Loop
+from kinesis_sdk.consumer.handler import Handler, HandlerSource
+from kinesis_sdk.consumer.health import WorkerHealth
+from kinesis_sdk.consumer.leases.dynamodb import DynamoDBLeaseStore
+from kinesis_sdk.consumer.leases.store import LeaseStore
+from kinesis_sdk.consumer.threads import DaemonPool, LoopThread
+
+if TYPE_CHECKING:
+    import boto3
+
+_LOGGER = logging.getLogger("kinesis_sdk.consumer")
+
+_RENEWAL_THREADS = 8
+_OTHER_CONNECTIONS = 8
+_READ_TIMEOUT = 15.0
+"""Seconds for a GetRecords answer of up to 10 MiB."""
+
+
+class Worker:
+    """Consumes a stream together with every other worker of the same application.
+
+    ```python
+    def handle(batch):
+        for record in batch.records:
+            ...
+
+    Worker("orders", application_name="billing", handler=handle).run()
+    ```
+
+    With a plain function, returning means processed, and the worker checkpoints by itself. A `RecordHandler`
+    class (or a factory) gets one instance per shard and checkpoints where it says so.
+
+    Args:
+        stream: Name or ARN.
+        application_name: Workers with the same name share the stream's shards; also the lease table's name.
+        handler: A function of a `RecordBatch`, a `RecordHandler` class, or a factory of handlers.
+        config: Settings.
+        kinesis_client: boto3 Kinesis client; made if not given.
+        dynamodb_client: boto3 DynamoDB client; made if not given.
+        session: boto3 session for clients that are made.
+        region_name: Region for clients that are made; else the stream ARN's, else the session's.
+        endpoint_url: Endpoint for both clients that are made.
+        lease_store: Where leases live; the DynamoDB table if not given.
+        metrics: Sink for numbers.
+        clock: Time; only tests replace it.
+        rng: Jitter and random choice; only tests replace it.
+        worker_id: Unique id in the lease table. With a stable id a restarted worker resumes its leases at
+            once; two live workers must never share one. The default is host:pid:random.
+
+    Raises:
+        ConfigError: An argument that can not work.
+    """
+
+    def __init__(
+        self,
+        stream: str | StreamId,
+        *,
+        application_name: str,
+        handler: Handler,
+        config: ConsumerConfig | None = None,
+        kinesis_client: KinesisClient | None = None,
+        dynamodb_client: DynamoDBClient | None = None,
+        session: boto3.Session | None = None,
+        region_name: str | None = None,
+        endpoint_url: str | None = None,
+        lease_store: LeaseStore | None = None,
+        metrics: Metrics | None = None,
+        clock: Clock | None = None,
+        rng: Random | None = None,
+        worker_id: str | None = None,
+    ) -> None:
+        self._stream = StreamId.parse(stream)
+        check_text("application_name", application_name, 1, 255)
+        if worker_id is not None:
+            check_text("worker_id", worker_id, 1, 1024)
+        self._application_name = application_name
+        self._handlers = HandlerSource.of(handler)
+        self._config = config or ConsumerConfig()
+        self._table_name = self._config.table_name or application_name
+        if lease_store is None:
+            # The table's name is the application's unless the configuration says otherwise (DynamoDB's rule).
+            check_text(
+                "application_name" if not self._config.table_name else "table_name", self._table_name, 3
+            )
+        self._kinesis = kinesis_client
+        self._dynamodb = dynamodb_client
+        self._session = session
+        self._region_name = region_name or self._stream.region
+        self._endpoint_url = endpoint_url
+        self._store = lease_store
+        self._metrics = metrics
+        self._clock = clock or SystemClock()
+        self._rng = rng or Random()
+        self.worker_id = worker_id or f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:12]}"
+        self._engine: ConsumerEngine | None = None
+        self._loops: dict[Loop, LoopThread] = {}
+        self._pools: list[DaemonPool] = []
+        self._stop_requested = threading.Event()
+        self._aborted = threading.Event()
+        self._done = threading.Event()
+
+    def run(self) -> None:
+        """Consume until stopped; blocks.
+
+        In the main thread, SIGINT and SIGTERM stop the worker cleanly (running callbacks finish, handlers may
+        checkpoint, leases are released); a second one stops it at once and leaves its leases to expire.
+
+        Raises:
+            AwsError: Work is impossible (no such stream, access denied, nobody at the endpoint), or became so.
+            HandlerError: The handler failed and ``on_handler_error`` is ``"stop"``.
+        """
+        with self._signals():
+            self.start()
+            try:
+                self._done.wait()
+            except BaseException:
+                self._abort()
+                raise
+            finally:
+                self._close()
+        self._raise_error()
+
+    def start(self) -> None:
+        """Consume in background threads; returns once stream and lease table are known to be usable.
+
+        Raises:
+            AwsError: As `run`.
+            ConfigError: It was started before.
+        """
+        if self._engine is not None:
+            raise ConfigError("worker", self.worker_id, "a worker that was not started before")
+        kinesis = self._kinesis or make_client(
+            "kinesis",
+            session=self._session,
+            region_name=self._region_name,
+            endpoint_url=self._endpoint_url,
+            max_pool_connections=self._config.max_threads + _OTHER_CONNECTIONS,
+            read_timeout=_READ_TIMEOUT,
+        )
+        steps = DaemonPool(self._config.max_threads, "kinesis-shard", self._fail)
+        renewals = DaemonPool(_RENEWAL_THREADS, "kinesis-renewal", self._fail)
+        engine = ConsumerEngine(
+            stream=self._stream,
+            worker_id=self.worker_id,
+            config=self._config,
+            handlers=self._handlers,
+            store=self._store if self._store is not None else self._dynamodb_store(),
+            kinesis=kinesis,
+            clock=self._clock,
+            rng=self._rng,
+            sleep=self._pause,
+            metrics=self._metrics,
+            run_step=steps.submit,
+            run_renewal=renewals.submit,
+            wake=self._wake,
+            on_stopped=self._done.set,
+        )
+        engine.start()
+        self._engine = engine
+        self._pools = [steps, renewals]
+        self._loops = {
+            "renewals": LoopThread("kinesis-renewals", engine.renew, self._clock, self._fail),
+            "table": LoopThread("kinesis-table", engine.tick_table, self._clock, self._fail),
+            "steps": LoopThread("kinesis-steps", engine.scheduler.dispatch, self._clock, self._fail),
+        }
+        _LOGGER.info("worker %s: consumes %s as %s", self.worker_id, self._stream, self._application_name)
+        for loop in self._loops.values():
+            loop.start()
+        if self._stop_requested.is_set():  # a signal that came during the start
+            engine.request_stop()
+
+    def stop(self, timeout: float | None = None) -> bool:
+        """Stop cleanly and wait.
+
+        Args:
+            timeout: Most seconds to wait; afterwards the worker stops at once. None waits for ever.
+
+        Returns:
+            Whether the stop was clean.
+
+        Raises:
+            KinesisSdkError: The fatal error that had ended the worker before, if any.
+        """
+        self.request_stop()
+        clean = self._engine is None or self._done.wait(timeout)
+        if not clean:
+            self._abort()
+        self._close()
+        self._raise_error()
+        return clean and not self._aborted.is_set()
+
+    def request_stop(self) -> None:
+        """Begin a clean stop and return; for signal handlers and callbacks."""
+        self._stop_requested.set()
+        if self._engine is not None:
+            self._engine.request_stop()
+
+    def health(self) -> WorkerHealth:
+        """A snapshot of what this worker does now. Cheap; safe from any thread."""
+        engine = self._engine
+        return WorkerHealth(
+            worker_id=self.worker_id,
+            running=engine is not None and not self._done.is_set(),
+            stopping=self._stop_requested.is_set() or (engine is not None and engine.is_stopping),
+            leases=tuple(sorted(engine.coordinator.held.keys())) if engine else (),
+            shards=engine.shard_health() if engine else (),
+            records_delivered=engine.records_delivered if engine else 0,
+            error=engine.error if engine else None,
+        )
+
+    def __enter__(self) -> Worker:
+        """Start."""
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop cleanly."""
+        self.stop()
+
+    def _dynamodb_store(self) -> LeaseStore:
+        config = self._config
+        # Shorter than the renewal interval: a call that hangs must leave time for another.
+        timeout = max(1.0, min(6.0, config.renew_interval))
+        client = self._dynamodb or make_client(
+            "dynamodb",
+            session=self._session,
+            region_name=self._region_name,
+            endpoint_url=self._endpoint_url,
+            max_pool_connections=config.max_threads + _RENEWAL_THREADS + 2,
+            connect_timeout=timeout,
+            read_timeout=timeout,
+        )
+        return DynamoDBLeaseStore(
+            client,
+            self._table_name,
+            billing_mode=config.billing_mode,
+            read_capacity=config.initial_lease_table_read_capacity,
+            write_capacity=config.initial_lease_table_write_capacity,
+            deletion_protection=config.lease_table_deletion_protection_enabled,
+            sleep=self._pause,
+            monotonic=self._clock.monotonic,
+        )
+
+    def _pause(self, seconds: float) -> None:
+        """Sleep inside a call; an immediate stop cuts it short."""
+        self._aborted.wait(seconds)
+
+    def _wake(self, loop: Loop) -> None:
+        thread = self._loops.get(loop)
+        if thread is not None:
+            thread.wake()
+
+    def _fail(self, error: BaseException) -> None:
+        if self._engine is not None:
+            self._engine.fail(error)
+
+    def _abort(self) -> None:
+        self._aborted.set()
+        if self._engine is not None:
+            self._engine.abort()
+        self._done.set()
+
+    def _close(self) -> None:
+        for pool in self._pools:
+            pool.close()
+        for loop in self._loops.values():
+            loop.stop(timeout=1.0 if self._aborted.is_set() else None)
+
+    def _raise_error(self) -> None:
+        if self._engine is not None and self._engine.error is not None:
+            raise self._engine.error
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the interpreter's signature
+            if self._stop_requested.is_set():
+                _LOGGER.warning(
+                    "worker %s: %s again, stopping at once", self.worker_id, signal.strsignal(number)
+                )
+                # Not in the handler itself: it may have interrupted a holder of the locks that this needs.
+                threading.Thread(target=self._abort, name="kinesis-abort", daemon=True).start()
+            else:
+                self._stop_requested.set()
+                threading.Thread(target=self.request_stop, name="kinesis-stop", daemon=True).start()
+
+        watched: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGTERM)
+        before: dict[signal.Signals, Callable[[int, FrameType | None], object] | int | None] = {}
+        for number in watched:
+            before[number] = signal.signal(number, handle)
+        try:
+            yield
+        finally:
+            for number, former in before.items():
+                # None stands for a handler that was not installed from Python; it can not be put back.
+                signal.signal(number, former if former is not None else signal.SIG_DFL)

@@ -1,0 +1,325 @@
+"""Fleets in virtual time: splits, merges, crashes, joins and stops, on every kind of store."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kinesis_sdk.common.errors import LeaseLostError
+from kinesis_sdk.common.sequence import ExtendedSequenceNumber
+from kinesis_sdk.consumer import ConsumerConfig, DynamoDBLeaseStore
+from kinesis_sdk.testing import Fault
+from tests.consumer.simulation import STREAM, CheckedStore, Fleet
+
+HORIZON = ConsumerConfig(initial_position="TRIM_HORIZON")
+
+
+def dynamodb(fleet):
+    return DynamoDBLeaseStore(
+        fleet.aws.client("dynamodb"), "app", sleep=fleet.clock.advance, monotonic=fleet.clock.monotonic
+    )
+
+
+def test_the_first_record_arrives_within_three_seconds_of_a_first_start():
+    fleet = Fleet(shards=4)
+    fleet.store = dynamodb(fleet)
+    fleet.put(40)
+    for name in ("a", "b", "c"):
+        fleet.add(name)
+    assert fleet.run(3, fleet.all_delivered)
+
+
+def test_a_fleet_shares_the_shards():
+    fleet = Fleet(shards=10)
+    for name in ("a", "b", "c"):
+        fleet.add(name)
+    fleet.run(20)
+    owners = list(fleet.owners().values())
+    assert sorted(owners.count(name) for name in ("a", "b", "c")) == [3, 3, 4]
+    writes = fleet.aws.stats()["calls"]
+    fleet.add("d")
+    fleet.run(20)
+    owners = list(fleet.owners().values())
+    assert sorted(owners.count(name) for name in ("a", "b", "c", "d")) == [2, 2, 3, 3]
+    assert writes
+
+
+@pytest.mark.parametrize("phase", range(12))
+def test_a_crash_is_taken_over_within_the_failover_time_and_one_look(phase):
+    fleet = Fleet(shards=4)
+    fleet.add("a", fleet.recorder("a"))
+    fleet.add("b", fleet.recorder("b"))
+    fleet.run(30)
+    assert set(fleet.owners().values()) == {"a", "b"}
+    fleet.run(phase * 0.293)
+    fleet.crash("a")
+    crashed = fleet.clock.monotonic()
+    fleet.put(40)
+    assert fleet.run(60, fleet.all_delivered)
+    config = fleet.config
+    assert fleet.clock.monotonic() - crashed <= config.failover_time + config.lease_look_interval + 0.2
+    assert set(fleet.owners().values()) == {"b"}
+
+
+def test_a_clean_stop_is_taken_over_within_a_look():
+    fleet = Fleet(shards=4)
+    fleet.add("a", fleet.recorder("a"))
+    fleet.add("b", fleet.recorder("b"))
+    fleet.run(30)
+    delivered = len(fleet.delivered)
+    fleet.stop("a")
+    stopped = fleet.clock.monotonic()
+    fleet.put(40)
+    assert fleet.run(60, fleet.all_delivered)
+    assert fleet.clock.monotonic() - stopped <= 2.2
+    assert len(fleet.delivered) == delivered + 40, "everything was checkpointed, nothing is delivered twice"
+    assert "a" not in fleet.engines
+    assert [event for event in fleet.events if event[1] == "a"][-1][3] == "shutdown_requested"
+
+
+def test_a_restart_with_the_same_id_resumes_at_once():
+    fleet = Fleet(shards=2)
+    fleet.add("a")
+    fleet.run(5)
+    fleet.crash("a")
+    fleet.put(10)
+    restarted = fleet.clock.monotonic()
+    fleet.add("a")
+    assert fleet.run(60, fleet.all_delivered)
+    assert fleet.clock.monotonic() - restarted < 0.5
+
+
+def test_two_zombies_of_one_id_do_not_checkpoint_both():
+    fleet = Fleet(shards=1)
+    old = fleet.add("a")
+    fleet.run(5)
+    (held,) = list(old.coordinator.held)
+    fleet.crash("a")
+    fleet.add("a")
+    fleet.run(1)
+    with pytest.raises(LeaseLostError):
+        held.checkpoint(ExtendedSequenceNumber("1"))
+
+
+@pytest.mark.parametrize("kind", ["memory", "dynamodb"])
+def test_resharding_keeps_order_between_generations(kind):
+    fleet = Fleet(shards=2)
+    if kind == "dynamodb":
+        fleet.store = dynamodb(fleet)
+    for name in ("a", "b"):
+        fleet.add(name, fleet.recorder(name))
+    fleet.put(50)
+    fleet.run(5)
+    for change in (fleet.split, fleet.merge, lambda: fleet.split(1), lambda: fleet.merge(1)):
+        change()
+        fleet.put(50)
+        assert fleet.run(30, fleet.all_delivered)
+    fleet.check_order()
+    shards = {s["ShardId"]: s for s in fleet.raw.list_shards(StreamName=STREAM)["Shards"]}
+    ended = {shard: moment for moment, _, shard, what in fleet.events if what == "shard_ended"}
+    for moment, _, shard, what in fleet.events:
+        if what == "initialize":
+            for field in ("ParentShardId", "AdjacentParentShardId"):
+                parent = shards[shard].get(field)
+                assert parent is None or ended[parent] <= moment
+
+
+def test_finished_leases_are_cleaned_up():
+    fleet = Fleet(shards=1)
+    fleet.add("a", fleet.recorder("a"))
+    fleet.put(5)
+    fleet.run(5)
+    fleet.split()
+    fleet.run(5)
+    fleet.put(20)
+    fleet.run(5)
+    fleet.merge()
+    fleet.put(5)
+    fleet.run(400)
+    assert [lease.lease_key for lease in fleet.store.list()] == ["shardId-000000000003"]
+
+
+def test_latest_is_not_skipped_by_a_failover_before_the_first_checkpoint():
+    config = ConsumerConfig(initial_position="LATEST")
+    fleet = Fleet(shards=1, config=config)
+    fleet.put(5)
+    fleet.clock.advance(5)
+    fleet.add("a", fleet.recorder("a", checkpoint=False))
+    fleet.run(5)
+    assert fleet.delivered == []
+    fleet.crash("a")
+    fleet.put(7)
+    fleet.add("b", fleet.recorder("b"))
+    assert fleet.run(30, lambda: len(fleet.data()) >= 7)
+    assert fleet.data() == [b"%d" % n for n in range(5, 12)]
+
+
+def test_a_timestamp_from_before_the_stream_starts_at_its_beginning():
+    config = ConsumerConfig(initial_position=datetime(2001, 9, 10, tzinfo=timezone.utc))
+    fleet = Fleet(shards=2, config=config)
+    fleet.put(10)
+    fleet.split()
+    fleet.put(10)
+    fleet.add("a")
+    assert fleet.run(10, fleet.all_delivered)
+
+
+def test_latest_children_start_at_their_beginning():
+    config = ConsumerConfig(initial_position="LATEST")
+    fleet = Fleet(shards=1, config=config)
+    fleet.add("a")
+    fleet.run(2)
+    fleet.split()
+    fleet.put(30)
+    assert fleet.run(30, fleet.all_delivered)
+
+
+def test_trouble_of_every_kind_only_delays():
+    fleet = Fleet(shards=2, seed=3)
+    fleet.store = dynamodb(fleet)
+    for name in ("a", "b"):
+        fleet.add(name)
+    operations = ("GetRecords", "GetShardIterator", "UpdateItem", "Scan", "GetItem", "PutItem", "ListShards")
+    for round_number in range(8):
+        fleet.put(30)
+        if round_number in (2, 5):
+            fleet.split()
+        for operation in operations:
+            fleet.aws.faults.add(
+                Fault(kind="error", operation=operation, code="InternalFailure", probability=0.2)
+            )
+            fleet.aws.faults.add(Fault(kind="timeout_after_storing", operation=operation, probability=0.1))
+        fleet.aws.faults.add(Fault(kind="expired_iterator", operation="GetRecords", probability=0.1))
+        fleet.run(20)
+        fleet.aws.faults.clear()
+    assert fleet.run(120, fleet.all_delivered)
+    fleet.check_order()
+
+
+def test_many_shards_on_one_worker():
+    fleet = Fleet(shards=200)
+    fleet.add("a")
+    for _ in range(4):
+        fleet.put(250)
+    assert fleet.run(5, fleet.all_delivered)
+    assert len(fleet.owners()) == 200
+
+
+def test_calls_at_rest():
+    """What one idle worker with four shards costs per minute; the module docstrings quote it."""
+    fleet = Fleet(shards=4)
+    fleet.store = dynamodb(fleet)
+    fleet.add("a")
+    fleet.run(60)
+    before = fleet.aws.stats()["calls"]
+    fleet.run(600)
+    calls = {name: (n - before.get(name, 0)) / 10 for name, n in fleet.aws.stats()["calls"].items()}
+    assert calls["GetRecords"] / 4 == pytest.approx(60, abs=1)
+    assert calls["UpdateItem"] / 4 == pytest.approx(18.1, abs=0.5)
+    assert calls["Scan"] == pytest.approx(62, abs=1.5)
+    assert calls["ListShards"] <= 1.3
+    assert calls.get("GetItem", 0) == 0
+
+
+def test_a_checkpoint_saves_a_heartbeat():
+    fleet = Fleet(shards=1)
+    fleet.store = dynamodb(fleet)
+    fleet.add("a", fleet.recorder("a"))
+    before = 0
+    for second in range(120):
+        if second == 60:
+            before = fleet.aws.stats()["calls"]["UpdateItem"]
+        fleet.put(1)
+        fleet.run(1)
+    # one checkpoint per second, no renewal beside it
+    assert fleet.aws.stats()["calls"]["UpdateItem"] - before == pytest.approx(60, abs=2)
+
+
+ACTIONS = ["put", "put", "put", "run", "run", "split", "merge", "crash", "add", "stop", "pause"]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.integers(0, 10**6), st.lists(st.sampled_from(ACTIONS), min_size=5, max_size=25), st.booleans())
+def test_whatever_happens_everything_is_delivered_in_order(seed, actions, classes):
+    """The checked store asserts that counters and checkpoints only rise; here: delivery and exclusiveness."""
+    rng = Random(seed)
+    fleet = Fleet(shards=rng.randint(1, 4), seed=seed)
+    assert isinstance(fleet.store, CheckedStore)
+    number = 0
+    paused = {}
+
+    def add():
+        nonlocal number
+        number += 1
+        name = f"w{number}"
+        fleet.add(name, fleet.recorder(name) if classes else None)
+
+    def nothing_undelivered_below(lease):
+        """At each write: every record of the shard up to the checkpoint was delivered."""
+        if lease.checkpoint.is_sentinel:
+            return
+        seen = {(sequence, sub) for _, shard, _, sequence, sub in fleet.delivered if shard == lease.lease_key}
+        for record in stored(lease.lease_key):
+            if ExtendedSequenceNumber(record) <= lease.checkpoint:
+                assert (record, 0) in seen
+
+    def stored(shard_id):
+        return [record.sequence for record in log(shard_id)]
+
+    def log(shard_id):
+        return [Stored(s) for s in sequences.get(shard_id, ())]
+
+    class Stored:
+        def __init__(self, sequence):
+            self.sequence = sequence
+
+    sequences: dict[str, list[str]] = {}
+    original = fleet.raw.put_records
+
+    def put_records(**request):
+        answer = original(**request)
+        for entry in answer["Records"]:
+            sequences.setdefault(entry["ShardId"], []).append(entry["SequenceNumber"])
+        return answer
+
+    fleet.raw.put_records = put_records
+    fleet.store.watch = nothing_undelivered_below
+    add()
+    for action in actions:
+        if action == "put":
+            fleet.put(rng.randint(1, 60))
+        elif action == "run":
+            fleet.run(rng.choice([0.3, 2.0, 12.0, 30.0]))
+        elif action == "split" and len(fleet.open_shards()) < 8:
+            fleet.split(rng.randrange(len(fleet.open_shards())))
+        elif action == "merge" and len(fleet.open_shards()) > 1:
+            fleet.merge(rng.randrange(len(fleet.open_shards()) - 1))
+        elif action == "crash" and fleet.engines:
+            fleet.crash(rng.choice(sorted(fleet.engines)))
+        elif action == "stop" and fleet.engines:
+            fleet.stop(rng.choice(sorted(fleet.engines)))
+        elif action == "add" and len(fleet.engines) < 4:
+            add()
+        elif action == "pause" and fleet.engines:
+            # A process that stands still (a long garbage collection, a suspended machine) and comes back.
+            name = rng.choice(sorted(fleet.engines))
+            paused[name] = fleet.due[name] = fleet.clock.monotonic() + rng.choice([4.0, 15.0, 40.0])
+        fleet.run(rng.random())
+    add()
+    assert fleet.run(200, fleet.all_delivered)
+    fleet.run(60)
+    fleet.check_order()
+    live = set(fleet.engines)
+    owners = fleet.owners()
+    assert {shard["ShardId"] for shard in fleet.open_shards()} <= owners.keys()
+    assert set(owners.values()) <= live
+    # Exactly one worker believes in each lease.
+    now = fleet.clock.monotonic()
+    believers = [
+        held.key for engine in fleet.engines.values() for held in engine.coordinator.held if held.is_held(now)
+    ]
+    assert sorted(believers) == sorted(owners)

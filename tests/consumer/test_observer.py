@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from kinesis_sdk.common.sequence import LATEST, ExtendedSequenceNumber
+from kinesis_sdk.consumer.leases import Lease, LeaseObserver
+
+
+def lease(counter=0, owner="a", key="s"):
+    return Lease(lease_key=key, counter=counter, owner=owner, checkpoint=ExtendedSequenceNumber(LATEST))
+
+
+def test_the_first_sight_of_an_owned_lease_is_fresh():
+    observer = LeaseObserver(10)
+    assert not observer.is_expired(lease(), 0)
+    observer.observe([lease()], 100)
+    assert not observer.is_expired(lease(), 110)
+    assert observer.is_expired(lease(), 110.01)
+
+
+def test_an_unowned_lease_is_free_at_once():
+    assert LeaseObserver(10).is_expired(lease(owner=None), 0)
+
+
+def test_a_counter_or_owner_that_changes_is_fresh_again():
+    observer = LeaseObserver(10)
+    observer.observe([lease(1)], 0)
+    observer.observe([lease(1)], 9)
+    observer.observe([lease(2)], 10)
+    assert not observer.is_expired(lease(2), 20)
+    observer.observe([lease(2, owner="b")], 20)
+    assert not observer.is_expired(lease(2, owner="b"), 30)
+    assert observer.is_expired(lease(2, owner="b"), 30.5)
+
+
+def test_the_next_expiry_is_known_and_deleted_leases_are_forgotten():
+    observer = LeaseObserver(10)
+    assert observer.next_expiry(0) is None
+    observer.observe([lease(key="s"), lease(key="t", owner=None)], 5)
+    observer.observe([lease(key="s"), lease(key="u")], 7)
+    assert observer.next_expiry(7) == 15
+    assert observer.next_expiry(15) == 15, "not expired yet: that needs more than the failover time"
+    assert observer.next_expiry(15.001) == 17
+    observer.observe([], 8)
+    assert observer.next_expiry(8) is None

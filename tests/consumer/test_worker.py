@@ -1,0 +1,311 @@
+"""The shell: start errors, the public names, stopping; with the fake in process, no sockets."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError
+
+import kinesis_sdk.consumer as consumer
+from kinesis_sdk.common.errors import (
+    AwsConfigError,
+    ConfigError,
+    EndpointUnreachableError,
+    HandlerError,
+    PermanentAwsError,
+    ResourceNotFoundError,
+)
+from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore, RecordHandler, Worker
+from kinesis_sdk.testing import FakeAws, Fault
+
+QUICK = ConsumerConfig(initial_position="TRIM_HORIZON", lease_look_interval=0.1, idle_time_between_reads=0.2)
+
+
+class Scene:
+    def __init__(self, shards=2):
+        self.aws = FakeAws()
+        self.kinesis = self.aws.client("kinesis")
+        self.kinesis.create_stream(StreamName="orders", ShardCount=shards)
+        self.got = []
+        self.arrived = threading.Condition()
+
+    def put(self, *data):
+        self.kinesis.put_records(
+            StreamName="orders", Records=[{"Data": one, "PartitionKey": one.decode()} for one in data]
+        )
+
+    def handle(self, batch):
+        with self.arrived:
+            self.got += [record.data for record in batch.records]
+            self.arrived.notify_all()
+
+    def wait(self, count):
+        with self.arrived:
+            assert self.arrived.wait_for(lambda: len(self.got) >= count, 20)
+
+    def worker(self, handler=None, *, config=QUICK, **more):
+        more.setdefault("kinesis_client", self.kinesis)
+        if "lease_store" not in more:
+            more.setdefault("dynamodb_client", self.aws.client("dynamodb"))
+        return Worker(
+            "orders", application_name="billing", handler=handler or self.handle, config=config, **more
+        )
+
+
+def test_the_public_names():
+    assert sorted(consumer.__all__) == sorted(
+        [
+            "Checkpointer",
+            "ConsumerConfig",
+            "DynamoDBLeaseStore",
+            "HandlerErrorPolicy",
+            "InMemoryLeaseStore",
+            "Lease",
+            "LeaseStore",
+            "RecordBatch",
+            "RecordHandler",
+            "RetryBatch",
+            "ShardContext",
+            "ShardHealth",
+            "ShardState",
+            "StopWorker",
+            "Worker",
+            "WorkerHealth",
+        ]
+    )
+    for name in consumer.__all__:
+        assert getattr(consumer, name) is not None
+
+
+def test_importing_the_consumer_imports_no_boto3():
+    code = "import sys, kinesis_sdk.consumer; print([m for m in sys.modules if m.startswith('boto')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_consume_and_stop():
+    scene = Scene()
+    scene.put(*[b"%d" % n for n in range(20)])
+    worker = scene.worker()
+    assert not worker.health().running
+    with worker:
+        scene.wait(20)
+        health = worker.health()
+        assert health.running
+        assert health.worker_id == worker.worker_id
+        assert set(health.leases) <= {"shardId-000000000000", "shardId-000000000001"}
+        assert health.error is None
+    assert sorted(scene.got, key=int) == [b"%d" % n for n in range(20)]
+    table = scene.aws.client("dynamodb").scan(TableName="billing")["Items"]
+    assert len(table) == 2
+    for item in table:
+        assert "leaseOwner" not in item
+        assert item["checkpoint"]["S"].isdigit()
+    assert not worker.health().running
+    assert worker.health().records_delivered == 20
+
+
+def test_stop_is_idempotent_and_a_worker_starts_once():
+    scene = Scene()
+    worker = scene.worker(lease_store=InMemoryLeaseStore())
+    worker.start()
+    assert worker.stop(20)
+    assert worker.stop()
+    with pytest.raises(ConfigError, match="not started before"):
+        worker.start()
+    assert scene.worker().stop(), "never started"
+
+
+def test_a_second_worker_takes_over_where_the_first_stopped():
+    scene = Scene()
+    scene.put(*[b"%d" % n for n in range(10)])
+    with scene.worker():
+        scene.wait(10)
+    scene.put(*[b"%d" % n for n in range(10, 20)])
+    with scene.worker():
+        scene.wait(20)
+    assert sorted(scene.got, key=int) == [b"%d" % n for n in range(20)]
+
+
+def test_run_ends_when_a_handler_stops_it():
+    scene = Scene()
+    scene.put(b"0")
+
+    def handle(batch):
+        worker.request_stop()
+
+    worker = scene.worker(handle)
+    worker.run()
+    assert not worker.health().running
+
+
+def test_a_stopping_policy_ends_run_with_the_handlers_error():
+    scene = Scene()
+    scene.put(b"0")
+
+    def handle(batch):
+        raise ValueError("poison")
+
+    config = ConsumerConfig(initial_position="TRIM_HORIZON", on_handler_error="stop")
+    worker = scene.worker(handle, config=config)
+    with pytest.raises(HandlerError, match="poison"):
+        worker.run()
+    assert isinstance(worker.health().error, HandlerError)
+    for item in scene.aws.client("dynamodb").scan(TableName="billing")["Items"]:
+        assert "leaseOwner" not in item, "a failing worker still gives its leases back"
+
+
+def test_a_fatal_error_in_the_background_ends_run():
+    scene = Scene()
+    worker = scene.worker()
+    timer = threading.Timer(
+        0.5,
+        lambda: scene.aws.faults.add(
+            Fault(kind="error", operation="GetRecords", code="AccessDeniedException", status=400)
+        ),
+    )
+    timer.start()
+    with pytest.raises(PermanentAwsError, match="AccessDeniedException"):
+        worker.run()
+    timer.join()
+
+
+def test_a_handler_that_exits_is_not_swallowed():
+    scene = Scene()
+    scene.put(b"0")
+
+    def handle(batch):
+        raise SystemExit(7)
+
+    with pytest.raises(SystemExit):
+        scene.worker(handle).run()
+
+
+def test_a_handler_that_hangs_does_not_keep_stop_waiting_for_ever():
+    scene = Scene()
+    scene.put(b"0")
+    release = threading.Event()
+    entered = threading.Event()
+
+    def handle(batch):
+        entered.set()
+        release.wait(30)
+
+    worker = scene.worker(handle)
+    worker.start()
+    assert entered.wait(20)
+    assert not worker.stop(0.2)
+    release.set()
+
+
+# What makes work impossible is raised at once
+
+
+class Refusing:
+    """A client whose calls fail."""
+
+    def __init__(self, make):
+        self.make = make
+        self.calls = 0
+
+        class Meta:
+            endpoint_url = "http://localhost:1"
+
+        self.meta = Meta()
+
+    def __getattr__(self, name):
+        def call(**request):
+            self.calls += 1
+            raise self.make()
+
+        return call
+
+
+def client_error(code, status=400):
+    return ClientError(
+        {"Error": {"Code": code, "Message": "no"}, "ResponseMetadata": {"HTTPStatusCode": status}}, "X"
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda: client_error("ResourceNotFoundException"), ResourceNotFoundError),
+        (lambda: client_error("AccessDeniedException"), PermanentAwsError),
+        (lambda: client_error("UnrecognizedClientException"), AwsConfigError),
+        (lambda: EndpointConnectionError(endpoint_url="http://localhost:1"), EndpointUnreachableError),
+    ],
+)
+@pytest.mark.parametrize("service", ["kinesis_client", "dynamodb_client"])
+def test_start_errors(service, make, expected, monkeypatch):
+    scene = Scene()
+    refusing = Refusing(make)
+    worker = scene.worker(**{service: refusing})
+    monkeypatch.setattr(worker, "_pause", lambda seconds: None)
+    if service == "dynamodb_client" and expected is ResourceNotFoundError:
+        expected = PermanentAwsError  # a missing table is made, a refused creation is an error
+    with pytest.raises(expected, match="http://localhost:1"):
+        worker.run()
+    assert refusing.calls <= 3
+    assert not worker.health().running
+
+
+def test_a_missing_stream():
+    scene = Scene()
+    worker = Worker(
+        "missing",
+        application_name="billing",
+        handler=scene.handle,
+        kinesis_client=scene.kinesis,
+        lease_store=InMemoryLeaseStore(),
+    )
+    with pytest.raises(ResourceNotFoundError, match="missing"):
+        worker.start()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"stream": ""},
+        {"stream": "no such name!"},
+        {"application_name": ""},
+        {"application_name": "ab"},
+        {"handler": 5},
+        {"worker_id": ""},
+    ],
+)
+def test_arguments_that_can_not_work(arguments):
+    good = {"stream": "orders", "application_name": "billing", "handler": lambda batch: None}
+    with pytest.raises(ConfigError):
+        Worker(**{**good, **arguments})
+
+
+def test_worker_ids_are_unique():
+    first, second = (
+        Worker("orders", application_name="billing", handler=lambda batch: None) for _ in range(2)
+    )
+    assert first.worker_id != second.worker_id
+
+
+def test_the_class_form_gets_one_handler_per_shard():
+    scene = Scene(shards=3)
+    scene.put(*[b"%d" % n for n in range(30)])
+    made = []
+
+    class Handler(RecordHandler):
+        def __init__(self):
+            made.append(self)
+            self.shards = set()
+
+        def process_records(self, batch):
+            self.shards.add(batch.shard_id)
+            batch.checkpoint()
+            scene.handle(batch)
+
+    with scene.worker(Handler):
+        scene.wait(30)
+    assert len(made) == 3
+    assert all(len(handler.shards) <= 1 for handler in made)
