@@ -118,7 +118,8 @@ def print_report(report: DemoReport, *, as_json: bool) -> None:
     table.add_column()
     for name, value in _rows(report):
         table.add_row(name, value)
-    console = Console(highlight=False)
+    # Wide enough for every row where output goes to a file or a pipe.
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
     console.print()
     console.print(table)
     console.print()
