@@ -11,6 +11,7 @@ import json
 import uuid
 from collections.abc import Callable
 from datetime import datetime, timezone
+from email.utils import formatdate
 from typing import TYPE_CHECKING, Any
 
 from kinesis_sdk.testing.errors import AnswerLostError, AwsError
@@ -139,7 +140,11 @@ class FakeClient:
         metadata = {
             "RequestId": request_id,
             "HTTPStatusCode": 200,
-            "HTTPHeaders": {"x-amzn-requestid": request_id},
+            # As the service's own clock says; consumers resolve LATEST to it.
+            "HTTPHeaders": {
+                "x-amzn-requestid": request_id,
+                "date": formatdate(self._aws.clock.time(), usegmt=True),
+            },
             "RetryAttempts": 0,
         }
         try:

@@ -165,6 +165,9 @@ class Stream:
         starts = uniform_starts(count)
         ends = [start - 1 for start in starts[1:]] + [HASH_SPACE - 1]
         self._set_open([self._new_shard(start, end) for start, end in zip(starts, ends, strict=True)])
+        for shard in self._open:
+            # As old as the stream, however long it was CREATING: its trim horizon must list them.
+            shard.created_at = self.created_at
 
     def _set_open(self, shards: list[Shard]) -> None:
         self._open = sorted(shards, key=lambda shard: shard.start)
@@ -224,6 +227,9 @@ class Stream:
             AwsError: ResourceNotFoundException, ResourceInUseException or InvalidArgumentException.
         """
         self._require_settled()
+        # Whether they exist comes first: a closed one must not hide that the other is a slip of the pen.
+        for name in (shard_id, adjacent_id):
+            self.shard(name, account)
         first = self._open_shard(shard_id, account)
         second = self._open_shard(adjacent_id, account)
         if first.end + 1 != second.start and second.end + 1 != first.start:

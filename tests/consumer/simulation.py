@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from email.utils import formatdate
 from random import Random
 from typing import Any
 
@@ -19,11 +18,10 @@ STREAM = "orders"
 
 
 class DatedKinesis:
-    """The fake client with the ``Date`` header that every HTTP answer of the service carries."""
+    """The fake client, which can be told to leave out the ``Date`` header that HTTP answers carry."""
 
-    def __init__(self, client: Any, clock: VirtualClock) -> None:
+    def __init__(self, client: Any) -> None:
         self._client = client
-        self._clock = clock
         self.meta = client.meta
         self.dated = True
 
@@ -32,10 +30,8 @@ class DatedKinesis:
 
         def call(**request: Any) -> Any:
             answer = method(**request)
-            if self.dated:
-                answer["ResponseMetadata"]["HTTPHeaders"]["date"] = formatdate(
-                    self._clock.time(), usegmt=True
-                )
+            if not self.dated:
+                del answer["ResponseMetadata"]["HTTPHeaders"]["date"]
             return answer
 
         return call
@@ -76,7 +72,7 @@ class Fleet:
         self.clock = VirtualClock()
         self.aws = FakeAws(clock=self.clock)
         self.raw = self.aws.client("kinesis")
-        self.kinesis = DatedKinesis(self.raw, self.clock)
+        self.kinesis = DatedKinesis(self.raw)
         self.raw.create_stream(StreamName=STREAM, ShardCount=self.shards)
         self.store = self.store or CheckedStore()
         self.engines: dict[str, ConsumerEngine] = {}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinesis_sdk.testing import VirtualClock
+from kinesis_sdk.testing import FakeAws, VirtualClock
 from kinesis_sdk.testing.errors import AwsError
 from kinesis_sdk.testing.streams import HASH_SPACE, Stream, hash_of, uniform_starts
 
@@ -129,3 +129,12 @@ def test_changes_take_their_time_when_asked_to() -> None:
     stream.settle()
     assert (stream.status, len(stream.open_shards)) == ("ACTIVE", 4)
     assert_consistent(stream)
+
+
+def test_the_first_shards_are_as_old_as_their_stream_however_long_it_was_creating() -> None:
+    clock = VirtualClock()
+    client = FakeAws(clock=clock, stream_delay=5.0).client("kinesis")
+    client.create_stream(StreamName="slow", ShardCount=3)
+    clock.advance(6)
+    shards = client.list_shards(StreamName="slow", ShardFilter={"Type": "AT_TRIM_HORIZON"})["Shards"]
+    assert len(shards) == 3
