@@ -17,6 +17,9 @@ Group: TypeAlias = str | bytes
 """A predicted shard id, or an effective hash key while no shard is predicted."""
 
 
+_SPARE_DEADLINES = 1_000
+
+
 class Entry:
     """A Kinesis record on its way: a closed aggregate, or one user record that travels alone.
 
@@ -100,8 +103,7 @@ class Aggregator:
         current.expires = min(current.expires, record.expires)
         if record.deadline < current.deadline:
             current.deadline = record.deadline
-            self._pushed += 1
-            heapq.heappush(self._deadlines, (record.deadline, self._pushed, group))
+            self._push(record.deadline, group)
         aggregate = current.aggregate
         if closed is None and (aggregate.count >= self.max_count or aggregate.size >= self.max_size):
             return self._close(group)
@@ -139,6 +141,18 @@ class Aggregator:
                 return deadline
             heapq.heappop(deadlines)
         return None
+
+    def _push(self, deadline: float, group: Group) -> None:
+        if len(self._deadlines) > 2 * len(self._open) + _SPARE_DEADLINES:
+            # Aggregates that close by size leave theirs behind: with minutes of buffered time, by the million.
+            self._deadlines[:] = [
+                item
+                for item in self._deadlines
+                if item[2] in self._open and self._open[item[2]].deadline == item[0]
+            ]
+            heapq.heapify(self._deadlines)
+        self._pushed += 1
+        heapq.heappush(self._deadlines, (deadline, self._pushed, group))
 
     def _close(self, group: Group) -> Entry:
         current = self._open.pop(group)

@@ -22,19 +22,24 @@ class Verdict(Enum):
     UNKNOWN_SHARD = "unknown shard"
 
 
-def judge(entry: Entry, actual_shard_id: str, shard_map: ShardMap | None) -> Verdict:
+def judge(
+    entry: Entry, actual_shard_id: str, shard_map: ShardMap | None, *, service_places: bool = False
+) -> Verdict:
     """Decide on a Kinesis record by where it landed.
 
     Args:
         entry: What was sent.
         actual_shard_id: The ``ShardId`` that the service returned.
         shard_map: The newest map, if there is one.
+        service_places: Whether the service places records without regard to their hash keys.
 
     Returns:
         ``UNKNOWN_SHARD`` means: load a new map, then ask again.
     """
-    if len(entry.records) == 1 or entry.shard_id is None:
-        return Verdict.STORED  # alone, or all of one hash key: right wherever the first one is right
+    if len(entry.records) == 1:
+        return Verdict.STORED
+    if entry.shard_id is None and not service_places:
+        return Verdict.STORED  # all of one hash key, and that placed it: right wherever it landed
     actual = shard_map.range_of(actual_shard_id) if shard_map else None
     if actual is None:
         return Verdict.UNKNOWN_SHARD

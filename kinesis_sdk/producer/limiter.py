@@ -15,6 +15,9 @@ from collections.abc import Iterator
 from kinesis_sdk.producer.aggregator import Entry
 from kinesis_sdk.producer.config import SHARD_BYTES_PER_SECOND, SHARD_RECORDS_PER_SECOND
 
+_SHORTEST_WAIT = 1e-6
+"""Seconds; far above the resolution of a clock that counts since the machine started."""
+
 
 class TokenBucket:
     """Tokens that refill with time. Pure: ``now`` comes in.
@@ -42,8 +45,9 @@ class TokenBucket:
         """Seconds until ``amount`` may be taken; 0 if at once."""
         self._refill(now)
         missing = min(amount, self.capacity) - self._tokens
-        # A sliver of rounding error must not become a wait that never ends.
-        return missing / self.rate if missing > 1e-9 else 0.0
+        # A sliver of rounding error must not become a wait that never ends, nor one so short that adding it
+        # to the time changes nothing.
+        return max(missing / self.rate, _SHORTEST_WAIT) if missing > 1e-9 else 0.0
 
     def take(self, amount: float) -> None:
         """Take ``amount``; only after `ready_in` said 0. What exceeds the capacity becomes a debt."""

@@ -3,17 +3,19 @@
 ```
 add ─► aggregator ─► limiter (per shard) ─► collector ─► poll: batches for the shell to send
           ▲                                                        │
-          └── retry: deadline = min(now + buffered time / 2, expiry) ◄── on_response / on_failure ──► settled
+          └── retry: after half the buffered time, before the expiry ◄── on_response / on_failure ──► settled
 ```
 A user record is in exactly one place: an open aggregate, a limiter's queue, the collector, an isolated batch,
-a batch that the shell sends, the list of verdicts that wait for a shard map, or `settled`.
+a batch that the shell sends, the list of verdicts that wait for a shard map, or `settled`. Until it is settled
+it is also in the set of live records, from which everything that was not sent can be built anew: a caller's
+thread can be interrupted at any instruction (`KeyboardInterrupt`), and what it was doing then is undone.
 """
 
 from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -29,6 +31,7 @@ from kinesis_sdk.common.errors import (
     ResourceNotFoundError,
     ThrottledError,
 )
+from kinesis_sdk.common.records import Attempt
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.aggregator import Aggregator, Entry
 from kinesis_sdk.producer.collector import Batch, Collector
@@ -42,7 +45,19 @@ _COLLECTION_EXTENSION = 0.05
 _COLLECTION_EXTENSION_SHARE = 0.2
 """A closed aggregate waits for company in a request for min(50 ms, 20 % of the buffered time), as in the KPL."""
 
+_LAST_CHANCE = 1.0
+"""Seconds before its expiry at which a record leaves its aggregate at the latest: so that it is still sent."""
+
 _FLUSH_RETRY_DELAY = 0.1
+_FIRST_RETRY_DELAY = 0.02
+_MAX_RETRY_DELAY = 1.0
+"""A record's first two retries wait for half the buffered time, as in the KPL, but not less than the first of
+these; each further one twice as long as the one before, up to the second. That bounds how many attempts a
+record remembers, and how many requests somebody without buffered time makes of a throttled shard."""
+
+_SMALLEST_RECORD_LIMIT = 1024 * 1024
+"""Bytes that every stream takes in a record, as long as we do not know better."""
+
 _FIRST_PAUSE = 0.05
 _MAX_PAUSE = 2.0
 _HOPELESS_CONTACTS = 3
@@ -102,15 +117,21 @@ class StreamPipeline:
         self.settled: list[Settled] = []
         self._config = config
         self._rng = rng
-        self._aggregator = Aggregator(config.aggregation_max_size, self._aggregation_count())
+        self._live: set[PendingRecord] = set()
+        self._sent: set[Batch] = set()
+        self._aggregator = self._new_aggregator()
         self._limiters: dict[str, ShardLimiter] = {}
-        self._collector = Collector(config.collection_max_count, config.collection_max_size)
+        self._collector = self._new_collector()
         self._isolated: deque[Batch] = deque()
         self._deferred: list[_Deferred] = []
         self._extension = min(
             _COLLECTION_EXTENSION, _COLLECTION_EXTENSION_SHARE * config.record_max_buffered_time
         )
+        ttl = config.record_ttl
+        self.buffered_time = min(config.record_max_buffered_time, ttl - min(_LAST_CHANCE, ttl / 2))
+        """Seconds after `put` at which a record leaves its aggregate at the latest: early enough to be sent."""
         self._flushed_epoch = -1
+        self._paused_since = -_NEVER
         self._paused_until = -_NEVER
         self._failures = 0
         self._contacted = False
@@ -130,8 +151,39 @@ class StreamPipeline:
         Returns:
             Whether a Kinesis record got ready, so that `next_event` may be earlier than before.
         """
+        self._live.add(record)
         self.counters.user_records_put += 1
         return self._aggregate(record, now)
+
+    def undo(self, record: PendingRecord, now: float) -> None:
+        """Forget a record whose `add` was interrupted, at whatever point, and repair the rest.
+
+        Args:
+            record: The record; it need not have been added.
+            now: Monotonic seconds.
+        """
+        self._live.discard(record)
+        counters = self.counters
+        counters.user_records_put = (
+            counters.user_records_stored + counters.user_records_failed + len(self._live)
+        )
+        records = self.take_buffered()
+        for other in records:
+            self._aggregate(other, now)
+        if any(other.epoch <= self._flushed_epoch for other in records):
+            self.flush(self._flushed_epoch, now)
+
+    @property
+    def live(self) -> Collection[PendingRecord]:
+        """Records without a final result."""
+        return self._live
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether nothing is on its way that would make room: whatever there is waits in open aggregates."""
+        return not (
+            self._sent or self._isolated or len(self._collector) or any(map(len, self._limiters.values()))
+        )
 
     def flush(self, epoch: int, now: float) -> None:
         """Send everything that is buffered without waiting for deadlines.
@@ -144,6 +196,10 @@ class StreamPipeline:
         for entry in self._aggregator.close_all():
             entry.urgent = True
             self._limit(entry, now)
+        self.expedite()
+
+    def expedite(self) -> None:
+        """Send what is closed without waiting for company."""
         for limiter in self._limiters.values():
             limiter.expedite()
         self._collector.expedite()
@@ -154,7 +210,8 @@ class StreamPipeline:
         """Do what is due; return at most ``slots`` requests to send now."""
         for entry in self._aggregator.close_due(now):
             self._limit(entry, now)
-        for limiter in self._limiters.values():
+        # A copy: an expired record's neighbours may be predicted for a shard that has no limiter yet.
+        for limiter in list(self._limiters.values()):
             if limiter:
                 for entry in limiter.take_expired(now):
                     self._expire(entry, now, "it waited for its shard's rate limit")
@@ -167,11 +224,13 @@ class StreamPipeline:
             return batches
         while len(batches) < slots:
             if self._isolated:
-                batches.append(self._isolated.popleft())
+                batch = self._isolated.popleft()
             elif self._collector.is_due(now):
-                batches.append(self._collector.take())
+                batch = self._collector.take()
             else:
                 break
+            self._sent.add(batch)
+            batches.append(batch)
         return batches
 
     def next_event(self, now: float, slots: int) -> float:
@@ -196,8 +255,7 @@ class StreamPipeline:
     @property
     def has_work(self) -> bool:
         """Whether some record has no final result yet."""
-        counters = self.counters
-        return counters.user_records_put > counters.user_records_stored + counters.user_records_failed
+        return bool(self._live)
 
     def take_settled(self) -> list[Settled]:
         """Final results since the last call; the shell hands them to the futures without holding its lock."""
@@ -214,6 +272,7 @@ class StreamPipeline:
             error = ProtocolError(f"PutRecords: {len(batch.entries)} records sent, {got} results came back")
             self.on_failure(batch, error, now)
             return
+        self._sent.discard(batch)
         self.counters.put_records_calls += 1
         self._contacted = True
         self._failures = 0
@@ -224,16 +283,23 @@ class StreamPipeline:
                     entry, batch.started, now, str(code), str(result.get("ErrorMessage") or "")
                 )
                 continue
-            shard_id = str(result["ShardId"])
+            shard_id, sequence_number = result.get("ShardId"), result.get("SequenceNumber")
+            if not shard_id or not sequence_number:
+                text = "an entry has neither an error code nor shard and sequence number"
+                error = ProtocolError(f"PutRecords: {text}")
+                self.counters.failed_entries += 1
+                self._retry(entry, batch.started, now, "ProtocolError", text, error)
+                continue
             self.counters.kinesis_records_stored += 1
             self.counters.kinesis_bytes_stored += entry.size
             if entry.shard_id is not None and shard_id != entry.shard_id:
-                self.topology.invalidate(batch.started)
-            stored = Stored(shard_id, str(result["SequenceNumber"]), batch.started, now)
+                self.topology.invalidate(batch.started, shard_id)
+            stored = Stored(shard_id, sequence_number, batch.started, now)
             self._judge(entry, stored, now, last_word=False)
 
     def on_failure(self, batch: Batch, error: KinesisSdkError, now: float) -> None:
         """A PutRecords call failed as a whole."""
+        self._sent.discard(batch)
         self.counters.put_records_calls += 1
         self.counters.failed_calls += 1
         if isinstance(error, AwsError) and error.status is not None:
@@ -245,6 +311,8 @@ class StreamPipeline:
                 middle = len(batch.entries) // 2
                 self._isolated.extend((Batch(batch.entries[:middle]), Batch(batch.entries[middle:])))
                 return
+            if isinstance(error, ResourceNotFoundError):
+                self.topology.forget()
             for entry in batch.entries:
                 self._fail_all(entry.records, batch.started, now, code, error)
             return
@@ -252,9 +320,12 @@ class StreamPipeline:
             for entry in batch.entries:
                 self._fail_all(entry.records, batch.started, now, code, error)
             return
-        pause = min(_MAX_PAUSE, _FIRST_PAUSE * 2**self._failures)
-        self._failures = min(self._failures + 1, 30)
-        self._paused_until = now + pause * self._rng.uniform(0.5, 1.0)
+        if batch.started >= self._paused_since:
+            # Requests that were on their way together fail together: they are one failure, not a series.
+            pause = min(_MAX_PAUSE, _FIRST_PAUSE * 2**self._failures)
+            self._failures = min(self._failures + 1, 30)
+            self._paused_since = now
+            self._paused_until = now + pause * self._rng.uniform(0.5, 1.0)
         for entry in batch.entries:
             self._retry(entry, batch.started, now, code, str(error), error)
 
@@ -264,20 +335,26 @@ class StreamPipeline:
         Raises:
             ProtocolError: The shards do not tile the hash key space; the shell then calls `on_facts_failed`.
         """
-        before = self.topology.shard_map
-        self.topology.finish_load(facts, now)
+        topology = self.topology
+        before = (topology.shard_map, topology.service_places)
+        topology.finish_load(facts, now)
         self._contacted = True
         self._aggregator.max_count = self._aggregation_count()
-        after = self.topology.shard_map
-        if after is not before and after is not None:
+        self._aggregator.max_size = self._aggregation_size()
+        if (topology.shard_map, topology.service_places) != before:
             self._regroup(now)
+        # A map that was asked for before the record was sent can not know the shard that it landed in.
+        loaded_at = topology.shard_map.loaded_at if topology.shard_map else _NEVER
         deferred, self._deferred = self._deferred, []
         for item in deferred:
-            self._judge(item.entry, item.stored, now, last_word=True)
+            self._judge(item.entry, item.stored, now, last_word=item.stored.started <= loaded_at)
 
     def on_facts_failed(self, error: KinesisSdkError, now: float) -> None:
         """A load failed. Verdicts that waited for it become retries; hopeless errors fail what is buffered."""
         self.topology.fail_load(now)
+        if self._aggregation_count() != self._aggregator.max_count:
+            self._aggregator.max_count = self._aggregation_count()
+            self._regroup(now)
         deferred, self._deferred = self._deferred, []
         for item in deferred:
             self._judge(item.entry, item.stored, now, last_word=True)
@@ -292,31 +369,51 @@ class StreamPipeline:
                 self._fail(record, now, now, code, error)
 
     def take_buffered(self) -> list[PendingRecord]:
-        """Remove and return every record that is not with the network or waiting for a verdict."""
-        records = self._aggregator.take_all()
-        entries = [entry for limiter in self._limiters.values() for entry in limiter.take_all()]
-        entries.extend(self._collector.take_where(lambda _entry: True))
-        while self._isolated:
-            entries.extend(self._isolated.popleft().entries)
-        records.extend(record for entry in entries for record in entry.records)
+        """Remove and return every record that is not with the network or waiting for a verdict, oldest first."""
+        elsewhere = {record for batch in self._sent for entry in batch.entries for record in entry.records}
+        elsewhere.update(record for item in self._deferred for record in item.entry.records)
+        records = [record for record in self._live if record not in elsewhere]
         records.sort(key=lambda record: record.arrived)
+        self._aggregator = self._new_aggregator()
+        self._collector = self._new_collector()
+        for limiter in self._limiters.values():
+            limiter.take_all()
+        self._isolated.clear()
         return records
 
     def abandon(self, now: float, error: KinesisSdkError) -> None:
-        """The producer closes without waiting any longer: everything that is buffered here fails."""
+        """Every record without a final result fails, also what is with the network: nobody waits for answers.
+
+        The shell drops answers that still come.
+        """
+        self._deferred.clear()
+        self._sent.clear()
         for record in self.take_buffered():
             self._fail(record, now, now, type(error).__name__, error)
-        deferred, self._deferred = self._deferred, []
-        for item in deferred:
-            self._fail_all(item.entry.records, item.stored.started, now, "Wrong Shard", error)
 
     # ------------------------------------------------------------------ inside
 
     def _aggregation_count(self) -> int:
         config = self._config
-        if not config.aggregation_enabled or self.topology.service_places:
+        topology = self.topology
+        if not config.aggregation_enabled or topology.service_places:
+            return 1
+        if topology.shard_map is None and topology.failures and not topology.described:
+            # It takes a while until we know who places records. What was sent until now can wait for that,
+            # more can not.
             return 1
         return config.aggregation_max_count
+
+    def _aggregation_size(self) -> int:
+        """An aggregate is a record, too: the stream's limit counts, with the one byte of its partition key."""
+        known = self.topology.max_record_size
+        return min(self._config.aggregation_max_size, (known or _SMALLEST_RECORD_LIMIT) - 1)
+
+    def _new_aggregator(self) -> Aggregator:
+        return Aggregator(self._aggregation_size(), self._aggregation_count())
+
+    def _new_collector(self) -> Collector:
+        return Collector(self._config.collection_max_count, self._config.collection_max_size)
 
     def _aggregate(self, record: PendingRecord, now: float) -> bool:
         shard_map = self.topology.shard_map
@@ -342,19 +439,26 @@ class StreamPipeline:
             self._collect(released, now)
 
     def _collect(self, entry: Entry, now: float) -> None:
-        deadline = -_NEVER if entry.urgent else max(entry.deadline, now + self._extension)
+        deadline = max(entry.deadline, now + self._extension)
+        if entry.urgent or deadline >= entry.expires:
+            deadline = -_NEVER  # waiting for company must not be what it dies of
         self._collector.add(entry, deadline)
 
     def _regroup(self, now: float) -> None:
         """Predict anew whatever was grouped for a shard that is not open any more, or for no shard."""
-        shard_map = self.topology.shard_map
-        assert shard_map is not None
+        shard_map = None if self.topology.service_places else self.topology.shard_map
+
+        def is_stale(shard_id: str | None) -> bool:
+            return shard_id is not None and not (shard_map and shard_map.is_open(shard_id))
+
         records = self._aggregator.take_all()
-        stale = [shard_id for shard_id in self._limiters if not shard_map.is_open(shard_id)]
+        stale = [shard_id for shard_id in self._limiters if is_stale(shard_id)]
         entries = [entry for shard_id in stale for entry in self._limiters.pop(shard_id).take_all()]
         entries.extend(
             self._collector.take_where(
-                lambda entry: entry.shard_id is not None and not shard_map.is_open(entry.shard_id)
+                lambda entry: (
+                    is_stale(entry.shard_id) or (self.topology.service_places and len(entry.records) > 1)
+                )
             )
         )
         records.extend(record for entry in entries for record in entry.records)
@@ -365,16 +469,25 @@ class StreamPipeline:
             self.flush(self._flushed_epoch, now)
 
     def _judge(self, entry: Entry, stored: Stored, now: float, *, last_word: bool) -> None:
-        verdict = judge(entry, stored.shard_id, self.topology.shard_map)
+        topology = self.topology
+        if not topology.described and len(entry.records) > 1 and entry.shard_id is None:
+            # Whether its hash key placed it is known when the service has said who places records.
+            verdict = Verdict.WRONG_SHARD if last_word else Verdict.UNKNOWN_SHARD
+        else:
+            verdict = judge(
+                entry, stored.shard_id, topology.shard_map, service_places=topology.service_places
+            )
         if verdict is Verdict.STORED:
             self.counters.user_records_stored += len(entry.records)
             self.counters.user_bytes_stored += sum(len(record.data) for record in entry.records)
+            self._live.difference_update(entry.records)
             self.settled.append(Settled(entry.records, stored, None))
         elif verdict is Verdict.UNKNOWN_SHARD and not last_word:
             self._deferred.append(_Deferred(entry, stored))
+            topology.require_load()
         else:
             self.counters.wrong_shard_entries += 1
-            message = f"predicted {entry.shard_id}, landed in {stored.shard_id}, where a KCL would discard it"
+            message = f"predicted {entry.shard_id}, landed in {stored.shard_id}, where a KCL may discard it"
             error = ProtocolError(f"PutRecords: {message}")
             self._retry(entry, stored.started, stored.ended, "Wrong Shard", message, error, now)
 
@@ -404,17 +517,30 @@ class StreamPipeline:
     ) -> None:
         """Note the attempt of every user record inside; send them back into the aggregator, or fail them."""
         moment = ended if now is None else now
-        delay = self._config.record_max_buffered_time / 2
+        shared: dict[float, Attempt] = {}
         for record in entry.records:
-            record.add_failed_attempt(started, ended, code, message)
+            attempt = shared.get(record.last_event)
+            if attempt is None:
+                attempt = Attempt(started - record.last_event, ended - started, code, message, False)
+                shared[record.last_event] = attempt
+            record.add_attempt(attempt, ended)
             record.last_error = error
             if moment >= record.expires:
                 self._fail_expired(record, moment, "the last attempt ended after it")
                 continue
             self.counters.user_record_retries += 1
-            wait = min(delay, _FLUSH_RETRY_DELAY) if record.epoch <= self._flushed_epoch else delay
-            record.deadline = min(moment + wait, record.expires)
+            record.deadline = moment + self._retry_delay(record, moment)
             self._aggregate(record, moment)
+
+    def _retry_delay(self, record: PendingRecord, now: float) -> float:
+        delay = max(self._config.record_max_buffered_time / 2, _FIRST_RETRY_DELAY)
+        if record.epoch <= self._flushed_epoch:
+            delay = min(delay, _FLUSH_RETRY_DELAY)
+        repeated = len(record.history or ()) - 2
+        if repeated > 0:
+            delay = max(delay, min(delay * 2 ** min(repeated, 10), _MAX_RETRY_DELAY))
+        left = record.expires - now
+        return min(delay, left - min(_LAST_CHANCE, left / 2))
 
     def _expire(self, entry: Entry, now: float, why: str) -> None:
         """A Kinesis record holds an expired user record: that one fails, the others are grouped anew."""
@@ -454,4 +580,5 @@ class StreamPipeline:
         )
         failure.__cause__ = cause
         self.counters.user_records_failed += 1
+        self._live.discard(record)
         self.settled.append(Settled([record], None, failure))

@@ -138,7 +138,8 @@ class Producer:
     ) -> PendingRecord:
         """Accept one record; return at once with the future of its `PutResult`.
 
-        Waits only while the buffer is at ``max_buffered_bytes`` (see ``put_timeout``).
+        Waits only while the buffer is at ``max_buffered_bytes`` (see ``put_timeout``); never in a callback of
+        a record. If it raises, whatever it raises, the record was not accepted.
 
         Args:
             stream: Stream name or ARN.
@@ -156,9 +157,11 @@ class Producer:
             BufferFullError: No room within ``put_timeout``.
             ProducerClosedError: The producer is closed, or belongs to the parent of this forked process.
         """
-        pipeline = self._pipelines.get(stream)
-        if pipeline is None:
-            pipeline = self._pipelines[stream] = self._engine.pipeline(StreamId.parse(stream))
+        try:
+            pipeline = self._pipelines[stream]
+        except (KeyError, TypeError):  # a TypeError for what is not hashable: no name either
+            stream_id = StreamId.parse(stream)
+            pipeline = self._pipelines[stream] = self._engine.pipeline(stream_id)
         if type(data) is not bytes:
             if not isinstance(data, (bytes, bytearray, memoryview)):
                 raise InvalidRecordError(
@@ -189,7 +192,7 @@ class Producer:
             data,
             hash_key,
             now,
-            now + config.record_max_buffered_time,
+            now + pipeline.buffered_time,
             now + config.record_ttl,
         )
         self._engine.accept(pipeline, record, config.put_timeout)
@@ -204,6 +207,11 @@ class Producer:
 
         Returns:
             How many of these records have no final result yet; 0 is success.
+
+        Raises:
+            ProducerClosedError: The producer is closed.
+            ProducerError: Called from a record's callback, which runs on a thread that would have to bring
+                the results, or from a signal handler that interrupted the producer itself.
         """
         return self._engine.flush(timeout)
 
@@ -211,10 +219,15 @@ class Producer:
         """Flush, then stop. Records without a result after ``timeout`` seconds fail with `ProducerClosedError`.
 
         Returns:
-            How many failed so; 0 is success. Closing twice is harmless.
+            How many failed so; 0 is success. Closing twice is harmless. When it returns, every record has
+            its final result.
+
+        Raises:
+            ProducerError: As for `flush`. The producer stays open then.
         """
+        left = self._engine.close(timeout)
         _producers.discard(self)
-        return self._engine.close(timeout)
+        return left
 
     def stats(self) -> ProducerStats:
         """Counts since the start, over all streams."""
@@ -264,7 +277,12 @@ _producers: set[Producer] = set()
 def _close_at_exit() -> None:
     """Send what producers hold that nobody closed; say what did not make it."""
     for producer in list(_producers):
-        left = producer.close(producer.config.record_ttl + producer.config.request_timeout)
+        try:
+            left = producer.close(producer.config.record_ttl + producer.config.request_timeout)
+        except Exception:
+            # The others still hold records.
+            _LOGGER.exception("a producer could not be closed when the interpreter ended")
+            continue
         if left:
             _LOGGER.error("%d records had no result when the interpreter ended", left)
 

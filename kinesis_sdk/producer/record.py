@@ -8,6 +8,7 @@ each record would cost more than everything else that the producer does for it.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Iterable
@@ -17,6 +18,8 @@ from typing import Any, NamedTuple, cast
 
 from kinesis_sdk.common.errors import KinesisSdkError
 from kinesis_sdk.common.records import Attempt
+
+_LOGGER = logging.getLogger(__name__)
 
 # Guards the making of a condition and the change to a final state of every record of the process; held for
 # well under a microsecond. Innermost lock: nothing else is taken under it.
@@ -129,9 +132,19 @@ class PendingRecord(Future[PutResult]):
         final = Attempt(stored.started - self.last_event, stored.ended - stored.started, "", "", True)
         return PutResult(stored.shard_id, stored.sequence_number, self._index, (*(self.history or ()), final))
 
+    def restamp(self, now: float) -> None:
+        """It was accepted ``now``: shift its times."""
+        shift = now - self.arrived
+        self.arrived = self.last_event = now
+        self.deadline += shift
+        self.expires += shift
+
     def add_failed_attempt(self, started: float, ended: float, code: str, message: str) -> None:
         """Note an attempt that did not store the record."""
-        attempt = Attempt(started - self.last_event, ended - started, code, message, False)
+        self.add_attempt(Attempt(started - self.last_event, ended - started, code, message, False), ended)
+
+    def add_attempt(self, attempt: Attempt, ended: float) -> None:
+        """Note an attempt that ended at ``ended``; records that shared it may share the object."""
         self.last_event = ended
         if self.history is None:
             self.history = [attempt]
@@ -139,12 +152,26 @@ class PendingRecord(Future[PutResult]):
             self.history.append(attempt)
 
     def add_done_callback(self, fn: Any) -> None:
-        """Call ``fn(future)`` when the record has its final result; at once if it has it already."""
+        """Call ``fn(future)`` when the record has its final result; at once if it has it already.
+
+        It runs on a thread that the producer needs: keep it short. It may call ``put``, which does not wait
+        for room there, but not ``flush`` or ``close``.
+        """
         with _STATE_LOCK:
             if self._state != FINISHED:
                 self._done_callbacks.append(fn)
                 return
-        super().add_done_callback(fn)
+        self._call(fn)
+
+    def _invoke_callbacks(self) -> None:
+        for callback in self._done_callbacks:
+            self._call(callback)
+
+    def _call(self, callback: Any) -> None:
+        try:
+            callback(self)
+        except BaseException:  # also SystemExit: it must not cost other records their result
+            _LOGGER.exception("exception calling callback for %r", self)
 
     def done(self) -> bool:
         """Whether the final result is there."""
@@ -174,20 +201,21 @@ def acknowledge(records: Iterable[PendingRecord], stored: Stored) -> None:
     """Give all user records of one Kinesis record their result, in order. Call without holding locks."""
     # Whoever waits took the condition before looking at the state; so the state changes under the condition
     # where there is one, and under the state lock where there is none yet.
-    waited: list[PendingRecord] = []
+    waited: list[tuple[PendingRecord, threading.Condition | None]] = []
     with _STATE_LOCK:
         for index, record in enumerate(records):
             record._index = index
             record._stored = stored
             record.data = b""
-            if record._lazy_condition is None:
+            condition = record._lazy_condition
+            if condition is None:
                 record._state = FINISHED
                 if record._done_callbacks:
-                    waited.append(record)
+                    waited.append((record, None))
             else:
-                waited.append(record)
-    for record in waited:
-        _finish(record)
+                waited.append((record, condition))
+    for record, condition in waited:
+        _finish(record, condition)
 
 
 def fail(record: PendingRecord, error: BaseException) -> None:
@@ -195,14 +223,28 @@ def fail(record: PendingRecord, error: BaseException) -> None:
     with _STATE_LOCK:
         record._exception = error
         record.data = b""
-        if record._lazy_condition is None:
+        condition = record._lazy_condition
+        if condition is None:
             record._state = FINISHED
-    _finish(record)
+    _finish(record, condition)
 
 
-def _finish(record: PendingRecord) -> None:
-    """Make the state final for those who wait already, wake them, run callbacks."""
-    condition = record._lazy_condition
+def orphan(record: PendingRecord, error: BaseException) -> None:
+    """In a forked child: fail a record of the parent. Nobody waits here; callbacks are the parent's."""
+    record._exception = error
+    record.data = b""
+    record._lazy_condition = None  # a thread that does not exist here may hold it
+    record._state = FINISHED
+
+
+def _finish(record: PendingRecord, condition: threading.Condition | None) -> None:
+    """Make the state final for those who wait already, wake them, run callbacks.
+
+    Args:
+        record: The record.
+        condition: Its condition if it had one before its state was final. One that was made since then
+            belongs to somebody who saw the final state, and must not be told again.
+    """
     if condition is not None:
         with condition:
             # Both locks: waiters look at the state under the condition, `add_done_callback` under the other.
@@ -215,4 +257,4 @@ def _finish(record: PendingRecord) -> None:
                     waiter.add_exception(record)
             condition.notify_all()
     if record._done_callbacks:
-        record._invoke_callbacks()  # type: ignore[attr-defined]
+        record._invoke_callbacks()

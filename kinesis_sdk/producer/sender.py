@@ -8,8 +8,14 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from kinesis_sdk.common import fastpath
 from kinesis_sdk.common.aws import KinesisClient, translate_errors
-from kinesis_sdk.common.errors import PermanentAwsError, ProtocolError, ResourceNotFoundError
+from kinesis_sdk.common.errors import (
+    KinesisSdkError,
+    PermanentAwsError,
+    ProtocolError,
+    ResourceNotFoundError,
+)
 from kinesis_sdk.common.shards import list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.collector import Batch
@@ -23,19 +29,32 @@ def put_records(client: KinesisClient, stream: StreamId, batch: Batch) -> dict[s
 
     Raises:
         AwsError: The call failed.
+        ProtocolError: The call succeeded, and its answer can not be read.
     """
-    records = []
-    for entry in batch.entries:
-        aggregate = entry.aggregate
-        records.append(
-            {
-                "Data": aggregate.encode(),
-                "PartitionKey": aggregate.partition_key,
-                "ExplicitHashKey": aggregate.explicit_hash_key,
-            }
-        )
+    # Encoding, too: the one thing that can go wrong there is a lack of memory, which passes.
     with translate_errors("PutRecords", client):
-        return client.put_records(Records=records, **stream.request)
+        entries = []
+        for entry in batch.entries:
+            aggregate = entry.aggregate
+            entries.append(
+                fastpath.PutEntry(aggregate.encode(), aggregate.partition_key, aggregate.explicit_hash_key)
+            )
+        return fastpath.put_records(client, stream, entries)
+
+
+def without_frames(error: KinesisSdkError) -> KinesisSdkError:
+    """Cut the tracebacks of an error and of all errors behind it; they go to the debug log.
+
+    The frames hold the encoded request, and the error lives as long as the futures of the records that it
+    befell.
+    """
+    _LOGGER.debug("a call failed", exc_info=error)
+    chain: list[BaseException] = [error]
+    for link in chain:
+        link.__traceback__ = None
+        behind = (link.__cause__, link.__context__)
+        chain.extend(other for other in behind if other is not None and other not in chain)
+    return error
 
 
 def load_facts(client: KinesisClient, stream: StreamId, *, describe: bool) -> StreamFacts:
@@ -63,7 +82,7 @@ def load_facts(client: KinesisClient, stream: StreamId, *, describe: bool) -> St
             if not isinstance(summary, dict):
                 raise ProtocolError("DescribeStreamSummary: the answer has no StreamDescriptionSummary")
             kib = summary.get("MaxRecordSizeInKiB")
-            max_record_size = int(kib) * 1024 if kib else None
+            max_record_size = kib * 1024 if isinstance(kib, int) and kib > 0 else None
             service_places = summary.get("RecordDistributionStrategy") == "AUTO"
         except PermanentAwsError as error:
             if error.code != "AccessDeniedException":
@@ -101,29 +120,53 @@ class TaskPool:
         self._idle = 0
 
     def submit(self, task: Callable[[], None]) -> None:
-        """Run a task on a thread of the pool. Tasks do not raise: they report failures themselves."""
+        """Run a task on a thread of the pool. Tasks do not raise: they report failures themselves.
+
+        Where no thread can be started and there is none (an interpreter that ends starts no threads from
+        Python 3.12 on, while records may still have to go), the task runs here.
+        """
+        inline = False
         with self._lock:
             if self._idle > 0:
                 self._idle -= 1
-            elif len(self._threads) < self._max_threads:
-                thread = threading.Thread(
-                    target=self._run, name=f"{self._name}-{len(self._threads)}", daemon=True
-                )
-                self._threads.append(thread)
-                thread.start()
-            else:
+            elif len(self._threads) < self._max_threads and self._start_thread():
+                pass
+            elif self._threads:
                 # All are busy: whoever gets ready first takes it, and was not counted idle for it.
                 self._idle -= 1
-        self._tasks.put(task)
+            else:
+                inline = True
+        if inline:
+            task()
+        else:
+            self._tasks.put(task)
 
-    def stop(self, timeout: float) -> None:
-        """Let every thread end after what it does now; wait for them at most ``timeout`` seconds in all."""
-        with self._lock:
-            threads = list(self._threads)
-        for _ in threads:
+    def stop(self) -> None:
+        """Let every thread end when it has nothing left to do. What is submitted later may not run."""
+        for _ in self.threads:
             self._tasks.put(None)
+
+    def join(self, timeout: float) -> None:
+        """Wait for the threads to end, at most ``timeout`` seconds in all."""
+        threads = self.threads
         for thread in threads:
-            thread.join(timeout / max(1, len(threads)))
+            thread.join(timeout / len(threads))
+
+    @property
+    def threads(self) -> tuple[threading.Thread, ...]:
+        """The threads that were started."""
+        with self._lock:
+            return tuple(self._threads)
+
+    def _start_thread(self) -> bool:
+        thread = threading.Thread(target=self._run, name=f"{self._name}-{len(self._threads)}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            _LOGGER.warning("no further thread for requests: %s", error)
+            return False
+        self._threads.append(thread)
+        return True
 
     def _run(self) -> None:
         while True:
@@ -131,5 +174,7 @@ class TaskPool:
             if task is None:
                 return
             task()
+            # Waiting for the next task must not keep this one's records in memory.
+            task = None
             with self._lock:
                 self._idle += 1

@@ -41,7 +41,9 @@ class Topology:
     """
 
     __slots__ = (
+        "_describing",
         "_failures",
+        "_last_load",
         "_loading_since",
         "_next_load",
         "_rng",
@@ -57,9 +59,11 @@ class Topology:
         self.max_record_size: int | None = None
         self.service_places = False
         self.described = False
+        self._describing = True
         self._rng = rng
         self._next_load: float | None = float("-inf")
         self._loading_since: float | None = None
+        self._last_load = float("-inf")
         self._stale_since = float("-inf")
         self._failures = 0
 
@@ -79,7 +83,8 @@ class Topology:
 
     def begin_load(self, now: float) -> None:
         """A load starts."""
-        self._loading_since = now
+        self._loading_since = self._last_load = now
+        self._describing = not self.described
         self._next_load = None
 
     def finish_load(self, facts: StreamFacts, now: float) -> None:
@@ -89,13 +94,13 @@ class Topology:
             ProtocolError: The shards do not tile the hash key space; call `fail_load`.
         """
         started = self._loading_since if self._loading_since is not None else now
-        if facts.shards is not None:
-            self.shard_map = ShardMap(facts.shards, started, self.shard_map)
+        # Without the permission to list shards an old map is worse than none: nobody would ever correct it.
+        self.shard_map = ShardMap(facts.shards, started, self.shard_map) if facts.shards is not None else None
         if facts.max_record_size is not None:
             self.max_record_size = facts.max_record_size
-        if not self.described:
+        if self._describing:
             self.service_places = facts.service_places
-            self.described = True
+            self.described = self._stale_since <= started
         self._loading_since = None
         self._failures = 0
         # Somebody saw a mismatch after this load had started: what it brought may be old already.
@@ -108,14 +113,29 @@ class Topology:
         self._failures += 1
         self._next_load = now + backoff * self._rng.uniform(0.5, 1.0)
 
-    def invalidate(self, seen_at: float) -> None:
-        """A record landed elsewhere than predicted, in a request that started at ``seen_at``.
+    def invalidate(self, seen_at: float, actual_shard_id: str) -> None:
+        """A record landed elsewhere than predicted.
 
-        Counts only if the request started after the map in use was loaded.
+        Args:
+            seen_at: When the request started; counts only if that was after the map in use was loaded.
+            actual_shard_id: Where it landed. A shard that is open in the map means that records are not
+                placed by this map at all: another stream of the same name, or a service that places by itself.
         """
         loaded_at = self.shard_map.loaded_at if self.shard_map else float("-inf")
         if seen_at <= loaded_at:
             return
+        if self.shard_map is not None and self.shard_map.is_open(actual_shard_id):
+            self.described = False
         self._stale_since = max(self._stale_since, seen_at)
+        self.require_load()
+
+    def require_load(self) -> None:
+        """See to it that a load is under way or comes, not sooner than the least interval."""
         if self._loading_since is None and self._next_load is None:
-            self._next_load = loaded_at + _MIN_INTERVAL
+            self._next_load = self._last_load + _MIN_INTERVAL
+
+    def forget(self) -> None:
+        """The stream does not exist (any more): if it comes back, it is another one."""
+        self.shard_map = None
+        self.described = False
+        self.require_load()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kinesis_sdk.common.aggregation import deaggregate
-from kinesis_sdk.common.errors import KinesisSdkError
+from kinesis_sdk.common.errors import KinesisSdkError, TransientAwsError
 from kinesis_sdk.common.hashkeys import explicit_hash_key_to_bytes, hash_partition_key
 from kinesis_sdk.common.records import KinesisRecord, UserRecord
 from kinesis_sdk.common.shards import list_shards
@@ -53,6 +53,8 @@ class Simulation:
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._sequence = 0
         self.down = False
+        self.recreated = False
+        self.stalls = 0.0
 
     # -------------------------------------------------------------- what tests schedule
 
@@ -69,7 +71,7 @@ class Simulation:
             data,
             hash_key,
             now,
-            now + self.config.record_max_buffered_time,
+            now + self.pipeline.buffered_time,
             now + self.config.record_ttl,
         )
         record.epoch = self.epoch
@@ -125,6 +127,8 @@ class Simulation:
 
     def _send(self, batch: Any) -> None:
         outcome: dict[str, Any] = {}
+        # The service stores the records, and its answer takes longer than anybody waits for it.
+        stalled = self.stalls > 0 and self.rng.random() < self.stalls
 
         def arrive() -> None:
             self.requests.append(
@@ -138,6 +142,8 @@ class Simulation:
                 if self.down:
                     raise ConnectionRefusedError("nobody listens")
                 outcome["response"] = put_records(self.client, self.stream, batch)
+                if stalled:
+                    outcome["error"] = TransientAwsError("timed out", operation="PutRecords")
             except KinesisSdkError as error:
                 outcome["error"] = error
             except ConnectionRefusedError as error:
@@ -156,7 +162,7 @@ class Simulation:
 
         there = self.clock.monotonic() + self._delay()
         self.at(there, arrive)
-        self.at(there + self._delay(), come_back)
+        self.at(there + (self.config.request_timeout if stalled else self._delay()), come_back)
 
     def _load(self) -> None:
         outcome: dict[str, Any] = {}
@@ -244,6 +250,8 @@ class Simulation:
                 assert item["count"] == 1 or item["size"] <= self.config.aggregation_max_size
                 assert item["size"] == item["entry"].aggregate.size
         self.aws.faults.clear()
+        if self.recreated:
+            return  # what was stored in the stream that is gone can not be looked up
         seen: dict[bytes, int] = {}
         places: set[tuple[str, int, bytes]] = set()
         for user_record in self.stored():

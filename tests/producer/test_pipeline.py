@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
-from kinesis_sdk.common.errors import RecordFailedError, ResourceNotFoundError, ThrottledError
+from kinesis_sdk.common.errors import (
+    ProducerClosedError,
+    RecordFailedError,
+    ResourceNotFoundError,
+    ThrottledError,
+    TransientAwsError,
+)
+from kinesis_sdk.common.hashkeys import MAX_HASH_KEY
+from kinesis_sdk.common.shards import Shard
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.producer.collector import Batch
 from kinesis_sdk.producer.config import ProducerConfig
+from kinesis_sdk.producer.pipeline import StreamPipeline
+from kinesis_sdk.producer.topology import StreamFacts
 from kinesis_sdk.testing import Fault
 from tests.producer.simulation import STREAM, Simulation
+from tests.producer.support import make_record, shard, tiling
+
+MIB = 1024 * 1024
 
 
 def fill(simulation: Simulation, count: int, *, keys: int = 50, size: int = 100, start: int = 0) -> None:
@@ -264,3 +283,311 @@ def test_a_short_answer_is_a_failed_attempt_not_a_misattributed_one() -> None:
     record = simulation.put("a", b"second")
     simulation.run()
     assert [a.success for a in record.result().attempts] == [False, True]
+
+
+# ---------------------------------------------------------------------- the pipeline by hand
+
+
+def make_pipeline(shards: Sequence[Shard] | None, **settings: Any) -> StreamPipeline:
+    """A pipeline at time 10 that has its facts, or waits for them if there are no shards."""
+    pipeline = StreamPipeline(StreamId(STREAM), ProducerConfig(**settings), random.Random(1))
+    if shards is not None:
+        load(pipeline, shards, 10.0)
+    return pipeline
+
+
+def load(
+    pipeline: StreamPipeline, shards: Sequence[Shard], now: float, *, service_places: bool = False
+) -> None:
+    pipeline.topology.begin_load(now)
+    pipeline.on_facts(StreamFacts(shards, None, service_places), now)
+
+
+def put(pipeline: StreamPipeline, *hash_keys: int, now: float = 11.0, **times: float) -> None:
+    for hash_key in hash_keys:
+        pipeline.add(make_record(hash_key=hash_key, **{"arrived": now, "deadline": now, **times}), now)
+
+
+def send(pipeline: StreamPipeline, now: float) -> Batch:
+    """Everything there is, in one request that starts now."""
+    pipeline.flush(-1, now)
+    (batch,) = pipeline.poll(now, 1)
+    batch.started = now
+    return batch
+
+
+def landed(*shard_ids: str) -> dict[str, Any]:
+    return {"Records": [{"ShardId": shard_id, "SequenceNumber": "1"} for shard_id in shard_ids]}
+
+
+WHOLE = [shard(0, 0, MAX_HASH_KEY)]
+HALVES = [shard(1, 0, 99), shard(2, 100, MAX_HASH_KEY)]
+QUARTERS = [shard(3, 0, 49), shard(4, 50, 99), shard(5, 100, MAX_HASH_KEY)]
+
+
+def test_a_shard_that_even_a_newer_map_does_not_know_is_asked_about() -> None:
+    # Two reshards while a request is on its way: the map that comes back to is two generations younger.
+    pipeline = make_pipeline(WHOLE)
+    put(pipeline, 1, 2)
+    batch = send(pipeline, 11.0)
+    load(pipeline, HALVES, 12.0)
+    load(pipeline, QUARTERS, 13.0)
+    pipeline.on_response(batch, landed("shardId-000000000000"), 14.0)
+    assert not pipeline.take_settled(), "nobody can say yet"
+    assert pipeline.next_event(14.0, 24) == 14.0 or pipeline.topology.wants_load(14.0), "a load must come"
+    load(pipeline, QUARTERS, 14.0)
+    assert pipeline.counters.wrong_shard_entries == 1
+    pipeline.on_response(send(pipeline, 14.1), landed("shardId-000000000003"), 14.2)
+    (item,) = pipeline.take_settled()
+    assert len(item.records) == 2
+    assert not pipeline.has_work
+
+
+def test_a_map_asked_for_before_the_record_was_sent_has_not_the_last_word() -> None:
+    pipeline = make_pipeline(HALVES)
+    put(pipeline, 1, 2)
+    pipeline.topology.invalidate(10.5, "shardId-000000000003")
+    pipeline.topology.begin_load(10.6)
+    batch = send(pipeline, 11.0)
+    pipeline.on_response(batch, landed("shardId-000000000003"), 11.5)
+    pipeline.on_facts(StreamFacts(HALVES, None, False), 11.6)  # as it was before the split
+    assert pipeline.counters.wrong_shard_entries == 0
+    assert pipeline.topology.wants_load(12.0)
+    load(pipeline, QUARTERS, 12.0)
+    (item,) = pipeline.take_settled()
+    assert item.stored is not None
+    assert pipeline.counters.user_record_retries == 0, "it was stored at the first try"
+
+
+def test_an_entry_without_error_and_without_place_is_tried_again() -> None:
+    pipeline = make_pipeline(WHOLE)
+    put(pipeline, 1, 2)
+    pipeline.on_response(send(pipeline, 11.0), {"Records": [{"SequenceNumber": "1"}]}, 11.1)
+    assert not pipeline.take_settled()
+    pipeline.on_response(send(pipeline, 11.2), landed("shardId-000000000000"), 11.3)
+    (item,) = pipeline.take_settled()
+    history = item.records[0].history
+    assert history is not None
+    assert [attempt.code for attempt in history] == ["ProtocolError"]
+    assert item.records[0].history == item.records[1].history
+
+
+def test_neighbours_of_an_expired_record_may_belong_to_a_shard_without_a_limiter() -> None:
+    # Same shard id, other range: the stream was deleted and made anew while records waited for the limiter.
+    pipeline = make_pipeline(WHOLE, rate_limit=1, aggregation_max_count=2)
+    record = make_record(data=b"x" * MIB, hash_key=7, arrived=11.0, deadline=11.0)
+    pipeline.add(record, 11.0)  # empties the shard's bucket
+    pipeline.flush(-1, 11.0)
+    for _ in range(2):
+        put(pipeline, 1, expires=13.0)
+        put(pipeline, 200, expires=60.0)  # two of these fill an aggregate, which goes to its limiter
+        pipeline.flush(-1, 11.0)
+    load(pipeline, tiling((0, 0, 99), (1, 100, MAX_HASH_KEY)), 12.0)
+    pipeline.poll(13.0, 0)
+    assert [item.error is not None for item in pipeline.take_settled()] == [True, True]
+    assert sorted(pipeline._limiters) == ["shardId-000000000000", "shardId-000000000001"]
+    assert len(pipeline.live) == 3
+
+
+def test_requests_that_fail_together_are_one_failure() -> None:
+    pipeline = make_pipeline(WHOLE, aggregation_enabled=False, collection_max_count=1)
+    put(pipeline, *range(24))
+    pipeline.flush(-1, 11.0)
+    batches = pipeline.poll(11.0, 24)
+    assert len(batches) == 24
+    for batch in batches:
+        batch.started = 11.0
+    for batch in batches:
+        pipeline.on_failure(batch, TransientAwsError("reset", operation="PutRecords"), 11.01)
+    assert pipeline._paused_until <= 11.01 + 0.05
+    again = pipeline.poll(11.2, 24)
+    for batch in again:
+        batch.started = 11.2
+        pipeline.on_failure(batch, TransientAwsError("reset", operation="PutRecords"), 11.21)
+    assert 11.21 + 0.05 <= pipeline._paused_until <= 11.21 + 0.1
+
+
+def test_a_missing_stream_is_forgotten_with_its_map() -> None:
+    pipeline = make_pipeline(HALVES)
+    put(pipeline, 1, 2)
+    batch = send(pipeline, 11.0)
+    pipeline.on_failure(batch, ResourceNotFoundError("gone", operation="PutRecords"), 11.1)
+    assert pipeline.topology.shard_map is None
+    assert len(pipeline.take_settled()) == 2
+    put(pipeline, 1, 101, now=20.0)
+    assert pipeline.topology.wants_load(20.0)
+    entries = send(pipeline, 20.0).entries
+    assert [entry.shard_id for entry in entries] == [None, None], "no prediction by the old map"
+
+
+def test_abandoned_records_fail_wherever_they_are() -> None:
+    pipeline = make_pipeline(HALVES, aggregation_max_count=2)
+    put(pipeline, 1, 2)
+    sent = send(pipeline, 11.0)
+    put(pipeline, 3, 4)
+    unknown = send(pipeline, 11.0)
+    pipeline.on_response(unknown, landed("shardId-000000000009"), 11.1)
+    put(pipeline, 5)  # open
+    put(pipeline, 6, 7)  # closed
+    assert len(pipeline.live) == 7
+    pipeline.abandon(12.0, ProducerClosedError("closed"))
+    failed = [item.records[0] for item in pipeline.take_settled()]
+    assert len(failed) == 7
+    assert not pipeline.has_work
+    assert pipeline.poll(100.0, 24) == []
+    assert pipeline.next_event(100.0, 24) == float("inf")
+    assert all(record in failed for entry in sent.entries for record in entry.records)
+
+
+def test_rest_means_that_only_open_aggregates_hold_records() -> None:
+    pipeline = make_pipeline(HALVES)
+    assert pipeline.is_resting
+    put(pipeline, 1, 2)
+    assert pipeline.is_resting
+    batch = send(pipeline, 11.0)
+    assert not pipeline.is_resting
+    pipeline.on_response(batch, landed("shardId-000000000001"), 11.1)
+    assert pipeline.is_resting
+
+
+# ---------------------------------------------------------------------- deadlines near the time-to-live
+
+
+@pytest.mark.parametrize(
+    ("buffered_time", "ttl"),
+    [(3_600.0, 0.1), (3_600.0, 5.0), (5.0, 5.0), (0.1, 0.1), (0.0, 0.1), (3_600.0, 604_800.0)],
+)
+def test_a_record_is_sent_before_it_expires_however_long_it_may_be_buffered(
+    buffered_time: float, ttl: float
+) -> None:
+    config = ProducerConfig(record_max_buffered_time=buffered_time, record_ttl=ttl)
+    simulation = Simulation(config, latency=0.001)
+    for key in ("a", "b"):
+        simulation.put(key, b"x")
+    simulation.run()
+    ended = simulation.clock.monotonic()
+    simulation.check()
+    assert [record.exception() for record in simulation.records] == [None, None]
+    assert ended - simulation.records[0].arrived <= min(buffered_time + 0.06, ttl)
+
+
+def test_a_retry_is_sent_before_the_record_expires() -> None:
+    simulation = Simulation(ProducerConfig(record_max_buffered_time=20.0, record_ttl=25.0), latency=0.001)
+    simulation.aws.faults.add(Fault(kind="partial", operation="PutRecords", code="InternalFailure", count=1))
+    record = simulation.put("a", b"x")
+    simulation.run()
+    assert [attempt.success for attempt in record.result().attempts] == [False, True]
+    assert simulation.clock.monotonic() - record.arrived < 25.0
+
+
+def test_an_entry_does_not_expire_while_it_waits_for_company() -> None:
+    # Closed 30 ms before its end, the extension for collection would be 50 ms.
+    pipeline = make_pipeline(WHOLE, record_max_buffered_time=1.0)
+    put(pipeline, 1, deadline=11.0, expires=11.03)
+    assert len(pipeline.poll(11.0, 24)) == 1
+
+
+@pytest.mark.parametrize("buffered_time", [0.0, 0.1])
+def test_attempts_of_a_record_that_always_fails_are_bounded(buffered_time: float) -> None:
+    simulation = Simulation(ProducerConfig(record_max_buffered_time=buffered_time), latency=0.001)
+    simulation.aws.faults.add(Fault(kind="partial", operation="PutRecords"))
+    for number in range(10):
+        simulation.put(f"k{number}", b"x")
+    simulation.run()
+    simulation.check()
+    for record in simulation.records:
+        error = record.exception()
+        assert isinstance(error, RecordFailedError)
+        assert 20 < len(error.attempts) < 60
+    assert len(simulation.requests) < 400
+
+
+# ---------------------------------------------------------------------- streams of other kinds
+
+
+def recreate(simulation: Simulation, **settings: Any) -> None:
+    simulation.client.delete_stream(StreamName=STREAM)
+    simulation.client.create_stream(StreamName=STREAM, **settings)
+
+
+AUTO = {"StreamModeDetails": {"StreamMode": "ON_DEMAND"}, "RecordDistributionStrategy": "AUTO"}
+
+
+def test_a_stream_that_places_records_itself_gets_singles_without_a_limit() -> None:
+    simulation = Simulation(throttle=False)
+    recreate(simulation, **AUTO)
+    simulation.put("warm", b"up")
+    simulation.run()
+    begin = simulation.clock.monotonic()
+    fill(simulation, 3_000, size=10)
+    simulation.run()
+    assert simulation.clock.monotonic() - begin < 1.0
+    simulation.check()
+    assert simulation.pipeline.counters.kinesis_records_stored == 3_001
+    assert not simulation.pipeline._limiters
+
+
+@pytest.mark.parametrize("failing", [None, "ListShards", "DescribeStreamSummary"])
+@pytest.mark.parametrize("seed", range(20))
+def test_what_was_aggregated_before_that_was_known_is_not_lost(seed: int, failing: str | None) -> None:
+    simulation = Simulation(ProducerConfig(record_max_buffered_time=0.0), seed=seed, latency=0.05)
+    recreate(simulation, **AUTO)
+    if failing:
+        simulation.aws.faults.add(Fault(kind="error", operation=failing, count=3))
+    fill(simulation, 60, keys=6, size=10)  # leaves at once, ten records of one key together
+    simulation.run()
+    simulation.check()
+    assert all(record.exception() is None for record in simulation.records)
+    assert any(item["count"] > 1 for request in simulation.requests for item in request)
+
+
+def test_a_stream_may_start_to_place_records_itself() -> None:
+    simulation = Simulation(throttle=False)
+    recreate(simulation, StreamModeDetails={"StreamMode": "ON_DEMAND"})
+    fill(simulation, 100)
+    simulation.run()
+    fill(simulation, 100, start=100)
+    simulation.client.update_stream_record_distribution_strategy(
+        StreamARN=simulation.client.describe_stream_summary(StreamName=STREAM)["StreamDescriptionSummary"][
+            "StreamARN"
+        ],
+        RecordDistributionStrategy="AUTO",
+    )
+    simulation.run()
+    simulation.check()
+    fill(simulation, 100, start=200)
+    simulation.run()
+    simulation.check()
+    assert simulation.pipeline.topology.service_places
+    assert all(record.exception() is None for record in simulation.records)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_an_aggregate_is_never_larger_than_a_record_of_the_stream_may_be(known: bool) -> None:
+    simulation = Simulation(
+        ProducerConfig(aggregation_max_size=10 * MIB, collection_max_size=10 * MIB), throttle=False, shards=1
+    )
+    if not known:
+        simulation.aws.faults.add(
+            Fault(kind="error", operation="DescribeStreamSummary", code="AccessDeniedException", status=400)
+        )
+    simulation.put("warm", b"up")
+    simulation.run()
+    fill(simulation, 300, size=10_000)
+    simulation.run()
+    simulation.check()
+    assert all(record.exception() is None for record in simulation.records)
+    assert simulation.pipeline.counters.kinesis_records_stored == 4
+
+
+def test_a_stream_that_takes_larger_records_gets_larger_aggregates() -> None:
+    simulation = Simulation(
+        ProducerConfig(aggregation_max_size=10 * MIB, collection_max_size=10 * MIB), throttle=False, shards=1
+    )
+    recreate(simulation, ShardCount=1, MaxRecordSizeInKiB=10_240)
+    simulation.put("warm", b"up")
+    simulation.run()
+    fill(simulation, 300, size=10_000)
+    simulation.run()
+    simulation.check()
+    assert simulation.pipeline.counters.kinesis_records_stored == 2

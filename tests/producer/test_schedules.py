@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -26,13 +27,25 @@ FAULTS = (
 )
 
 
-def reshard(simulation: Simulation, rng: random.Random) -> None:
-    """Split or merge something that is open."""
-    listing = simulation.aws.kinesis.operations["ListShards"]  # past the faults
+AUTO = {"StreamModeDetails": {"StreamMode": "ON_DEMAND"}, "RecordDistributionStrategy": "AUTO"}
+
+
+def open_shards(simulation: Simulation) -> list[dict[str, Any]]:
+    """The open shards in hash order, past the faults; none while the stream is deleted."""
+    if STREAM not in simulation.client.list_streams()["StreamNames"]:
+        return []
+    listing = simulation.aws.kinesis.operations["ListShards"]
     answer = listing({"StreamName": STREAM, "ShardFilter": {"Type": "AT_LATEST"}})
     assert isinstance(answer, dict)
-    shards = answer["Shards"]
-    shards.sort(key=lambda shard: int(shard["HashKeyRange"]["StartingHashKey"]))
+    shards: list[dict[str, Any]] = answer["Shards"]
+    return sorted(shards, key=lambda shard: int(shard["HashKeyRange"]["StartingHashKey"]))
+
+
+def reshard(simulation: Simulation, rng: random.Random) -> None:
+    """Split or merge something that is open."""
+    shards = open_shards(simulation)
+    if not shards:
+        return
     if len(shards) > 1 and rng.random() < 0.5:
         index = rng.randrange(len(shards) - 1)
         simulation.client.merge_shards(
@@ -49,6 +62,29 @@ def reshard(simulation: Simulation, rng: random.Random) -> None:
             ShardToSplit=shard["ShardId"],
             NewStartingHashKey=str(rng.randrange(low + 1, high)),
         )
+
+
+def rescale(simulation: Simulation, rng: random.Random) -> None:
+    """Let the service divide the stream anew: many generations of shards at once."""
+    count = len(open_shards(simulation))
+    target = rng.choice([count * 2, (count + 1) // 2])
+    if count and target != count:
+        simulation.client.update_shard_count(
+            StreamName=STREAM, TargetShardCount=target, ScalingType="UNIFORM_SCALING"
+        )
+
+
+def recreate(simulation: Simulation, rng: random.Random) -> None:
+    """Delete the stream; another one of its name appears, at once or a little later."""
+    if not open_shards(simulation):
+        return
+    simulation.client.delete_stream(StreamName=STREAM)
+    simulation.recreated = True
+    shards = rng.choice([1, 2, 3, 8])
+    simulation.at(
+        simulation.clock.monotonic() + rng.choice([0.0, 0.0, 0.3]),
+        lambda: simulation.client.create_stream(StreamName=STREAM, ShardCount=shards) and None,
+    )
 
 
 def play(seed: int) -> Simulation:
@@ -68,6 +104,11 @@ def play(seed: int) -> Simulation:
     simulation = Simulation(
         config, shards=rng.choice([1, 2, 7]), seed=seed, latency=rng.choice([0.001, 0.05, 0.5])
     )
+    auto = rng.random() < 0.1
+    if auto:
+        simulation.client.delete_stream(StreamName=STREAM)
+        simulation.client.create_stream(StreamName=STREAM, **AUTO)
+    simulation.stalls = rng.choice([0.0, 0.0, 0.0, 0.1])
     for fault in rng.sample(FAULTS, rng.randrange(4)):
         simulation.aws.faults.add(Fault(**fault, count=rng.choice([3, 30])))
     horizon = rng.choice([0.3, 3.0])
@@ -80,8 +121,13 @@ def play(seed: int) -> Simulation:
         simulation.at(
             rng.uniform(0, horizon), lambda k=key, d=data, e=explicit: simulation.put(k, d, e) and None
         )
-    for _ in range(rng.randrange(4)):
-        simulation.at(rng.uniform(0, horizon), lambda: reshard(simulation, rng))
+    if not auto:
+        for _ in range(rng.randrange(4)):
+            simulation.at(rng.uniform(0, horizon), lambda: reshard(simulation, rng))
+        if rng.random() < 0.2:
+            simulation.at(rng.uniform(0, horizon), lambda: rescale(simulation, rng))
+        if rng.random() < 0.1:
+            simulation.at(rng.uniform(0, horizon), lambda: recreate(simulation, rng))
     for _ in range(rng.randrange(3)):
         simulation.at(rng.uniform(0, horizon), simulation.flush)
     if rng.random() < 0.3:

@@ -1,0 +1,1134 @@
+"""The producer's public face: real threads and a real clock, the fake service in the same process, no sockets."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import linecache
+import logging
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kinesis_sdk.common.aggregation import deaggregate
+from kinesis_sdk.common.errors import (
+    AwsConfigError,
+    BufferFullError,
+    ConfigError,
+    InvalidRecordError,
+    PermanentAwsError,
+    ProducerClosedError,
+    ProducerError,
+    RecordFailedError,
+    ResourceNotFoundError,
+)
+from kinesis_sdk.common.records import KinesisRecord
+from kinesis_sdk.common.shards import list_shards
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.producer import Producer, ProducerConfig
+from kinesis_sdk.producer.pipeline import StreamPipeline
+from kinesis_sdk.producer.record import PendingRecord
+from kinesis_sdk.producer.sender import TaskPool
+from kinesis_sdk.testing import FakeAws, Fault
+from tests.producer.support import LONG, Gate
+
+STREAM = "orders"
+ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
+MIB = 1024 * 1024
+QUICK = 0.005
+
+ROOM = str(Path(sys.modules[Producer.__module__].__file__ or "").parent)
+"""Where the producer's code is."""
+
+Make = Callable[..., Producer]
+
+
+@pytest.fixture
+def aws() -> FakeAws:
+    account = FakeAws(throttle=False)
+    account.client("kinesis").create_stream(StreamName=STREAM, ShardCount=2)
+    return account
+
+
+@pytest.fixture
+def gate(aws: FakeAws) -> Iterator[Gate]:
+    gate = Gate(aws)
+    yield gate
+    gate.open.set()
+
+
+@pytest.fixture
+def make(gate: Gate) -> Iterator[Make]:
+    made: list[Producer] = []
+
+    def build(client: Any = gate, **settings: Any) -> Producer:
+        settings = {"record_max_buffered_time": QUICK, **settings}
+        producer = Producer(ProducerConfig(**settings), client=client)
+        made.append(producer)
+        return producer
+
+    yield build
+    gate.open.set()
+    for producer in made:
+        producer.close(LONG)
+
+
+def stored(aws: FakeAws, stream: str = STREAM) -> Counter[bytes]:
+    """Payloads that a consumer like the KCL would deliver; faults are over."""
+    aws.faults.clear()
+    client = aws.client("kinesis")
+    found: Counter[bytes] = Counter()
+    for shard in list_shards(client, StreamId(stream)):
+        iterator = client.get_shard_iterator(
+            StreamName=stream, ShardId=shard.shard_id, ShardIteratorType="TRIM_HORIZON"
+        )["ShardIterator"]
+        while iterator:
+            page = client.get_records(ShardIterator=iterator)
+            records = [KinesisRecord.from_api(item) for item in page["Records"]]
+            found.update(
+                record.data
+                for record in deaggregate(
+                    records, hash_key_range=shard.hash_key_range, on_misplaced=lambda _record, _count: True
+                )
+            )
+            iterator = page.get("NextShardIterator")
+            if not page["Records"] and page["MillisBehindLatest"] == 0:
+                break
+    return found
+
+
+def settle(producer: Producer, stream: str = STREAM) -> None:
+    """Put records until the producer knows its stream."""
+    pipeline = producer._engine.pipeline(StreamId.parse(stream))
+    for _ in range(10_000):
+        producer.put(stream, "settle", b"settle")
+        assert producer.flush(LONG) == 0
+        if pipeline.topology.described:
+            return
+    raise AssertionError("the stream's facts do not come")
+
+
+def cause_of(record: PendingRecord) -> BaseException | None:
+    error = record.exception(LONG)
+    assert isinstance(error, RecordFailedError)
+    return error.__cause__
+
+
+# ---------------------------------------------------------------------- the main road
+
+
+def test_a_lonely_record_is_sent_without_being_asked_for(make: Make, aws: FakeAws) -> None:
+    producer = make()
+    result = producer.put(STREAM, "customer-1", b"hello").result(LONG)
+    assert result.shard_id.startswith("shardId-")
+    assert result.attempts[-1].success
+    assert stored(aws) == {b"hello": 1}
+
+
+@pytest.mark.parametrize("stream", [STREAM, ARN, StreamId(STREAM), StreamId.parse(ARN)])
+def test_a_stream_by_name_or_arn(make: Make, aws: FakeAws, stream: str | StreamId) -> None:
+    producer = make()
+    assert producer.put(stream, "k", b"x").result(LONG)
+    assert stored(aws) == {b"x": 1}
+
+
+@pytest.mark.parametrize("data", [b"bytes", bytearray(b"bytes"), memoryview(b"__bytes")[2:], b""])
+def test_any_kind_of_bytes(make: Make, aws: FakeAws, data: Any) -> None:
+    producer = make()
+    producer.put(STREAM, "k", data).result(LONG)
+    assert stored(aws) == {bytes(data): 1}
+
+
+@pytest.mark.parametrize("key", [0, "0", " 00007 ", 2**128 - 1, str(2**128 - 1)])
+def test_an_explicit_hash_key_places_the_record(make: Make, key: str | int) -> None:
+    producer = make()
+    expected = "shardId-000000000001" if int(key) > 2**127 else "shardId-000000000000"
+    assert producer.put(STREAM, "k", b"x", key).result(LONG).shard_id == expected
+
+
+def test_stats_and_memory_return_to_zero(make: Make) -> None:
+    producer = make()
+    for number in range(500):
+        producer.put(STREAM, f"k{number}", b"0123456789")
+    assert producer.flush(LONG) == 0
+    stats = producer.stats()
+    assert stats.user_records_put == stats.user_records_stored == 500
+    assert stats.user_bytes_stored == 5_000
+    assert 1 <= stats.kinesis_records_stored <= 500
+    assert stats.user_records_failed == stats.failed_calls == 0
+    assert stats.buffered_bytes == 0
+    assert not producer._engine._outstanding
+
+
+def test_many_streams_in_one_producer(make: Make, aws: FakeAws) -> None:
+    client = aws.client("kinesis")
+    names = [f"stream-{number}" for number in range(12)]
+    for name in names:
+        client.create_stream(StreamName=name, ShardCount=2)
+    producer = make(max_connections=2)
+    for number in range(120):
+        producer.put(names[number % 12], f"k{number}", b"%d" % number)
+    assert producer.flush(LONG) == 0
+    for index, name in enumerate(names):
+        assert stored(aws, name) == Counter(b"%d" % number for number in range(index, 120, 12))
+
+
+def test_many_threads_and_every_future_resolves_exactly_once(make: Make, aws: FakeAws) -> None:
+    aws.faults.add(Fault(kind="partial", operation="PutRecords", probability=0.3, count=50))
+    producer = make(aggregation_max_size=500, max_connections=4)
+    resolved: Counter[int] = Counter()
+    futures: list[PendingRecord] = []
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+
+    def work(thread: int) -> None:
+        for number in range(200):
+            future = producer.put(STREAM, f"k{number % 17}", b"%d-%d" % (thread, number))
+            future.add_done_callback(lambda f: resolved.update([id(f)]))
+            futures.append(future)
+
+    try:
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(LONG)
+    finally:
+        sys.setswitchinterval(before)
+    assert producer.close(LONG) == 0
+    assert resolved == dict.fromkeys(map(id, futures), 1)
+    assert all(future.exception(0) is None for future in futures)
+    assert set(stored(aws)) == {b"%d-%d" % (thread, number) for thread in range(8) for number in range(200)}
+
+
+# ---------------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        ((STREAM, "", b"x"), "partition_key"),
+        ((STREAM, "k" * 257, b"x"), "partition_key"),
+        ((STREAM, 7, b"x"), "partition_key"),
+        ((STREAM, None, b"x"), "partition_key"),
+        ((STREAM, b"k", b"x"), "partition_key"),
+        ((STREAM, ["k"], b"x"), "partition_key"),
+        ((STREAM, "\ud800", b"x"), "partition_key"),
+        ((STREAM, "k", "text"), "data"),
+        ((STREAM, "k", None), "data"),
+        ((STREAM, "k", 5), "data"),
+        ((STREAM, "k", [1, 2]), "data"),
+        ((STREAM, "k", b"x" * (MIB + 1)), "data"),
+        ((STREAM, "k", b"x" * MIB), "data"),
+        ((STREAM, "é" * 200, b"x" * (MIB - 399)), "data"),
+        ((STREAM, "k", b"x", -1), "explicit_hash_key"),
+        ((STREAM, "k", b"x", 2**128), "explicit_hash_key"),
+        ((STREAM, "k", b"x", str(2**128)), "explicit_hash_key"),
+        ((STREAM, "k", b"x", "0x10"), "explicit_hash_key"),
+        ((STREAM, "k", b"x", "1.0"), "explicit_hash_key"),
+        ((STREAM, "k", b"x", ""), "explicit_hash_key"),
+        ((STREAM, "k", b"x", "٣"), "explicit_hash_key"),
+        ((STREAM, "k", b"x", True), "explicit_hash_key"),
+        ((STREAM, "k", b"x", 1.5), "explicit_hash_key"),
+    ],
+)
+def test_bad_records_are_refused_at_once_by_field(make: Make, arguments: tuple[Any, ...], field: str) -> None:
+    producer = make()
+    with pytest.raises(InvalidRecordError) as caught:
+        producer.put(*arguments)
+    assert caught.value.field == field
+    assert len(str(caught.value)) < 300, "the payload is not repeated"
+    assert producer.stats().user_records_put == 0
+    assert producer.stats().buffered_bytes == 0
+
+
+@pytest.mark.parametrize(
+    "stream",
+    ["", "a" * 129, "with space", None, 7, b"orders", ["orders"], {"a": 1}, "arn:aws:s3:::bucket", ARN[:-6]],
+)
+def test_bad_streams_are_refused_at_once(make: Make, stream: Any) -> None:
+    producer = make()
+    with pytest.raises(ConfigError) as caught:
+        producer.put(stream, "k", b"x")
+    assert caught.value.field == "stream"
+    assert producer.stats().user_records_put == 0
+
+
+def test_the_size_limit_counts_the_bytes_of_key_and_data(make: Make) -> None:
+    producer = make()
+    assert producer.put(STREAM, "k", b"x" * (MIB - 1)).result(LONG)
+    assert producer.put(STREAM, "é" * 200, b"x" * (MIB - 400)).result(LONG)
+    assert producer.put(STREAM, "🔑" * 256, b"x" * (MIB - 1024)).result(LONG)
+    with pytest.raises(InvalidRecordError, match="1,048,577 bytes together"):
+        producer.put(STREAM, "🔑" * 256, b"x" * (MIB - 1023))
+
+
+# ---------------------------------------------------------------------- what the service says no to
+
+
+def test_an_unknown_stream_fails_soon_with_the_cause(make: Make) -> None:
+    producer = make()
+    assert isinstance(cause_of(producer.put("nowhere", "k", b"x")), ResourceNotFoundError)
+    assert producer.put(STREAM, "k", b"x").result(LONG), "other streams go on"
+
+
+def test_without_a_region_there_is_no_producer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in list(os.environ):
+        if name.startswith("AWS_"):
+            monkeypatch.delenv(name)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "nowhere"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    with pytest.raises(AwsConfigError, match="region"):
+        Producer()
+    with pytest.raises(AwsConfigError, match="endpoint"):
+        Producer(region_name="us-east-1", endpoint_url="not a url")
+
+
+def denied(operation: str) -> Fault:
+    return Fault(kind="error", operation=operation, code="AccessDeniedException", status=400)
+
+
+def test_without_the_permission_to_describe_it_goes_on(
+    make: Make, aws: FakeAws, caplog: pytest.LogCaptureFixture
+) -> None:
+    aws.faults.add(denied("DescribeStreamSummary"))
+    producer = make(record_max_buffered_time=60.0)
+    with caplog.at_level(logging.WARNING):
+        settle(producer)
+    assert "taken as default" in caplog.text
+    before = producer.stats().kinesis_records_stored
+    futures = [producer.put(STREAM, f"k{number}", b"x") for number in range(100)]
+    assert producer.flush(LONG) == 0
+    assert {future.result(0).shard_id for future in futures} == {
+        "shardId-000000000000",
+        "shardId-000000000001",
+    }
+    assert producer.stats().kinesis_records_stored == before + 2
+
+
+def test_without_the_permission_to_list_shards_only_equal_keys_share_an_aggregate(
+    make: Make, aws: FakeAws, gate: Gate, caplog: pytest.LogCaptureFixture
+) -> None:
+    aws.faults.add(denied("ListShards"))
+    producer = make(record_max_buffered_time=60.0)
+    with caplog.at_level(logging.WARNING):
+        settle(producer)
+    assert "equal keys only" in caplog.text
+    before = gate.entries
+    for number in range(100):
+        producer.put(STREAM, f"k{number % 10}", b"%d" % number)
+    assert producer.flush(LONG) == 0
+    assert gate.entries == before + 10
+    found = stored(aws)
+    del found[b"settle"]
+    assert found == {b"%d" % number: 1 for number in range(100)}
+
+
+def test_without_the_permission_to_put_records_fail_at_once(make: Make, aws: FakeAws) -> None:
+    aws.faults.add(denied("PutRecords"))
+    cause = cause_of(make().put(STREAM, "k", b"x"))
+    assert isinstance(cause, PermanentAwsError)
+    assert cause.code == "AccessDeniedException"
+
+
+def test_a_stream_that_places_records_itself_gets_no_aggregates(make: Make, aws: FakeAws, gate: Gate) -> None:
+    aws.client("kinesis").create_stream(
+        StreamName="auto",
+        StreamModeDetails={"StreamMode": "ON_DEMAND"},
+        RecordDistributionStrategy="AUTO",
+    )
+    producer = make(record_max_buffered_time=60.0)
+    settle(producer, "auto")
+    before = gate.entries
+    for number in range(50):
+        producer.put("auto", "k", b"%d" % number)
+    assert producer.flush(LONG) == 0
+    assert gate.entries == before + 50
+    found = stored(aws, "auto")
+    del found[b"settle"]
+    assert found == {b"%d" % number: 1 for number in range(50)}
+
+
+def test_the_streams_record_limit_counts_once_it_is_known(make: Make, gate: Gate) -> None:
+    described = threading.Event()
+
+    def describe(**request: Any) -> dict[str, Any]:
+        assert described.wait(LONG)
+        answer: dict[str, Any] = gate.client.describe_stream_summary(**request)
+        return answer
+
+    gate.replace["describe_stream_summary"] = describe
+    producer = make(max_user_record_size=10 * MIB)
+    early = producer.put(STREAM, "k", b"x" * (2 * MIB))
+    cause = cause_of(early)
+    assert isinstance(cause, PermanentAwsError)
+    assert "PutRecords" in str(cause)
+    described.set()
+    settle(producer)
+    with pytest.raises(InvalidRecordError, match="1,048,576"):
+        producer.put(STREAM, "k", b"x" * (2 * MIB))
+
+
+def test_errors_do_not_keep_requests_in_memory(make: Make, aws: FakeAws) -> None:
+    aws.faults.add(Fault(kind="error", operation="PutRecords", code="AccessDeniedException", status=400))
+    future = make().put(STREAM, "k", b"x" * 1_000)
+    link = cause_of(future)
+    links = 0
+    while link is not None:
+        links += 1
+        assert link.__traceback__ is None, "its frames hold the encoded request"
+        link = link.__cause__ or link.__context__
+    assert links >= 2
+
+
+# ---------------------------------------------------------------------- backpressure
+
+
+def test_a_full_buffer_refuses_at_once_if_told_so(make: Make, gate: Gate) -> None:
+    gate.open.clear()
+    producer = make(max_buffered_bytes=65_536, put_timeout=0)
+    accepted = 0
+    with pytest.raises(BufferFullError, match="max_buffered_bytes=65,536") as caught:
+        for _ in range(1_000):
+            producer.put(STREAM, "k", b"x" * 1_000)
+            accepted += 1
+    assert caught.value.retryable
+    assert 10 < accepted < 66
+    assert producer.stats().user_records_put == accepted
+    assert producer.stats().buffered_bytes <= 65_536
+    gate.open.set()
+    assert producer.flush(LONG) == 0
+    assert producer.put(STREAM, "k", b"x" * 1_000).result(LONG)
+
+
+def test_a_full_buffer_refuses_after_the_time_given(make: Make, gate: Gate) -> None:
+    gate.open.clear()
+    producer = make(max_buffered_bytes=65_536, put_timeout=0.02)
+    with pytest.raises(BufferFullError, match=r"0\.02 s"):
+        for _ in range(1_000):
+            producer.put(STREAM, "k", b"x" * 1_000)
+    assert not producer._engine._blocked
+
+
+def test_refusals_leave_what_is_open_alone(make: Make, gate: Gate) -> None:
+    gate.open.clear()
+    producer = make(max_buffered_bytes=65_536, put_timeout=0, record_max_buffered_time=60.0)
+    for _ in range(1_000):
+        try:
+            producer.put(STREAM, "k", b"x" * 100)
+        except BufferFullError:
+            continue
+    gate.open.set()
+    assert producer.flush(LONG) == 0
+    assert producer.stats().kinesis_records_stored == 1
+
+
+def test_a_put_that_waits_goes_on_when_room_comes_and_the_bound_holds(make: Make, gate: Gate) -> None:
+    gate.open.clear()
+    producer = make(max_buffered_bytes=65_536)
+    highest = 0
+    arrived = gate.arrived
+
+    def work() -> None:
+        nonlocal highest
+        for _ in range(400):
+            producer.put(STREAM, "k", b"x" * 1_000)
+            highest = max(highest, producer.stats().buffered_bytes)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert arrived.acquire(timeout=LONG)
+    assert thread.is_alive()
+    gate.open.set()
+    thread.join(LONG)
+    assert not thread.is_alive()
+    assert producer.flush(LONG) == 0
+    assert 50_000 < highest <= 65_536
+    assert producer.stats().user_records_stored == 400
+
+
+def test_waiting_for_room_does_not_wait_for_deadlines(make: Make) -> None:
+    producer = make(max_buffered_bytes=65_536, record_max_buffered_time=3_600.0, record_ttl=7_200.0)
+    begin = time.monotonic()
+    for _ in range(300):
+        producer.put(STREAM, "k", b"x" * 1_000)
+    assert time.monotonic() - begin < LONG
+    assert producer.flush(LONG) == 0
+
+
+def test_open_aggregates_are_left_to_fill_while_anything_is_on_its_way(make: Make, gate: Gate) -> None:
+    gate.open.clear()
+    producer = make(record_max_buffered_time=60.0)
+    engine, pipeline = producer._engine, producer._engine.pipeline(StreamId(STREAM))
+    producer.put(STREAM, "k", b"on its way")
+    producer.flush(0)
+    assert gate.arrived.acquire(timeout=LONG)
+    producer.put(STREAM, "k", b"open")
+    with engine._lock:
+        engine._press(time.monotonic())
+        assert pipeline._aggregator.next_deadline is not None
+    gate.open.set()
+    assert producer.flush(LONG) == 0
+    producer.put(STREAM, "k", b"open")
+    with engine._lock:
+        engine._press(time.monotonic())
+        assert pipeline._aggregator.next_deadline is None
+
+
+def test_full_aggregates_do_not_wait_for_their_deadline_while_a_put_waits_for_room(make: Make) -> None:
+    producer = make(max_buffered_bytes=MIB, record_max_buffered_time=3_600.0, record_ttl=7_200.0)
+    settle(producer)
+    worker = threading.Thread(
+        target=lambda: [producer.put(STREAM, f"k{number}", b"x" * 1_000) for number in range(3_000)]
+    )
+    worker.start()
+    worker.join(LONG)
+    assert not worker.is_alive()
+    assert producer.flush(LONG) == 0
+
+
+def test_backpressure_does_not_break_aggregation_up(make: Make, aws: FakeAws, gate: Gate) -> None:
+    # One answer at a time makes room for as many records as it held. If waiting for room closed everything
+    # that is open, each round would leave smaller aggregates than the one before.
+    client = aws.client("kinesis")
+    client.create_stream(StreamName="wide", ShardCount=16)
+    producer = make(max_buffered_bytes=2 * MIB, record_max_buffered_time=0.5, max_connections=1)
+    settle(producer, "wide")
+    known = producer.stats()
+    for number in range(40_000):
+        producer.put("wide", f"k{number}", b"x" * 100)
+    assert producer.flush(LONG) == 0
+    stats = producer.stats()
+    assert stats.user_records_stored - known.user_records_stored == 40_000
+    assert 40_000 / (stats.kinesis_records_stored - known.kinesis_records_stored) > 50
+
+
+def test_time_spent_waiting_for_room_does_not_count_against_the_time_to_live(make: Make, gate: Gate) -> None:
+    gate.open.clear()
+    producer = make(max_buffered_bytes=65_536, record_ttl=0.3, request_timeout=60.0)
+    first = producer.put(STREAM, "k", b"x" * 60_000)
+    assert gate.arrived.acquire(timeout=LONG)
+    results: list[PendingRecord] = []
+    thread = threading.Thread(target=lambda: results.append(producer.put(STREAM, "k", b"x" * 60_000)))
+    thread.start()
+    with pytest.raises(concurrent.futures.TimeoutError):
+        first.result(0.4)
+    gate.open.set()
+    thread.join(LONG)
+    assert results[0].result(LONG)
+
+
+def test_a_record_larger_than_the_whole_buffer_passes_alone(make: Make) -> None:
+    producer = make(max_buffered_bytes=65_536)
+    futures = [producer.put(STREAM, "k", b"x" * 500_000) for _ in range(3)]
+    assert all(future.result(LONG) for future in futures)
+
+
+# ---------------------------------------------------------------------- flush and close
+
+
+def test_flush_returns_what_is_left_when_the_endpoint_stalls(make: Make, gate: Gate) -> None:
+    gate.open.clear()
+    producer = make(record_max_buffered_time=60.0)
+    for number in range(7):
+        producer.put(STREAM, f"k{number}", b"x")
+    assert producer.flush(0) == 7
+    assert producer.flush(0.02) == 7
+    assert gate.arrived.acquire(timeout=LONG)
+    gate.open.set()
+    assert producer.flush(LONG) == 0
+    assert producer.flush(0) == 0
+
+
+def test_flush_does_not_wait_for_what_comes_after_it(make: Make, gate: Gate) -> None:
+    producer = make(record_max_buffered_time=60.0)
+    producer.put(STREAM, "k", b"first")
+    done = threading.Event()
+    gate.open.clear()
+    thread = threading.Thread(target=lambda: (producer.flush(LONG), done.set()))
+    thread.start()
+    assert gate.arrived.acquire(timeout=LONG)
+    later = producer.put(STREAM, "k", b"later")
+    gate.open.set()
+    assert done.wait(LONG)
+    assert not later.done()
+    thread.join(LONG)
+
+
+def test_flushing_again_and_again_keeps_no_books(make: Make, gate: Gate) -> None:
+    gate.open.clear()
+    producer = make(record_max_buffered_time=60.0)
+    producer.put(STREAM, "k", b"x")
+    for _ in range(1_000):
+        producer.flush(0)
+    assert len(producer._engine._outstanding) == 1
+    gate.open.set()
+    assert producer.flush(LONG) == 0
+    assert not producer._engine._outstanding
+
+
+def test_an_unused_producer_starts_no_threads(make: Make) -> None:
+    producer = make()
+    assert producer.flush() == 0
+    assert producer._engine._thread is None
+    assert producer.close() == 0
+    assert producer._engine._thread is None
+
+
+def test_close_sends_everything_and_ends_the_threads(make: Make, aws: FakeAws) -> None:
+    producer = make(record_max_buffered_time=60.0)
+    futures = [producer.put(STREAM, f"k{number}", b"%d" % number) for number in range(100)]
+    producer.flush(LONG)
+    futures += [producer.put(STREAM, f"k{number}", b"%d" % number) for number in range(100, 200)]
+    assert producer.close() == 0
+    assert all(future.done() for future in futures)
+    assert sorted(stored(aws)) == sorted(b"%d" % number for number in range(200))
+    threads = [producer._engine._thread, *producer._engine._pool.threads]
+    assert len(threads) > 1
+    assert not any(thread.is_alive() for thread in threads if thread)
+
+
+def test_closing_twice_is_harmless_and_put_and_flush_say_no(make: Make) -> None:
+    producer = make()
+    producer.put(STREAM, "k", b"x")
+    assert producer.close() == 0
+    assert producer.close() == 0
+    for _ in range(50):
+        with pytest.raises(ProducerClosedError, match="closed") as caught:
+            producer.put(STREAM, "k", b"x")
+    depth, traceback = 0, caught.value.__traceback__
+    while traceback is not None:
+        depth, traceback = depth + 1, traceback.tb_next
+    assert depth < 10, "each one is a new object"
+    with pytest.raises(ProducerClosedError):
+        producer.flush()
+
+
+def test_close_with_a_timeout_leaves_no_record_without_a_result(make: Make, gate: Gate) -> None:
+    gate.open.clear()
+    producer = make(aggregation_enabled=False, collection_max_count=1, max_connections=2)
+    futures = [producer.put(STREAM, f"k{number}", b"x") for number in range(6)]
+    assert gate.arrived.acquire(timeout=LONG)
+    assert producer.close(0.01) == 6
+    for future in futures:
+        error = future.exception(0)
+        assert isinstance(error, RecordFailedError)
+        assert isinstance(error.__cause__, ProducerClosedError)
+        assert "may or may not be stored" in str(error)
+    sent = len(gate.requests)
+    calls: list[object] = []
+    futures[0].add_done_callback(calls.append)
+    gate.open.set()  # answers that nobody waits for any more
+    for thread in producer._engine._pool.threads:
+        thread.join(LONG)
+        assert not thread.is_alive()
+    assert calls == [futures[0]]
+    assert isinstance(futures[0].exception(0), RecordFailedError)
+    assert len(gate.requests) == sent, "what failed is not sent afterwards"
+    assert producer.stats().buffered_bytes == 0
+
+
+def test_closing_wakes_a_put_that_waits_for_room(make: Make, gate: Gate) -> None:
+    gate.open.clear()
+    producer = make(max_buffered_bytes=65_536)
+    producer.put(STREAM, "k", b"x" * 60_000)
+    outcome: list[BaseException] = []
+    waiting = threading.Event()
+
+    def work() -> None:
+        waiting.set()
+        try:
+            producer.put(STREAM, "k", b"x" * 60_000)
+        except ProducerClosedError as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert waiting.wait(LONG)
+    assert gate.arrived.acquire(timeout=LONG)
+    producer.close(0.01)
+    thread.join(LONG)
+    assert len(outcome) == 1
+
+
+@pytest.mark.parametrize("error", [ValueError("mine"), KeyboardInterrupt(), SystemExit(1)])
+def test_a_context_manager_delivers_whatever_ends_it(gate: Gate, aws: FakeAws, error: BaseException) -> None:
+    config = ProducerConfig(record_max_buffered_time=60.0)
+    with pytest.raises(type(error)), Producer(config, client=gate) as producer:
+        future = producer.put(STREAM, "k", b"x")
+        raise error
+    assert future.done()
+    assert stored(aws) == {b"x": 1}
+
+
+def test_it_can_not_be_pickled_and_says_what_to_do(make: Make) -> None:
+    with pytest.raises(TypeError, match="create it inside the task"):
+        pickle.dumps(make())
+
+
+# ---------------------------------------------------------------------- callbacks
+
+
+def test_a_callback_may_put(make: Make, aws: FakeAws) -> None:
+    producer = make()
+    chained: list[PendingRecord] = []
+    everything = threading.Event()
+
+    def again(_: object) -> None:
+        if len(chained) < 20:
+            future = producer.put(STREAM, "k", b"%d" % len(chained))
+            chained.append(future)
+            future.add_done_callback(again)
+        else:
+            everything.set()
+
+    producer.put(STREAM, "k", b"first").add_done_callback(again)
+    assert everything.wait(LONG)
+    assert len(stored(aws)) == 21
+
+
+def test_a_callback_that_puts_does_not_wait_for_room_that_its_own_thread_has_to_make(
+    make: Make, gate: Gate
+) -> None:
+    gate.open.clear()
+    producer = make(max_buffered_bytes=65_536, max_connections=1)
+    outcome: list[object] = []
+    called = threading.Event()
+
+    def refill(_: object) -> None:
+        try:
+            for _number in range(200):
+                producer.put(STREAM, "k", b"x" * 1_000)
+        except BufferFullError as error:
+            outcome.append(error)
+        called.set()
+
+    producer.put(STREAM, "k", b"first").add_done_callback(refill)
+    gate.open.set()
+    assert called.wait(LONG)
+    assert len(outcome) == 1
+    assert producer.flush(LONG) == 0
+
+
+@pytest.mark.parametrize("method", ["flush", "close"])
+def test_a_callback_may_not_wait_for_the_results_it_has_to_bring(make: Make, method: str) -> None:
+    producer = make()
+    outcome: list[BaseException] = []
+    called = threading.Event()
+
+    def wait(_: object) -> None:
+        try:
+            getattr(producer, method)()
+        except ProducerError as error:
+            outcome.append(error)
+        called.set()
+
+    future = producer.put(STREAM, "k", b"x")
+    future.add_done_callback(wait)
+    assert called.wait(LONG)
+    if outcome:  # it ran in the producer's thread, and not at once in this one
+        assert "callback" in str(outcome[0])
+        assert producer.put(STREAM, "k", b"x").result(LONG), "the producer is open as before"
+
+
+def test_a_callback_that_exits_does_not_stop_the_producer(make: Make) -> None:
+    producer = make()
+
+    def leave(_: object) -> None:
+        raise SystemExit(1)
+
+    futures = [producer.put(STREAM, f"k{number}", b"x") for number in range(20)]
+    for future in futures:
+        future.add_done_callback(leave)
+    assert producer.flush(LONG) == 0
+    assert all(future.result(LONG) for future in futures)
+    assert producer.put(STREAM, "k", b"x").result(LONG)
+
+
+# ---------------------------------------------------------------------- a bug in the engine
+
+
+@pytest.mark.parametrize("method", ["on_response", "poll", "on_facts", "next_event"])
+def test_a_crash_fails_every_record_with_the_cause(
+    make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, method: str
+) -> None:
+    producer = make(record_max_buffered_time=0.02, collection_max_count=1)
+
+    def broken(*_: object, **__: object) -> None:
+        raise LookupError("a bug")
+
+    monkeypatch.setattr(producer._engine.pipeline(StreamId(STREAM)), method, broken)
+    futures = []
+    with caplog.at_level(logging.CRITICAL):
+        for number in range(10):
+            with contextlib.suppress(ProducerError, LookupError):  # it may have crashed already, or do so now
+                futures.append(producer.put(STREAM, f"k{number}", b"x"))
+        for future in futures:
+            error = future.exception(LONG)
+            assert isinstance(error, RecordFailedError)
+            assert "LookupError: a bug" in str(error)
+            assert isinstance(error.__cause__, ProducerError)
+            assert isinstance(error.__cause__.__cause__, LookupError)
+    if futures:
+        assert "engine failed" in caplog.text
+        for _ in range(2):
+            with pytest.raises(ProducerError, match="LookupError: a bug"):
+                producer.put(STREAM, "k", b"x")
+    assert producer.stats().buffered_bytes == 0
+    assert producer.close(LONG) == 0
+
+
+def test_a_crash_in_the_middle_of_an_answer_resolves_every_record_once(
+    make: Make, monkeypatch: pytest.MonkeyPatch, gate: Gate
+) -> None:
+    gate.open.clear()
+    producer = make(aggregation_enabled=False, record_max_buffered_time=60.0, max_connections=1)
+    futures = [producer.put(STREAM, f"k{number}", b"x") for number in range(10)]
+    calls: Counter[int] = Counter()
+    for future in futures:
+        future.add_done_callback(lambda f: calls.update([id(f)]))
+    pipeline = producer._engine.pipeline(StreamId(STREAM))
+    judged: list[object] = []
+    judge = StreamPipeline._judge
+
+    def half(*arguments: Any, **options: Any) -> None:
+        judged.append(arguments)
+        if len(judged) == 5:
+            raise LookupError("a bug")
+        judge(pipeline, *arguments, **options)
+
+    monkeypatch.setattr(pipeline, "_judge", half)
+    gate.open.set()
+    producer.flush(LONG)
+    outcomes = [future.exception(LONG) for future in futures]
+    assert sum(outcome is None for outcome in outcomes) == 4
+    assert calls == dict.fromkeys(map(id, futures), 1)
+
+
+# ---------------------------------------------------------------------- threads
+
+
+def test_an_idle_thread_does_not_hold_on_to_its_last_task() -> None:
+    class Payload:
+        pass
+
+    pool = TaskPool("test", 1)
+    payload = Payload()
+    gone = threading.Event()
+    weakref.finalize(payload, gone.set)
+    pool.submit(lambda payload=payload: None)  # type: ignore[misc]
+    del payload
+    assert gone.wait(LONG)
+    pool.stop()
+    pool.join(LONG)
+
+
+def test_a_pool_starts_no_more_threads_than_it_may_and_runs_everything() -> None:
+    pool = TaskPool("test", 3)
+    release, done = threading.Event(), threading.Semaphore(0)
+
+    def task() -> None:
+        assert release.wait(LONG)
+        done.release()
+
+    for _ in range(30):
+        pool.submit(task)
+    assert len(pool.threads) == 3
+    release.set()
+    for _ in range(30):
+        assert done.acquire(timeout=LONG)
+    pool.stop()
+    pool.join(LONG)
+    assert not any(thread.is_alive() for thread in pool.threads)
+
+
+def test_where_no_thread_can_be_started_requests_are_made_without(
+    make: Make, monkeypatch: pytest.MonkeyPatch, aws: FakeAws
+) -> None:
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name.startswith("kinesis-sdk-sender"):
+            raise RuntimeError("can't create new thread at interpreter shutdown")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    producer = make()
+    futures = [producer.put(STREAM, f"k{number}", b"%d" % number) for number in range(10)]
+    assert producer.flush(LONG) == 0
+    assert all(future.result(0) for future in futures)
+    assert len(stored(aws)) == 10
+
+
+# ---------------------------------------------------------------------- interrupts and signals
+
+
+def interrupted_put(producer: Producer, key: str, data: bytes, after: int) -> tuple[bool, int]:
+    """Put a record and raise KeyboardInterrupt before the ``after``-th line of the producer's code.
+
+    Returns:
+        Whether `put` raised, and how many lines it had.
+    """
+    lines = 0
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        nonlocal lines
+        if not frame.f_code.co_filename.startswith(ROOM):
+            return None
+        source = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+        # These have line events where no signal is handled: a `with` between its body and the call that releases
+        # the lock, a `try` before it is in force.
+        if event == "line" and not source.lstrip().startswith(("with ", "try:")):
+            lines += 1
+            if lines == after:
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        producer.put(STREAM, key, data)
+    except KeyboardInterrupt:
+        return True, lines
+    finally:
+        sys.settrace(before)
+    return False, lines
+
+
+@pytest.mark.parametrize("filled", [0, 2])
+def test_an_interrupt_anywhere_in_put_leaves_the_rest_whole(make: Make, aws: FakeAws, filled: int) -> None:
+    # Two records before it: then the interrupted one closes an aggregate of three.
+    producer = make(record_max_buffered_time=60.0, record_ttl=600.0, aggregation_max_count=3)
+    expected: Counter[bytes] = Counter()
+    uncertain: set[bytes] = set()
+    settle(producer)
+    expected[b"settle"] += producer.stats().user_records_put
+    after = 0
+    raised = True
+    while raised:
+        after += 1
+        for number in range(filled):
+            data = b"%d before %d" % (number, after)
+            producer.put(STREAM, "k", data)
+            expected[data] += 1
+        data = b"interrupted %d" % after
+        raised, _ = interrupted_put(producer, f"k{after % 2}", data, after)
+        if not raised:
+            expected[data] += 1
+        else:
+            uncertain.add(data)
+        data = b"after %d" % after
+        producer.put(STREAM, "k", data)
+        expected[data] += 1
+        live = producer._engine.pipeline(StreamId(STREAM)).live
+        engine = producer._engine
+        with engine._lock:
+            assert engine._buffered == sum(record.cost for record in live)
+            assert sum(engine._outstanding.values()) == len(live)
+    assert after > 40, "the trace reaches into the pipeline"
+    assert producer.flush(LONG) == 0, "no count is off"
+    assert producer.stats().buffered_bytes == 0
+    found = stored(aws)
+    for data in uncertain:
+        del found[data]
+    assert found == expected
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs interval timers")
+def test_a_storm_of_signals_during_put_loses_nothing_that_was_accepted(make: Make, aws: FakeAws) -> None:
+    class StruckError(Exception):
+        pass
+
+    def strike(_: int, frame: Any) -> None:
+        if frame.f_code.co_filename.startswith(ROOM):
+            raise StruckError
+
+    producer = make(aggregation_max_count=20)
+    accepted: list[PendingRecord] = []
+    strikes = 0
+    before = signal.signal(signal.SIGALRM, strike)
+    try:
+        for number in range(3_000):
+            try:
+                if number % 10 == 0:
+                    signal.setitimer(signal.ITIMER_REAL, 0.00005)
+                future = producer.put(STREAM, f"k{number % 50}", b"%d" % number)
+            except StruckError:
+                strikes += 1
+            else:
+                accepted.append(future)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert strikes > 10
+    assert producer.flush(LONG) == 0
+    assert all(future.exception(0) is None for future in accepted)
+    found = stored(aws)
+    assert sum(found.values()) >= len(accepted)
+    assert producer.stats().buffered_bytes == 0
+
+
+def test_an_interrupt_in_close_fails_what_is_left(
+    make: Make, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate.open.clear()
+    producer = make()
+    future = producer.put(STREAM, "k", b"x")
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(producer._engine._changed, "wait_for", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        producer.close()
+    assert isinstance(cause_of(future), ProducerClosedError)
+    assert producer.close() == 0
+
+
+def test_an_interrupt_in_flush_changes_nothing(
+    make: Make, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate.open.clear()
+    producer = make()
+    future = producer.put(STREAM, "k", b"x")
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(producer._engine._changed, "wait_for", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            producer.flush()
+    gate.open.set()
+    assert producer.flush(LONG) == 0
+    assert future.result(0)
+
+
+@pytest.mark.parametrize("method", ["flush", "close", "put"])
+def test_a_signal_handler_that_interrupted_the_producer_is_refused_and_not_locked_out(
+    make: Make, method: str
+) -> None:
+    producer = make()
+    arguments = (STREAM, "k", b"x") if method == "put" else ()
+    producer.put(STREAM, "k", b"x")
+    with producer._engine._lock, pytest.raises(ProducerError, match="signal handler"):
+        getattr(producer, method)(*arguments)
+    assert producer.close(LONG) == 0
+
+
+# ---------------------------------------------------------------------- fork and exit
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_is_told_and_may_make_its_own(make: Make, gate: Gate, aws: FakeAws) -> None:
+    gate.open.clear()
+    producer = make(record_max_buffered_time=60.0)
+    waiting = producer.put(STREAM, "k", b"parent's")
+    inside: list[object] = []
+    waiting.add_done_callback(inside.append)
+    held, release = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with waiting._condition:
+            held.set()
+            assert release.wait(LONG)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert held.wait(LONG)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(int(LONG))  # a lock that nobody releases here would otherwise hang the test
+        lines = []
+        try:
+            for attempt in (
+                lambda: producer.put(STREAM, "k", b"child's"),
+                lambda: producer.flush(1),
+                lambda: waiting.result(1),
+            ):
+                try:
+                    attempt()
+                    lines.append("nothing happened")
+                except ProducerClosedError as error:
+                    lines.append(str(error))
+            lines.append(f"close {producer.close(1)}, callbacks {len(inside)}")
+            account = FakeAws(throttle=False)
+            account.client("kinesis").create_stream(StreamName=STREAM, ShardCount=1)
+            config = ProducerConfig(record_max_buffered_time=0.0)
+            with Producer(config, client=account.client("kinesis")) as own:
+                lines.append(own.put(STREAM, "k", b"x").result(LONG).shard_id)
+        except BaseException as error:  # noqa: BLE001 - the report is all that leaves the child
+            lines.append(repr(error))
+        os.write(writer, "\n".join(lines).encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        report = pipe.read().splitlines()
+    os.waitpid(child, 0)
+    release.set()
+    holder.join(LONG)
+    fix = "this producer belongs to the parent process; create a new one after the fork"
+    assert report == [fix, fix, fix, "close 0, callbacks 0", "shardId-000000000000"]
+    gate.open.set()
+    assert producer.flush(LONG) == 0
+    assert stored(aws) == {b"parent's": 1}
+    assert inside == [waiting]
+
+
+FORGETFUL = """
+    import sys, threading
+    from kinesis_sdk.producer import Producer, ProducerConfig
+    from kinesis_sdk.testing import FakeAws
+
+    class Client:
+        def __init__(self):
+            self.real = FakeAws().client("kinesis")
+            self.real.create_stream(StreamName="s", ShardCount=2)
+            self.list_shards = self.real.list_shards
+            self.describe_stream_summary = self.real.describe_stream_summary
+        def put_records(self, **request):
+            answer = self.real.put_records(**request)
+            for record in request["Records"]:
+                print("stored", record["PartitionKey"], flush=True)
+            return answer
+
+    config = ProducerConfig(record_max_buffered_time=60.0, aggregation_enabled=False)
+    broken = Producer(config, client=Client())
+    broken.close = lambda timeout: 1 / 0
+    producer = Producer(config, client=Client())
+    for number in range(5):
+        producer.put("s", f"key-{number}", b"x")
+    {end}
+"""
+
+
+@pytest.mark.parametrize("end", ["pass", "sys.exit(0)", "raise KeyboardInterrupt"])
+def test_a_program_that_forgets_to_close_still_sends_everything(end: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(FORGETFUL).replace("{end}", end)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert sorted(done.stdout.split("\n")) == ["", *(f"stored key-{number}" for number in range(5))], (
+        done.stderr
+    )
+    assert "ZeroDivisionError" in done.stderr, (
+        "one that can not be closed is reported and does not stop the others"
+    )

@@ -1,0 +1,387 @@
+"""A pending record is a `concurrent.futures.Future`, whoever waits in whatever way, and whenever it resolves."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import gc
+import logging
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION
+
+import pytest
+
+from kinesis_sdk.common.errors import ProducerError, RecordFailedError
+from kinesis_sdk.producer import record as module
+from kinesis_sdk.producer.record import PendingRecord, PutResult, Stored, acknowledge, fail
+from tests.producer.support import LONG, make_record
+
+STORED = Stored("shardId-000000000000", "49", 1.0, 1.5)
+ERROR = ProducerError("no")
+
+
+def join(*threads: threading.Thread) -> None:
+    for thread in threads:
+        thread.join(LONG)
+        assert not thread.is_alive()
+
+
+@pytest.fixture
+def restless() -> Iterator[None]:
+    """Threads change places as often as the interpreter can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def test_results_of_an_aggregate_share_the_sequence_number_and_count_inside_it() -> None:
+    records = [make_record() for _ in range(3)]
+    acknowledge(records, STORED)
+    results = [record.result(timeout=0) for record in records]
+    assert [result.sub_sequence_number for result in results] == [0, 1, 2]
+    assert {result.sequence_number for result in results} == {"49"}
+    assert results[0].shard_id == "shardId-000000000000"
+
+
+def test_attempts_have_delays_and_durations_as_the_kpl_counts_them() -> None:
+    # user_record_test.cc: arrival 0, attempts 0-5 and 11-18 ms: delays 0 and 6, durations 5 and 7
+    record = make_record(arrived=0.0)
+    record.add_failed_attempt(0.0, 5.0, "InternalFailure", "try again")
+    acknowledge([record], Stored("s", "1", 11.0, 18.0))
+    first, second = record.result().attempts
+    assert (first.delay, first.duration, first.code, first.success) == (0.0, 5.0, "InternalFailure", False)
+    assert (second.delay, second.duration, second.code, second.success) == (6.0, 7.0, "", True)
+
+
+def test_result_and_exception_of_a_stored_record() -> None:
+    record = make_record()
+    assert not record.done()
+    assert record.running()
+    assert "pending" in repr(record)
+    acknowledge([record], STORED)
+    assert record.done()
+    assert not record.running()
+    assert isinstance(record.result(), PutResult)
+    assert record.exception() is None
+    assert "stored" in repr(record)
+
+
+def test_result_and_exception_of_a_failed_record() -> None:
+    record = make_record()
+    fail(record, ERROR)
+    assert record.done()
+    assert record.exception() is ERROR
+    with pytest.raises(ProducerError, match="no"):
+        record.result()
+    assert "failed" in repr(record)
+
+
+def test_timeouts() -> None:
+    record = make_record()
+    with pytest.raises(concurrent.futures.TimeoutError):
+        record.result(timeout=0)
+    with pytest.raises(concurrent.futures.TimeoutError):
+        record.exception(timeout=0.001)
+    acknowledge([record], STORED)
+    assert record.result(timeout=0)
+
+
+def test_an_accepted_record_can_not_be_cancelled() -> None:
+    record = make_record()
+    assert record.cancel() is False
+    assert not record.cancelled()
+    acknowledge([record], STORED)
+    assert record.cancel() is False
+    assert record.result()
+
+
+def test_payload_is_released_with_the_final_result() -> None:
+    stored, failed = make_record(data=b"x" * 100), make_record(data=b"y" * 100)
+    acknowledge([stored], STORED)
+    fail(failed, ERROR)
+    assert stored.data == failed.data == b""
+
+
+def test_a_record_nobody_waits_for_has_no_condition() -> None:
+    record = make_record()
+    record.add_done_callback(lambda _: None)
+    acknowledge([record], STORED)
+    assert record.result()
+    assert record._lazy_condition is None
+
+
+def test_records_that_failed_together_share_the_attempt() -> None:
+    record, other = make_record(), make_record()
+    record.add_failed_attempt(0.0, 1.0, "A", "a")
+    assert record.history is not None
+    other.add_attempt(record.history[0], 1.0)
+    acknowledge([record, other], STORED)
+    assert record.result().attempts[0] is other.result().attempts[0]
+
+
+def test_a_restamped_record_keeps_its_spans() -> None:
+    record = make_record(arrived=1.0, deadline=1.1, expires=31.0)
+    record.restamp(51.0)
+    assert (record.arrived, record.last_event) == (51.0, 51.0)
+    assert record.deadline == pytest.approx(51.1)
+    assert record.expires == pytest.approx(81.0)
+
+
+# ---------------------------------------------------------------------- wait and as_completed
+
+
+def test_wait_for_all() -> None:
+    records = [make_record() for _ in range(3)]
+    acknowledge(records[:1], STORED)
+    done, pending = concurrent.futures.wait(records, timeout=0)
+    assert (done, pending) == (set(records[:1]), set(records[1:]))
+    thread = threading.Thread(target=lambda: (acknowledge(records[1:2], STORED), fail(records[2], ERROR)))
+    thread.start()
+    done, pending = concurrent.futures.wait(records, timeout=LONG, return_when=ALL_COMPLETED)
+    join(thread)
+    assert (done, pending) == (set(records), set())
+
+
+def test_wait_for_the_first() -> None:
+    records = [make_record() for _ in range(3)]
+    thread = threading.Thread(target=lambda: acknowledge([records[1]], STORED))
+    thread.start()
+    done, pending = concurrent.futures.wait(records, timeout=LONG, return_when=FIRST_COMPLETED)
+    join(thread)
+    assert done == {records[1]}
+    assert pending == {records[0], records[2]}
+
+
+def test_wait_for_the_first_exception() -> None:
+    records = [make_record() for _ in range(3)]
+    thread = threading.Thread(target=lambda: (acknowledge([records[0]], STORED), fail(records[2], ERROR)))
+    thread.start()
+    done, pending = concurrent.futures.wait(records, timeout=LONG, return_when=FIRST_EXCEPTION)
+    join(thread)
+    assert done == {records[0], records[2]}
+    assert pending == {records[1]}
+
+
+def test_as_completed_yields_each_once_in_the_order_of_completion() -> None:
+    records = [make_record() for _ in range(5)]
+    acknowledge([records[4]], STORED)
+    order = concurrent.futures.as_completed(records, timeout=LONG)
+    assert next(order) is records[4]
+    for index in (2, 0, 3):
+        acknowledge([records[index]], STORED)
+        assert next(order) is records[index]
+    fail(records[1], ERROR)
+    assert list(order) == [records[1]]
+
+
+def test_one_that_starts_to_wait_right_after_the_end_is_not_told_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Between the change of the state and the telling of those who wait, somebody calls `as_completed`.
+    for resolve in (lambda r: acknowledge([r], STORED), lambda r: fail(r, ERROR)):
+        record, other = make_record(), make_record()
+        record.add_done_callback(lambda _: None)
+        iterators = []
+        finish = module._finish
+
+        def late(subject: PendingRecord, condition: threading.Condition | None) -> None:
+            order = concurrent.futures.as_completed([record, other], timeout=LONG)  # noqa: B023
+            iterators.append(order)  # noqa: B023
+            assert next(order) is record  # noqa: B023
+            finish(subject, condition)  # noqa: B023
+
+        monkeypatch.setattr(module, "_finish", late)
+        resolve(record)
+        monkeypatch.setattr(module, "_finish", finish)
+        acknowledge([other], STORED)
+        assert list(iterators[0]) == [other]
+
+
+# ---------------------------------------------------------------------- callbacks
+
+
+def test_callbacks_before_and_after_run_once_with_the_record() -> None:
+    for resolve in (lambda r: acknowledge([r], STORED), lambda r: fail(r, ERROR)):
+        record = make_record()
+        seen: list[PendingRecord] = []
+        record.add_done_callback(seen.append)
+        record.add_done_callback(seen.append)
+        assert seen == []
+        resolve(record)
+        assert seen == [record, record]
+        record.add_done_callback(seen.append)
+        assert seen == [record, record, record]
+
+
+@pytest.mark.parametrize("error", [ValueError("mine"), SystemExit(3), KeyboardInterrupt()])
+def test_a_callback_that_raises_is_logged_and_harms_nobody(
+    error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    def explode(_: object) -> None:
+        raise error
+
+    records = [make_record() for _ in range(3)]
+    seen: list[PendingRecord] = []
+    for record in records:
+        record.add_done_callback(explode)
+        record.add_done_callback(seen.append)
+    with caplog.at_level(logging.ERROR):
+        acknowledge(records, STORED)
+        records[0].add_done_callback(explode)
+    assert seen == records
+    assert len(caplog.records) == 4
+    assert "exception calling callback" in caplog.text
+
+
+def test_a_callback_may_wait_for_nothing_but_look_at_everything() -> None:
+    record = make_record()
+    results: list[PutResult] = []
+    record.add_done_callback(lambda r: results.append(r.result(timeout=0)))
+    acknowledge([record], STORED)
+    assert results == [record.result()]
+
+
+# ---------------------------------------------------------------------- asyncio
+
+
+def test_asyncio_awaits_a_record() -> None:
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        good, bad, ready = make_record(), make_record(), make_record()
+        acknowledge([ready], STORED)
+        wrapped = [asyncio.wrap_future(record) for record in (good, bad, ready)]
+        await loop.run_in_executor(None, lambda: (acknowledge([good], STORED), fail(bad, ERROR)))
+        results = await asyncio.wait_for(asyncio.gather(*wrapped, return_exceptions=True), LONG)
+        assert results == [good.result(), ERROR, ready.result()]
+
+    asyncio.run(scenario())
+
+
+def test_cancelling_the_asyncio_side_leaves_the_record_alone() -> None:
+    async def scenario() -> None:
+        record = make_record()
+        wrapped = asyncio.wrap_future(record)
+        wrapped.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await wrapped
+        assert not record.done()
+        acknowledge([record], STORED)
+        assert record.result()
+
+    asyncio.run(scenario())
+
+
+# ---------------------------------------------------------------------- races
+
+
+def wait_with_result(records: list[PendingRecord]) -> int:
+    return sum(1 for record in records if record.result(LONG))
+
+
+def wait_with_wait(records: list[PendingRecord]) -> int:
+    return len(concurrent.futures.wait(records, timeout=LONG).done)
+
+
+def wait_with_as_completed(records: list[PendingRecord]) -> int:
+    return len(list(concurrent.futures.as_completed(records, timeout=LONG)))
+
+
+def wait_with_callbacks(records: list[PendingRecord]) -> int:
+    calls: list[PendingRecord] = []
+    everything = threading.Event()
+
+    def note(record: PendingRecord) -> None:
+        calls.append(record)
+        if len(calls) == len(records):
+            everything.set()
+
+    for record in records:
+        record.add_done_callback(note)
+    assert everything.wait(LONG)
+    return len(set(map(id, calls))) if len(calls) == len(records) else -1
+
+
+def wait_with_exception(records: list[PendingRecord]) -> int:
+    return sum(1 for record in records if record.exception(LONG) is None)
+
+
+WAYS: list[Callable[[list[PendingRecord]], int]] = [
+    wait_with_result,
+    wait_with_wait,
+    wait_with_as_completed,
+    wait_with_callbacks,
+    wait_with_exception,
+]
+
+
+def test_many_threads_wait_while_others_resolve(restless: None) -> None:
+    for _ in range(60):
+        records = [make_record() for _ in range(24)]
+        counts: list[int] = []
+        start = threading.Barrier(len(WAYS) + 2)
+
+        def waiting(way: Callable[[list[PendingRecord]], int]) -> None:
+            start.wait(LONG)  # noqa: B023
+            counts.append(way(records))  # noqa: B023
+
+        def resolving(part: list[PendingRecord]) -> None:
+            start.wait(LONG)  # noqa: B023
+            for index in range(0, len(part), 4):
+                acknowledge(part[index : index + 4], STORED)
+
+        threads = [threading.Thread(target=waiting, args=(way,)) for way in WAYS]
+        threads += [threading.Thread(target=resolving, args=(part,)) for part in (records[:12], records[12:])]
+        for thread in threads:
+            thread.start()
+        join(*threads)
+        assert counts == [24] * len(WAYS)
+
+
+def test_failures_race_with_those_who_wait_for_them(restless: None) -> None:
+    for _ in range(150):
+        record = make_record()
+        outcomes: list[object] = []
+        start = threading.Barrier(4)
+
+        def by_result() -> None:
+            start.wait(LONG)  # noqa: B023
+            with pytest.raises(ProducerError):
+                record.result(LONG)  # noqa: B023
+            outcomes.append("result")  # noqa: B023
+
+        def by_order() -> None:
+            start.wait(LONG)  # noqa: B023
+            outcomes.extend(concurrent.futures.as_completed([record], timeout=LONG))  # noqa: B023
+
+        def by_callback() -> None:
+            start.wait(LONG)  # noqa: B023
+            record.add_done_callback(outcomes.append)  # noqa: B023
+
+        threads = [threading.Thread(target=target) for target in (by_result, by_order, by_callback)]
+        for thread in threads:
+            thread.start()
+        start.wait(LONG)
+        fail(record, ERROR)
+        join(*threads)
+        assert len(outcomes) == 3
+        assert outcomes.count(record) == 2
+
+
+def test_a_resolved_record_is_not_kept_alive_by_the_producers_side() -> None:
+    class Marked(PendingRecord):
+        pass
+
+    record = Marked("k", None, b"x", b"\0" * 16, 0.0, 0.1, 1.0)
+    failure = RecordFailedError("no", stream="s", partition_key="k", attempts=())
+    gone = weakref.ref(record)
+    gc.disable()
+    try:
+        fail(record, failure)
+        del record
+        assert gone() is None, "no cycle"
+    finally:
+        gc.enable()
