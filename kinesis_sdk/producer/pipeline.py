@@ -173,6 +173,22 @@ class StreamPipeline:
         if any(other.epoch <= self._flushed_epoch for other in records):
             self.flush(self._flushed_epoch, now)
 
+    def forgive(self, gap: float, now: float) -> None:
+        """The process stood still for ``gap`` seconds up to ``now``: they do not count against its records.
+
+        Nothing could be sent meanwhile, and to fail a record for it would lose it although all is well. What is
+        due goes at once; what is with the network comes back by itself, as a failure that is tried again.
+        """
+        for record in self._live:
+            if record.arrived < now - gap / 2:  # not what came since, before anybody had looked at the clock
+                record.expires += gap
+        # Kinesis records know the earliest expiry inside.
+        records = self.take_buffered()
+        for record in records:
+            self._aggregate(record, now)
+        if any(record.epoch <= self._flushed_epoch for record in records):
+            self.flush(self._flushed_epoch, now)
+
     @property
     def live(self) -> Collection[PendingRecord]:
         """Records without a final result."""
@@ -496,6 +512,9 @@ class StreamPipeline:
         self.counters.failed_entries += 1
         if isinstance(error, ThrottledError):
             self.counters.throttled_entries += 1
+            limiter = self._limiters.get(entry.shard_id) if entry.shard_id is not None else None
+            if limiter is not None:
+                limiter.on_throttled(started, now, self._rng)
             if self._config.fail_if_throttled:
                 self._fail_all(entry.records, started, now, code, error)
                 return

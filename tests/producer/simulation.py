@@ -33,11 +33,14 @@ class Simulation:
         seed: int = 0,
         latency: float = 0.01,
         throttle: bool = True,
+        beside: Simulation | None = None,
     ) -> None:
-        self.clock = VirtualClock()
-        self.aws = FakeAws(clock=self.clock, seed=seed, throttle=throttle)
+        """Make a producer, and the service that it talks to unless it shares that of another producer."""
+        self.clock = beside.clock if beside else VirtualClock()
+        self.aws = beside.aws if beside else FakeAws(clock=self.clock, seed=seed, throttle=throttle)
         self.client = self.aws.client("kinesis")
-        self.client.create_stream(StreamName=STREAM, ShardCount=shards)
+        if beside is None:
+            self.client.create_stream(StreamName=STREAM, ShardCount=shards)
         self.rng = random.Random(seed)
         self.config = config or ProducerConfig()
         self.stream = StreamId(STREAM)
@@ -90,17 +93,9 @@ class Simulation:
         """Go on until nothing is left to do, or until a moment."""
         for _ in range(limit):
             now = self.clock.monotonic()
-            progressed = self._turn(now)
-            while self._events and self._events[0][0] <= now:
-                heapq.heappop(self._events)[2]()
-                progressed = True
-            if progressed:
+            if self.turn(now):
                 continue
-            slots = self.config.max_connections - self.in_flight
-            upcoming = self.pipeline.next_event(now, slots)
-            assert upcoming > now, "the pipeline asks to be polled now but has nothing to do: a busy loop"
-            if self._events:
-                upcoming = min(upcoming, self._events[0][0])
+            upcoming = self.upcoming(now)
             if upcoming == float("inf") or (until is not None and upcoming > until):
                 if until is not None:
                     self.clock.advance_to(until)
@@ -108,7 +103,14 @@ class Simulation:
             self.clock.advance_to(upcoming)
         raise AssertionError("the simulation does not come to rest")
 
-    def _turn(self, now: float) -> bool:
+    def upcoming(self, now: float) -> float:
+        """When something happens next."""
+        due = self.pipeline.next_event(now, self.config.max_connections - self.in_flight)
+        assert due > now, "the pipeline asks to be polled now but has nothing to do: a busy loop"
+        return min(due, self._events[0][0]) if self._events else due
+
+    def turn(self, now: float) -> bool:
+        """Do what is due; whether there was anything."""
         progressed = False
         for batch in self.pipeline.poll(now, self.config.max_connections - self.in_flight):
             progressed = True
@@ -120,6 +122,9 @@ class Simulation:
             self.pipeline.topology.begin_load(now)
             self._load()
         progressed = self._settle() or progressed
+        while self._events and self._events[0][0] <= now:
+            heapq.heappop(self._events)[2]()
+            progressed = True
         return progressed
 
     def _delay(self) -> float:
@@ -264,3 +269,12 @@ class Simulation:
                     "an acknowledged record is where its result says, and no KCL drops it"
                 )
                 assert result.attempts[-1].success
+
+
+def run_together(simulations: list[Simulation], until: float) -> None:
+    """Run producers that share a service, up to a moment."""
+    clock = simulations[0].clock
+    while clock.monotonic() < until:
+        now = clock.monotonic()
+        if not any([simulation.turn(now) for simulation in simulations]):
+            clock.advance_to(min(until, *(simulation.upcoming(now) for simulation in simulations)))

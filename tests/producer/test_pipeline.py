@@ -240,7 +240,9 @@ def test_one_poisonous_entry_does_not_take_the_others_with_it() -> None:
 
 
 def test_rate_limit_holds_a_hot_shard_back() -> None:
-    simulation = Simulation(ProducerConfig(aggregation_enabled=False, rate_limit=100), shards=1)
+    simulation = Simulation(
+        ProducerConfig(aggregation_enabled=False, rate_limit=100), shards=1, throttle=False
+    )
     simulation.put("a", b"first")
     simulation.run()
     begin = simulation.clock.monotonic()
