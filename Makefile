@@ -6,13 +6,15 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 REPEAT ?= 1
+SCHEDULES ?= 2000
+FLEETS ?= 2000
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test unit integration check lint format types bench clean
+.PHONY: help install demo test unit integration fuzz check format bench bench-producer bench-consumer bench-fleet clean
 
 help:  ## Show this list.
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
 
 install: $(STAMP)  ## Create .venv and install the package with its development tools.
 
@@ -26,7 +28,7 @@ $(STAMP): pyproject.toml
 demo: install  ## Run the main job: 20,000 real flights through Kinesis and back (REPEAT=10 for 200,000).
 	@$(BIN)/kinesis-sdk demo --repeat $(REPEAT) $(ARGS)
 
-test: unit integration  ## Run all tests.
+test: unit fuzz integration  ## Run all tests.
 
 unit: install  ## Run the unit tests only: no network, no sleeping, under a minute.
 	@$(BIN)/python -m pytest tests
@@ -44,9 +46,24 @@ format: install  ## Format the code and fix what can be fixed safely.
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-bench: install  ## Print the benchmark tables that the README quotes.
+fuzz: install  ## Random schedules and fleets in virtual time: SCHEDULES=100000 FLEETS=100000 for a long run.
+	@KINESIS_SDK_SCHEDULES=$(SCHEDULES) $(BIN)/python -m pytest tests/producer/test_schedules.py
+	@KINESIS_SDK_FLEETS=$(FLEETS) $(BIN)/python -m pytest tests/consumer/test_fleet_simulator.py tests/consumer/test_fleet.py
+
+bench: bench-producer bench-consumer bench-fleet install  ## Print every benchmark table.
 	@$(BIN)/python benchmarks/bench_codec.py
+	@$(BIN)/python benchmarks/bench_transport.py
+	@$(BIN)/python benchmarks/bench_hot_shard.py
 	@$(BIN)/python benchmarks/bench_fake.py
+
+bench-producer: install  ## Print the producer's table: cost per record beside a floor and beside peers.
+	@$(BIN)/python benchmarks/bench_producer.py
+
+bench-consumer: install  ## Print the consumer's table: cost per record beside a floor.
+	@$(BIN)/python benchmarks/bench_consumer.py
+
+bench-fleet: install  ## Print how fleets share leases: `balanced` beside the KCL's rule.
+	@$(BIN)/python benchmarks/bench_fleet.py
 
 clean:  ## Remove .venv, caches and build output.
 	rm -rf $(VENV) dist build .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis

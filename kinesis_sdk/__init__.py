@@ -25,15 +25,40 @@ if TYPE_CHECKING:
         LeaseLostError,
         ProducerClosedError,
         ProducerError,
+        PutManyError,
         RecordFailedError,
+        SpoolError,
+        StreamRecreatedError,
     )
     from kinesis_sdk.common.records import UserRecord
     from kinesis_sdk.common.stream import StreamId
     from kinesis_sdk.consumer import Checkpointer, ConsumerConfig, RecordBatch, RecordHandler, Worker
-    from kinesis_sdk.producer import Attempt, Producer, ProducerConfig, ProducerStats, PutResult
+    from kinesis_sdk.producer import (
+        AsyncProducer,
+        Attempt,
+        FailedRecord,
+        FileSpool,
+        Producer,
+        ProducerConfig,
+        ProducerStats,
+        PutResult,
+        SpooledRecord,
+        read_spool,
+    )
 
 _HOMES = {
-    "kinesis_sdk.producer": ("Attempt", "Producer", "ProducerConfig", "ProducerStats", "PutResult"),
+    "kinesis_sdk.producer": (
+        "AsyncProducer",
+        "Attempt",
+        "FailedRecord",
+        "FileSpool",
+        "Producer",
+        "ProducerConfig",
+        "ProducerStats",
+        "PutResult",
+        "SpooledRecord",
+        "read_spool",
+    ),
     "kinesis_sdk.consumer": ("Checkpointer", "ConsumerConfig", "RecordBatch", "RecordHandler", "Worker"),
     "kinesis_sdk.common.records": ("UserRecord",),
     "kinesis_sdk.common.stream": ("StreamId",),
@@ -48,7 +73,10 @@ _HOMES = {
         "LeaseLostError",
         "ProducerClosedError",
         "ProducerError",
+        "PutManyError",
         "RecordFailedError",
+        "SpoolError",
+        "StreamRecreatedError",
     ),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -56,11 +84,16 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "__version__",
     # producer
+    "AsyncProducer",
     "Attempt",
+    "FailedRecord",
+    "FileSpool",
     "Producer",
     "ProducerConfig",
     "ProducerStats",
     "PutResult",
+    "SpooledRecord",
+    "read_spool",
     # consumer
     "Checkpointer",
     "ConsumerConfig",
@@ -81,7 +114,10 @@ __all__ = [
     "LeaseLostError",
     "ProducerClosedError",
     "ProducerError",
+    "PutManyError",
     "RecordFailedError",
+    "SpoolError",
+    "StreamRecreatedError",
 ]
 
 

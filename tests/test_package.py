@@ -8,6 +8,7 @@ import sys
 import kinesis_sdk
 
 PUBLIC = [
+    "AsyncProducer",
     "Attempt",
     "AwsError",
     "BufferFullError",
@@ -15,6 +16,8 @@ PUBLIC = [
     "ConfigError",
     "ConsumerConfig",
     "ConsumerError",
+    "FailedRecord",
+    "FileSpool",
     "InvalidCheckpointError",
     "InvalidRecordError",
     "KinesisSdkError",
@@ -24,14 +27,19 @@ PUBLIC = [
     "ProducerConfig",
     "ProducerError",
     "ProducerStats",
+    "PutManyError",
     "PutResult",
     "RecordBatch",
     "RecordFailedError",
     "RecordHandler",
+    "SpoolError",
+    "SpooledRecord",
     "StreamId",
+    "StreamRecreatedError",
     "UserRecord",
     "Worker",
     "__version__",
+    "read_spool",
 ]
 
 

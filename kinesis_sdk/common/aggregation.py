@@ -21,8 +21,7 @@ without repetitions; index 0 is written; an explicit hash key is in the table on
 single user record is not wrapped at all. An aggregate travels under the partition key ``a`` and with the
 first user record's hash as its explicit hash key.
 
-Writing joins ready parts by hand: it is half the cost of building messages, and the exact size is known after
-every append. Reading uses protobuf, with a descriptor that lives in a private pool: a generated
+Writing is in `kinesis_sdk.common.aggregate`. Reading uses protobuf, with a descriptor that lives in a private pool: a generated
 ``messages.proto`` of another package in the same process can not clash with it. Both string tables are read as
 bytes and decoded here, so that one invalid key can not make the whole aggregate unreadable.
 """
@@ -35,193 +34,33 @@ from hashlib import md5
 from itertools import count, repeat
 from typing import Any, NamedTuple
 
+from kinesis_sdk.common.aggregate import AGGREGATE_PARTITION_KEY, DIGEST_SIZE, MAGIC, OVERHEAD, Aggregate
 from kinesis_sdk.common.hashkeys import (
     MAX_HASH_KEY,
     HashKeyRange,
     explicit_hash_key_to_bytes,
-    hash_key_to_decimal,
     hash_partition_key,
 )
 from kinesis_sdk.common.records import KinesisRecord, UserRecord
 
-MAGIC = b"\xf3\x89\x9a\xc2"
-"""First four bytes of every aggregate."""
-
-DIGEST_SIZE = 16
-OVERHEAD = len(MAGIC) + DIGEST_SIZE
-"""Bytes around the protobuf message."""
-
-AGGREGATE_PARTITION_KEY = "a"
-"""Partition key of a Kinesis record that is an aggregate; placement comes from the explicit hash key."""
+__all__ = [
+    "AGGREGATE_PARTITION_KEY",
+    "DIGEST_SIZE",
+    "MAGIC",
+    "OVERHEAD",
+    "Aggregate",
+    "SubRecord",
+    "deaggregate",
+    "decode",
+    "effective_hash_key",
+    "is_misplaced",
+]
 
 _LOGGER = logging.getLogger(__name__)
 
 # A named tuple from a finished tuple at a third of the price of its own constructor; the fields must all be
 # there, in order. Used only where it is paid per user record.
 _new = tuple.__new__
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def _record_prefix(key_index: int, hash_index: int | None, data_size: int) -> bytes:
-    """Everything of a Record in field 3 that stands before its data bytes."""
-    body = b"\x08" + _varint(key_index)
-    if hash_index is not None:
-        body += b"\x10" + _varint(hash_index)
-    body += b"\x1a" + _varint(data_size)
-    return b"\x1a" + _varint(len(body) + data_size) + body
-
-
-# Prefixes repeat: a process writes few different (key index, data size) pairs. Bounded, emptied when full.
-_PREFIX_CACHE_SIZE = 65_536
-_prefixes: dict[tuple[int, int], bytes] = {}
-
-
-class Aggregate:
-    """An open aggregate: user records go in, one Kinesis record comes out.
-
-    The exact size of what `encode` returns is known after every append in O(1), so an aggregate is closed
-    before it overflows and never trimmed.
-
-    Not thread-safe: its owner holds a lock or is the only thread.
-
-    Args:
-        max_size: Most bytes that `encode` may return with two or more user records. A single user record is
-            always accepted, since it travels unwrapped.
-        max_count: Most user records.
-
-    Attributes:
-        count: User records inside.
-        size: Exact length in bytes of what `encode` would return now.
-    """
-
-    __slots__ = (
-        "_first_data",
-        "_first_hash",
-        "_first_key",
-        "_hash_keys",
-        "_keys",
-        "_message_size",
-        "_parts",
-        "count",
-        "max_count",
-        "max_size",
-        "size",
-    )
-
-    def __init__(self, max_size: int, max_count: int) -> None:
-        self.max_size = max_size
-        self.max_count = max_count
-        self.count = 0
-        self.size = 0
-        self._keys: dict[str, int] = {}
-        self._hash_keys: dict[str, int] = {}
-        self._parts: list[bytes] = []
-        self._message_size = 0
-        self._first_key = ""
-        self._first_data = b""
-        self._first_hash = b""
-
-    def try_append(
-        self, partition_key: str, explicit_hash_key: str | None, data: bytes, hash_key: bytes
-    ) -> bool:
-        """Add a user record unless it would overflow.
-
-        Args:
-            partition_key: The user's partition key.
-            explicit_hash_key: Canonical decimal text if the user gave one, else None.
-            data: Payload.
-            hash_key: Effective hash key (16 bytes): the explicit one, else the partition key's.
-
-        Returns:
-            False, with nothing changed, if the result would exceed ``max_size`` or ``max_count``.
-        """
-        count = self.count
-        if count >= self.max_count:
-            return False
-        keys = self._keys
-        length = len(data)
-        key_index = keys.get(partition_key)
-        added = 0
-        if key_index is None:
-            key_index = len(keys)
-            key_size = len(partition_key.encode())
-            added = 1 + len(_varint(key_size)) + key_size
-        hash_index: int | None = None
-        if explicit_hash_key is None:
-            slot = (key_index, length)
-            prefix = _prefixes.get(slot)
-            if prefix is None:
-                if len(_prefixes) >= _PREFIX_CACHE_SIZE:
-                    _prefixes.clear()
-                prefix = _prefixes[slot] = _record_prefix(key_index, None, length)
-        else:
-            hash_index = self._hash_keys.get(explicit_hash_key)
-            if hash_index is None:
-                hash_index = len(self._hash_keys)
-                added += 2 + len(explicit_hash_key)  # at most 39 digits: its length is one byte
-            prefix = _record_prefix(key_index, hash_index, length)
-        message_size = self._message_size + added + len(prefix) + length
-        if count == 0:
-            self._first_key = partition_key
-            self._first_data = data
-            self._first_hash = hash_key
-            self.size = length
-        elif message_size + OVERHEAD > self.max_size:
-            return False
-        else:
-            self.size = message_size + OVERHEAD
-        keys[partition_key] = key_index
-        if explicit_hash_key is not None and hash_index is not None:
-            self._hash_keys[explicit_hash_key] = hash_index
-        self._message_size = message_size
-        self._parts.append(prefix)
-        self._parts.append(data)
-        self.count = count + 1
-        return True
-
-    @property
-    def partition_key(self) -> str:
-        """Partition key of the Kinesis record: the user's own for a single user record, else ``a``."""
-        return self._first_key if self.count == 1 else AGGREGATE_PARTITION_KEY
-
-    @property
-    def hash_key(self) -> bytes:
-        """Effective hash key (16 bytes) of the Kinesis record: its first user record's."""
-        return self._first_hash
-
-    @property
-    def explicit_hash_key(self) -> str:
-        """Explicit hash key of the Kinesis record, always sent, as the KPL does, even for a single one."""
-        return hash_key_to_decimal(self._first_hash)
-
-    def encode(self) -> bytes:
-        """The data of the Kinesis record; the payload itself if there is one user record only.
-
-        Raises:
-            ValueError: Nothing was appended.
-        """
-        if self.count == 0:
-            raise ValueError("an empty aggregate has no encoding")
-        if self.count == 1:
-            return self._first_data
-        parts: list[bytes] = []
-        for key in self._keys:
-            raw = key.encode()
-            parts.append(b"\x0a" + _varint(len(raw)) + raw)
-        for key in self._hash_keys:
-            raw = key.encode()
-            parts.append(b"\x12" + _varint(len(raw)) + raw)
-        parts.extend(self._parts)
-        message = b"".join(parts)
-        return b"".join((MAGIC, message, md5(message, usedforsecurity=False).digest()))
 
 
 class SubRecord(NamedTuple):
@@ -447,6 +286,11 @@ def deaggregate(
     result: list[UserRecord] = []
     for record in records:
         data, partition_key, sequence_number, arrival, encryption = record
+        if data[:4] != MAGIC:  # most records of a stream without a KPL; asked here to save a call for each
+            result.append(
+                _new(UserRecord, (data, partition_key, sequence_number, 0, arrival, None, False, encryption))
+            )
+            continue
         message = _parse(data)
         columns = None if message is None else _columns(message)
         if columns is not None:

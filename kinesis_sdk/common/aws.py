@@ -70,6 +70,14 @@ class DynamoDBClient(Protocol):
         """DescribeTable."""
         ...
 
+    def describe_continuous_backups(self, **kwargs: Any) -> dict[str, Any]:
+        """DescribeContinuousBackups."""
+        ...
+
+    def update_continuous_backups(self, **kwargs: Any) -> dict[str, Any]:
+        """UpdateContinuousBackups."""
+        ...
+
     def get_item(self, **kwargs: Any) -> dict[str, Any]:
         """GetItem."""
         ...

@@ -7,6 +7,7 @@ KinesisSdkError                      retryable: would the same call later have a
 ├── AwsError                         a call to AWS failed: operation, code, message, endpoint
 │   ├── PermanentAwsError            the same call fails again (missing stream, access denied …)
 │   │   ├── ResourceNotFoundError    the stream, table or shard does not exist
+│   │   ├── BadPositionError         a shard has no such position to read from
 │   │   └── AwsConfigError           no region, no credentials, wrong credentials
 │   ├── ThrottledError               the service asks for less            (retryable)
 │   ├── ConditionFailedError         a conditional write lost; carries the item if the service sent it
@@ -16,10 +17,13 @@ KinesisSdkError                      retryable: would the same call later have a
 ├── ProtocolError                    an answer of the service that breaks its own contract (retryable)
 ├── ProducerError
 │   ├── RecordFailedError            a record's final failure: stream, key, attempts, real cause
-│   ├── BufferFullError              the producer's byte bound is reached (retryable)
+│   ├── PutManyError                 put_many stopped: index, accepted futures, the real cause
+│   ├── BufferFullError              the producer's buffer is full (retryable)
+│   ├── SpoolError                   an unsent record could not be spooled: file full, disk full
 │   └── ProducerClosedError          put after close, or closed before the record was acknowledged
 └── ConsumerError
     ├── LeaseLostError               this worker does not hold the lease any more
+    ├── StreamRecreatedError         the lease table belongs to a former stream of this name
     ├── InvalidCheckpointError (ValueError)  a checkpoint outside the delivered range
     └── HandlerError                 the handler failed and the policy says stop
 ```
@@ -143,6 +147,10 @@ class ResourceNotFoundError(PermanentAwsError):
     """The stream, shard, consumer or table does not exist (in this region and account)."""
 
 
+class BadPositionError(PermanentAwsError):
+    """A shard has no such position to read from: a checkpoint of another stream, or a damaged one."""
+
+
 class AwsConfigError(PermanentAwsError):
     """Region or credentials are missing, or the service does not accept them."""
 
@@ -210,10 +218,35 @@ class RecordFailedError(ProducerError):
         self.attempts = attempts
 
 
+class PutManyError(ProducerError):
+    """`put_many` stopped at a record: those before it are accepted, it and those after it are not.
+
+    Its ``__cause__`` is what `put` would have raised for that record (or what the iterable raised).
+
+    Args:
+        message: One sentence with the cause.
+        index: Index of the first record that was not accepted, from 0.
+        accepted: Futures of the records before it. They stay behind when the error is pickled or copied.
+    """
+
+    def __init__(self, message: str, *, index: int, accepted: tuple[Any, ...] = ()) -> None:
+        super().__init__(message)
+        self.index = index
+        self.accepted = accepted
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Futures belong to their process.
+        return (_restore, (type(self), self.args), {**self.__dict__, "accepted": ()})
+
+
 class BufferFullError(ProducerError):
-    """The producer's buffer is at its byte bound and did not drain in the time given."""
+    """The producer's buffer is at its bound and did not drain in the time given."""
 
     retryable: ClassVar[bool] = True
+
+
+class SpoolError(ProducerError):
+    """A record that was not stored could not be spooled either; the message names the file, and says why."""
 
 
 class ProducerClosedError(ProducerError):
@@ -226,6 +259,10 @@ class ConsumerError(KinesisSdkError):
 
 class LeaseLostError(ConsumerError):
     """This worker does not hold the lease any more; another one continues from the last checkpoint."""
+
+
+class StreamRecreatedError(ConsumerError):
+    """The stream was deleted and made anew; its lease table still holds positions in the former one."""
 
 
 class InvalidCheckpointError(ConsumerError, ValueError):

@@ -12,6 +12,8 @@ from kinesis_sdk.common.errors import ProtocolError
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY, HashKeyRange
 from kinesis_sdk.common.stream import StreamId
 
+_PREDICTIONS = 65_536
+
 LIST_SHARDS_PAGE = 1000
 """Shards per ListShards page: the API's default; asking for more does not give more (API reference)."""
 
@@ -166,11 +168,14 @@ class ShardMap:
         loaded_at: Monotonic time at which loading *started* (what the service knew then is in it).
         previous: The map that this one replaces.
 
+    Attributes:
+        predicted: What `predict` said lately, for who asks for every record. Bounded, emptied when full.
+
     Raises:
         ProtocolError: The ranges leave a gap or overlap; the caller keeps its old map and loads again.
     """
 
-    __slots__ = ("_ends", "_previous_ranges", "_ranges", "ids", "loaded_at")
+    __slots__ = ("_ends", "_previous_ranges", "_ranges", "ids", "loaded_at", "predicted")
 
     def __init__(self, shards: Iterable[Shard], loaded_at: float, previous: ShardMap | None = None) -> None:
         ordered = sorted(shards, key=lambda shard: shard.hash_key_range.start)
@@ -185,6 +190,7 @@ class ShardMap:
         if next_start != MAX_HASH_KEY + 1:
             raise ProtocolError(f"ListShards: open shards end at hash key {next_start - 1}, not at 2^128-1")
         self.loaded_at = loaded_at
+        self.predicted: dict[bytes, str] = {}
         self.ids: list[str] = [shard.shard_id for shard in ordered]
         self._ends: list[bytes] = [shard.hash_key_range.end_bytes for shard in ordered]
         self._ranges = {shard.shard_id: shard.hash_key_range for shard in ordered}
@@ -198,7 +204,11 @@ class ShardMap:
 
     def predict(self, hash_key: bytes) -> str:
         """Id of the open shard that owns a hash key (16 bytes)."""
-        return self.ids[bisect_left(self._ends, hash_key)]
+        shard_id = self.ids[bisect_left(self._ends, hash_key)]
+        if len(self.predicted) >= _PREDICTIONS:
+            self.predicted.clear()
+        self.predicted[hash_key] = shard_id
+        return shard_id
 
     def range_of(self, shard_id: str) -> HashKeyRange | None:
         """Range of a shard of this map or of the one before; None for a shard that neither knows."""

@@ -52,14 +52,17 @@ class Entry:
         self.urgent = False
 
 
-class _Open:
-    __slots__ = ("aggregate", "deadline", "expires", "records")
+class _Open(Aggregate):
+    """An open aggregate with what the producer has to know of its records."""
 
-    def __init__(self, aggregate: Aggregate) -> None:
-        self.aggregate = aggregate
+    __slots__ = ("deadline", "expires", "records", "ticket")
+
+    def __init__(self, max_size: int, max_count: int) -> None:
+        super().__init__(max_size, max_count)
         self.records: list[PendingRecord] = []
         self.deadline = float("inf")
         self.expires = float("inf")
+        self.ticket = 0
 
 
 class Aggregator:
@@ -76,8 +79,8 @@ class Aggregator:
         self.max_size = max_size
         self.max_count = max_count
         self._open: dict[Group, _Open] = {}
-        # (deadline, running number, group). Lazily cleaned: an element counts only while its group is open
-        # with exactly that deadline. The number keeps groups of different types from being compared.
+        # (deadline, running number, group). Lazily cleaned: an element counts only while its group is open and
+        # has that number as its ticket. Numbers also keep groups of different types from being compared.
         self._deadlines: list[tuple[float, int, Group]] = []
         self._pushed = 0
 
@@ -90,22 +93,20 @@ class Aggregator:
         """
         closed: Entry | None = None
         current = self._open.get(group)
-        if current is None or not current.aggregate.try_append(
+        if current is None or not current.try_append(
             record.partition_key, record.explicit_hash_key, record.data, record.hash_key
         ):
             if current is not None:
                 closed = self._close(group)
-            current = self._open[group] = _Open(Aggregate(self.max_size, self.max_count))
-            current.aggregate.try_append(
-                record.partition_key, record.explicit_hash_key, record.data, record.hash_key
-            )
+            current = self._open[group] = _Open(self.max_size, self.max_count)
+            current.try_append(record.partition_key, record.explicit_hash_key, record.data, record.hash_key)
         current.records.append(record)
-        current.expires = min(current.expires, record.expires)
+        if record.expires < current.expires:  # noqa: PLR1730 - `min` is a call for every record
+            current.expires = record.expires
         if record.deadline < current.deadline:
             current.deadline = record.deadline
-            self._push(record.deadline, group)
-        aggregate = current.aggregate
-        if closed is None and (aggregate.count >= self.max_count or aggregate.size >= self.max_size):
+            self._push(record.deadline, group, current)
+        if (current.size >= self.max_size or current.count >= self.max_count) and closed is None:
             return self._close(group)
         return closed
 
@@ -113,9 +114,9 @@ class Aggregator:
         """Close and yield every aggregate whose deadline has come."""
         deadlines = self._deadlines
         while deadlines and deadlines[0][0] <= now:
-            deadline, _, group = heapq.heappop(deadlines)
+            _, ticket, group = heapq.heappop(deadlines)
             current = self._open.get(group)
-            if current is not None and current.deadline == deadline:
+            if current is not None and current.ticket == ticket:
                 yield self._close(group)
 
     def close_all(self) -> Iterator[Entry]:
@@ -135,26 +136,27 @@ class Aggregator:
         """When `close_due` has something to do; None if nothing is open."""
         deadlines = self._deadlines
         while deadlines:
-            deadline, _, group = deadlines[0]
+            deadline, ticket, group = deadlines[0]
             current = self._open.get(group)
-            if current is not None and current.deadline == deadline:
+            if current is not None and current.ticket == ticket:
                 return deadline
             heapq.heappop(deadlines)
         return None
 
-    def _push(self, deadline: float, group: Group) -> None:
+    def _push(self, deadline: float, group: Group, current: _Open) -> None:
         if len(self._deadlines) > 2 * len(self._open) + _SPARE_DEADLINES:
             # Aggregates that close by size leave theirs behind: with minutes of buffered time, by the million.
             self._deadlines[:] = [
                 item
                 for item in self._deadlines
-                if item[2] in self._open and self._open[item[2]].deadline == item[0]
+                if item[2] in self._open and self._open[item[2]].ticket == item[1]
             ]
             heapq.heapify(self._deadlines)
         self._pushed += 1
+        current.ticket = self._pushed
         heapq.heappush(self._deadlines, (deadline, self._pushed, group))
 
     def _close(self, group: Group) -> Entry:
         current = self._open.pop(group)
         shard_id = group if isinstance(group, str) else None
-        return Entry(current.aggregate, current.records, shard_id, current.deadline, current.expires)
+        return Entry(current, current.records, shard_id, current.deadline, current.expires)

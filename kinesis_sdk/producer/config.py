@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from typing import Literal
 
 from kinesis_sdk.common.errors import ConfigError
-from kinesis_sdk.common.validation import check_int, check_seconds
+from kinesis_sdk.common.validation import check_choice, check_int, check_seconds, check_text
 
 MAX_RECORD_SIZE = 10 * 1024 * 1024
 """Largest record that any stream can be set to take (bytes, data and partition key together)."""
@@ -56,6 +58,10 @@ class ProducerConfig:
     fail_if_throttled: bool = False
     """Fail a record that the service throttles, at once, in place of trying it again."""
 
+    ordering: Literal["none", "per_shard"] = "none"
+    """``per_shard`` stores the records of a partition key in the order in which they were put, at the price of
+    one Kinesis record per shard and round trip (see `kinesis_sdk.producer.ordered`)."""
+
     max_user_record_size: int = 1024 * 1024
     """Most bytes of one user record (data and partition key), 64 to 10,485,760. The stream's own limit, once
     it is known, counts as well."""
@@ -73,9 +79,50 @@ class ProducerConfig:
     """Bound on what the producer holds (payload, keys and bookkeeping of every record that has no final
     result yet); 65,536 and more. `put` waits when it is reached."""
 
+    max_buffered_records: int | None = None
+    """Bound on the number of these records, beside their bytes; 1 and more. None: bytes alone count, and each
+    record is charged about 700 of them on top of its own, so 64 MiB are at most some 95,000 records."""
+
     put_timeout: float | None = None
     """Seconds that `put` waits for room before it raises `BufferFullError`; None waits as long as it takes,
     0 raises at once."""
+
+    metrics_level: Literal["none", "summary", "detailed"] = "none"
+    """What goes to CloudWatch if the producer was given no ``metrics``. The KPL's default is ``detailed``, at which
+    CloudWatch charges for 8 metrics a shard."""
+
+    metrics_granularity: Literal["global", "stream", "shard"] = "shard"
+    """Down to which dimension."""
+
+    metrics_namespace: str = "KinesisProducerLibrary"
+    """CloudWatch namespace, 1 to 255 characters, not starting with ``AWS/`` or a colon."""
+
+    metrics_upload_delay: float = 60.0
+    """Seconds between two uploads, 0.001 to 60."""
+
+    @classmethod
+    def from_properties(cls, path: str | os.PathLike[str]) -> ProducerConfig:
+        """The settings of a KPL's ``.properties`` file, metrics included: without keys for them, the KPL's ``detailed``.
+
+        What has no meaning here is left out, what is unknown too; `kinesis_sdk.producer.properties.load_properties`
+        tells which keys those are, and what the file says about region, endpoint, certificates and proxy, which are
+        the client's.
+
+        Raises:
+            ConfigError: A value that the KPL would refuse; names the key.
+            OSError: The file can not be read.
+        """
+        from kinesis_sdk.producer.properties import load_properties
+
+        found = load_properties(path)
+        metrics = found.metrics
+        return cls(
+            **found.config,
+            metrics_level=metrics.level,
+            metrics_granularity=metrics.granularity,
+            metrics_namespace=metrics.namespace,
+            metrics_upload_delay=metrics.upload_delay,
+        )
 
     def __post_init__(self) -> None:
         big = 2**63 - 1
@@ -86,13 +133,23 @@ class ProducerConfig:
         check_seconds("record_max_buffered_time", self.record_max_buffered_time, 0, 3_600)
         check_seconds("record_ttl", self.record_ttl, 0.1, 604_800)
         check_int("rate_limit", self.rate_limit, 1, 10_000)
+        check_choice("ordering", self.ordering, ("none", "per_shard"))
         check_int("max_user_record_size", self.max_user_record_size, 64, MAX_RECORD_SIZE)
         check_int("max_connections", self.max_connections, 1, 256)
         check_seconds("request_timeout", self.request_timeout, 0.1, 600)
         check_seconds("connect_timeout", self.connect_timeout, 0.1, 300)
         check_int("max_buffered_bytes", self.max_buffered_bytes, 65_536)
+        if self.max_buffered_records is not None:
+            check_int("max_buffered_records", self.max_buffered_records, 1)
         if self.put_timeout is not None:
             check_seconds("put_timeout", self.put_timeout, 0)
+        check_choice("metrics_level", self.metrics_level, ("none", "summary", "detailed"))
+        check_choice("metrics_granularity", self.metrics_granularity, ("global", "stream", "shard"))
+        check_text("metrics_namespace", self.metrics_namespace, 1, 255)
+        if self.metrics_namespace.startswith(("AWS/", ":")) or not self.metrics_namespace.strip():
+            accepted = "text that does not start with 'AWS/' or ':'"
+            raise ConfigError("metrics_namespace", self.metrics_namespace, accepted)
+        check_seconds("metrics_upload_delay", self.metrics_upload_delay, 0.001, 60)
         for field in ("aggregation_enabled", "fail_if_throttled"):
             if not isinstance(getattr(self, field), bool):
                 raise ConfigError(field, getattr(self, field), "True or False")

@@ -1,10 +1,7 @@
-"""The thread shell of a producer: one lock, one engine thread, a pool of sending threads.
+"""What callers do to a producer: hand over, wait for room, flush, close. The threads behind it are in `machine`.
 
-Threads: callers run `accept`; the engine thread wakes exactly when the next deadline is due, polls the
-pipelines and hands requests to the pool; a pool thread makes one call and brings its result back.
-
-Locks: `_lock` guards the pipelines and every counter here. Futures are resolved and the network is used only
-after it was released, so a future's callback may call `put`. It can be re-entered only by a signal handler that
+Locks: `_lock` guards the pipelines and every counter here and there. Futures are resolved and the network is used
+only after it was released, so a future's callback may call `put`. It can be re-entered only by a signal handler that
 interrupted its holder; that is refused, because nothing good can come of it.
 
 Interrupts: Python runs signal handlers in the main thread, between any two instructions, and they may raise. So
@@ -14,73 +11,24 @@ an `accept` that does not come to its end is undone.
 
 from __future__ import annotations
 
-import logging
-import random
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
 
-from kinesis_sdk.common.aws import KinesisClient
-from kinesis_sdk.common.clock import Clock
-from kinesis_sdk.common.errors import BufferFullError, KinesisSdkError, ProducerClosedError, ProducerError
+from kinesis_sdk.common.errors import BufferFullError, ProducerClosedError, ProducerError
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.producer.collector import Batch
-from kinesis_sdk.producer.config import ProducerConfig
-from kinesis_sdk.producer.pipeline import Settled, StreamPipeline
-from kinesis_sdk.producer.record import PendingRecord, acknowledge, fail, orphan
-from kinesis_sdk.producer.sender import TaskPool, load_facts, put_records, without_frames
+from kinesis_sdk.producer.ledger import Watcher
+from kinesis_sdk.producer.machine import Machine
+from kinesis_sdk.producer.ordered import OrderedPipeline
+from kinesis_sdk.producer.pipeline import StreamPipeline
+from kinesis_sdk.producer.record import PendingRecord, orphan
 
-_LOGGER = logging.getLogger(__name__)
 _NEVER = float("inf")
-_LONGEST_SLEEP = 3_600.0
-_PRESS_INTERVAL = 0.05
 _PATIENCE = 2.0
 """Seconds that `close` waits for threads that have nothing left to do."""
 
 
-class Engine:
-    """Carries out what the pipelines decide.
-
-    Args:
-        client: Kinesis client; thread-safe.
-        config: Settings.
-        clock: Time.
-        rng: Jitter.
-    """
-
-    def __init__(
-        self, client: KinesisClient, config: ProducerConfig, clock: Clock, rng: random.Random
-    ) -> None:
-        self._client = client
-        self._config = config
-        self._clock = clock
-        self._rng = rng
-        self._make_locks()
-        self._pipelines: dict[str, StreamPipeline] = {}
-        self._in_flight = 0
-        self._buffered = 0
-        self._blocked: set[object] = set()
-        self._pressed = -_NEVER
-        self._sleeping_until = -_NEVER
-        self._epoch = 0
-        self._flush_requested = -1
-        self._flushed = -1
-        self._outstanding: Counter[int] = Counter()
-        self._closing = False
-        # Why nothing is accepted any more: the class and text of the error, and its cause.
-        self._broken: tuple[type[ProducerError], str, BaseException | None] | None = None
-        self._pool = self._new_pool()
-        self._thread: threading.Thread | None = None
-
-    def _make_locks(self) -> None:
-        self._lock = threading.RLock()
-        self._held_here: Callable[[], bool] = self._lock._is_owned  # type: ignore[attr-defined]
-        self._wake = threading.Condition(self._lock)
-        self._changed = threading.Condition(self._lock)
-
-    def _new_pool(self) -> TaskPool:
-        # Two more than requests at a time: shard maps load while all connections are busy.
-        return TaskPool("kinesis-sdk-sender", self._config.max_connections + 2)
+class Engine(Machine):
+    """Carries out what the pipelines decide; made as `Machine` is."""
 
     # ------------------------------------------------------------------ callers
 
@@ -90,7 +38,8 @@ class Engine:
             key = str(stream)
             pipeline = self._pipelines.get(key)
             if pipeline is None:
-                pipeline = self._pipelines[key] = StreamPipeline(stream, self._config, self._rng)
+                kind = OrderedPipeline if self._config.ordering == "per_shard" else StreamPipeline
+                pipeline = self._pipelines[key] = kind(stream, self._config, self._rng)
             return pipeline
 
     def accept(self, pipeline: StreamPipeline, record: PendingRecord, timeout: float | None) -> None:
@@ -108,19 +57,99 @@ class Engine:
         if self._held_here():
             self._refuse_reentry()
         with self._lock:
-            self._check_open()
-            if self._buffered + record.cost > self._config.max_buffered_bytes:
+            if self._closing or self._broken is not None:
+                self._check_open()
+            ledger = self._ledger
+            # What `has_room` asks, in place for its speed.
+            if ledger.bytes + record.cost > ledger.max_bytes or ledger.count >= ledger.max_records:
                 self._wait_for_room(record, timeout)
+            # And what `_take` does.
             try:
-                record.epoch = self._epoch
-                self._outstanding[self._epoch] += 1
-                self._buffered += record.cost
-                ready = pipeline.add(record, record.arrived)
-                if ready or self._thread is None or record.deadline < self._sleeping_until:
+                record.epoch = ledger.epoch
+                ledger.bytes += record.cost
+                ledger.count += 1
+                if (
+                    pipeline.add(record, record.arrived)
+                    or record.deadline < self._sleeping_until
+                    or self._thread is None
+                ):
                     self._wake_engine(pipeline)
             except BaseException:
                 self._undo(pipeline, record)
                 raise
+
+    def check_open(self) -> None:
+        """Raise `ProducerClosedError` if nothing is accepted any more."""
+        with self._lock:
+            self._check_open()
+
+    def accept_many(
+        self,
+        pipeline: StreamPipeline,
+        records: Sequence[PendingRecord],
+        timeout: float | None,
+        accepted: list[PendingRecord],
+    ) -> None:
+        """`accept` for many records of one stream, under one lock.
+
+        Args:
+            pipeline: Their stream.
+            records: The records, in order.
+            timeout: As for `accept`, for each record that finds no room.
+            accepted: Each record is appended to it when it is taken over; it tells how far this came if it raises.
+
+        Raises:
+            BufferFullError: As `accept`.
+            ProducerClosedError: As `accept`.
+        """
+        if self._held_here():
+            self._refuse_reentry()
+        arrived = 0.0
+        with self._lock:
+            self._check_open()
+            waited = False
+            for record in records:
+                if waited:
+                    record.restamp(arrived)
+                if not self._ledger.has_room(record.cost):
+                    self._wait_for_room(record, timeout)
+                    waited, arrived = True, record.arrived
+                self._take(pipeline, record)
+                accepted.append(record)
+
+    def try_accept(
+        self, pipeline: StreamPipeline, record: PendingRecord, watcher: Watcher | None = None
+    ) -> bool:
+        """`accept` without waiting for room.
+
+        Args:
+            pipeline: Its stream.
+            record: The record.
+            watcher: Called once if there is no room now: when there may be some, or nothing is accepted any more.
+
+        Returns:
+            Whether the record was taken over.
+
+        Raises:
+            ProducerClosedError: The producer is closed.
+        """
+        if self._held_here():
+            self._refuse_reentry()
+        with self._lock:
+            self._check_open()
+            if self._ledger.has_room(record.cost):
+                self._take(pipeline, record)
+                return True
+            if watcher is not None:
+                self._ledger.room_watchers[watcher] = None
+                self._start()
+                self._wake.notify()
+            return False
+
+    def forget_watcher(self, watcher: Watcher) -> None:
+        """Do not call it any more; it need not be registered."""
+        with self._lock:
+            self._ledger.forget(watcher)
 
     def flush(self, timeout: float | None) -> int:
         """Send everything now, wait until all records accepted before have their final result.
@@ -136,6 +165,28 @@ class Engine:
         with self._lock:
             self._check_usable()
             return self._drain(timeout)
+
+    def begin_flush(self, watcher: Watcher) -> int:
+        """`flush` without waiting.
+
+        Args:
+            watcher: Called once when no record accepted before is left; at once if none is.
+
+        Returns:
+            What `left` wants to know.
+        """
+        if self._held_here():
+            self._refuse_reentry()
+        with self._lock:
+            self._check_usable()
+            epoch = self._request_flush()
+            self._ledger.watch_flush(epoch, watcher)
+            return epoch
+
+    def left(self, epoch: int) -> int:
+        """Records that a flush still waits for."""
+        with self._lock:
+            return self._ledger.left(epoch)
 
     def close(self, timeout: float | None) -> int:
         """Flush, stop the threads, fail what is left after ``timeout`` seconds with `ProducerClosedError`.
@@ -153,7 +204,7 @@ class Engine:
                 if self._closing:
                     return 0
                 ours = self._closing = True
-                self._changed.notify_all()  # who waits for room need not wait longer
+                self._tell_room()  # who waits for it need not wait longer
                 if self._broken is None:
                     self._drain(timeout)
         finally:
@@ -176,11 +227,17 @@ class Engine:
         self._pool = self._new_pool()
         self._thread = None
         self._closing = True
+        self._ledger.forget()
         text = "this producer belongs to the parent process; create a new one after the fork"
         self._broken = (ProducerClosedError, text, None)
-        for pipeline in self._pipelines.values():
-            for record in pipeline.live:
-                orphan(record, ProducerClosedError(text))
+        settling = [item for groups in self._settling.values() for _, items in groups for item in items]
+        for record in [*self._all_live(), *(record for item in settling for record in item.records)]:
+            orphan(record, ProducerClosedError(text))
+
+    def full(self, timeout: float | None) -> BufferFullError:
+        """The error that says that there is no room, and was none for ``timeout`` seconds."""
+        with self._lock:
+            return self._ledger.full(timeout)
 
     @property
     def pipelines(self) -> tuple[StreamPipeline, ...]:
@@ -191,7 +248,7 @@ class Engine:
     @property
     def buffered_bytes(self) -> int:
         """What is charged against ``max_buffered_bytes`` now."""
-        return self._buffered
+        return self._ledger.bytes
 
     # ------------------------------------------------------------------ under the lock
 
@@ -199,9 +256,6 @@ class Engine:
         self._check_usable()
         if self._closing:
             raise ProducerClosedError("the producer is closed")
-
-    def _is_broken(self) -> bool:
-        return self._broken is not None
 
     def _check_usable(self) -> None:
         if self._broken is not None:
@@ -229,41 +283,48 @@ class Engine:
         return thread is self._thread or thread in self._pool.threads
 
     def _drain(self, timeout: float | None) -> int:
-        epoch = self._epoch
-        self._epoch = epoch + 1
-        if self._left(epoch) == 0:
-            return 0
-        self._flush_requested = epoch
-        self._start()
-        self._wake.notify()
-        self._changed.wait_for(lambda: self._left(epoch) == 0 or self._broken is not None, timeout)
-        return self._left(epoch)
+        epoch = self._request_flush()
+        if self._ledger.left(epoch):
+            # Also if the engine breaks meanwhile: then all fail, and that is a final result.
+            self._changed.wait_for(lambda: self._ledger.left(epoch) == 0, timeout)
+        return self._ledger.left(epoch)
 
-    def _left(self, epoch: int) -> int:
-        return sum(count for e, count in self._outstanding.items() if e <= epoch)
+    def _request_flush(self) -> int:
+        epoch = self._ledger.end_epoch()
+        if self._ledger.left(epoch):
+            self._flush_requested = epoch
+            self._start()
+            self._wake.notify()
+        return epoch
+
+    def _take(self, pipeline: StreamPipeline, record: PendingRecord) -> None:
+        """There is room: the record is ours from here on, or this raises and it never was."""
+        try:
+            self._ledger.charge(record)
+            ready = pipeline.add(record, record.arrived)
+            if ready or self._thread is None or record.deadline < self._sleeping_until:
+                self._wake_engine(pipeline)
+        except BaseException:
+            self._undo(pipeline, record)
+            raise
 
     def _undo(self, pipeline: StreamPipeline, record: PendingRecord) -> None:
-        """Back to before an `accept` that did not come to its end: its record does not exist, all others do."""
+        """Back to before a `_take` that did not come to its end: its record does not exist, all others do."""
         try:
             pipeline.undo(record, self._clock.monotonic())
-            live = [other for p in self._pipelines.values() for other in p.live]
-            self._buffered = sum(other.cost for other in live)
-            self._outstanding = Counter(other.epoch for other in live)
+            records = self._all_live()
+            for groups in self._settling.values():
+                records.extend(other for _, items in groups for item in items for other in item.records)
+            self._ledger.recount(records)
             self._sleeping_until = -_NEVER
             self._wake.notify()
-            self._changed.notify_all()
+            self._tell_room()
         except BaseException as error:
             # Interrupted again, or a bug: rather fail every record than leave one without a result.
             self._crash(error)
             raise
 
     def _wait_for_room(self, record: PendingRecord, timeout: float | None) -> None:
-        bound = self._config.max_buffered_bytes
-
-        def has_room() -> bool:
-            # One record that is larger than the bound may pass when it is alone.
-            return self._buffered + record.cost <= bound or self._buffered == 0
-
         # A callback runs on a thread that has to make the room: it must not wait for it.
         if timeout != 0 and not self._is_own_thread():
             token = object()
@@ -272,217 +333,19 @@ class Engine:
                 self._start()
                 self._wake.notify()
                 self._changed.wait_for(
-                    lambda: has_room() or self._closing or self._broken is not None, timeout
+                    lambda: self._ledger.has_room(record.cost) or self._closing or self._broken is not None,
+                    timeout,
                 )
             finally:
                 self._blocked.discard(token)
             self._check_open()
             # Its times count from now on: it must not expire because it had to wait.
             record.restamp(self._clock.monotonic())
-        if not has_room():
-            waited = f" for {timeout:g} s" if timeout else ""
-            raise BufferFullError(
-                f"{self._buffered:,} bytes are buffered{waited}; the bound is max_buffered_bytes={bound:,}"
-            )
+        if not self._ledger.has_room(record.cost):
+            raise self._ledger.full(timeout)
 
     def _wake_engine(self, pipeline: StreamPipeline) -> None:
         self._start()
         now = self._clock.monotonic()
         if pipeline.next_event(now, self._config.max_connections - self._in_flight) < self._sleeping_until:
             self._wake.notify()
-
-    def _start(self) -> None:
-        if self._thread is not None:
-            return
-        thread = threading.Thread(target=self._run, name="kinesis-sdk-producer", daemon=True)
-        self._thread = thread
-        try:
-            thread.start()
-        except BaseException:
-            # Not started, or interrupted on the way: then it ends by itself as soon as it sees this.
-            self._thread = None
-            raise
-
-    def _take_settled(self) -> list[Settled]:
-        """Collect final results of all pipelines and give their room back."""
-        settled: list[Settled] = []
-        for pipeline in self._pipelines.values():
-            if pipeline.settled:
-                settled.extend(pipeline.take_settled())
-        outstanding = self._outstanding
-        for item in settled:
-            for record in item.records:
-                self._buffered -= record.cost
-                left = outstanding[record.epoch] - 1
-                if left:
-                    outstanding[record.epoch] = left
-                else:
-                    del outstanding[record.epoch]
-        if settled:
-            self._changed.notify_all()
-        return settled
-
-    def _break(self, kind: type[ProducerError], text: str, cause: BaseException | None = None) -> int:
-        """Accept nothing any more and fail what has no final result; answers that still come are dropped.
-
-        Returns:
-            How many records failed.
-        """
-        with self._lock:
-            if self._broken is not None:
-                return 0
-            self._broken = (kind, text, cause)
-            settled = self._take_settled()
-            failure = kind(text)
-            failure.__cause__ = cause
-            now = self._clock.monotonic()
-            for pipeline in self._pipelines.values():
-                pipeline.abandon(now, failure)
-            failed = self._take_settled()
-            self._wake.notify_all()
-            self._changed.notify_all()
-        _resolve(settled)
-        _resolve(failed)
-        return len(failed)
-
-    # ------------------------------------------------------------------ the engine thread
-
-    def _run(self) -> None:
-        try:
-            while self._turn():
-                pass
-        except BaseException as error:  # noqa: BLE001 - a bug here must fail every record, not hang them
-            self._crash(error)
-
-    def _turn(self) -> bool:
-        """Do what is due and sleep until there is more; False ends the thread."""
-        with self._lock:
-            if self._broken is not None or self._thread is not threading.current_thread():
-                return False
-            now = self._clock.monotonic()
-            work, loads = self._collect_work(now)
-            settled = self._take_settled()
-            if not work and not loads and not settled:
-                slots = self._config.max_connections - self._in_flight
-                wake = min((p.next_event(now, slots) for p in self._pipelines.values()), default=_NEVER)
-                wake = min(wake, self._next_press())
-                self._sleeping_until = wake
-                self._wake.wait(max(0.0, min(wake - now, _LONGEST_SLEEP)))
-                self._sleeping_until = -_NEVER
-                return True
-        for pipeline, batch in work:
-            self._pool.submit(lambda p=pipeline, b=batch: self._send(p, b))  # type: ignore[misc]
-        for pipeline in loads:
-            self._pool.submit(lambda p=pipeline: self._load(p))  # type: ignore[misc]
-        _resolve(settled)  # last: callbacks of users run here
-        return True
-
-    def _next_press(self) -> float:
-        """When to hurry because a `put` waits for room; infinity if none does.
-
-        Not all the time: requests should still have company, and what comes back failed has a delay of its own.
-        """
-        return self._pressed + _PRESS_INTERVAL if self._blocked else _NEVER
-
-    def _press(self, now: float) -> None:
-        """A `put` waits for room, and deadlines may be far away."""
-        self._pressed = now
-        resting = all(pipeline.is_resting for pipeline in self._pipelines.values())
-        for pipeline in self._pipelines.values():
-            if resting:
-                pipeline.flush(-1, now)
-            else:
-                # Something closed is on its way and makes room. What is open would only leave half empty, and
-                # more so each time: one answer makes room for as many records as it held.
-                pipeline.expedite()
-
-    def _collect_work(self, now: float) -> tuple[list[tuple[StreamPipeline, Batch]], list[StreamPipeline]]:
-        work: list[tuple[StreamPipeline, Batch]] = []
-        loads: list[StreamPipeline] = []
-        if self._flush_requested > self._flushed:
-            self._flushed = self._flush_requested
-            for pipeline in self._pipelines.values():
-                pipeline.flush(self._flushed, now)
-        if self._next_press() <= now:
-            self._press(now)
-        for pipeline in self._pipelines.values():
-            for batch in pipeline.poll(now, self._config.max_connections - self._in_flight):
-                self._in_flight += 1
-                work.append((pipeline, batch))
-            if pipeline.has_work and pipeline.topology.wants_load(now):
-                pipeline.topology.begin_load(now)
-                loads.append(pipeline)
-        if len(self._pipelines) > 1:
-            # Who was served first is served last in the next turn.
-            first = next(iter(self._pipelines))
-            self._pipelines[first] = self._pipelines.pop(first)
-        return work, loads
-
-    # ------------------------------------------------------------------ pool threads
-
-    def _send(self, pipeline: StreamPipeline, batch: Batch) -> None:
-        try:
-            if self._is_broken():
-                return  # all records failed already
-            batch.started = self._clock.monotonic()
-            failure: KinesisSdkError | None = None
-            response = {}
-            try:
-                response = put_records(self._client, pipeline.stream, batch)
-            except KinesisSdkError as error:
-                failure = without_frames(error)
-            with self._lock:
-                if self._is_broken():
-                    return
-                self._in_flight -= 1
-                now = self._clock.monotonic()
-                if failure is None:
-                    pipeline.on_response(batch, response, now)
-                else:
-                    pipeline.on_failure(batch, failure, now)
-                settled = self._take_settled()
-                self._wake.notify()
-            _resolve(settled)
-        except BaseException as error:  # noqa: BLE001 - as in _run
-            self._crash(error)
-
-    def _load(self, pipeline: StreamPipeline) -> None:
-        try:
-            facts = None
-            failure: KinesisSdkError | None = None
-            try:
-                facts = load_facts(self._client, pipeline.stream, describe=not pipeline.topology.described)
-            except KinesisSdkError as error:
-                failure = without_frames(error)
-            with self._lock:
-                if self._is_broken():
-                    return
-                now = self._clock.monotonic()
-                if facts is not None:
-                    try:
-                        pipeline.on_facts(facts, now)
-                    except KinesisSdkError as error:
-                        failure = without_frames(error)
-                if failure is not None:
-                    pipeline.on_facts_failed(failure, now)
-                settled = self._take_settled()
-                self._wake.notify()
-            if failure is not None:
-                _LOGGER.warning("shard map of stream %s not loaded: %s", pipeline.stream, failure)
-            _resolve(settled)
-        except BaseException as error:  # noqa: BLE001 - as in _run
-            self._crash(error)
-
-    def _crash(self, error: BaseException) -> None:
-        """An error that should not exist: say so, fail every record, take no more."""
-        _LOGGER.critical("the producer's engine failed", exc_info=error)
-        self._break(ProducerError, f"the producer's engine failed: {type(error).__name__}: {error}", error)
-
-
-def _resolve(settled: Iterable[Settled]) -> None:
-    for records, stored, error in settled:
-        if stored is not None:
-            acknowledge(records, stored)
-        elif error is not None:
-            for record in records:
-                fail(record, error)

@@ -43,7 +43,7 @@ def judge(
     actual = shard_map.range_of(actual_shard_id) if shard_map else None
     if actual is None:
         return Verdict.UNKNOWN_SHARD
-    low, high = actual.start_bytes, actual.end_bytes
-    if all(low <= record.hash_key <= high for record in entry.records):
+    aggregate = entry.aggregate
+    if actual.start_bytes <= aggregate.lowest and aggregate.highest <= actual.end_bytes:
         return Verdict.STORED
     return Verdict.WRONG_SHARD

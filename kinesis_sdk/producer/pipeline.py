@@ -130,6 +130,9 @@ class StreamPipeline:
         ttl = config.record_ttl
         self.buffered_time = min(config.record_max_buffered_time, ttl - min(_LAST_CHANCE, ttl / 2))
         """Seconds after `put` at which a record leaves its aggregate at the latest: early enough to be sent."""
+        self.max_record_size = config.max_user_record_size
+        """Most bytes (data and partition key) of a user record that this stream takes, as far as is known."""
+        self.record_ttl = ttl
         self._flushed_epoch = -1
         self._paused_since = -_NEVER
         self._paused_until = -_NEVER
@@ -137,13 +140,6 @@ class StreamPipeline:
         self._contacted = False
 
     # ------------------------------------------------------------------ from the caller
-
-    @property
-    def max_record_size(self) -> int:
-        """Most bytes (data and partition key) of a user record that this stream takes, as far as is known."""
-        known = self.topology.max_record_size
-        ours = self._config.max_user_record_size
-        return min(ours, known) if known is not None else ours
 
     def add(self, record: PendingRecord, now: float) -> bool:
         """Take a new record.
@@ -153,7 +149,17 @@ class StreamPipeline:
         """
         self._live.add(record)
         self.counters.user_records_put += 1
-        return self._aggregate(record, now)
+        # From here on it is `_aggregate`, in place for its speed.
+        topology = self.topology
+        shard_map = topology.shard_map
+        if shard_map is None or topology.service_places:
+            return self._aggregate(record, now)
+        hash_key = record.hash_key
+        entry = self._aggregator.add(record, shard_map.predicted.get(hash_key) or shard_map.predict(hash_key))
+        if entry is None:
+            return False
+        self._limit(entry, now)
+        return True
 
     def undo(self, record: PendingRecord, now: float) -> None:
         """Forget a record whose `add` was interrupted, at whatever point, and repair the rest.
@@ -357,6 +363,8 @@ class StreamPipeline:
         self._contacted = True
         self._aggregator.max_count = self._aggregation_count()
         self._aggregator.max_size = self._aggregation_size()
+        if topology.max_record_size is not None:
+            self.max_record_size = min(self._config.max_user_record_size, topology.max_record_size)
         if (topology.shard_map, topology.service_places) != before:
             self._regroup(now)
         # A map that was asked for before the record was sent can not know the shard that it landed in.
@@ -432,11 +440,14 @@ class StreamPipeline:
         return Collector(self._config.collection_max_count, self._config.collection_max_size)
 
     def _aggregate(self, record: PendingRecord, now: float) -> bool:
-        shard_map = self.topology.shard_map
-        if shard_map is None or self.topology.service_places:
-            entry = self._aggregator.add(record, record.hash_key)
+        topology = self.topology
+        shard_map = topology.shard_map
+        hash_key = record.hash_key
+        if shard_map is None or topology.service_places:
+            entry = self._aggregator.add(record, hash_key)
         else:
-            entry = self._aggregator.add(record, shard_map.predict(record.hash_key))
+            group = shard_map.predicted.get(hash_key) or shard_map.predict(hash_key)
+            entry = self._aggregator.add(record, group)
         if entry is None:
             return False
         self._limit(entry, now)
@@ -495,7 +506,7 @@ class StreamPipeline:
             )
         if verdict is Verdict.STORED:
             self.counters.user_records_stored += len(entry.records)
-            self.counters.user_bytes_stored += sum(len(record.data) for record in entry.records)
+            self.counters.user_bytes_stored += entry.aggregate.payload_size
             self._live.difference_update(entry.records)
             self.settled.append(Settled(entry.records, stored, None))
         elif verdict is Verdict.UNKNOWN_SHARD and not last_word:
@@ -537,6 +548,7 @@ class StreamPipeline:
         """Note the attempt of every user record inside; send them back into the aggregator, or fail them."""
         moment = ended if now is None else now
         shared: dict[float, Attempt] = {}
+        again: list[PendingRecord] = []
         for record in entry.records:
             attempt = shared.get(record.last_event)
             if attempt is None:
@@ -548,8 +560,15 @@ class StreamPipeline:
                 self._fail_expired(record, moment, "the last attempt ended after it")
                 continue
             self.counters.user_record_retries += 1
-            record.deadline = moment + self._retry_delay(record, moment)
-            self._aggregate(record, moment)
+            again.append(record)
+        if again:
+            self._retry_all(entry, again, moment)
+
+    def _retry_all(self, entry: Entry, records: list[PendingRecord], now: float) -> None:  # noqa: ARG002
+        """Back into the aggregator; ``entry`` is what the records were in."""
+        for record in records:
+            record.deadline = now + self._retry_delay(record, now)
+            self._aggregate(record, now)
 
     def _retry_delay(self, record: PendingRecord, now: float) -> float:
         delay = max(self._config.record_max_buffered_time / 2, _FIRST_RETRY_DELAY)

@@ -6,25 +6,31 @@ import atexit
 import logging
 import os
 import random
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from kinesis_sdk.common.aws import KinesisClient, make_client
 from kinesis_sdk.common.clock import Clock, SystemClock
-from kinesis_sdk.common.errors import InvalidRecordError
+from kinesis_sdk.common.errors import InvalidRecordError, ProducerError, PutManyError
 from kinesis_sdk.common.hashkeys import (
     explicit_hash_key_to_bytes,
     hash_partition_key,
     parse_explicit_hash_key,
 )
+from kinesis_sdk.common.metrics import Metrics
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.engine import Engine
+from kinesis_sdk.producer.failures import FailureHook, Outlets
+from kinesis_sdk.producer.metrics import ProducerMetrics
 from kinesis_sdk.producer.pipeline import Counters, StreamPipeline
 from kinesis_sdk.producer.record import PendingRecord
+from kinesis_sdk.producer.stats import ProducerStats
 
 if TYPE_CHECKING:
     import boto3
+
+    from kinesis_sdk.metrics import CloudWatchMetrics
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -33,42 +39,13 @@ MAX_PARTITION_KEY_LENGTH = 256
 
 _KEY_CACHE_SIZE = 65_536
 
+_CHUNK_RECORDS = 256
+_CHUNK_BYTES = 1024 * 1024
+_CHUNK_SECONDS = 0.01
+"""Where `put_many` ends a chunk. Its records are not in the buffer's accounts yet, and they keep others waiting."""
 
-@dataclass(frozen=True)
-class ProducerStats:
-    """What a producer did so far, over all its streams; a snapshot.
-
-    Attributes:
-        user_records_put: Records that `put` accepted.
-        user_records_stored: Of these, acknowledged.
-        user_records_failed: Of these, failed for good.
-        user_bytes_stored: Payload bytes acknowledged.
-        kinesis_records_stored: PutRecords entries that the service stored.
-        kinesis_bytes_stored: Their bytes, partition keys included.
-        put_records_calls: PutRecords calls that ended.
-        failed_calls: Of these, failed as a whole.
-        throttled_entries: Entries that the service throttled.
-        failed_entries: Entries that failed, throttled ones included.
-        wrong_shard_entries: Aggregates that had to go again because they landed across a reshard.
-        user_record_retries: Times that a user record was tried again.
-        expired_user_records: Records that ran out of their time-to-live.
-        buffered_bytes: What is held now.
-    """
-
-    user_records_put: int
-    user_records_stored: int
-    user_records_failed: int
-    user_bytes_stored: int
-    kinesis_records_stored: int
-    kinesis_bytes_stored: int
-    put_records_calls: int
-    failed_calls: int
-    throttled_entries: int
-    failed_entries: int
-    wrong_shard_entries: int
-    user_record_retries: int
-    expired_user_records: int
-    buffered_bytes: int
+KeyedData: TypeAlias = "tuple[str, bytes | bytearray | memoryview] | tuple[str, bytes | bytearray | memoryview, str | int | None]"
+"""A record for `Producer.put_many`."""
 
 
 class Producer:
@@ -85,6 +62,15 @@ class Producer:
     request that timed out, or after an aggregate landed across a reshard, can store a record twice. Records
     are not ordered: retries overtake.
 
+    Four ways in, one engine: `put` (a future, waits for room), `try_put` (a future or None, never waits),
+    `put_many` (many at once), `send` (no future). What happens when the buffer is full is ``put_timeout``: wait as
+    long as it takes (None, the default), wait so many seconds and raise `BufferFullError`, or raise at once (0).
+    `kinesis_sdk.AsyncProducer` is the same for asyncio.
+
+    In an AWS Lambda function, make the producer once, outside of the handler, and call `flush` before the handler
+    returns: afterwards the process is frozen, with whatever it holds. What was not flushed is not lost: time in
+    which the process stood still does not count against ``record_ttl``, and the next invocation sends it.
+
     Args:
         config: Settings; defaults are the KPL's.
         client: A ready boto3 Kinesis client, with ``max_pool_connections`` of at least ``max_connections``
@@ -92,6 +78,13 @@ class Producer:
         session: Session whose credentials and region a client is made with.
         region_name: Region for the client.
         endpoint_url: Endpoint for the client; else botocore's resolution, ``AWS_ENDPOINT_URL`` included.
+            Certificates, proxies and whatever else a connection has are botocore's, too: ``AWS_CA_BUNDLE``,
+            ``HTTPS_PROXY``, or a ``client`` of your own made with ``verify=…`` and ``Config(proxies=…)``.
+        on_error: Called with a `FailedRecord` for each record of `send` that is not stored.
+        on_unsent: Called with a `FailedRecord` for every record that is not stored, whichever way it came, what is
+            left at `close` included, before its payload is released; for example a `FileSpool`.
+        metrics: Where the KPL's metrics go: one of `kinesis_sdk.metrics`, or of your own; stays open. Else, unless
+            ``metrics_level`` is ``none`` (the default), CloudWatch, in the client's region.
         clock: Time, for tests.
         rng: Jitter, for tests.
 
@@ -107,6 +100,9 @@ class Producer:
         session: boto3.Session | None = None,
         region_name: str | None = None,
         endpoint_url: str | None = None,
+        on_error: FailureHook | None = None,
+        on_unsent: FailureHook | None = None,
+        metrics: Metrics | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
@@ -124,7 +120,24 @@ class Producer:
                 read_timeout=self.config.request_timeout,
             )
         assert client is not None
-        self._engine = Engine(client, self.config, self._clock, rng or random.Random())
+        self._own_metrics: CloudWatchMetrics | None = None
+        if metrics is None and self.config.metrics_level != "none":
+            metrics = self._own_metrics = self._make_metrics(session, region_name)
+        if metrics is not None:
+            # Last registered is first to run: what is sent at the interpreter's end is still measured, although a
+            # sink may have an exit handler, too.
+            atexit.unregister(_close_at_exit)
+            atexit.register(_close_at_exit)
+        self._engine = Engine(
+            client,
+            self.config,
+            self._clock,
+            rng or random.Random(),
+            Outlets(on_error, on_unsent),
+            ProducerMetrics.of(metrics),
+        )
+        self._accept = self._engine.accept
+        self._put_timeout = self.config.put_timeout
         self._pipelines: dict[str | StreamId, StreamPipeline] = {}
         self._hash_keys: dict[str, bytes] = {}
         _producers.add(self)
@@ -171,21 +184,13 @@ class Producer:
         hash_key = self._hash_keys.get(partition_key) if type(partition_key) is str else None
         if hash_key is None:
             hash_key = self._hash(partition_key)
-        size = len(data) + len(partition_key)
-        limit = pipeline.max_record_size
         # A character is at most four bytes: the exact size matters only near the limit.
-        if size + 3 * len(partition_key) > limit:
-            size = len(data) + len(partition_key.encode())
-            if size > limit:
-                raise InvalidRecordError(
-                    "data",
-                    f"data and partition key have {size:,} bytes together; the limit of {stream} is {limit:,}",
-                )
+        if len(data) > pipeline.max_record_size - 4 * MAX_PARTITION_KEY_LENGTH:
+            _check_size(pipeline, partition_key, data)
         if explicit_hash_key is not None:
             explicit_hash_key = parse_explicit_hash_key(explicit_hash_key)
             hash_key = explicit_hash_key_to_bytes(explicit_hash_key)
         now = self._now()
-        config = self.config
         record = PendingRecord(
             partition_key,
             explicit_hash_key,
@@ -193,10 +198,106 @@ class Producer:
             hash_key,
             now,
             now + pipeline.buffered_time,
-            now + config.record_ttl,
+            now + pipeline.record_ttl,
         )
-        self._engine.accept(pipeline, record, config.put_timeout)
+        self._accept(pipeline, record, self._put_timeout)
         return record
+
+    def try_put(
+        self,
+        stream: str | StreamId,
+        partition_key: str,
+        data: bytes | bytearray | memoryview,
+        explicit_hash_key: str | int | None = None,
+    ) -> PendingRecord | None:
+        """`put` that never waits, whatever ``put_timeout`` says.
+
+        Returns:
+            The future, or None if there is no room: the record was not accepted.
+
+        Raises:
+            InvalidRecordError: As `put`.
+            ConfigError: As `put`.
+            ProducerClosedError: As `put`.
+        """
+        pipeline = self._pipeline(stream)
+        record = self._record(pipeline, partition_key, data, explicit_hash_key)
+        return record if self._engine.try_accept(pipeline, record) else None
+
+    def put_many(self, stream: str | StreamId, records: Iterable[KeyedData]) -> list[PendingRecord]:
+        """`put` for many records of one stream, for less: the lock is taken once for some hundreds of them.
+
+        Records are taken from the iterable in chunks of at most 256 and about 1 MiB. One that gives them slowly
+        (slower than some ten milliseconds) is better served by `put`: its records wait for their chunk first.
+
+        Nothing is taken back: when this raises, the records before the one at fault are accepted, and the error
+        says which one that is and has their futures.
+
+        Args:
+            stream: Stream name or ARN.
+            records: ``(partition_key, data)`` or ``(partition_key, data, explicit_hash_key)`` each, as for `put`.
+
+        Returns:
+            The futures, in order.
+
+        Raises:
+            PutManyError: A record was not accepted; its cause is what `put` would have raised for it, each one
+                waiting for room for at most ``put_timeout``. Or the iterable raised.
+            ConfigError: ``stream`` is neither a name nor an ARN.
+            ProducerClosedError: The producer is closed, before the first record.
+        """
+        pipeline = self._pipeline(stream)
+        self._engine.check_open()
+        accepted: list[PendingRecord] = []
+        chunk: list[PendingRecord] = []
+        try:
+            size = 0
+            for partition_key, data, *rest in records:
+                record = self._record(pipeline, partition_key, data, *rest)
+                chunk.append(record)
+                size += record.cost
+                if (
+                    len(chunk) >= _CHUNK_RECORDS
+                    or size >= _CHUNK_BYTES
+                    or record.arrived - chunk[0].arrived > _CHUNK_SECONDS
+                ):
+                    chunk, full = [], chunk
+                    size = 0
+                    self._engine.accept_many(pipeline, full, self.config.put_timeout, accepted)
+        except Exception as error:
+            # What is in the chunk came before the one at fault; if accepting is what failed, it is empty.
+            try:
+                self._engine.accept_many(pipeline, chunk, self.config.put_timeout, accepted)
+            except ProducerError as other:  # then this one comes first
+                raise _stopped(accepted, other) from other
+            raise _stopped(accepted, error) from error
+        try:
+            self._engine.accept_many(pipeline, chunk, self.config.put_timeout, accepted)
+        except Exception as error:
+            raise _stopped(accepted, error) from error
+        return accepted
+
+    def send(
+        self,
+        stream: str | StreamId,
+        partition_key: str,
+        data: bytes | bytearray | memoryview,
+        explicit_hash_key: str | int | None = None,
+    ) -> None:
+        """`put` for those who want no future. If the record is not stored, ``on_error`` is told.
+
+        Without ``on_error`` and ``on_unsent``, failures are logged as errors, with their number, less and less often.
+
+        Raises:
+            InvalidRecordError: As `put`.
+            ConfigError: As `put`.
+            BufferFullError: As `put`.
+            ProducerClosedError: As `put`.
+        """
+        pipeline = self._pipeline(stream)
+        record = self._record(pipeline, partition_key, data, explicit_hash_key)
+        record.sent_blind = True
+        self._engine.accept(pipeline, record, self.config.put_timeout)
 
     def flush(self, timeout: float | None = None) -> int:
         """Send what is buffered without waiting for deadlines, and wait for the results.
@@ -206,7 +307,8 @@ class Producer:
                 final result (at most ``record_ttl`` and a request's timeouts).
 
         Returns:
-            How many of these records have no final result yet; 0 is success.
+            How many of these records have no final result yet; 0 means that all have, stored or failed: their
+            futures are final, and the hooks for failed ones have run.
 
         Raises:
             ProducerClosedError: The producer is closed.
@@ -227,6 +329,8 @@ class Producer:
         """
         left = self._engine.close(timeout)
         _producers.discard(self)
+        if self._own_metrics is not None:
+            self._own_metrics.close()
         return left
 
     def stats(self) -> ProducerStats:
@@ -249,6 +353,70 @@ class Producer:
             "create it inside the task, for example with kinesis_sdk.spark.shared_producer(settings)"
         )
 
+    def _make_metrics(self, session: boto3.Session | None, region_name: str | None) -> CloudWatchMetrics:
+        # Imported here: who measures nothing, or elsewhere, does not pay for it.
+        from kinesis_sdk.metrics import CloudWatchMetrics
+
+        config = self.config
+        return CloudWatchMetrics(
+            session=session,
+            region_name=region_name,
+            level=config.metrics_level,
+            granularity=config.metrics_granularity,
+            namespace=config.metrics_namespace,
+            upload_delay=config.metrics_upload_delay,
+        )
+
+    def _pipeline(self, stream: str | StreamId) -> StreamPipeline:
+        """The pipeline of a stream, made on first use.
+
+        Raises:
+            ConfigError: ``stream`` is neither a name nor an ARN.
+        """
+        try:
+            return self._pipelines[stream]
+        except (KeyError, TypeError):  # a TypeError for what is not hashable: no name either
+            pipeline = self._pipelines[stream] = self._engine.pipeline(StreamId.parse(stream))
+            return pipeline
+
+    def _record(
+        self,
+        pipeline: StreamPipeline,
+        partition_key: str,
+        data: bytes | bytearray | memoryview,
+        explicit_hash_key: str | int | None = None,
+    ) -> PendingRecord:
+        """Check a record and make it ready for the engine. `put` has the same lines in place, for their speed.
+
+        Raises:
+            InvalidRecordError: The service would refuse it.
+        """
+        if type(data) is not bytes:
+            if not isinstance(data, (bytes, bytearray, memoryview)):
+                raise InvalidRecordError(
+                    "data", f"expected bytes, bytearray or memoryview, not {type(data).__name__}"
+                )
+            data = bytes(data)
+        hash_key = self._hash_keys.get(partition_key) if type(partition_key) is str else None
+        if hash_key is None:
+            hash_key = self._hash(partition_key)
+        # A character is at most four bytes: the exact size matters only near the limit.
+        if len(data) > pipeline.max_record_size - 4 * MAX_PARTITION_KEY_LENGTH:
+            _check_size(pipeline, partition_key, data)
+        if explicit_hash_key is not None:
+            explicit_hash_key = parse_explicit_hash_key(explicit_hash_key)
+            hash_key = explicit_hash_key_to_bytes(explicit_hash_key)
+        now = self._now()
+        return PendingRecord(
+            partition_key,
+            explicit_hash_key,
+            data,
+            hash_key,
+            now,
+            now + pipeline.buffered_time,
+            now + pipeline.record_ttl,
+        )
+
     def _hash(self, partition_key: Any) -> bytes:
         """Check a partition key that was not seen lately, and hash it."""
         if not isinstance(partition_key, str):
@@ -268,6 +436,23 @@ class Producer:
 
     def _forget_after_fork(self) -> None:
         self._engine.forget_after_fork()
+
+
+def _check_size(pipeline: StreamPipeline, partition_key: str, data: bytes) -> None:
+    size, limit = len(data) + len(partition_key.encode()), pipeline.max_record_size
+    if size > limit:
+        raise InvalidRecordError(
+            "data",
+            f"data and partition key have {size:,} bytes together; the limit of {pipeline.stream} is {limit:,}",
+        )
+
+
+def _stopped(accepted: list[PendingRecord], error: Exception) -> PutManyError:
+    return PutManyError(
+        f"record {len(accepted):,} was not accepted, those before it were: {error}",
+        index=len(accepted),
+        accepted=tuple(accepted),
+    )
 
 
 # Strong references: a producer that its owner forgot may still hold records, until the exit handler sends them.

@@ -4,6 +4,10 @@ One object is both the record and its future: a service that puts a million reco
 as much. The `concurrent.futures.Future` contract holds (``result``, ``wait``, ``as_completed``, callbacks,
 ``asyncio.wrap_future``), but the condition variable is made only when somebody waits, because making one for
 each record would cost more than everything else that the producer does for it.
+
+What every record has lives in slots, what hardly any has is an attribute of the class until it is set, and lists
+are made when there is something to put in: half the time and memory, and a third of the objects that the garbage
+collector has to visit again and again while records are on their way.
 """
 
 from __future__ import annotations
@@ -80,7 +84,38 @@ class PendingRecord(Future[PutResult]):
         history: Attempts that failed.
         last_event: Monotonic seconds of arrival, or of the end of the last attempt.
         last_error: Why the last attempt failed.
+        sent_blind: Nobody holds it as a future (`Producer.send`): its failure has to be told in another way.
+        awaited: Who awaits it on an event loop (`aio`).
+        order: In ordered mode, its place in the order of acceptance.
     """
+
+    __slots__ = (
+        "_done_callbacks",
+        "_index",
+        "_lazy_condition",
+        "_state",
+        "_stored",
+        "arrived",
+        "cost",
+        "data",
+        "deadline",
+        "epoch",
+        "expires",
+        "explicit_hash_key",
+        "hash_key",
+        "last_event",
+        "partition_key",
+    )
+
+    # Of the class: hardly ever set.
+    sent_blind = False
+    awaited: Any = None
+    order = 0
+    history: list[Attempt] | None = None
+    last_error: KinesisSdkError | None = None
+    _exception: BaseException | None = None
+    _index: int
+    _waiters: Any = ()  # a list as soon as there is a condition, without which nobody may touch it
 
     def __init__(  # the base class would make a condition variable; everything it sets is set here
         self,
@@ -94,23 +129,17 @@ class PendingRecord(Future[PutResult]):
     ) -> None:
         self._lazy_condition: threading.Condition | None = None
         self._state = RUNNING  # accepted records can not be cancelled
-        self._exception: BaseException | None = None
-        self._waiters: list[Any] = []
-        self._done_callbacks: list[Any] = []
+        self._done_callbacks: Any = ()  # a list as soon as there is one
         self._stored: Stored | None = None
-        self._index = 0
         self.partition_key = partition_key
         self.explicit_hash_key = explicit_hash_key
         self.data = data
         self.hash_key = hash_key
-        self.arrived = arrived
+        self.arrived = self.last_event = arrived
         self.deadline = deadline
         self.expires = expires
         self.cost = len(data) + len(partition_key) + RECORD_OVERHEAD
         self.epoch = 0
-        self.history: list[Attempt] | None = None
-        self.last_event = arrived
-        self.last_error: KinesisSdkError | None = None
 
     @property
     def _condition(self) -> threading.Condition:  # type: ignore[override]
@@ -120,6 +149,7 @@ class PendingRecord(Future[PutResult]):
             with _STATE_LOCK:
                 condition = self._lazy_condition
                 if condition is None:
+                    self._waiters = []  # before the condition can be seen
                     condition = self._lazy_condition = threading.Condition()
         return condition
 
@@ -159,7 +189,10 @@ class PendingRecord(Future[PutResult]):
         """
         with _STATE_LOCK:
             if self._state != FINISHED:
-                self._done_callbacks.append(fn)
+                if self._done_callbacks:
+                    self._done_callbacks.append(fn)
+                else:
+                    self._done_callbacks = [fn]
                 return
         self._call(fn)
 
@@ -199,34 +232,65 @@ class PendingRecord(Future[PutResult]):
 
 def acknowledge(records: Iterable[PendingRecord], stored: Stored) -> None:
     """Give all user records of one Kinesis record their result, in order. Call without holding locks."""
+    run_callbacks(mark_stored(records, stored))
+
+
+def fail(record: PendingRecord, error: BaseException) -> None:
+    """Give a user record its final failure. Call without holding locks."""
+    run_callbacks(mark_failed((record,), error))
+
+
+def run_callbacks(records: Iterable[PendingRecord]) -> None:
+    """Run the callbacks of records that have their final result. Call without holding locks."""
+    for record in records:
+        record._invoke_callbacks()
+
+
+def mark_stored(records: Iterable[PendingRecord], stored: Stored) -> list[PendingRecord]:
+    """`acknowledge`, but leave the callbacks to the caller.
+
+    Returns:
+        The records that have some, for `run_callbacks`.
+    """
     # Whoever waits took the condition before looking at the state; so the state changes under the condition
     # where there is one, and under the state lock where there is none yet.
-    waited: list[tuple[PendingRecord, threading.Condition | None]] = []
+    waited: list[tuple[PendingRecord, threading.Condition]] = []
+    called: list[PendingRecord] = []
     with _STATE_LOCK:
         for index, record in enumerate(records):
             record._index = index
             record._stored = stored
             record.data = b""
             condition = record._lazy_condition
+            if condition is not None:
+                waited.append((record, condition))
+                continue
+            record._state = FINISHED
+            if record._done_callbacks:
+                called.append(record)
+    for record, condition in waited:
+        _wake(record, condition)
+        if record._done_callbacks:
+            called.append(record)
+    return called
+
+
+def mark_failed(records: Iterable[PendingRecord], error: BaseException) -> list[PendingRecord]:
+    """`fail` for records with the same error, but leave the callbacks to the caller; as `mark_stored`."""
+    called: list[PendingRecord] = []
+    for record in records:
+        with _STATE_LOCK:
+            record._exception = error
+            record.data = b""
+            condition = record._lazy_condition
             if condition is None:
                 record._state = FINISHED
-                if record._done_callbacks:
-                    waited.append((record, None))
-            else:
-                waited.append((record, condition))
-    for record, condition in waited:
-        _finish(record, condition)
-
-
-def fail(record: PendingRecord, error: BaseException) -> None:
-    """Give a user record its final failure. Call without holding locks."""
-    with _STATE_LOCK:
-        record._exception = error
-        record.data = b""
-        condition = record._lazy_condition
-        if condition is None:
-            record._state = FINISHED
-    _finish(record, condition)
+        # One that was made since then belongs to somebody who saw the final state, and must not be told again.
+        if condition is not None:
+            _wake(record, condition)
+        if record._done_callbacks:
+            called.append(record)
+    return called
 
 
 def orphan(record: PendingRecord, error: BaseException) -> None:
@@ -237,24 +301,15 @@ def orphan(record: PendingRecord, error: BaseException) -> None:
     record._state = FINISHED
 
 
-def _finish(record: PendingRecord, condition: threading.Condition | None) -> None:
-    """Make the state final for those who wait already, wake them, run callbacks.
-
-    Args:
-        record: The record.
-        condition: Its condition if it had one before its state was final. One that was made since then
-            belongs to somebody who saw the final state, and must not be told again.
-    """
-    if condition is not None:
-        with condition:
-            # Both locks: waiters look at the state under the condition, `add_done_callback` under the other.
-            with _STATE_LOCK:
-                record._state = FINISHED
-            for waiter in record._waiters:
-                if record._exception is None:
-                    waiter.add_result(record)
-                else:
-                    waiter.add_exception(record)
-            condition.notify_all()
-    if record._done_callbacks:
-        record._invoke_callbacks()
+def _wake(record: PendingRecord, condition: threading.Condition) -> None:
+    """Make the state final for those who wait already, and wake them."""
+    with condition:
+        # Both locks: waiters look at the state under the condition, `add_done_callback` under the other.
+        with _STATE_LOCK:
+            record._state = FINISHED
+        for waiter in record._waiters:
+            if record._exception is None:
+                waiter.add_result(record)
+            else:
+                waiter.add_exception(record)
+        condition.notify_all()

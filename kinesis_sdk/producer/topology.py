@@ -19,6 +19,11 @@ _MIN_INTERVAL = 0.5
 show its new shards only after a moment, and asking faster does not help."""
 
 
+_RECHECK_INTERVAL = 300.0
+"""Seconds after which a stream that places records itself, and has records, is asked again whether it still does:
+nothing in its answers to PutRecords would tell."""
+
+
 class StreamFacts(NamedTuple):
     """What one load found out.
 
@@ -67,6 +72,10 @@ class Topology:
         self._stale_since = float("-inf")
         self._failures = 0
 
+    def predict(self, hash_key: bytes) -> str | None:
+        """The shard that a record of that hash key goes to; None if nobody can know."""
+        return None if self.shard_map is None or self.service_places else self.shard_map.predict(hash_key)
+
     def wants_load(self, now: float) -> bool:
         """Whether a load should start now."""
         return self._loading_since is None and self._next_load is not None and self._next_load <= now
@@ -77,6 +86,11 @@ class Topology:
         return None if self._loading_since is not None else self._next_load
 
     @property
+    def describing(self) -> bool:
+        """Whether the load under way also asks for record size limit and record distribution."""
+        return self._describing
+
+    @property
     def failures(self) -> int:
         """Loads that failed since the last good one."""
         return self._failures
@@ -84,7 +98,7 @@ class Topology:
     def begin_load(self, now: float) -> None:
         """A load starts."""
         self._loading_since = self._last_load = now
-        self._describing = not self.described
+        self._describing = not self.described or self.service_places
         self._next_load = None
 
     def finish_load(self, facts: StreamFacts, now: float) -> None:
@@ -103,8 +117,11 @@ class Topology:
             self.described = self._stale_since <= started
         self._loading_since = None
         self._failures = 0
-        # Somebody saw a mismatch after this load had started: what it brought may be old already.
-        self._next_load = started + _MIN_INTERVAL if self._stale_since > started else None
+        if self._stale_since > started:
+            # Somebody saw a mismatch after this load had started: what it brought may be old already.
+            self._next_load = started + _MIN_INTERVAL
+        else:
+            self._next_load = started + _RECHECK_INTERVAL if self.service_places else None
 
     def fail_load(self, now: float) -> None:
         """A load failed; the next one waits, longer each time."""
@@ -131,8 +148,9 @@ class Topology:
 
     def require_load(self) -> None:
         """See to it that a load is under way or comes, not sooner than the least interval."""
-        if self._loading_since is None and self._next_load is None:
-            self._next_load = self._last_load + _MIN_INTERVAL
+        if self._loading_since is None and (self._next_load is None or not self._failures):
+            soonest = self._last_load + _MIN_INTERVAL
+            self._next_load = soonest if self._next_load is None else min(self._next_load, soonest)
 
     def forget(self) -> None:
         """The stream does not exist (any more): if it comes back, it is another one."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinesis_sdk.common import aggregation
+from kinesis_sdk.common import aggregate as aggregate_module
 from kinesis_sdk.common.aggregation import AGGREGATE_PARTITION_KEY, OVERHEAD, Aggregate, decode
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY
 
@@ -183,14 +183,47 @@ def test_a_key_that_has_no_utf8_form_raises_and_changes_nothing() -> None:
 
 
 def test_prefix_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aggregation, "_PREFIX_CACHE_SIZE", 4)
-    monkeypatch.setattr(aggregation, "_prefixes", {})
+    monkeypatch.setattr(aggregate_module, "_PREFIX_CACHE_SIZE", 4)
+    monkeypatch.setattr(aggregate_module, "_prefixes", {})
     items: list[Item] = [("k", None, bytes(size % 11)) for size in range(40)]
     sizes = []
     aggregate = Aggregate(2**20, 100)
     for item in items:
         append(aggregate, item)
-        sizes.append(len(aggregation._prefixes))
+        sizes.append(len(aggregate_module._prefixes))
     assert max(sizes) == 4
     assert any(after < before for before, after in pairwise(sizes))
     assert aggregate.encode() == reference.encode(items)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from("abcdef"), st.sampled_from([None, None, "0", "7", str(MAX_HASH_KEY)])))
+)
+def test_bounds_of_the_hash_keys_inside(pairs: list[tuple[str, str | None]]) -> None:
+    # A key may come first with an explicit hash key and later without one: then its own hash counts, too.
+    items: list[Item] = [(key, explicit, b"x") for key, explicit in pairs]
+    aggregate = Aggregate(2**20, 100)
+    for number, item in enumerate(items, 1):
+        taken = append(aggregate, item)
+        assert taken == (number <= 100)
+        hashes = sorted(place(other) for other in items[: min(number, 100)])
+        assert (aggregate.lowest, aggregate.highest) == (hashes[0], hashes[-1])
+
+
+def test_a_refused_record_does_not_move_the_bounds() -> None:
+    for max_size, max_count in ((60, 100), (2**20, 2)):
+        aggregate = Aggregate(max_size, max_count)
+        assert append(aggregate, ("k", "5", b"x"))
+        assert append(aggregate, ("k", "6", b"x"))
+        before = (aggregate.lowest, aggregate.highest, aggregate.encode(), aggregate.payload_size)
+        for refused in (("k", "4", bytes(60)), ("l", "7", bytes(60)), ("k", None, bytes(60))):
+            assert not append(aggregate, refused)
+        assert before == (aggregate.lowest, aggregate.highest, aggregate.encode(), 2)
+
+
+def test_more_keys_than_prefixes_are_remembered_for() -> None:
+    count = (1 << aggregate_module._INDEX_BITS) + 3
+    items: list[Item] = [(f"k{number}", None, bytes(number % 3)) for number in range(count)]
+    items += items[:2] + items[-2:]
+    assert filled(items).encode() == reference.encode(items)

@@ -15,6 +15,7 @@ from kinesis_sdk.common.errors import (
     ConfigError,
     InvalidRecordError,
     KinesisSdkError,
+    PutManyError,
     RecordFailedError,
 )
 from kinesis_sdk.common.records import Attempt
@@ -48,6 +49,8 @@ def sample(kind: type[KinesisSdkError]) -> KinesisSdkError:
         return kind("data", "too long")
     if issubclass(kind, RecordFailedError):
         return kind("expired", stream="s", partition_key="k", attempts=ATTEMPTS)
+    if issubclass(kind, PutManyError):
+        return kind("record 3: data: too long", index=3)
     return kind("something happened", 7)
 
 

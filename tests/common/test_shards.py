@@ -8,6 +8,7 @@ from botocore.exceptions import ClientError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kinesis_sdk.common import shards as shards_module
 from kinesis_sdk.common.errors import ProtocolError, ResourceNotFoundError, ThrottledError
 from kinesis_sdk.common.hashkeys import FULL_RANGE, MAX_HASH_KEY, HashKeyRange
 from kinesis_sdk.common.shards import Shard, ShardGraph, ShardMap, find_gap, list_shards
@@ -131,6 +132,7 @@ def test_prediction_against_brute_force(plan: tuple[int, int, int]) -> None:
     for probe in probes:
         owners = [s.shard_id for s in live if s.hash_key_range.start <= probe <= s.hash_key_range.end]
         assert [shard_map.predict(raw(probe))] == owners
+        assert [shard_map.predicted[raw(probe)]] == owners
     assert len(shard_map) == len(live)
     assert shard_map.ids == [shard.shard_id for shard in live]
     assert shard_map.loaded_at == 5.0
@@ -375,3 +377,11 @@ def test_failures_are_translated_on_every_page() -> None:
     client = Recorder({"Shards": [item(0)], "NextToken": "t"}, failure("LimitExceededException"))
     with pytest.raises(ThrottledError):
         list_shards(client, NAMED)  # type: ignore[arg-type]
+
+
+def test_what_a_map_remembers_of_its_predictions_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards_module, "_PREDICTIONS", 4)
+    shard_map = ShardMap([Shard("shardId-000000000000", HashKeyRange(0, MAX_HASH_KEY))], 0.0)
+    for number in range(20):
+        assert shard_map.predict(raw(number)) == "shardId-000000000000"
+        assert 1 <= len(shard_map.predicted) <= 4

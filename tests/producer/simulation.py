@@ -14,6 +14,7 @@ from kinesis_sdk.common.records import KinesisRecord, UserRecord
 from kinesis_sdk.common.shards import list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.config import ProducerConfig
+from kinesis_sdk.producer.ordered import OrderedPipeline
 from kinesis_sdk.producer.pipeline import Settled, StreamPipeline
 from kinesis_sdk.producer.record import PendingRecord, acknowledge, fail
 from kinesis_sdk.producer.sender import load_facts, put_records
@@ -44,7 +45,8 @@ class Simulation:
         self.rng = random.Random(seed)
         self.config = config or ProducerConfig()
         self.stream = StreamId(STREAM)
-        self.pipeline = StreamPipeline(self.stream, self.config, self.rng)
+        kind = OrderedPipeline if self.config.ordering == "per_shard" else StreamPipeline
+        self.pipeline = kind(self.stream, self.config, self.rng)
         self.latency = latency
         self.in_flight = 0
         self.requests: list[list[dict[str, Any]]] = []
@@ -270,11 +272,32 @@ class Simulation:
                 )
                 assert result.attempts[-1].success
 
+    def check_order(self) -> None:
+        """What ordered mode promises, by what a KCL delivers; call after `check`."""
+        rank: dict[bytes, int] = {data: number for number, data in enumerate(self.payloads)}
+        first: dict[str, dict[bytes, tuple[int, int]]] = {}
+        for seen in self.stored():
+            position = (int(seen.sequence_number), seen.sub_sequence_number)
+            known = first.setdefault(seen.partition_key, {}).get(seen.data)
+            if known is None or position < known:
+                first[seen.partition_key][seen.data] = position
+        for key, positions in first.items():
+            in_stream = sorted(positions, key=lambda data: positions[data])
+            assert in_stream == sorted(in_stream, key=lambda data: rank[data]), f"order of {key}"
+        newest: dict[str, tuple[int, int]] = {}
+        for record in self.records:
+            if record.exception() is None:
+                result = record.result()
+                position = (int(result.sequence_number), result.sub_sequence_number)
+                assert position > newest.get(record.partition_key, (0, 0)), "acknowledged positions rise"
+                newest[record.partition_key] = position
+
 
 def run_together(simulations: list[Simulation], until: float) -> None:
     """Run producers that share a service, up to a moment."""
     clock = simulations[0].clock
     while clock.monotonic() < until:
         now = clock.monotonic()
-        if not any([simulation.turn(now) for simulation in simulations]):
+        progressed = [simulation.turn(now) for simulation in simulations]
+        if not any(progressed):
             clock.advance_to(min(until, *(simulation.upcoming(now) for simulation in simulations)))

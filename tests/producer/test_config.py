@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ INTS: dict[str, tuple[int, int | None]] = {
     "max_user_record_size": (64, 10 * MIB),
     "max_connections": (1, 256),
     "max_buffered_bytes": (65_536, None),
+    "max_buffered_records": (1, None),
 }
 SECONDS: dict[str, tuple[float, float | None]] = {
     "record_max_buffered_time": (0, 3_600),
@@ -31,8 +33,14 @@ SECONDS: dict[str, tuple[float, float | None]] = {
     "request_timeout": (0.1, 600),
     "connect_timeout": (0.1, 300),
     "put_timeout": (0, None),
+    "metrics_upload_delay": (0.001, 60),
 }
 FLAGS = ("aggregation_enabled", "fail_if_throttled")
+CHOICES = {
+    "ordering": ("none", "per_shard"),
+    "metrics_level": ("none", "summary", "detailed"),
+    "metrics_granularity": ("global", "stream", "shard"),
+}
 
 
 def make(field: str, value: Any) -> ProducerConfig:
@@ -50,7 +58,7 @@ def refused(field: str, value: Any) -> ConfigError:
 
 def test_every_field_is_covered_here() -> None:
     names = {field.name for field in dataclasses.fields(ProducerConfig)}
-    assert names == {*INTS, *SECONDS, *FLAGS}
+    assert names == {*INTS, *SECONDS, *FLAGS, *CHOICES, "metrics_namespace"}
 
 
 def test_defaults_are_the_kpls() -> None:
@@ -90,7 +98,7 @@ def test_the_ends_of_each_range_are_inside_and_their_neighbours_are_not(field: s
 
 
 @pytest.mark.parametrize("field", INTS)
-@pytest.mark.parametrize("value", [None, "5", 100_000.0, True, float("nan"), [1]])
+@pytest.mark.parametrize("value", ["5", 100_000.0, True, float("nan"), [1]])
 def test_an_int_is_an_int(field: str, value: Any) -> None:
     refused(field, value)
 
@@ -107,10 +115,11 @@ def test_a_flag_is_true_or_false(field: str, value: Any) -> None:
     assert "True or False" in str(refused(field, value))
 
 
-def test_only_put_timeout_may_be_none() -> None:
-    assert ProducerConfig(put_timeout=None).put_timeout is None
-    for field in SECONDS:
-        if field != "put_timeout":
+def test_only_what_has_no_bound_may_be_none() -> None:
+    for field in (*INTS, *SECONDS):
+        if field in {"put_timeout", "max_buffered_records"}:
+            assert getattr(make(field, None), field) is None
+        else:
             refused(field, None)
 
 
@@ -130,3 +139,48 @@ def test_seconds_are_accepted_exactly_in_their_range(field: str, value: float) -
         assert getattr(make(field, value), field) == value
     else:
         refused(field, value)
+
+
+@pytest.mark.parametrize("field", CHOICES)
+def test_choices(field: str) -> None:
+    for choice in CHOICES[field]:
+        make(field, choice)
+        assert choice in str(refused(field, choice.upper()))
+    refused(field, None)
+
+
+def test_metrics_cost_nothing_unless_asked_for() -> None:
+    config = ProducerConfig()
+    assert config.metrics_level == "none"
+    assert config.metrics_granularity == "shard"
+    assert config.metrics_namespace == "KinesisProducerLibrary"
+    assert config.metrics_upload_delay == 60.0
+
+
+@pytest.mark.parametrize("value", ["", "a" * 256, "AWS/Kinesis", ":x", "  ", None, 5])
+def test_the_namespace_is_one_that_cloudwatch_takes(value: Any) -> None:
+    refused("metrics_namespace", value)
+
+
+def test_a_kpls_properties_become_a_config(tmp_path: Path) -> None:
+    path = tmp_path / "kpl.properties"
+    path.write_text(
+        "RecordMaxBufferedTime = 250\nRateLimit=90\nMetricsLevel=summary\nMetricsNamespace=orders\n"
+        "MetricsUploadDelay=30000\nLogLevel=debug\nRegion=eu-west-1\n",
+        "ascii",
+    )
+    config = ProducerConfig.from_properties(path)
+    assert config == ProducerConfig(
+        record_max_buffered_time=0.25,
+        rate_limit=90,
+        metrics_level="summary",
+        metrics_namespace="orders",
+        metrics_upload_delay=30.0,
+    )
+    path.write_text("", "ascii")
+    assert ProducerConfig.from_properties(path).metrics_level == "detailed"
+    path.write_text("RateLimit=0", "ascii")
+    with pytest.raises(ConfigError, match="RateLimit"):
+        ProducerConfig.from_properties(path)
+    with pytest.raises(OSError):
+        ProducerConfig.from_properties(tmp_path / "nowhere")

@@ -169,7 +169,7 @@ def test_stats_and_memory_return_to_zero(make: Make) -> None:
     assert 1 <= stats.kinesis_records_stored <= 500
     assert stats.user_records_failed == stats.failed_calls == 0
     assert stats.buffered_bytes == 0
-    assert not producer._engine._outstanding
+    assert not producer._engine._ledger.outstanding
 
 
 def test_many_streams_in_one_producer(make: Make, aws: FakeAws) -> None:
@@ -574,10 +574,10 @@ def test_flushing_again_and_again_keeps_no_books(make: Make, gate: Gate) -> None
     producer.put(STREAM, "k", b"x")
     for _ in range(1_000):
         producer.flush(0)
-    assert len(producer._engine._outstanding) == 1
+    assert len(producer._engine._ledger.outstanding) == 1
     gate.open.set()
     assert producer.flush(LONG) == 0
-    assert not producer._engine._outstanding
+    assert not producer._engine._ledger.outstanding
 
 
 def test_an_unused_producer_starts_no_threads(make: Make) -> None:
@@ -787,8 +787,8 @@ def test_a_crash_fails_every_record_with_the_cause(
         for _ in range(2):
             with pytest.raises(ProducerError, match="LookupError: a bug"):
                 producer.put(STREAM, "k", b"x")
-    assert producer.stats().buffered_bytes == 0
     assert producer.close(LONG) == 0
+    assert producer.stats().buffered_bytes == 0
 
 
 def test_a_crash_in_the_middle_of_an_answer_resolves_every_record_once(
@@ -815,6 +815,7 @@ def test_a_crash_in_the_middle_of_an_answer_resolves_every_record_once(
     producer.flush(LONG)
     outcomes = [future.exception(LONG) for future in futures]
     assert sum(outcome is None for outcome in outcomes) == 4
+    producer.close(LONG)  # callbacks run last
     assert calls == dict.fromkeys(map(id, futures), 1)
 
 
@@ -936,8 +937,8 @@ def test_an_interrupt_anywhere_in_put_leaves_the_rest_whole(make: Make, aws: Fak
         live = producer._engine.pipeline(StreamId(STREAM)).live
         engine = producer._engine
         with engine._lock:
-            assert engine._buffered == sum(record.cost for record in live)
-            assert sum(engine._outstanding.values()) == len(live)
+            assert engine._ledger.bytes == sum(record.cost for record in live)
+            assert sum(engine._ledger.outstanding.values()) == len(live)
     assert after > 40, "the trace reaches into the pipeline"
     assert producer.flush(LONG) == 0, "no count is off"
     assert producer.stats().buffered_bytes == 0

@@ -15,7 +15,6 @@ from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION
 import pytest
 
 from kinesis_sdk.common.errors import ProducerError, RecordFailedError
-from kinesis_sdk.producer import record as module
 from kinesis_sdk.producer.record import PendingRecord, PutResult, Stored, acknowledge, fail
 from tests.producer.support import LONG, make_record
 
@@ -178,25 +177,19 @@ def test_as_completed_yields_each_once_in_the_order_of_completion() -> None:
     assert list(order) == [records[1]]
 
 
-def test_one_that_starts_to_wait_right_after_the_end_is_not_told_twice(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    # Between the change of the state and the telling of those who wait, somebody calls `as_completed`.
+def test_one_that_starts_to_wait_right_after_the_end_is_not_told_twice() -> None:
+    # Between the change of the state and the callbacks, somebody calls `as_completed`.
     for resolve in (lambda r: acknowledge([r], STORED), lambda r: fail(r, ERROR)):
         record, other = make_record(), make_record()
-        record.add_done_callback(lambda _: None)
         iterators = []
-        finish = module._finish
 
-        def late(subject: PendingRecord, condition: threading.Condition | None) -> None:
-            order = concurrent.futures.as_completed([record, other], timeout=LONG)  # noqa: B023
+        def late(subject: PendingRecord) -> None:
+            order = concurrent.futures.as_completed([subject, other], timeout=LONG)  # noqa: B023
             iterators.append(order)  # noqa: B023
-            assert next(order) is record  # noqa: B023
-            finish(subject, condition)  # noqa: B023
+            assert next(order) is subject
 
-        monkeypatch.setattr(module, "_finish", late)
+        record.add_done_callback(late)
         resolve(record)
-        monkeypatch.setattr(module, "_finish", finish)
         acknowledge([other], STORED)
         assert list(iterators[0]) == [other]
 

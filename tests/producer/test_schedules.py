@@ -87,7 +87,7 @@ def recreate(simulation: Simulation, rng: random.Random) -> None:
     )
 
 
-def play(seed: int) -> Simulation:
+def play(seed: int, *, ordered: bool = False) -> Simulation:
     """One schedule, drawn from its seed alone."""
     rng = random.Random(seed)
     config = ProducerConfig(
@@ -100,6 +100,7 @@ def play(seed: int) -> Simulation:
         rate_limit=rng.choice([50, 150]),
         max_connections=rng.choice([1, 4, 24]),
         fail_if_throttled=rng.random() < 0.1,
+        ordering="per_shard" if ordered else "none",
     )
     simulation = Simulation(
         config, shards=rng.choice([1, 2, 7]), seed=seed, latency=rng.choice([0.001, 0.05, 0.5])
@@ -113,14 +114,18 @@ def play(seed: int) -> Simulation:
         simulation.aws.faults.add(Fault(**fault, count=rng.choice([3, 30])))
     horizon = rng.choice([0.3, 3.0])
     keys = rng.choice([1, 5, 200])
+    bursts = ordered and rng.random() < 0.5
     for number in range(rng.randrange(1, 120)):
         explicit = str(rng.randrange(2**128)) if rng.random() < 0.1 else None
+        if ordered:
+            explicit = None  # it would put the records of one key into several shards
         size = rng.choice([0, 10, 100, 100, 100, 3_000])
         data = f"{number:06d}".encode().ljust(size, b".")
         key = f"k{rng.randrange(keys)}"
-        simulation.at(
-            rng.uniform(0, horizon), lambda k=key, d=data, e=explicit: simulation.put(k, d, e) and None
-        )
+        when = rng.uniform(0, horizon)
+        if bursts:
+            when = round(when, 1)  # many at the same instant: times alone do not tell their order
+        simulation.at(when, lambda k=key, d=data, e=explicit: simulation.put(k, d, e) and None)
     if not auto:
         for _ in range(rng.randrange(4)):
             simulation.at(rng.uniform(0, horizon), lambda: reshard(simulation, rng))
@@ -152,3 +157,12 @@ def test_a_schedule_replays_exactly(seed: int) -> None:
     first, second = play(seed), play(seed)
     assert first.sent_at == second.sent_at
     assert first.pipeline.counters == second.pipeline.counters
+
+
+@settings(max_examples=int(os.environ.get("KINESIS_SDK_SCHEDULES", "300")), deadline=None, derandomize=True)
+@given(seed=st.integers(0, 2**63))
+def test_ordered_mode_keeps_the_order_of_every_key_in_every_schedule(seed: int) -> None:
+    simulation = play(seed, ordered=True)
+    simulation.check()
+    if not simulation.recreated:
+        simulation.check_order()

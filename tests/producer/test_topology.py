@@ -165,3 +165,58 @@ def test_an_open_shard_that_was_not_predicted_raises_the_question_who_places_rec
     topology.finish_load(StreamFacts(HALVES, None, True), 30.1)
     assert topology.service_places
     assert topology.described
+
+
+def placed_by_the_service(now: float = 10.0) -> Topology:
+    topology = Topology(random.Random(1))
+    topology.begin_load(now)
+    topology.finish_load(StreamFacts(WHOLE, 1024, True), now + 0.1)
+    return topology
+
+
+def test_a_stream_that_places_records_itself_is_asked_rarely_whether_it_still_does() -> None:
+    topology = placed_by_the_service(now=10.0)
+    assert not topology.wants_load(309.9)
+    assert topology.wants_load(310.0)
+    topology.begin_load(310.0)
+    assert topology.describing
+    topology.finish_load(StreamFacts(WHOLE, 1024, True), 310.1)
+    assert topology.service_places
+    assert topology.next_load == 610.0
+    topology.begin_load(610.0)
+    topology.finish_load(StreamFacts(WHOLE, 1024, False), 610.1)
+    assert not topology.service_places, "back to partition keys"
+    assert topology.next_load is None
+    topology.require_load()
+    topology.begin_load(620.0)
+    assert not topology.describing, "and never asked again"
+
+
+def test_the_rare_question_does_not_put_an_urgent_load_off() -> None:
+    topology = placed_by_the_service(now=10.0)
+    topology.require_load()
+    assert topology.next_load == 10.5
+    now = 10.5
+    for _ in range(6):
+        topology.begin_load(now)
+        topology.fail_load(now)
+        backed_off = topology.next_load
+        assert backed_off is not None
+        now = backed_off
+    topology.require_load()
+    assert topology.next_load == backed_off, "nor does it cut a pause after a failure short"
+
+
+def test_a_failed_question_changes_nothing() -> None:
+    topology = placed_by_the_service()
+    topology.begin_load(310.0)
+    topology.fail_load(310.1)
+    assert topology.service_places
+    assert topology.wants_load(311.0)
+
+
+def test_a_shard_is_predicted_only_where_hash_keys_place_records() -> None:
+    key = (1).to_bytes(16, "big")
+    assert Topology(random.Random(1)).predict(key) is None
+    assert loaded().predict(key) == S0
+    assert placed_by_the_service().predict(key) is None

@@ -1,0 +1,350 @@
+"""What a put costs: this package, the least that the format allows, and the peers; large records; latency.
+
+    python benchmarks/bench_producer.py [--rounds 3] [--no-peers]
+
+User records of 100 bytes with 1,000 partition keys for 64 shards, from `put` until all are acknowledged, over
+HTTP, against a sink in its own process that answers at once. CPU is that of the client's process, all threads
+included. Every measurement has a process of its own; contestants take turns, and the best turn of each counts:
+on a shared machine the minimum is the least disturbed number, and ratios say more than rates.
+
+"floor" is a hand-written loop that hashes the key, finds the shard, writes the aggregate and frames it: no
+futures, no threads, no network, no validation. Nobody can do less and still write this format in Python.
+
+Peers are installed from PyPI into ``.cache/bench-peers`` once. Without a network they are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+import venv
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import md5
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+CONTESTANTS = HERE / "producer_contestants.py"
+PEERS = HERE.parent / ".cache" / "bench-peers"
+PACKAGES = ("aiokpl==0.2.0", "async-kinesis[kpl]==3.0.1", "six")
+SHARD_BITS = 6
+SHARDS = 1 << SHARD_BITS
+COUNT = 60_000
+"""User records of a trial: with 100 bytes each, below the default bound of what is buffered."""
+
+SLOW_COUNT = 5_000
+LARGE_COUNT = 800
+BUFFERED, EXTENSION, ROUND_TRIP = 0.1, 0.02, 0.01
+"""Seconds: ``record_max_buffered_time``, a fifth of it that waits for company in a request, the endpoint's latency."""
+
+
+# -- the sink -----------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def stored(shard: int) -> bytes:
+    """One result of PutRecords."""
+    number = 49 * 10**54 + shard
+    return f'{{"SequenceNumber":"{number}","ShardId":"shardId-{shard:012d}"}}'.encode()
+
+
+@functools.lru_cache(10_000)
+def shard_of_key(key: bytes) -> int:
+    """Where a partition key belongs."""
+    return md5(key, usedforsecurity=False).digest()[0] >> 8 - SHARD_BITS
+
+
+def shard_of(tail: bytes) -> int:
+    """Where an entry belongs, from what follows its ``"PartitionKey"``."""
+    _, explicit, rest = tail.partition(b'"ExplicitHashKey"')
+    if explicit:
+        return int(rest.split(b'"', 2)[1]) >> 128 - SHARD_BITS
+    return shard_of_key(tail.split(b'"', 2)[1])
+
+
+def put_answer(shards: tuple[int, ...]) -> bytes:
+    """The answer to PutRecords for entries of these shards."""
+    return b'{"FailedRecordCount":0,"Records":[%s]}' % b",".join(map(stored, shards))
+
+
+@functools.cache
+def list_shards() -> bytes:
+    """Shards that divide the hash key space evenly."""
+    width = 128 - SHARD_BITS
+    shards = [
+        {
+            "ShardId": f"shardId-{number:012d}",
+            "HashKeyRange": {
+                "StartingHashKey": str(number << width),
+                "EndingHashKey": str(((number + 1) << width) - 1),
+            },
+            "SequenceNumberRange": {"StartingSequenceNumber": "0"},
+        }
+        for number in range(SHARDS)
+    ]
+    return json.dumps({"Shards": shards}).encode()
+
+
+SUMMARY = json.dumps(
+    {
+        "StreamDescriptionSummary": {
+            "StreamName": "bench",
+            "StreamStatus": "ACTIVE",
+            "OpenShardCount": SHARDS,
+            "MaxRecordSizeInKiB": 1024,
+        }
+    }
+).encode()
+
+
+def answer(target: str, body: bytes) -> bytes:
+    """What the service would say.
+
+    The shards matter: a producer that checks where its aggregates land would send them again otherwise.
+    """
+    if target.endswith("PutRecords"):
+        # Splitting, because searching for a literal is much faster than any pattern in megabytes of base64.
+        tails = body.split(b'"PartitionKey"')[1:]
+        return put_answer(tuple(shard_of(tail[:400]) for tail in tails))
+    if target.endswith("ListShards"):
+        return list_shards()
+    if target.endswith("DescribeStreamSummary"):
+        return SUMMARY
+    return b"{}"
+
+
+def serve(latency: float) -> None:
+    """Answer for ever; a thread for each connection."""
+
+    def converse(connection: socket.socket) -> None:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        reader = connection.makefile("rb")
+        while reader.readline():
+            length, target = 0, ""
+            while (line := reader.readline()) not in {b"\r\n", b""}:
+                name, _, value = line.decode().partition(":")
+                if name.lower() == "content-length":
+                    length = int(value)
+                elif name.lower() == "x-amz-target":
+                    target = value.strip()
+            text = answer(target, reader.read(length))
+            if latency:
+                time.sleep(latency)
+            connection.sendall(
+                b"HTTP/1.1 200 OK\r\nContent-Type: application/x-amz-json-1.1\r\n"
+                b"x-amzn-RequestId: 0\r\nContent-Length: %d\r\n\r\n%s" % (len(text), text)
+            )
+
+    listener = socket.create_server(("127.0.0.1", 0))
+    print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
+    while True:
+        threading.Thread(target=converse, args=(listener.accept()[0],), daemon=True).start()
+
+
+@contextmanager
+def sink(latency: float = 0.0) -> Iterator[str]:
+    """A sink in its own process; gives its URL."""
+    process = subprocess.Popen(
+        [sys.executable, __file__, "--serve", str(latency)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    try:
+        yield process.stdout.readline().strip()
+    finally:
+        process.terminate()
+        process.wait()
+        process.stdout.close()
+
+
+# -- peers --------------------------------------------------------------------------------------------------------
+
+
+def install_peers() -> tuple[str, str]:
+    """Python of the environment with the peers, or why there is none."""
+    python = PEERS / ("Scripts" if os.name == "nt" else "bin") / "python"
+    wanted = " ".join(PACKAGES)
+    stamp = PEERS / ".installed"
+    if stamp.exists() and stamp.read_text(encoding="utf-8") == wanted:
+        return str(python), ""
+    print(f"installing {wanted} ...", file=sys.stderr)
+    try:
+        venv.create(PEERS, with_pip=True, clear=True)
+        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PACKAGES]
+        subprocess.run(pip, check=True, capture_output=True, text=True, timeout=120)
+    except (OSError, subprocess.SubprocessError) as error:
+        detail = str(getattr(error, "stderr", None) or error).strip()
+        return "", detail.splitlines()[-1]
+    stamp.write_text(wanted, encoding="utf-8")
+    return str(python), ""
+
+
+# -- measuring ----------------------------------------------------------------------------------------------------
+
+
+class Results:
+    """The best numbers of each contestant, and why one has none."""
+
+    def __init__(self) -> None:
+        self.best: dict[str, dict[str, float]] = {}
+        self.missing: dict[str, str] = {}
+
+    def run(self, name: str, endpoint: str, count: int, python: str = sys.executable) -> None:
+        """One turn in a process of its own."""
+        try:
+            done = subprocess.run(
+                [python, str(CONTESTANTS), name, endpoint, str(count)],
+                capture_output=True,
+                text=True,
+                timeout=120,
+                check=True,
+            )
+        except subprocess.SubprocessError as error:
+            lines = str(getattr(error, "stderr", None) or error).strip().splitlines()
+            self.missing[name] = lines[-1] if lines else "it failed"
+            return
+        numbers: dict[str, float] = json.loads(done.stdout)
+        best = self.best.setdefault(name, {})
+        for key, value in numbers.items():
+            best[key] = min(value, best.get(key, value))
+
+    def cpu(self, name: str) -> float | None:
+        """CPU seconds per record, if it was measured."""
+        return self.best.get(name, {}).get("cpu")
+
+
+def measure(rounds: int, *, peers: bool) -> Results:
+    """All turns of all contestants."""
+    results = Results()
+    peers_python, reason = install_peers() if peers else ("", "left out by --no-peers")
+    with sink() as endpoint, sink(ROUND_TRIP) as slow_endpoint:
+        for turn in range(rounds):
+            for name in ("floor", "ours", "ours_read", "ours_unkept", "ours_many"):
+                results.run(name, endpoint, COUNT)
+            results.run("boto3_plain", endpoint, SLOW_COUNT)
+            if turn < (rounds + 1) // 2:  # they take longer, and their ratios are far from their targets
+                for name in ("large", "large_plain"):
+                    results.run(name, endpoint, LARGE_COUNT)
+                results.run("latency", slow_endpoint, 2_000)
+                results.run("codec", endpoint, 0)
+                for name in ("aiokpl", "async_kinesis", "async_kinesis_kpl"):
+                    if reason:
+                        results.missing[name] = reason
+                    else:
+                        results.run(name, endpoint, SLOW_COUNT, peers_python)
+    return results
+
+
+# -- the table ----------------------------------------------------------------------------------------------------
+
+ROWS = (
+    ("kinesis_sdk, put, futures kept", "ours"),
+    ("kinesis_sdk, put, results read", "ours_read"),
+    ("kinesis_sdk, put, futures dropped", "ours_unkept"),
+    ("kinesis_sdk, put_many", "ours_many"),
+    ("floor: hash, encode, frame", "floor"),
+    ("boto3, 500 records a call", "boto3_plain"),
+    ("async-kinesis", "async_kinesis"),
+    ("async-kinesis, KPL mode (keys lost)", "async_kinesis_kpl"),
+    ("aiokpl", "aiokpl"),
+)
+
+
+def verdict(what: str, value: float | None, target: float, *, most: bool = False, unit: str = "x") -> str:
+    """One line about a target."""
+    if value is None:
+        return f"  {what:<46}{'not measured':>14}"
+    met = value <= target if most else value >= target
+    sign = "<=" if most else ">="
+    return f"  {what:<46}{value:>12.2f} {unit:<3} target {sign} {target:g} {unit:<3}{'met' if met else 'MISSED':>8}"
+
+
+def report(results: Results) -> None:
+    """Print everything."""
+    ours, base = results.cpu("ours"), results.cpu("floor")
+    print(
+        f"\n{'100-byte user records, 64 shards':<38}{'CPU us/record':>14}{'records/CPU-s':>15}{'floor':>9}{'ours is':>10}"
+    )
+    for label, name in ROWS:
+        cpu = results.cpu(name)
+        if cpu is None:
+            if name in results.missing:
+                print(f"{label:<38}  skipped: {re.sub(r'[ ]+', ' ', results.missing[name])[:90]}")
+            continue
+        above = f"{cpu / base:>8.2f}x" if base else f"{'':>9}"
+        faster = f"{cpu / ours:>9.2f}x" if ours else ""
+        print(f"{label:<38}{cpu * 1e6:>14.2f}{1 / cpu:>15,.0f}{above}{faster}")
+
+    fast, plain = results.best.get("large"), results.best.get("large_plain")
+    if fast and plain:
+        print(f"\n{'50 KiB user records':<38}{'CPU us/record':>14}{'MB/CPU-s':>15}{'MB/s':>9}{'ours is':>10}")
+        for label, numbers in (("kinesis_sdk", fast), ("kinesis_sdk, boto3 builds the request", plain)):
+            cpu, wall = numbers["cpu"], numbers["wall"]
+            size = (50 << 10) / 1e6
+            print(
+                f"{label:<38}{cpu * 1e6:>14.0f}{size / cpu:>15.0f}{size / wall:>9.0f}{cpu / fast['cpu']:>9.2f}x"
+            )
+
+    codec = results.best.get("codec")
+    if codec:
+        print(f"\n{'codec: writing an aggregate':<38}{'us/record':>14}{'':>15}{'':>9}{'ours is':>10}")
+        for label, name in (
+            ("kinesis_sdk", "ours"),
+            ("bare protobuf", "protobuf"),
+            ("aws_kinesis_agg", "agg"),
+        ):
+            print(f"{label:<38}{codec[name] * 1e6:>14.2f}{'':>24}{codec[name] / codec['ours']:>9.2f}x")
+
+    spans = results.best.get("latency")
+    if spans:
+        bound = BUFFERED + EXTENSION + ROUND_TRIP
+        print("\nput to acknowledgement, 1,000 records/s, 100 ms buffered time, endpoint with 10 ms latency")
+        print(
+            f"  p50 {spans['p50'] * 1e3:.0f} ms, p99 {spans['p99'] * 1e3:.0f} ms; "
+            f"bound {bound * 1e3:.0f} ms (buffered time, collection, round trip)"
+        )
+
+    def times(name: str) -> float | None:
+        other = results.cpu(name)
+        return other / ours if other and ours else None
+
+    print("\ntargets")
+    print(verdict("CPU per record", ours and ours * 1e6, 4, most=True, unit="us"))
+    print(verdict("CPU to the floor's", ours and base and ours / base, 3, most=True))
+    print(verdict("records per CPU-second to boto3's", times("boto3_plain"), 1.5))
+    print(verdict("records per CPU-second to async-kinesis's", times("async_kinesis"), 15))
+    print(verdict("records per CPU-second to aiokpl's", times("aiokpl"), 30))
+    print(verdict("50 KiB: throughput to boto3's", plain and fast and plain["cpu"] / fast["cpu"], 2))
+    for name, why in results.missing.items():
+        if name not in {key for _, key in ROWS}:
+            print(f"  {name}: {why}")
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="turns of each contestant (default: %(default)s)"
+    )
+    parser.add_argument("--no-peers", action="store_true", help="leave out what has to be installed")
+    parser.add_argument("--serve", type=float, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve is not None:
+        serve(options.serve)
+        return
+    started = time.perf_counter()
+    report(measure(options.rounds, peers=not options.no_peers))
+    print(f"\n{time.perf_counter() - started:.0f} s, Python {sys.version.split()[0]}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""Where the metrics of producer and consumer can go: CloudWatch, Prometheus, OpenTelemetry, memory.
+
+    metrics = CloudWatchMetrics(region_name="eu-west-1", level="summary", granularity="stream")
+    with metrics, Producer(metrics=metrics) as producer:
+        ...
+
+All take the same calls (`kinesis_sdk.common.metrics.Metrics`) and know the KPL's and the KCL's metric names.
+Everything is loaded on first use; ``prometheus_client`` and ``opentelemetry`` are extras of the distribution.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # type checkers read it as True
+if TYPE_CHECKING:
+    from kinesis_sdk.common.metrics import Metrics, NoMetrics
+    from kinesis_sdk.metrics.accumulator import Accumulator, CustomDimension, Series, Statistics
+    from kinesis_sdk.metrics.cloudwatch import CloudWatchMetrics
+    from kinesis_sdk.metrics.memory import MemoryMetrics
+    from kinesis_sdk.metrics.opentelemetry import OpenTelemetryMetrics
+    from kinesis_sdk.metrics.prometheus import PrometheusMetrics
+
+_HOMES = {
+    "kinesis_sdk.common.metrics": ("Metrics", "NoMetrics"),
+    "kinesis_sdk.metrics.accumulator": ("Accumulator", "CustomDimension", "Series", "Statistics"),
+    "kinesis_sdk.metrics.cloudwatch": ("CloudWatchMetrics",),
+    "kinesis_sdk.metrics.memory": ("MemoryMetrics",),
+    "kinesis_sdk.metrics.opentelemetry": ("OpenTelemetryMetrics",),
+    "kinesis_sdk.metrics.prometheus": ("PrometheusMetrics",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    # the interface
+    "Metrics",
+    "NoMetrics",
+    # where numbers can go
+    "CloudWatchMetrics",
+    "MemoryMetrics",
+    "OpenTelemetryMetrics",
+    "PrometheusMetrics",
+    # what they are made of
+    "Accumulator",
+    "CustomDimension",
+    "Series",
+    "Statistics",
+]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value: object = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

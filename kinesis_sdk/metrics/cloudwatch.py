@@ -1,0 +1,284 @@
+"""Metrics to CloudWatch, as statistic sets, once a minute.
+
+`upload.UploadPlan` decides (what to send, when, what to do after a failure), `CloudWatchMetrics` is the thread that
+carries it out. Whoever measures only adds numbers up: a slow or dead CloudWatch costs no record any time.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import random
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+from kinesis_sdk.common.aws import make_client, translate_errors
+from kinesis_sdk.common.clock import Clock, SystemClock
+from kinesis_sdk.common.errors import AwsError, ConfigError
+from kinesis_sdk.common.validation import check_int, check_seconds, check_text
+from kinesis_sdk.metrics.accumulator import MAX_SERIES, Accumulator, CustomDimension, Granularity, Level
+from kinesis_sdk.metrics.upload import MAX_PENDING, Datum, UploadPlan
+
+if TYPE_CHECKING:
+    import boto3
+
+_LOGGER = logging.getLogger(__name__)
+_NEVER = float("inf")
+_LONGEST_SLEEP = 3_600.0
+
+
+class CloudWatchClient(Protocol):
+    """The part of boto3's CloudWatch client that is used."""
+
+    def put_metric_data(self, **kwargs: Any) -> Any:
+        """PutMetricData."""
+        ...
+
+
+class CloudWatchMetrics:
+    """Sends statistic sets to CloudWatch. Thread-safe; `add` never raises and never waits for the network.
+
+        with CloudWatchMetrics(region_name="eu-west-1", granularity="stream") as metrics:
+            ...
+
+    Close it after the producers and workers that use it: what they measure later is dropped (and logged once).
+    Whatever is still open when the interpreter ends is closed then. The thread starts with the first `add`.
+
+    Costs: one PutMetricData call a minute for each 1,000 metrics, and what CloudWatch charges for each custom
+    metric. With ``level="detailed"`` and ``granularity="shard"`` the KPL's metrics are 8 for each shard, 13 for
+    each stream and 13 more; with ``level="summary"`` and ``granularity="stream"`` 4 for each stream and 4 more.
+    Errors come on top, each code at each level.
+
+    Args:
+        client: A ready boto3 CloudWatch client; else one is made.
+        session: Session whose credentials and region a client is made with.
+        region_name: Region for the client.
+        endpoint_url: Endpoint for the client; else botocore's resolution.
+        namespace: CloudWatch namespace, 1 to 255 characters, not starting with ``AWS/`` or a colon. For a
+            consumer, the KCL's convention is the application name.
+        level: ``none`` (nothing), ``summary`` or ``detailed``.
+        granularity: ``global``, ``stream`` or ``shard``.
+        upload_delay: Seconds between two uploads, 0.001 to 60.
+        custom_dimensions: Dimensions of the user's own.
+        max_series: Most metrics told apart within one period.
+        max_pending: Most statistic sets kept while CloudWatch does not take them; 1 and more.
+        clock: Time, for tests.
+        rng: Jitter, for tests.
+
+    Raises:
+        ConfigError: An argument is out of its range.
+        AwsConfigError: No client can be made: no region, unknown profile, bad endpoint URL.
+    """
+
+    def __init__(
+        self,
+        client: CloudWatchClient | None = None,
+        *,
+        session: boto3.Session | None = None,
+        region_name: str | None = None,
+        endpoint_url: str | None = None,
+        namespace: str = "KinesisProducerLibrary",
+        level: Level = "detailed",
+        granularity: Granularity = "shard",
+        upload_delay: float = 60.0,
+        custom_dimensions: Iterable[CustomDimension] = (),
+        max_series: int = MAX_SERIES,
+        max_pending: int = MAX_PENDING,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        check_namespace(namespace)
+        check_seconds("upload_delay", upload_delay, 0.001, 60)
+        check_int("max_pending", max_pending, 1)
+        self._accumulator = Accumulator(level, granularity, custom_dimensions, max_series)
+        self._on = level != "none"
+        # What `add` calls; closing puts something else there.
+        self._add: Callable[..., object] = self._accumulator.add
+        self._add_statistics: Callable[..., object] = self._accumulator.add_statistics
+        if client is None and self._on:
+            client = make_client(
+                "cloudwatch",
+                session=session,
+                region_name=region_name,
+                endpoint_url=endpoint_url,
+                max_pool_connections=1,
+            )
+        self._client = client
+        self._namespace = namespace
+        self._clock: Clock = clock or SystemClock()
+        self._plan = UploadPlan(
+            self._accumulator, upload_delay, max_pending, rng or random.Random(), self._clock.monotonic()
+        )
+        self._wake = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self._complained = False
+        self._late = False
+        _open.add(self)
+
+    def add(self, name: str, value: float, unit: str, dimensions: Mapping[str, str]) -> None:
+        """Record one observation; see `kinesis_sdk.common.metrics.Metrics`."""
+        try:
+            self._add(name, value, unit, dimensions)
+            if self._thread is None and self._on:
+                self._start()
+        except Exception as error:  # noqa: BLE001 - measuring must not cost a record
+            self._complain(name, error)
+
+    def add_statistics(
+        self,
+        name: str,
+        count: int,
+        total: float,
+        low: float,
+        high: float,
+        unit: str,
+        dimensions: Mapping[str, str],
+    ) -> None:
+        """Record many observations of one metric at once; see `Accumulator.add_statistics`."""
+        try:
+            self._add_statistics(name, count, total, low, high, unit, dimensions)
+            if self._thread is None and self._on:
+                self._start()
+        except Exception as error:  # noqa: BLE001 - as in add
+            self._complain(name, error)
+
+    def close(self, timeout: float = 10.0) -> int:
+        """Upload the rest and stop. Closing twice is harmless.
+
+        Args:
+            timeout: Most seconds to wait for the upload.
+
+        Returns:
+            Statistic sets that were not uploaded in that time; 0 is success. They are lost, and logged.
+        """
+        with self._wake:
+            if self._closed:
+                return 0
+            self._closed = True
+            self._on = False
+            self._add = self._add_statistics = self._too_late
+            self._wake.notify()
+            thread = self._thread
+        _open.discard(self)
+        if thread is None:
+            return 0
+        thread.join(timeout)
+        if thread.is_alive():
+            _LOGGER.warning("metrics: CloudWatch did not answer within %g s of closing", timeout)
+        return self._plan.pending
+
+    def __enter__(self) -> CloudWatchMetrics:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("CloudWatchMetrics holds a thread and a connection and can not be pickled")
+
+    def _start(self) -> None:
+        with self._wake:
+            if self._thread is not None or not self._on:
+                return
+            thread = threading.Thread(target=self._run, name="kinesis-sdk-metrics", daemon=True)
+            self._thread = thread
+            try:
+                thread.start()
+            except RuntimeError:  # the interpreter is ending, or the machine has no thread left
+                self._thread = None
+                raise
+
+    def _run(self) -> None:
+        try:
+            finishing = False
+            while True:
+                with self._wake:
+                    now = self._clock.monotonic()
+                    if self._closed and not finishing:
+                        finishing = True
+                        self._plan.finish(self._clock.time())
+                    batch = self._plan.poll(now, self._clock.time())
+                    if batch is None:
+                        wake = self._plan.next_event(now)
+                        if wake == _NEVER:
+                            break
+                        self._wake.wait(min(wake - now, _LONGEST_SLEEP))
+                        continue
+                self._send(batch)
+            self._report(final=True)
+        except Exception:
+            # A bug here ends the upload, not the program; whoever reads the log can mend it.
+            _LOGGER.exception("the upload of metrics failed and is off from now on")
+
+    def _send(self, batch: list[Datum]) -> None:
+        assert self._client is not None  # only with level "none", and then nothing is ever sent
+        try:
+            with translate_errors("PutMetricData", self._client):
+                self._client.put_metric_data(
+                    Namespace=self._namespace, MetricData=[datum.to_api() for datum in batch]
+                )
+        except AwsError as error:
+            self._plan.on_failure(batch, error.with_traceback(None), self._clock.monotonic())
+        else:
+            self._plan.on_success()
+        self._report()
+
+    def _report(self, *, final: bool = False) -> None:
+        report = self._plan.take_report(self._clock.monotonic(), final=final)
+        if report is not None:
+            _LOGGER.warning("metrics for CloudWatch namespace %s: %s", self._namespace, report)
+
+    def _too_late(self, name: str, *_rest: object) -> None:
+        if not self._late:
+            self._late = True
+            _LOGGER.warning(
+                "metric %r (and what follows it) came after the metrics were closed: dropped", name
+            )
+
+    def _complain(self, name: object, error: Exception) -> None:
+        """Log what went wrong in a caller's thread: the first time only, it may be every record."""
+        if not self._complained:
+            self._complained = True
+            _LOGGER.warning("metric %r not recorded; further ones are not logged", name, exc_info=error)
+
+    def _forget_after_fork(self) -> None:
+        """In a forked child: the thread is gone, and the numbers are the parent's to upload."""
+        self._wake = threading.Condition()
+        self._accumulator.reset_lock()
+        self._plan = UploadPlan(
+            self._accumulator,
+            self._plan.upload_delay,
+            self._plan.max_pending,
+            random.Random(),
+            self._clock.monotonic(),
+        )
+        self._thread = None
+
+
+def check_namespace(namespace: str) -> None:
+    """Raise `ConfigError` unless CloudWatch takes custom metrics under this namespace."""
+    check_text("namespace", namespace, 1, 255)
+    if namespace.startswith(("AWS/", ":")) or not namespace.strip():
+        raise ConfigError("namespace", namespace, "text that does not start with 'AWS/' or ':'")
+
+
+_open: weakref.WeakSet[CloudWatchMetrics] = weakref.WeakSet()
+
+
+def _close_at_exit() -> None:
+    for metrics in list(_open):
+        metrics.close()
+
+
+def _after_fork_in_child() -> None:
+    for metrics in list(_open):
+        metrics._forget_after_fork()
+
+
+atexit.register(_close_at_exit)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

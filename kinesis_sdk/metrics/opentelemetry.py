@@ -1,0 +1,175 @@
+"""Metrics for OpenTelemetry: instruments of a meter.
+
+``pip install kinesis-sdk[opentelemetry]``. Names are the KPL's and KCL's in snake case under a prefix, units UCUM:
+
+| metric | becomes |
+|---|---|
+| counts and bytes | counter ``kinesis.user_records_data_put`` (``By``) |
+| ``UserRecordsPut``, ``KinesisRecordsPut`` | counter with the attribute ``outcome`` = ``success`` or ``failure`` |
+| states | gauge ``kinesis.user_records_pending``, ``kinesis.behind_latest`` (``s``) |
+| durations of single calls | histogram ``kinesis.request_time`` (``s``) |
+| everything else | two counters: ``kinesis.buffering_time.sum`` (``s``) and ``kinesis.buffering_time.count`` |
+
+Attributes are ``stream_name``, ``shard_id``, ``error_code`` … Everything but the histograms is asynchronous: the
+SDK's reader asks for the sums, a record costs no call into OpenTelemetry. Distributions are two counters because
+a producer measures a whole Kinesis record at a time, and a histogram would want each user record on its own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from kinesis_sdk._version import __version__
+from kinesis_sdk.common.validation import check_text
+from kinesis_sdk.metrics.accumulator import (
+    MAX_SERIES,
+    Accumulator,
+    CustomDimension,
+    Granularity,
+    Level,
+    Pairs,
+    Statistics,
+)
+from kinesis_sdk.metrics.conventions import TIMING_BUCKETS, Kind, base_unit, kind_of, snake_case
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import Meter
+
+
+class OpenTelemetryMetrics:
+    """A sink for metrics that makes its instruments as metrics come. Thread-safe.
+
+    Args:
+        meter: The meter to use; one of the global meter provider if None.
+        prefix: First part of every name.
+        level: ``none``, ``summary`` or ``detailed``.
+        granularity: ``global``, ``stream`` or ``shard``.
+        custom_dimensions: More attributes, the same for every metric that is deep enough.
+        max_series: Most sets of attributes over all metrics; observations of further ones are dropped.
+
+    Raises:
+        ImportError: ``opentelemetry`` is not installed.
+        ConfigError: An argument is out of its range.
+    """
+
+    def __init__(
+        self,
+        meter: Meter | None = None,
+        *,
+        prefix: str = "kinesis",
+        level: Level = "detailed",
+        granularity: Granularity = "shard",
+        custom_dimensions: Iterable[CustomDimension] = (),
+        max_series: int = MAX_SERIES,
+    ) -> None:
+        try:
+            from opentelemetry import metrics
+        except ImportError as error:
+            raise ImportError(
+                "OpenTelemetryMetrics needs opentelemetry: pip install 'kinesis-sdk[opentelemetry]'"
+            ) from error
+        check_text("prefix", prefix)
+        self._observation: Any = metrics.Observation
+        self._meter = meter if meter is not None else metrics.get_meter("kinesis_sdk", __version__)
+        self._prefix = prefix
+        self._accumulator = Accumulator(level, granularity, custom_dimensions, max_series)
+        self._lock = threading.Lock()
+        self._known: set[tuple[str, str]] = set()
+        self._histograms: dict[tuple[str, str], Any] = {}
+
+    def add(self, name: str, value: float, unit: str, dimensions: Mapping[str, str]) -> None:
+        """Record one observation; see `kinesis_sdk.common.metrics.Metrics`."""
+        if (name, unit) not in self._known:
+            self._instrument(name, unit)
+        histogram = self._histograms.get((name, unit))
+        if histogram is None:
+            self._accumulator.add(name, value, unit, dimensions)
+        elif isfinite(value) and self._accumulator.takes(name):
+            leaf = self._accumulator.leaf_of(name, unit, dimensions)
+            histogram.record(value * base_unit(unit)[0], _attributes(leaf.dimensions))
+
+    def add_statistics(
+        self,
+        name: str,
+        count: int,
+        total: float,
+        low: float,
+        high: float,
+        unit: str,
+        dimensions: Mapping[str, str],
+    ) -> None:
+        """Record many observations of one metric at once; see `Accumulator.add_statistics`.
+
+        Of a metric that is a histogram here, all count as one with the value of their mean.
+        """
+        if count > 0 and kind_of(name) is Kind.TIMING:
+            self.add(name, total / count, unit, dimensions)
+            return
+        if (name, unit) not in self._known:
+            self._instrument(name, unit)
+        self._accumulator.add_statistics(name, count, total, low, high, unit, dimensions)
+
+    def _instrument(self, name: str, unit: str) -> None:
+        """Make the instruments of a metric that is new."""
+        with self._lock:
+            if (name, unit) in self._known:
+                return
+            full = f"{self._prefix}.{snake_case(name)}"
+            scale, _, code = base_unit(unit)
+            text = f"{name} of the Kinesis Producer or Client Library"
+            meter, reader = self._meter, self._reader
+            kind = kind_of(name)
+            if kind is Kind.TIMING:
+                self._histograms[name, unit] = self._histogram(full, code, text)
+            elif kind is Kind.OUTCOME:
+                meter.create_observable_counter(full, [reader(name, unit, _outcomes)], code, text)
+            elif kind is Kind.COUNTER:
+                meter.create_observable_counter(
+                    full, [reader(name, unit, lambda s: [(s.total * scale, {})])], code, text
+                )
+            elif kind is Kind.GAUGE:
+                meter.create_observable_gauge(
+                    full, [reader(name, unit, lambda s: [(s.last * scale, {})])], code, text
+                )
+            else:
+                meter.create_observable_counter(
+                    f"{full}.sum", [reader(name, unit, lambda s: [(s.total * scale, {})])], code, text
+                )
+                meter.create_observable_counter(
+                    f"{full}.count", [reader(name, unit, lambda s: [(s.samples, {})])], "1", text
+                )
+            self._known.add((name, unit))
+
+    def _histogram(self, name: str, unit: str, description: str) -> Any:
+        create: Any = self._meter.create_histogram
+        try:
+            return create(name, unit, description, explicit_bucket_boundaries_advisory=list(TIMING_BUCKETS))
+        except TypeError:  # an API before 1.29: the reader's own buckets, unless a view says otherwise
+            return create(name, unit, description)
+
+    def _reader(
+        self, name: str, unit: str, values: Callable[[Statistics], list[tuple[float, dict[str, str]]]]
+    ) -> Callable[[Any], list[Any]]:
+        def observe(_options: Any) -> list[Any]:
+            return [
+                self._observation(value, {**_attributes(series.dimensions), **more})
+                for series, statistics in self._accumulator.read_leaves(name).items()
+                if series.unit == unit
+                for value, more in values(statistics)
+            ]
+
+        return observe
+
+
+def _outcomes(statistics: Statistics) -> list[tuple[float, dict[str, str]]]:
+    return [
+        (statistics.total, {"outcome": "success"}),
+        (statistics.samples - statistics.total, {"outcome": "failure"}),
+    ]
+
+
+def _attributes(dimensions: Pairs) -> dict[str, str]:
+    return {snake_case(name): value for name, value in dimensions}

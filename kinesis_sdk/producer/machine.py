@@ -1,0 +1,362 @@
+"""The threads of a producer and what they work on: one lock, one engine thread, a pool of sending threads.
+
+The engine thread wakes exactly when the next deadline is due, polls the pipelines and hands requests to the pool; a
+pool thread makes one call and brings its result back. What callers do is in `engine`.
+
+The end of a record has four steps (`_finish`): hooks for failed records, and metrics, see their payload; the futures
+become final and the payload is released; its room is given back and `flush` counts it; callbacks run. So when
+`flush` returns, every future is final and every hook has run, and a callback finds room for what it puts.
+
+Standing still: where a process is frozen and thawed (Lambda between two invocations, a paused container), the
+clock may have jumped. While there are records the engine thread looks at the clock at least each second; a jump
+of more than a few seconds is time that no record has to answer for (`_moment`).
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from kinesis_sdk.common.aws import KinesisClient
+from kinesis_sdk.common.clock import Clock
+from kinesis_sdk.common.errors import KinesisSdkError, ProducerError
+from kinesis_sdk.producer.collector import Batch
+from kinesis_sdk.producer.config import ProducerConfig
+from kinesis_sdk.producer.failures import Outlets
+from kinesis_sdk.producer.ledger import Ledger
+from kinesis_sdk.producer.metrics import ProducerMetrics, Reading
+from kinesis_sdk.producer.pipeline import Settled, StreamPipeline
+from kinesis_sdk.producer.record import PendingRecord, mark_failed, mark_stored, run_callbacks
+from kinesis_sdk.producer.sender import TaskPool, load_facts, put_records, without_frames
+
+_LOGGER = logging.getLogger(__name__)
+_NEVER = float("inf")
+_LONGEST_SLEEP = 3_600.0
+_PRESS_INTERVAL = 0.05
+_HEARTBEAT = 1.0
+_STANDSTILL = 5.0
+"""Seconds between two looks at the clock, while there are records, from which on the process stood still."""
+
+Relay: TypeAlias = Callable[[Sequence[PendingRecord]], None]
+"""Told of each group of records that became final, without the lock, before `flush` counts them; never raising."""
+
+_Group: TypeAlias = tuple[StreamPipeline, list[Settled]]
+"""Final results of one stream."""
+
+
+class Machine:
+    """The producer's threads, and the state that they share with its callers under `_lock`.
+
+    Args:
+        client: Kinesis client; thread-safe.
+        config: Settings.
+        clock: Time.
+        rng: Jitter.
+        outlets: Who hears of failed records.
+        metrics: Who hears of everything; None where nobody listens.
+
+    Attributes:
+        relay: Brings results to event loops.
+    """
+
+    def __init__(
+        self,
+        client: KinesisClient,
+        config: ProducerConfig,
+        clock: Clock,
+        rng: random.Random,
+        outlets: Outlets | None = None,
+        metrics: ProducerMetrics | None = None,
+    ) -> None:
+        self._client = client
+        self._config = config
+        self._outlets = outlets
+        self._metrics = metrics
+        self._unsampled = False
+        self.relay: Relay | None = None
+        self._clock = clock
+        self._rng = rng
+        self._make_locks()
+        self._pipelines: dict[str, StreamPipeline] = {}
+        self._in_flight = 0
+        self._ledger = Ledger(config.max_buffered_bytes, config.max_buffered_records)
+        self._settling: dict[int, list[_Group]] = {}
+        self._blocked: set[object] = set()
+        self._looked = clock.monotonic()
+        self._pressed = -_NEVER
+        self._sleeping_until = -_NEVER
+        self._flush_requested = -1
+        self._flushed = -1
+        self._closing = False
+        # Why nothing is accepted any more: the class and text of the error, and its cause.
+        self._broken: tuple[type[ProducerError], str, BaseException | None] | None = None
+        self._pool = self._new_pool()
+        self._thread: threading.Thread | None = None
+
+    def _make_locks(self) -> None:
+        self._lock = threading.RLock()
+        self._held_here: Callable[[], bool] = self._lock._is_owned  # type: ignore[attr-defined]
+        self._wake = threading.Condition(self._lock)
+        self._changed = threading.Condition(self._lock)
+
+    def _new_pool(self) -> TaskPool:
+        # Two more than requests at a time: shard maps load while all connections are busy.
+        return TaskPool("kinesis-sdk-sender", self._config.max_connections + 2)
+
+    def _is_broken(self) -> bool:
+        return self._broken is not None
+
+    def _all_live(self) -> list[PendingRecord]:
+        return [record for pipeline in self._pipelines.values() for record in pipeline.live]
+
+    def _tell_room(self) -> None:
+        self._changed.notify_all()
+        self._ledger.tell_room()
+
+    def _start(self) -> None:
+        if self._thread is not None:
+            return
+        thread = threading.Thread(target=self._run, name="kinesis-sdk-producer", daemon=True)
+        self._thread = thread
+        try:
+            thread.start()
+        except BaseException:
+            # Not started, or interrupted on the way: then it ends by itself as soon as it sees this.
+            self._thread = None
+            raise
+
+    def _take_settled(self) -> list[_Group]:
+        """Collect final results of all pipelines, for `_finish`."""
+        groups = [
+            (pipeline, pipeline.take_settled()) for pipeline in self._pipelines.values() if pipeline.settled
+        ]
+        if groups:
+            self._settling[id(groups)] = groups
+        return groups
+
+    def _finish(self, groups: list[_Group]) -> None:
+        """The end of records, as the top of this module says. Call it without the lock."""
+        if not groups:
+            return
+        called: list[PendingRecord] = []
+        try:
+            for pipeline, settled in groups:
+                if self._metrics is not None:
+                    self._metrics.settled(pipeline.stream, settled, pipeline.topology.predict)
+                if self._outlets is not None:
+                    self._outlets.tell(pipeline.stream, settled)
+                for item in settled:
+                    if item.stored is not None:
+                        called += mark_stored(item.records, item.stored)
+                    elif item.error is not None:
+                        called += mark_failed(item.records, item.error)
+                    if self.relay is not None:
+                        self.relay(item.records)
+        finally:
+            with self._lock:
+                del self._settling[id(groups)]
+                for _, settled in groups:
+                    for item in settled:
+                        self._ledger.release(item.records)
+                self._tell_room()
+                self._ledger.tell_flushes()
+        run_callbacks(called)
+
+    def _moment(self) -> float:
+        """Now, under the lock. Time in which the process stood still is not counted against its records."""
+        now = self._clock.monotonic()
+        gap, self._looked = now - self._looked, now
+        if gap > _STANDSTILL and self._ledger.count:
+            for pipeline in self._pipelines.values():
+                pipeline.forgive(gap, now)
+        return now
+
+    def _break(self, kind: type[ProducerError], text: str, cause: BaseException | None = None) -> int:
+        """Accept nothing any more and fail what has no final result; answers that still come are dropped.
+
+        Returns:
+            How many records failed.
+        """
+        with self._lock:
+            if self._broken is not None:
+                return 0
+            self._broken = (kind, text, cause)
+            settled = self._take_settled()
+            failure = kind(text)
+            failure.__cause__ = cause
+            now = self._clock.monotonic()
+            for pipeline in self._pipelines.values():
+                pipeline.abandon(now, failure)
+            failed = self._take_settled()
+            self._wake.notify_all()
+            self._tell_room()
+        self._finish(settled)
+        self._finish(failed)
+        self._sample()
+        return sum(len(item.records) for _, items in failed for item in items)
+
+    # ------------------------------------------------------------------ the engine thread
+
+    def _run(self) -> None:
+        try:
+            while self._turn():
+                pass
+        except BaseException as error:  # noqa: BLE001 - a bug here must fail every record, not hang them
+            self._crash(error)
+
+    def _turn(self) -> bool:
+        """Do what is due and sleep until there is more; False ends the thread."""
+        with self._lock:
+            if self._broken is not None or self._thread is not threading.current_thread():
+                return False
+            now = self._moment()
+            work, loads = self._collect_work(now)
+            settled = self._take_settled()
+            self._unsampled |= self._ledger.count > 0
+            sample = self._next_sample() <= now
+            if not work and not loads and not settled and not sample:
+                slots = self._config.max_connections - self._in_flight
+                wake = min((p.next_event(now, slots) for p in self._pipelines.values()), default=_NEVER)
+                wake = min(wake, self._next_press(), self._next_sample())
+                self._sleeping_until = wake
+                longest = _HEARTBEAT if self._ledger.count else _LONGEST_SLEEP
+                self._wake.wait(max(0.0, min(wake - now, longest)))
+                self._sleeping_until = -_NEVER
+                return True
+        for pipeline, batch in work:
+            self._pool.submit(lambda p=pipeline, b=batch: self._send(p, b))  # type: ignore[misc]
+        for pipeline in loads:
+            self._pool.submit(lambda p=pipeline: self._load(p))  # type: ignore[misc]
+        if sample:
+            self._sample()
+        self._finish(settled)  # last: callbacks of users run here
+        return True
+
+    def _next_sample(self) -> float:
+        """When metrics want to know what is pending; infinity if nothing was since they last did."""
+        return self._metrics.next_sample if self._metrics is not None and self._unsampled else _NEVER
+
+    def _sample(self) -> None:
+        """Tell metrics what is pending and what came. Call it without the lock."""
+        if self._metrics is None:
+            return
+        with self._lock:
+            now = self._clock.monotonic()
+            readings = [
+                Reading(
+                    pipeline.stream,
+                    pipeline.counters.user_records_put,
+                    pipeline.counters.wrong_shard_entries,
+                    len(pipeline.live),
+                )
+                for pipeline in self._pipelines.values()
+            ]
+            self._unsampled = False
+        self._metrics.sample(now, readings)
+
+    def _next_press(self) -> float:
+        """When to hurry because a `put` waits for room; infinity if none does.
+
+        Not all the time: requests should still have company, and what comes back failed has a delay of its own.
+        """
+        return self._pressed + _PRESS_INTERVAL if self._blocked or self._ledger.room_watchers else _NEVER
+
+    def _press(self, now: float) -> None:
+        """A `put` waits for room, and deadlines may be far away."""
+        self._pressed = now
+        resting = all(pipeline.is_resting for pipeline in self._pipelines.values())
+        for pipeline in self._pipelines.values():
+            if resting:
+                pipeline.flush(-1, now)
+            else:
+                # Something closed is on its way and makes room. What is open would only leave half empty, and
+                # more so each time: one answer makes room for as many records as it held.
+                pipeline.expedite()
+
+    def _collect_work(self, now: float) -> tuple[list[tuple[StreamPipeline, Batch]], list[StreamPipeline]]:
+        work: list[tuple[StreamPipeline, Batch]] = []
+        loads: list[StreamPipeline] = []
+        if self._flush_requested > self._flushed:
+            self._flushed = self._flush_requested
+            for pipeline in self._pipelines.values():
+                pipeline.flush(self._flushed, now)
+        if self._next_press() <= now:
+            self._press(now)
+        for pipeline in self._pipelines.values():
+            for batch in pipeline.poll(now, self._config.max_connections - self._in_flight):
+                self._in_flight += 1
+                work.append((pipeline, batch))
+            if pipeline.has_work and pipeline.topology.wants_load(now):
+                pipeline.topology.begin_load(now)
+                loads.append(pipeline)
+        if len(self._pipelines) > 1:
+            # Who was served first is served last in the next turn.
+            first = next(iter(self._pipelines))
+            self._pipelines[first] = self._pipelines.pop(first)
+        return work, loads
+
+    # ------------------------------------------------------------------ pool threads
+
+    def _send(self, pipeline: StreamPipeline, batch: Batch) -> None:
+        try:
+            if self._is_broken():
+                return  # all records failed already
+            batch.started = self._clock.monotonic()
+            failure: KinesisSdkError | None = None
+            response = {}
+            try:
+                response = put_records(self._client, pipeline.stream, batch)
+            except KinesisSdkError as error:
+                failure = without_frames(error)
+            if self._metrics is not None:
+                ended = self._clock.monotonic()
+                self._metrics.request(pipeline.stream, batch, response, failure, ended)
+            with self._lock:
+                if self._is_broken():
+                    return
+                self._in_flight -= 1
+                now = self._moment()
+                if failure is None:
+                    pipeline.on_response(batch, response, now)
+                else:
+                    pipeline.on_failure(batch, failure, now)
+                settled = self._take_settled()
+                self._wake.notify()
+            self._finish(settled)
+        except BaseException as error:  # noqa: BLE001 - as in _run
+            self._crash(error)
+
+    def _load(self, pipeline: StreamPipeline) -> None:
+        try:
+            facts = None
+            failure: KinesisSdkError | None = None
+            try:
+                facts = load_facts(self._client, pipeline.stream, describe=pipeline.topology.describing)
+            except KinesisSdkError as error:
+                failure = without_frames(error)
+            with self._lock:
+                if self._is_broken():
+                    return
+                now = self._moment()
+                if facts is not None:
+                    try:
+                        pipeline.on_facts(facts, now)
+                    except KinesisSdkError as error:
+                        failure = without_frames(error)
+                if failure is not None:
+                    pipeline.on_facts_failed(failure, now)
+                settled = self._take_settled()
+                self._wake.notify()
+            if failure is not None:
+                _LOGGER.warning("shard map of stream %s not loaded: %s", pipeline.stream, failure)
+            self._finish(settled)
+        except BaseException as error:  # noqa: BLE001 - as in _run
+            self._crash(error)
+
+    def _crash(self, error: BaseException) -> None:
+        """An error that should not exist: say so, fail every record, take no more."""
+        _LOGGER.critical("the producer's engine failed", exc_info=error)
+        self._break(ProducerError, f"the producer's engine failed: {type(error).__name__}: {error}", error)

@@ -1,0 +1,42 @@
+"""What a producer counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ProducerStats:
+    """What a producer did so far, over all its streams; a snapshot.
+
+    Attributes:
+        user_records_put: Records that `put` accepted.
+        user_records_stored: Of these, acknowledged.
+        user_records_failed: Of these, failed for good.
+        user_bytes_stored: Payload bytes acknowledged.
+        kinesis_records_stored: PutRecords entries that the service stored.
+        kinesis_bytes_stored: Their bytes, partition keys included.
+        put_records_calls: PutRecords calls that ended.
+        failed_calls: Of these, failed as a whole.
+        throttled_entries: Entries that the service throttled.
+        failed_entries: Entries that failed, throttled ones included.
+        wrong_shard_entries: Aggregates that had to go again because they landed across a reshard.
+        user_record_retries: Times that a user record was tried again.
+        expired_user_records: Records that ran out of their time-to-live.
+        buffered_bytes: What is held now.
+    """
+
+    user_records_put: int
+    user_records_stored: int
+    user_records_failed: int
+    user_bytes_stored: int
+    kinesis_records_stored: int
+    kinesis_bytes_stored: int
+    put_records_calls: int
+    failed_calls: int
+    throttled_entries: int
+    failed_entries: int
+    wrong_shard_entries: int
+    user_record_retries: int
+    expired_user_records: int
+    buffered_bytes: int

@@ -1,0 +1,67 @@
+"""What users import, and that it costs nothing until it is used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from kinesis_sdk import metrics
+from kinesis_sdk.metrics.conventions import Kind, base_unit, kind_of, snake_case
+
+PUBLIC = [
+    "Accumulator",
+    "CloudWatchMetrics",
+    "CustomDimension",
+    "MemoryMetrics",
+    "Metrics",
+    "NoMetrics",
+    "OpenTelemetryMetrics",
+    "PrometheusMetrics",
+    "Series",
+    "Statistics",
+]
+
+
+def test_exported_names_are_pinned_and_exist() -> None:
+    assert sorted(metrics.__all__) == PUBLIC == dir(metrics)
+    for name in PUBLIC:
+        assert getattr(metrics, name) is not None
+    assert not hasattr(metrics, "StatsD")
+
+
+def test_nothing_heavy_is_loaded_before_it_is_used() -> None:
+    code = (
+        "import sys, kinesis_sdk.metrics as m; m.CloudWatchMetrics; m.PrometheusMetrics; m.OpenTelemetryMetrics; "
+        "heavy = {'boto3', 'botocore', 'prometheus_client', 'opentelemetry'}; "
+        "sys.exit(', '.join(sorted(heavy & set(sys.modules))) or 0)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("UserRecordsPut", "user_records_put"),
+        ("KinesisRecordsPerPutRecordsRequest", "kinesis_records_per_put_records_request"),
+        ("RecordProcessor.processRecords.Time", "process_records_time"),
+        ("RecordProcessor.initialize.Time", "record_processor_initialize_time"),
+        ("MillisBehindLatest", "behind_latest"),
+        ("SQSQueueTime", "sqs_queue_time"),
+        ("GetLease:Error", "get_lease_error"),
+        ("ShardId", "shard_id"),
+        ("---", "unnamed"),
+    ],
+)
+def test_snake_case(name: str, expected: str) -> None:
+    assert snake_case(name) == expected
+
+
+def test_units_and_kinds() -> None:
+    assert base_unit("Milliseconds") == (0.001, "seconds", "s")
+    assert base_unit("Count") == (1.0, "", "1")
+    assert base_unit("Bytes/Second") == (1.0, "", "1")
+    assert kind_of("UserRecordsPut") is Kind.OUTCOME
+    assert kind_of("Whatever") is Kind.DISTRIBUTION
