@@ -3,11 +3,11 @@
 Imports `kinesis_sdk.common` only, and boto3 not before a client is made.
 """
 
-from kinesis_sdk.consumer.checkpointer import Checkpointer
+from kinesis_sdk.consumer.checkpointer import Checkpointer, PreparedCheckpoint
 from kinesis_sdk.consumer.config import ConsumerConfig
-from kinesis_sdk.consumer.failure import HandlerErrorPolicy, RetryBatch, StopWorker
+from kinesis_sdk.consumer.failure import BisectBatch, HandlerErrorPolicy, PoisonRecord, RetryBatch, StopWorker
 from kinesis_sdk.consumer.handler import RecordBatch, RecordHandler, ShardContext
-from kinesis_sdk.consumer.health import ShardHealth, WorkerHealth
+from kinesis_sdk.consumer.health import ShardHealth, Stall, WorkerHealth
 from kinesis_sdk.consumer.leases import (
     DynamoDBLeaseStore,
     InMemoryLeaseStore,
@@ -15,24 +15,30 @@ from kinesis_sdk.consumer.leases import (
     LeaseStore,
 )
 from kinesis_sdk.consumer.shard_state import ShardState
+from kinesis_sdk.consumer.streams import StreamSpec
 from kinesis_sdk.consumer.worker import Worker
 
 __all__ = [
     # running
     "ConsumerConfig",
+    "StreamSpec",
     "Worker",
     # handling
     "Checkpointer",
+    "PreparedCheckpoint",
     "RecordBatch",
     "RecordHandler",
     "ShardContext",
     # failing
+    "BisectBatch",
     "HandlerErrorPolicy",
+    "PoisonRecord",
     "RetryBatch",
     "StopWorker",
     # watching
     "ShardHealth",
     "ShardState",
+    "Stall",
     "WorkerHealth",
     # leases
     "DynamoDBLeaseStore",

@@ -1,57 +1,53 @@
 """The lease loops of a worker: renew, look and take, sync, clean up.
 
 Each loop is a method of the monotonic time that does what is due and returns when it is due again. Decisions
-are pure functions (`plan_takes`, `plan_sync`, `plan_cleanup`); this module reads the table, carries them out and
+are pure (`LeaseStrategy`, `plan_sync`, `plan_cleanup`); this module reads the table, carries them out and
 reports what changed. `renew` has a thread of its own, so a slow look or handler never delays a heartbeat.
 
 Cost per worker and minute with the defaults: 60 looks (one Scan page each while the table is below 1 MiB),
 one ListShards and one consistent Scan, one cleanup Scan; per held lease 18 renewals, fewer where checkpoints
-count as such.
+count as such. A lease that moves costs six requests: the asking write, about three reads, the handover, the take.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-import threading
 from collections.abc import Callable, Collection
 from random import Random
 
-from kinesis_sdk.common.aws import KinesisClient, call_with_retries
+from kinesis_sdk.common.aws import KinesisClient
 from kinesis_sdk.common.clock import Clock
-from kinesis_sdk.common.errors import AwsError, KinesisSdkError, LeaseLostError, ProtocolError
+from kinesis_sdk.common.errors import AwsError, KinesisSdkError
 from kinesis_sdk.common.metrics import Metrics
-from kinesis_sdk.common.sequence import LATEST
-from kinesis_sdk.common.shards import Shard, list_shards
-from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer.config import ConsumerConfig
 from kinesis_sdk.consumer.failure import backoff
+from kinesis_sdk.consumer.leases.handover import HandoverBook, knows_handover
 from kinesis_sdk.consumer.leases.held import HeldLease, HeldLeases
+from kinesis_sdk.consumer.leases.leader import is_leader
 from kinesis_sdk.consumer.leases.lease import Lease
 from kinesis_sdk.consumer.leases.observer import LeaseObserver
-from kinesis_sdk.consumer.leases.planner import TakeLimits, plan_takes
+from kinesis_sdk.consumer.leases.planner import TableView, Take, TakeLimits, TakeReason, strategy_for
+from kinesis_sdk.consumer.leases.renewals import Renewals
 from kinesis_sdk.consumer.leases.store import Conflict, LeaseStore
+from kinesis_sdk.consumer.leases.worker_metrics import PATIENCE, JavaMembership
 from kinesis_sdk.consumer.repeats import RepeatLog
-from kinesis_sdk.consumer.shards.cleanup import needs_listing, plan_cleanup
-from kinesis_sdk.consumer.shards.sync import (
-    bootstrap_filter,
-    plan_bootstrap,
-    plan_bootstrap_from_all,
-    plan_sync,
-)
+from kinesis_sdk.consumer.shards.duties import ShardDuties
+from kinesis_sdk.consumer.streams import StreamDirectory, TrackedStream
 
 _LOGGER = logging.getLogger("kinesis_sdk.consumer.leases")
 
-_LOOK_PER_LEASE = 0.005
-_MOST_LOOK_INTERVAL = 20.0
 _FIRST_BACKOFF, _MOST_BACKOFF = 0.2, 10.0
+_NEVER = float("inf")
+_STOP_PATIENCE = 2.0
+"""Seconds for which a stopping worker waits for leases that it asked for, to pass them on at once."""
 
 
 class Coordinator:
     """Keeps this worker's leases. `renew` belongs to one thread, `look`, `sync` and `clean_up` to another.
 
     Args:
-        stream: The stream.
+        streams: The streams.
         worker_id: This worker.
         config: Settings.
         store: Lease table.
@@ -62,16 +58,19 @@ class Coordinator:
         metrics: Sink for numbers.
         on_acquired: Told about each lease taken.
         on_lost: Told about each lease that turns out to be lost.
-        busy: Keys of shards whose previous consumer is still winding down.
+        on_wanted: Told about each held lease that somebody asked for.
+        on_streams_changed: Told that shards of some stream may not be ours to consume any more.
+        busy: Keys of leases whose previous shard consumer is still winding down.
         run: Runs a renewal now or soon (a small pool, or the caller).
         on_fatal: Told about an error that repeating does not cure.
+        membership: Of a fleet of Java KCL 3 workers; None: of none.
         on_renewal_failed: Told that a renewal has to be repeated sooner than `renew` said.
     """
 
     def __init__(
         self,
         *,
-        stream: StreamId,
+        streams: StreamDirectory,
         worker_id: str,
         config: ConsumerConfig,
         store: LeaseStore,
@@ -82,67 +81,108 @@ class Coordinator:
         metrics: Metrics,
         on_acquired: Callable[[HeldLease], None],
         on_lost: Callable[[HeldLease], None],
+        on_wanted: Callable[[HeldLease], None],
+        on_streams_changed: Callable[[], None],
         busy: Callable[[], Collection[str]],
         run: Callable[[Callable[[], None]], object],
         on_fatal: Callable[[BaseException], None],
         on_renewal_failed: Callable[[], None],
+        membership: JavaMembership | None = None,
     ) -> None:
         self.held = HeldLeases()
-        self._stream = stream
+        self._streams = streams
         self._worker_id = worker_id
         self._config = config
         self._store = store
-        self._kinesis = kinesis
         self._clock = clock
         self._rng = rng
-        self._sleep = sleep
         self._metrics = metrics
         self._on_acquired = on_acquired
-        self._on_lost = on_lost
+        self._on_wanted = on_wanted
         self._busy = busy
-        self._run = run
-        self._on_fatal = on_fatal
-        self._on_renewal_failed = on_renewal_failed
+        self._on_streams_changed = on_streams_changed
+        self._renewals = Renewals(
+            self.held,
+            config=config,
+            clock=clock,
+            rng=rng,
+            run=run,
+            on_lost=on_lost,
+            on_wanted=self._wanted,
+            on_fatal=on_fatal,
+            on_failed=on_renewal_failed,
+        )
+        self._duties = ShardDuties(
+            store=store,
+            kinesis=kinesis,
+            streams=streams,
+            config=config,
+            sleep=sleep,
+            on_gone=self.stream_gone,
+        )
         self._observer = LeaseObserver(config.failover_time)
+        self._strategy = strategy_for(config)
         self._limits = TakeLimits(
             max_leases=config.max_leases_for_worker or sys.maxsize,
             max_steals=config.max_leases_to_steal_at_one_time,
         )
         self._repeats = RepeatLog(_LOGGER)
-        self._renew_repeats = RepeatLog(_LOGGER)
-        self._renew_repeats_lock = threading.Lock()
         self._failures = 0
         self._taking = True
+        self._stopped_at: float | None = None
+        self._moves = HandoverBook(
+            worker_id,
+            timeout=config.graceful_lease_handoff_timeout,
+            failover_time=config.failover_time,
+        )
+        self._membership = membership
+        self._leads = False
+        self._rows: list[Lease] = []
+        self._to_sync: list[TrackedStream] = []
+        self._sync_asked = False
         self._due: dict[str, float] = {}
 
     # Start
 
-    def start(self, now: float) -> None:
-        """Make the table, compare it with the stream, and be ready to look.
+    def start(self) -> None:
+        """Make the table, compare it with the streams, and be ready to look.
 
         Raises:
             KinesisSdkError: What makes work impossible: no such stream, access denied, nobody listening.
         """
         self._store.ensure_ready()
-        call_with_retries(
-            lambda: self._sync(now),
-            operation="ListShards",
-            client=self._kinesis,
-            sleep=self._sleep,
-        )
+        self._streams.refresh(first=True)
+        self._duties.start()
         now = self._clock.monotonic()
         self._due = {
             "look": now,
+            "arrivals": _NEVER,
             "sync": now + self._jittered(self._config.shard_sync_interval),
             "clean_up": now + self._jittered(self._config.lease_cleanup_interval),
         }
+        if self._membership is not None:
+            self._due["membership"] = self._membership.tick(now)
+        if not self._streams.is_single:
+            self._due["streams"] = now + self._jittered(self._config.stream_list_interval)
 
     def stop_taking(self) -> None:
         """Take no more leases; those held are renewed until they are released."""
-        self._taking = False
+        if self._taking:
+            self._stopped_at = self._clock.monotonic()
+            self._taking = False
+
+    @property
+    def is_winding_down(self) -> bool:
+        """Whether a clean stop has something left to do at the table.
+
+        That is: to pass on leases that this worker asked for, and to take its metrics back.
+        """
+        return bool(self._moves) or (self._membership is not None and self._membership.is_reported)
 
     def request(self, loop: str) -> None:
-        """Make ``look``, ``sync`` or ``clean_up`` due now."""
+        """Make ``look``, ``sync`` or ``clean_up`` due now; a sync that is asked for needs no leader."""
+        if loop == "sync":
+            self._sync_asked = True
         self._due[loop] = self._clock.monotonic()
 
     # The table loops
@@ -150,16 +190,19 @@ class Coordinator:
     def tick(self, now: float) -> float:
         """Run the table loops that are due; returns when the next one is."""
         if not self._taking:
-            return now + self._config.lease_look_interval
+            return self._pass_on(now)
         for name, loop, interval in (
+            ("streams", self._list_streams, self._jittered(self._config.stream_list_interval)),
+            ("membership", self._report, 0.0),
             ("sync", self._sync, self._jittered(self._config.shard_sync_interval)),
             ("look", self._look, 0.0),
+            ("arrivals", self._meet, 0.0),
             ("clean_up", self._clean_up, self._jittered(self._config.lease_cleanup_interval)),
         ):
-            if self._due[name] > now or not self._taking:
+            if self._due.get(name, _NEVER) > now or not self._taking:
                 continue
             # Before the work, so that a request that arrives meanwhile is not lost.
-            self._due[name] = now + interval if interval else float("inf")
+            self._due[name] = now + interval if interval else _NEVER
             try:
                 following = loop(now)
             except KinesisSdkError as error:
@@ -176,32 +219,183 @@ class Coordinator:
 
     def _look(self, now: float) -> float:
         """Scan, plan, take. Reports the next due time: earlier if an owner's silence becomes too long."""
-        leases = self._store.list()
+        rows = self._store.list()
         seen_at = self._clock.monotonic()
-        self._observer.observe(leases, seen_at)
-        takes = plan_takes(
-            leases,
-            self._observer,
-            self._worker_id,
-            now,
-            self._limits,
+        self._observer.observe(rows, seen_at)
+        # Leases of streams that are not ours, and of the other form of keys, are neither counted nor taken.
+        leases = [lease for lease in rows if self._streams.find(lease) is not None]
+        self._lead(rows, leases, now, seen_at)
+        self._moves.observe(leases, seen_at)
+        self._notice(leases, seen_at)
+        interval = self._config.look_interval(len(leases))
+        plan = self._strategy.plan(
+            TableView(
+                leases=leases,
+                observed=self._observer,
+                me=self._worker_id,
+                now=now,
+                limits=self._limits,
+                held=self._spoken_for(leases, now),
+                busy=self._busy(),
+                # By then the peer that it waits for has looked twice.
+                patience=2 * interval + self._config.lease_look_interval,
+            ),
             self._rng,
-            held=self.held.keys(),
-            busy=self._busy(),
         )
-        for take in takes:
-            if not self._taking:
+        before = len(self.held) + len(self._moves)
+        won = 0
+        for take in plan.takes:
+            if not self._taking or won == plan.most:
                 break
-            self._take(take.lease, take.reason.value)
-        self._measure(leases, len(takes))
-        due = seen_at + self._look_interval(len(leases))
+            if self._is_left_to_java(take, now):
+                continue
+            self._carry_out(take)
+            won = len(self.held) + len(self._moves) - before
+        self._expect_arrivals(seen_at)
+        self._measure(leases, len(plan.takes) if plan.most is None else plan.most)
+        due = seen_at + self._config.look_interval(len(leases), soon=plan.look_soon)
+        if self._config.lease_strategy == "kcl2":
+            return due  # the KCL looks at its pace, whatever expires
         expiry = self._observer.next_expiry(seen_at)
         # A hair later: a lease expires when its age is *above* the failover time.
         return due if expiry is None else min(due, expiry + 0.001)
 
-    def _look_interval(self, leases: int) -> float:
-        adapted = min(_MOST_LOOK_INTERVAL, leases * _LOOK_PER_LEASE)
-        return max(self._config.lease_look_interval, adapted)
+    def _lead(self, rows: list[Lease], leases: list[Lease], now: float, seen_at: float) -> None:
+        """Who leads, and whether the leases leave a hole."""
+        self._rows = rows
+        leads = is_leader(leases, self._worker_id, lambda lease: self._observer.is_expired(lease, now))
+        if leads and not self._leads:
+            _LOGGER.info("worker %s: leads", self._worker_id)
+        self._leads = leads
+        holes = self._duties.audit(leases, seen_at, leads=leads)
+        if holes:
+            self._to_sync += holes
+            self._due["sync"] = seen_at
+
+    def _report(self, now: float) -> float:
+        assert self._membership is not None
+        return self._membership.tick(now)
+
+    def _is_left_to_java(self, take: Take, now: float) -> bool:
+        """Whether a decision belongs to a Java leader that lives.
+
+        Such a leader gives every lease to the worker that it judges best, and would undo what we decide by another
+        rule. We take what it gave us (our name on it), and only what it left lying for a time in which a leader
+        whose assignments work at all would have come round.
+        """
+        if self._membership is None or take.reason is TakeReason.RESUMED:
+            return False
+        if self._membership.leader(now) is None:
+            return False
+        # Of a lease that somebody keeps the time is negative: nothing is moved here by ourselves.
+        return self._observer.free_for(take.lease, now) < PATIENCE
+
+    # Handovers
+
+    def _notice(self, leases: list[Lease], now: float) -> None:
+        """Held leases that somebody asks for, and rows on which a former process of our name was asked."""
+        rows = {lease.lease_key: lease for lease in leases if lease.checkpoint_owner == self._worker_id}
+        if not rows:
+            return
+        for held in self.held:
+            row = rows.pop(held.key, None)
+            if row is not None and held.notice(row, now):
+                self._wanted(held)
+        busy = self._busy()
+        for row in rows.values():
+            if row.lease_key not in busy:
+                # We were restarted under the same id in the middle of a handover: nobody here works on it. The
+                # counter decides if this read is stale.
+                self._store.complete_handover(row)
+
+    def _wanted(self, held: HeldLease) -> None:
+        _LOGGER.info("lease %s: %s asks for it", held.key, held.handover_to)
+        self._on_wanted(held)
+
+    def _spoken_for(self, leases: list[Lease], now: float) -> set[str]:
+        """Keys that count as ours in the plan: held and staying, or on their way here and alive."""
+        rows = {lease.lease_key: lease for lease in leases}
+        coming = {
+            key
+            for key in self._moves.keys()  # noqa: SIM118 - not a mapping
+            if key in rows and not self._observer.is_expired(rows[key], now)
+        }
+        return coming | {held.key for held in self.held if held.handover_to is None}
+
+    def _carry_out(self, take: Take) -> None:
+        """A decision of the planner. Moving a lease away from a live worker is asked for, if that worker can hear."""
+        if (
+            take.reason is TakeReason.STOLEN
+            and self._config.graceful_lease_handoff_timeout > 0
+            and self._knows_handover(take.lease)
+        ):
+            self._ask(take.lease)
+        else:
+            self._take(take.lease, take.reason.value)
+
+    def _knows_handover(self, lease: Lease) -> bool:
+        if knows_handover(lease):
+            return True
+        owner = lease.owner
+        return self._membership is not None and owner is not None and self._membership.has_metrics(owner)
+
+    def _ask(self, lease: Lease) -> None:
+        now = self._clock.monotonic()
+        try:
+            row = self._store.request_handover(lease, self._worker_id)
+        except AwsError as error:
+            if not error.retryable:
+                raise
+            # If it had effect, the next look finds our own id beside the marker and follows it.
+            self._repeats.log(now, "ask", "lease %s: not asked for: %s", lease.lease_key, error)
+            return
+        if isinstance(row, Conflict):
+            _LOGGER.debug("lease %s: a peer was faster", lease.lease_key)
+            return
+        _LOGGER.info("lease %s: asked %s for it", lease.lease_key, row.checkpoint_owner)
+        self._moves.asked(row, now)
+
+    def _expect_arrivals(self, now: float) -> None:
+        due = self._moves.next_poll(now)
+        self._due["arrivals"] = _NEVER if due is None else due
+
+    def _meet(self, now: float) -> float | None:
+        """Read the leases that are on their way here, take what arrived or is overdue."""
+        overdue = {incoming.lease.lease_key for incoming in self._moves.overdue(now)}
+        for incoming in self._moves.incoming():
+            key = incoming.lease.lease_key
+            row = self._store.get(key)
+            if row is None or not self._moves.is_coming(incoming, row, now):
+                self._moves.drop(key)
+                if row is not None and row.owner == self._worker_id:
+                    self._arrived(row, "handed over")
+            elif key in overdue and row.owner == self._worker_id:
+                self._moves.drop(key)
+                self._arrived(row, f"{row.checkpoint_owner} did not hand it over in time")
+        return self._moves.next_poll(now)
+
+    def _arrived(self, row: Lease, reason: str) -> None:
+        if self._taking:
+            if row.lease_key not in self._busy():
+                self._take(row, reason)
+        elif not row.in_handover:
+            self._store.release(row)
+
+    def _pass_on(self, now: float) -> float:
+        """While stopping: what still arrives goes to whoever looks next, instead of expiring on our name."""
+        assert self._stopped_at is not None
+        if self._membership is not None:
+            self._membership.withdraw()
+        if not self._moves:
+            return now + self._config.lease_look_interval
+        if now - self._stopped_at > _STOP_PATIENCE:
+            for incoming in self._moves.incoming():
+                self._moves.drop(incoming.lease.lease_key)
+        try:
+            self._meet(now)
+        except AwsError as error:
+            self._repeats.log(now, "pass on", "leases on their way here: %s", error)
+        return self._moves.next_poll(now) or now + self._config.lease_look_interval
 
     def _take(self, lease: Lease, reason: str) -> None:
         sent_at = self._clock.monotonic()
@@ -226,7 +420,7 @@ class Coordinator:
         )
         held.renew_at = sent_at + self._config.renew_interval
         self.held.add(held)
-        former = f" from {lease.owner}" if lease.owner and lease.owner != self._worker_id else ""
+        former = f" from {lease.holder}" if lease.holder and lease.holder != self._worker_id else ""
         _LOGGER.info("lease %s: taken%s (%s)", lease.lease_key, former, reason)
         self._on_acquired(held)
 
@@ -236,94 +430,66 @@ class Coordinator:
         self._metrics.add("LeasesToTake", taken, "Count", dimensions)
         self._metrics.add("CurrentLeases", len(self.held), "Count", dimensions)
 
-    def _sync(self, now: float) -> None:  # noqa: ARG002 - every loop has the same shape
-        """Create missing leases. Any worker may do it, at any time: creates are conditional."""
-        # Leases first: a shard that is split in between then looks unfinished, never orphaned.
-        leases = self._store.list(consistent=True)
-        position = self._config.initial_checkpoint
-        plan = plan_sync(self.list_shards(), leases, position) if leases else self._plan_bootstrap(position)
-        for lease in plan:
-            if self._store.create_if_absent(lease):
-                _LOGGER.info("lease %s: created at %s", lease.lease_key, lease.checkpoint.sequence_number)
-        if plan and self._due:
-            self.request("look")
+    # Duties
 
-    def _plan_bootstrap(self, position: str) -> list[Lease]:
-        chosen = bootstrap_filter(position, self._config.initial_timestamp)
-        try:
-            return plan_bootstrap(list_shards(self._kinesis, self._stream, shard_filter=chosen), position)
-        except ProtocolError as error:
-            if position == LATEST:
-                raise  # a reshard is under way; the next listing is whole
-            _LOGGER.info("%s; asking for all shards instead", error)
-            return plan_bootstrap_from_all(self.list_shards(), position)
-
-    def list_shards(self) -> list[Shard]:
-        """All shards of the stream."""
-        return list_shards(self._kinesis, self._stream)
-
-    def _clean_up(self, now: float) -> None:  # noqa: ARG002 - see `_sync`
-        """Delete leases of finished shards that nobody needs any more."""
-        if not self._config.cleanup_leases_upon_shard_completion:
+    def _sync(self, now: float) -> None:
+        """Create missing leases: as the leader, or because somebody found one missing."""
+        wanted, self._to_sync = self._to_sync, []
+        everything = self._leads
+        if self._sync_asked:
+            # Only then: who asks between these lines must not be forgotten.
+            self._sync_asked, everything = False, True
+        if not everything and not wanted:
             return
-        leases = self._store.list(consistent=True)
-        listed = {shard.shard_id for shard in self.list_shards()} if needs_listing(leases) else None
-        for key in plan_cleanup(leases, listed):
-            self._store.delete(key)
-            _LOGGER.info("lease %s: deleted, its shard is finished", key)
+        try:
+            created = self._duties.sync(None if everything else wanted)
+        except KinesisSdkError:
+            self._to_sync, self._sync_asked = wanted, everything
+            raise
+        if created:
+            self._due["look"] = now
+
+    def _clean_up(self, now: float) -> None:
+        """Delete what nobody needs any more, as the leader."""
+        if self._leads:
+            self._duties.clean_up(self._rows, now)
+
+    def _list_streams(self, now: float) -> None:
+        """Which streams are ours now; shards of others are given back."""
+        before = {tracked.key for tracked in self._streams.current()}
+        self._streams.refresh()
+        current = {tracked.key: tracked for tracked in self._streams.current()}
+        if before == current.keys():
+            return
+        for key in sorted(current.keys() - before, key=str):
+            _LOGGER.info("stream %s: is consumed from now on", key)
+            self._to_sync.append(current[key])
+        for key in sorted(before - current.keys(), key=str):
+            _LOGGER.info("stream %s: is not consumed any more", key)
+        self._on_streams_changed()
+        if self._to_sync and not self._leads:
+            # The leader may learn of a new stream a whole interval later than we do.
+            self._to_sync = [one for one in self._to_sync if not self._has_leases(one)]
+        self._due["sync"] = now
+
+    def _has_leases(self, tracked: TrackedStream) -> bool:
+        return any(tracked.owns(lease) for lease in self._rows)
+
+    def stream_gone(self, tracked: TrackedStream, error: KinesisSdkError) -> None:
+        """Leave one of several streams out until they are listed again. From any thread."""
+        if self._streams.suspend(tracked, str(error)):
+            _LOGGER.error("stream %s: can not be consumed and is left out: %s", tracked, error)
+            self._on_streams_changed()
 
     def _jittered(self, interval: float) -> float:
         return interval * (0.8 + 0.4 * self._rng.random())
 
-    # The renewal loop
+    # Renewing
 
     def renew(self, now: float) -> float:
-        """Send the heartbeats that are due; returns when the next one is."""
-        due = now + self._config.renew_interval
-        for held in self.held:
-            if held.gone is not None or not held.is_held(now):
-                held.mark_lost(f"not renewed for {now - held.written_at:.1f} s")
-                self.forget(held)
-                self._on_lost(held)
-                continue
-            # A checkpoint is a heartbeat too.
-            renew_at = max(held.renew_at, held.written_at + self._config.renew_interval)
-            if held.renewing:
-                continue
-            if renew_at <= now:
-                held.renewing = True
-                self._run(lambda held=held: self._renew_one(held))  # type: ignore[misc]
-            else:
-                due = min(due, renew_at)
-            # However long the next heartbeat is away, the moment of self-expiry is looked at.
-            due = min(due, max(now, held.written_at + self._config.failover_time + 0.001))
-        return due
+        """Send the heartbeats that are due; returns when the next one is. For a thread of its own."""
+        return self._renewals.tick(now)
 
     def forget(self, held: HeldLease) -> None:
         """Stop renewing a lease that was released or lost."""
         self.held.remove(held)
-
-    def _renew_one(self, held: HeldLease) -> None:
-        renewed = False
-        try:
-            held.renew()
-            renewed = True
-            held.renew_at = held.written_at + self._config.renew_interval
-        except LeaseLostError:
-            self.forget(held)
-            self._on_lost(held)
-        except AwsError as error:
-            now = self._clock.monotonic()
-            if not error.retryable:
-                self._on_fatal(error)
-            held.renew_at = now + min(self._config.renew_interval, 0.2 + self._rng.random() * 0.3)
-            with self._renew_repeats_lock:
-                self._renew_repeats.log(
-                    now, type(error).__name__, "renewal of %s failed: %s", held.key, error
-                )
-        except BaseException as error:  # noqa: BLE001 - a pool thread must not lose it
-            self._on_fatal(error)
-        finally:
-            held.renewing = False
-        if not renewed:
-            self._on_renewal_failed()

@@ -9,30 +9,40 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from random import Random
-from typing import Literal
+from typing import Any, Literal
 
 from kinesis_sdk.common.aws import KinesisClient
 from kinesis_sdk.common.clock import Clock
-from kinesis_sdk.common.errors import KinesisSdkError
+from kinesis_sdk.common.errors import KinesisSdkError, ResourceNotFoundError
 from kinesis_sdk.common.metrics import Metrics, NoMetrics
+from kinesis_sdk.common.shards import Shard, list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer.config import ConsumerConfig
 from kinesis_sdk.consumer.coordinator import Coordinator
+from kinesis_sdk.consumer.delivery import RunAsync
+from kinesis_sdk.consumer.fetch.budget import ByteBudget
 from kinesis_sdk.consumer.fetch.fetcher import Fetcher, Position
-from kinesis_sdk.consumer.fetch.polling import PollingFetcher
+from kinesis_sdk.consumer.fetching import FetcherSource
 from kinesis_sdk.consumer.handler import HandlerSource
 from kinesis_sdk.consumer.health import ShardHealth
 from kinesis_sdk.consumer.leases.held import HeldLease
 from kinesis_sdk.consumer.leases.store import LeaseStore
-from kinesis_sdk.consumer.scheduler import Scheduler, Task
+from kinesis_sdk.consumer.leases.worker_metrics import JavaMembership
+from kinesis_sdk.consumer.scheduler import Run, Scheduler, Task
 from kinesis_sdk.consumer.shard_consumer import ShardConsumer
 from kinesis_sdk.consumer.shard_state import ShardConsumerParts, ShardState, ShutdownReason
 from kinesis_sdk.consumer.shards.children import ChildLeases
+from kinesis_sdk.consumer.streams import StreamDirectory, Streams, TrackedStream
+from kinesis_sdk.consumer.threads import run_inline
+from kinesis_sdk.consumer.watch import StallWatch, find_stall
 
 _LOGGER = logging.getLogger("kinesis_sdk.consumer")
 
-Run = Callable[[Callable[[], None]], object]
+_STREAM_OPERATIONS = ("ListShards", "GetShardIterator", "GetRecords", "DescribeStreamSummary")
+
 Loop = Literal["renewals", "table", "steps"]
 """The three loops that threads run: `ConsumerEngine.renew`, ``tick_table`` and ``scheduler.dispatch``."""
 
@@ -55,8 +65,10 @@ class ConsumerEngine:
     Locks: ``_lock`` guards the table of consumers and is a leaf. See the package's lock order.
 
     Args:
-        stream: The stream.
+        stream: The one stream.
+        streams: Instead of it, several.
         worker_id: This worker's id in the lease table.
+        application_name: Name of the registered consumer where enhanced fan-out is asked for.
         config: Settings.
         handlers: Makes handlers.
         store: Lease table.
@@ -66,9 +78,13 @@ class ConsumerEngine:
         sleep: Waits inside calls (retries); a test advances its clock here.
         metrics: Sink for numbers.
         run_step: Runs steps of shards: a pool's ``submit``, or inline.
+        run_fetch: Runs reads of shards: another pool's ``submit``, or inline.
+        run_async: Runs coroutines, see `EventLoopThread.run`.
         run_renewal: Runs renewals: a pool's ``submit``, or inline.
         wake: Called from any thread with the loop whose due time may have moved forward.
+        membership: Of a fleet of Java KCL 3 workers.
         on_stopped: Called from any thread once a requested stop is complete; perhaps more than once.
+        on_stuck_read: Called when a read hangs: the thread that it has is lost for as long as it does.
 
     Attributes:
         coordinator: The lease loops.
@@ -79,8 +95,10 @@ class ConsumerEngine:
     def __init__(
         self,
         *,
-        stream: StreamId,
+        stream: StreamId | None = None,
+        streams: Streams | None = None,
         worker_id: str,
+        application_name: str = "",
         config: ConsumerConfig,
         handlers: HandlerSource,
         store: LeaseStore,
@@ -90,14 +108,18 @@ class ConsumerEngine:
         sleep: Callable[[float], None],
         metrics: Metrics | None = None,
         run_step: Run = _inline,
+        run_fetch: Run = _inline,
+        run_async: RunAsync = run_inline,
         run_renewal: Run = _inline,
         wake: Callable[[Loop], None] = _wake_nobody,
         on_stopped: Callable[[], None] = _nothing,
+        membership: JavaMembership | None = None,
+        on_stuck_read: Callable[[], None] = _nothing,
     ) -> None:
         self.worker_id = worker_id
         self.error: BaseException | None = None
         self._config = config
-        self._stream = stream
+        self._streams = StreamDirectory(config, kinesis, stream=stream, streams=streams, sleep=sleep)
         self._kinesis = kinesis
         self._clock = clock
         self._rng = rng
@@ -110,8 +132,16 @@ class ConsumerEngine:
         self._looking = False
         self._delivered_before = 0
         metrics = metrics or NoMetrics()
+        self._run_fetch = run_fetch
+        self._budget = ByteBudget(config.max_prefetch_bytes)
+        self._on_stuck_read = on_stuck_read
+        # An idle shard is read rarely; that must not look like a stall.
+        patience = max(config.stall_timeout, 2 * config.idle_times[2])
+        self._watch = StallWatch(patience, metrics, self._read_again)
+        if config.auto_checkpoint is not None:
+            handlers = replace(handlers, auto_checkpoint=config.auto_checkpoint)
         self.coordinator = Coordinator(
-            stream=stream,
+            streams=self._streams,
             worker_id=worker_id,
             config=config,
             store=store,
@@ -122,26 +152,56 @@ class ConsumerEngine:
             metrics=metrics,
             on_acquired=self._acquired,
             on_lost=self._lost,
+            on_wanted=self._wanted,
+            on_streams_changed=self._streams_changed,
             busy=self._busy,
             run=run_renewal,
             on_fatal=self.fail,
             on_renewal_failed=lambda: wake("renewals"),
+            membership=membership,
         )
         self.scheduler = Scheduler(run_step, clock, lambda: wake("steps"))
-        self._parts = ShardConsumerParts(
-            stream=stream,
-            worker_id=worker_id,
+        self._fetchers = FetcherSource(
+            kinesis=kinesis,
             config=config,
-            handlers=handlers,
-            store=store,
-            children=ChildLeases(store, self.coordinator.list_shards, self._request_sync),
-            open_fetcher=self._open_fetcher,
-            list_shards=self.coordinator.list_shards,
-            clock=clock,
+            application_name=application_name,
+            budget=self._budget,
+            scheduler=self.scheduler,
+            run=run_fetch,
             rng=rng,
-            sleep=sleep,
-            metrics=metrics,
         )
+        self._common: dict[str, Any] = {
+            "worker_id": worker_id,
+            "handlers": handlers,
+            "store": store,
+            "clock": clock,
+            "rng": rng,
+            "sleep": sleep,
+            "metrics": metrics,
+            "budget": self._budget,
+            "run": run_step,
+            "run_async": run_async,
+        }
+        self._parts: dict[str | None, ShardConsumerParts] = {}
+
+    def _parts_of(self, tracked: TrackedStream) -> ShardConsumerParts:
+        """What the shard consumers of one stream share."""
+        parts = self._parts.get(tracked.key)
+        if parts is None:
+
+            def listed() -> list[Shard]:
+                return list_shards(self._kinesis, tracked.stream)
+
+            parts = self._parts[tracked.key] = ShardConsumerParts(
+                stream=tracked.stream,
+                config=tracked.config,
+                children=ChildLeases(self._common["store"], listed, self._request_sync, tracked),
+                open_fetcher=partial(self._open_fetcher, tracked),
+                list_shards=listed,
+                lease_key=tracked.lease_key,
+                **self._common,
+            )
+        return parts
 
     def start(self) -> None:
         """Check stream and table, create missing leases.
@@ -149,7 +209,9 @@ class ConsumerEngine:
         Raises:
             KinesisSdkError: Work is impossible.
         """
-        self.coordinator.start(self._clock.monotonic())
+        self.coordinator.start()
+        # Not on the pool: when handlers hang, that is what has to be reported.
+        self.scheduler.wake(self.scheduler.add(self._look_for_stalls, _inline))
 
     def tick(self, now: float) -> float | None:
         """Do everything that is due, inline; returns when the next thing is, None once stopped.
@@ -196,6 +258,7 @@ class ConsumerEngine:
         if first:
             _LOGGER.info("worker %s: stopping, %d shards", self.worker_id, len(entries))
         self.coordinator.stop_taking()
+        self._wake("table")
         for consumer, task in entries:
             consumer.request_stop()
             self.scheduler.wake(task)
@@ -228,7 +291,12 @@ class ConsumerEngine:
         """Whether a requested stop is complete."""
         with self._lock:
             # A look that was under way may still bring a lease, which then has to be released.
-            return self._stopping and not self._consumers and not self._looking
+            return (
+                self._stopping
+                and not self._consumers
+                and not self._looking
+                and not self.coordinator.is_winding_down
+            )
 
     def _report_stopped(self) -> None:
         if self.is_stopped:
@@ -237,8 +305,13 @@ class ConsumerEngine:
     # What happens to leases
 
     def _acquired(self, held: HeldLease) -> None:
-        consumer = ShardConsumer(self._parts, held)
+        tracked = self._streams.find(held.lease)
+        if tracked is None:  # left out in this very moment, by a shard of it
+            self.coordinator.forget(held)
+            return
+        consumer = ShardConsumer(self._parts_of(tracked), held)
         task = self.scheduler.add(lambda now: self._step(consumer, now))
+        consumer.on_ready = lambda: self.scheduler.wake(task)
         # Known before its first step: that step may end it and look it up.
         with self._lock:
             if self._stopping:
@@ -253,9 +326,25 @@ class ConsumerEngine:
         if entry is not None:
             self.scheduler.wake(entry[1])
 
+    def _wanted(self, held: HeldLease) -> None:
+        """Somebody asks for the lease: its consumer stops cleanly and hands it over."""
+        with self._lock:
+            entry = self._consumers.get(held.token)
+        if entry is not None:
+            self.scheduler.wake(entry[1])
+
     def _busy(self) -> set[str]:
         with self._lock:
-            return {consumer.shard_id for consumer, _ in self._consumers.values()}
+            return {consumer.held.key for consumer, _ in self._consumers.values()}
+
+    def _streams_changed(self) -> None:
+        """Shards of streams that are not ours any more are given back."""
+        with self._lock:
+            entries = [*self._consumers.values()]
+        for consumer, task in entries:
+            if self._streams.find(consumer.held.lease) is None:
+                consumer.request_stop()
+                self.scheduler.wake(task)
 
     def _request_sync(self) -> None:
         self.coordinator.request("sync")
@@ -265,7 +354,8 @@ class ConsumerEngine:
         try:
             due = consumer.step(now)
         except BaseException as error:  # noqa: BLE001 - a pool thread must not lose it; run() raises it
-            self.fail(error)
+            if not self._leave_out(consumer, error):
+                self.fail(error)
             token = consumer.held.token
             if token in self._broken:
                 consumer.abandon()  # it fails even while stopping
@@ -277,6 +367,19 @@ class ConsumerEngine:
             self._completed(consumer)
         return due
 
+    def _leave_out(self, consumer: ShardConsumer, error: BaseException) -> bool:
+        """Whether an error ends one stream of several and not the worker: that stream was deleted."""
+        if (
+            self._streams.is_single
+            or not isinstance(error, ResourceNotFoundError)
+            or error.operation not in _STREAM_OPERATIONS
+        ):
+            return False
+        tracked = self._streams.find(consumer.held.lease)
+        if tracked is not None:
+            self.coordinator.stream_gone(tracked, error)
+        return True
+
     def _completed(self, consumer: ShardConsumer) -> None:
         self.coordinator.forget(consumer.held)
         with self._lock:
@@ -284,6 +387,7 @@ class ConsumerEngine:
             self._delivered_before += consumer.records_delivered
             waiting = [task for other, task in self._consumers.values() if other.is_waiting_on_parents]
         if consumer.reason is ShutdownReason.SHARD_END:
+            self._fetchers.forget(consumer.held.key)
             for task in waiting:
                 self.scheduler.wake(task)
             if not self._stopping:
@@ -291,17 +395,25 @@ class ConsumerEngine:
                 self._wake("table")
         self._report_stopped()
 
-    def _open_fetcher(self, shard_id: str, start: Position, now: float) -> Fetcher:
-        return PollingFetcher(
-            self._kinesis,
-            self._stream,
-            shard_id,
-            start,
-            rng=self._rng,
-            max_records=self._config.max_records,
-            idle_time=self._config.idle_time_between_reads,
-            now=now,
-        )
+    def _open_fetcher(
+        self, tracked: TrackedStream, shard_id: str, start: Position, now: float, on_ready: Callable[[], None]
+    ) -> Fetcher:
+        key = tracked.lease_key(shard_id)
+        return self._fetchers.open(tracked.stream, shard_id, key, start, now, on_ready)
+
+    # Watching
+
+    def _look_for_stalls(self, now: float) -> float | None:
+        if self.is_stopped:
+            return None
+        with self._lock:
+            consumers = [consumer for consumer, _ in self._consumers.values()]
+        return self._watch.look(consumers, now)
+
+    def _read_again(self, consumer: ShardConsumer) -> None:
+        consumer.read_again()
+        self._on_stuck_read()
+        consumer.on_ready()
 
     # Looking inside
 
@@ -325,6 +437,9 @@ class ConsumerEngine:
                 records_delivered=consumer.records_delivered,
                 checkpoint=consumer.held.lease.checkpoint,
                 last_error=consumer.last_error,
+                records_dead_lettered=consumer.records_dead_lettered,
+                stall=find_stall(consumer, now, self._watch.timeout),
+                quarantined=consumer.is_quarantined,
             )
             for consumer in sorted(consumers, key=lambda consumer: consumer.shard_id)
             if consumer.state is not ShardState.COMPLETE

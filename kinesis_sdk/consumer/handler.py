@@ -1,13 +1,25 @@
-"""What a user writes: a function of a batch, or a class with the KCL's callbacks."""
+"""What a user writes: a function of a batch, or a class with the KCL's callbacks; plain or ``async def``.
+
+**Coroutines.** A function or any callback of a class may be ``async def``. All coroutines of a worker run on one
+event-loop thread, so that a thousand shards may await at the same time without a thousand threads; what does not
+await blocks all of them, and belongs into a plain function. The order is the same as for plain callbacks: one
+callback of a shard at a time (or one per partition key, with ``concurrency``), the next batch after the
+coroutine has returned.
+
+**Cancellation.** A running coroutine is not cancelled by a lost lease, nor by a clean stop: both wait for its end,
+as they wait for a plain callback. Only a worker that stops at once (a second signal, ``stop(timeout)`` when the
+timeout is over) cancels what still runs, and checkpoints nothing any more. A coroutine that ends cancelled for a
+reason of its own has failed like any other.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.hashkeys import HashKeyRange
@@ -45,7 +57,7 @@ class RecordBatch:
     """User records of one shard, in order; never empty.
 
     Attributes:
-        records: The records.
+        records: The records; with ``concurrency``, all of one partition key.
         millis_behind_latest: Milliseconds between the batch's end and the tip of the shard.
         shard_id: The shard.
         stream: The stream.
@@ -58,51 +70,123 @@ class RecordBatch:
     stream: StreamId
     checkpointer: Checkpointer
 
-    def checkpoint(self, record: UserRecord | None = None) -> None:
-        """Store that everything up to ``record`` (None: the whole batch) is processed.
+    def checkpoint(
+        self, position: UserRecord | str | None = None, sub_sequence_number: int | None = None
+    ) -> None:
+        """Store that everything up to a position (None: the whole batch) is processed.
+
+        With ``concurrency``, None stands for the low watermark: everything before the oldest record that is
+        still in some callback's hands, this one's included.
 
         Raises:
             InvalidCheckpointError, LeaseLostError, AwsError: See `Checkpointer.checkpoint`.
         """
-        self.checkpointer.checkpoint(record)
+        self.checkpointer.checkpoint(position, sub_sequence_number)
+
+
+CallbackResult = Awaitable[None] | None
+"""What a callback returns: nothing, or a coroutine that is then awaited on the worker's event loop."""
 
 
 class RecordHandler(ABC):
     """Callbacks for one shard. Subclass it; the worker makes one instance per shard and acquisition.
 
-    Callbacks of one shard never overlap. This form checkpoints only where it says so.
+    Callbacks of one shard never overlap, but for ``process_records`` with a ``concurrency`` above 1. This form
+    checkpoints only where it says so, unless ``ConsumerConfig.auto_checkpoint`` is true. Each callback may be
+    ``async def``; see the module about how those run.
+
+    Attributes:
+        concurrency: Partition keys of one shard that may be processed at the same time; None takes the
+            configuration's. Above 1, ``process_records`` gets records of one key only, in order, and is called
+            from several threads at once for different keys.
     """
 
-    def initialize(self, shard: ShardContext) -> None:  # noqa: B027 - optional, does nothing by default
+    concurrency: ClassVar[int | None] = None
+
+    def initialize(self, shard: ShardContext) -> CallbackResult:  # noqa: B027 - optional, does nothing
         """Called once before the first batch."""
 
     @abstractmethod
-    def process_records(self, batch: RecordBatch) -> None:
+    def process_records(self, batch: RecordBatch) -> CallbackResult:
         """Called with each batch. An exception leads to the configured ``on_handler_error``."""
 
-    def lease_lost(self) -> None:  # noqa: B027
+    def lease_lost(self) -> CallbackResult:  # noqa: B027
         """Another worker continues with this shard; nothing can be checkpointed any more."""
 
-    def shard_ended(self, checkpointer: Checkpointer) -> None:
+    def shard_ended(self, checkpointer: Checkpointer) -> CallbackResult:
         """All records were delivered. Must checkpoint, or it is called again; the default does."""
         checkpointer.checkpoint()
+        return None
 
-    def shutdown_requested(self, checkpointer: Checkpointer) -> None:  # noqa: B027
+    def shutdown_requested(self, checkpointer: Checkpointer) -> CallbackResult:  # noqa: B027
         """The worker stops cleanly: the last chance to checkpoint. The default does nothing."""
 
 
 class FunctionHandler(RecordHandler):
-    """A plain function as a handler."""
+    """A function as a handler, plain or a coroutine function."""
 
-    def __init__(self, function: Callable[[RecordBatch], None]) -> None:
+    def __init__(self, function: Callable[[RecordBatch], CallbackResult]) -> None:
         self._function = function
 
-    def process_records(self, batch: RecordBatch) -> None:
-        """Call the function."""
-        self._function(batch)
+    def process_records(self, batch: RecordBatch) -> CallbackResult:
+        """Call the function; a result that can not be awaited is ignored."""
+        return self._function(batch)
 
 
-Handler = Callable[[RecordBatch], None] | type[RecordHandler] | Callable[[], RecordHandler]
+class AwaitingHandler(RecordHandler):
+    """A handler whose rare callbacks are awaited before they return; ``process_records`` is left to `Delivery`.
+
+    Args:
+        inner: The user's handler.
+        wait_for: Runs an awaitable on the event loop and returns when it has ended.
+        monotonic: Time.
+
+    Attributes:
+        running: Name of the rare callback under way, and since when; None if there is none.
+    """
+
+    def __init__(
+        self,
+        inner: RecordHandler,
+        wait_for: Callable[[Awaitable[None]], None],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self.inner = inner
+        self.running: tuple[str, float] | None = None
+        self._wait_for = wait_for
+        self._monotonic = monotonic
+
+    def initialize(self, shard: ShardContext) -> None:
+        """Call and await."""
+        self._call("initialize", lambda: self.inner.initialize(shard))
+
+    def process_records(self, batch: RecordBatch) -> CallbackResult:
+        """Call; what it returns may have to be awaited."""
+        return self.inner.process_records(batch)
+
+    def lease_lost(self) -> None:
+        """Call and await."""
+        self._call("lease_lost", self.inner.lease_lost)
+
+    def shard_ended(self, checkpointer: Checkpointer) -> None:
+        """Call and await."""
+        self._call("shard_ended", lambda: self.inner.shard_ended(checkpointer))
+
+    def shutdown_requested(self, checkpointer: Checkpointer) -> None:
+        """Call and await."""
+        self._call("shutdown_requested", lambda: self.inner.shutdown_requested(checkpointer))
+
+    def _call(self, name: str, callback: Callable[[], CallbackResult]) -> None:
+        self.running = (name, self._monotonic())
+        try:
+            result = callback()
+            if inspect.isawaitable(result):
+                self._wait_for(result)
+        finally:
+            self.running = None
+
+
+Handler = Callable[[RecordBatch], CallbackResult] | type[RecordHandler] | Callable[[], RecordHandler]
 """What `Worker` accepts."""
 
 
@@ -125,19 +209,24 @@ class HandlerSource:
         A callable that can be called without arguments and not with one is a factory.
 
         Raises:
-            ConfigError: Neither; an instance (it can not serve several shards); a coroutine function.
+            ConfigError: Neither; an instance (it can not serve several shards); a generator function, whose
+                body would never run.
         """
         accepted = "a function of a RecordBatch, a RecordHandler class or a factory of handlers"
         target = handler.func if isinstance(handler, functools.partial) else handler
         if isinstance(target, type) and issubclass(target, RecordHandler):
+            if _is_generator(target.process_records):
+                raise ConfigError(
+                    "handler", handler, "process_records that is no generator: it would never run"
+                )
             return cls(_checked(handler), auto_checkpoint=False)
         if isinstance(handler, RecordHandler):
             raise ConfigError("handler", handler, f"{accepted}, not an instance: each shard needs its own")
         if not callable(handler):
             raise ConfigError("handler", handler, accepted)
-        if inspect.iscoroutinefunction(target):
-            raise ConfigError("handler", handler, f"{accepted}, not a coroutine function")
-        function = cast(Callable[[RecordBatch], None], handler)
+        if _is_generator(target) or _is_generator(getattr(target, "__call__", None)):  # noqa: B004
+            raise ConfigError("handler", handler, f"{accepted}, not a generator: its body would never run")
+        function = cast(Callable[[RecordBatch], CallbackResult], handler)
         try:
             signature = inspect.signature(handler)
         except (TypeError, ValueError):  # some builtins have none; those take arguments
@@ -147,6 +236,10 @@ class HandlerSource:
         if _binds(signature):
             return cls(_checked(handler), auto_checkpoint=False)
         raise ConfigError("handler", handler, accepted)
+
+
+def _is_generator(function: object) -> bool:
+    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
 
 
 def _binds(signature: inspect.Signature, *arguments: object) -> bool:

@@ -8,6 +8,24 @@ from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer.shard_state import ShardState
 
 
+@dataclass(frozen=True)
+class Stall:
+    """A shard without progress for longer than ``stall_timeout``.
+
+    Attributes:
+        problem: What is going on instead, in words.
+        seconds: For how long.
+        reading: Whether a read hangs, which is begun anew.
+    """
+
+    problem: str
+    seconds: float
+    reading: bool
+
+    def __str__(self) -> str:
+        return f"{self.problem} ({self.seconds:.0f} s)"
+
+
 @dataclass(frozen=True, kw_only=True)
 class ShardHealth:
     """One shard that this worker holds.
@@ -20,6 +38,9 @@ class ShardHealth:
         records_delivered: User records delivered under this lease.
         checkpoint: Stored position.
         last_error: What holds it up now, or None.
+        records_dead_lettered: User records that went to the dead-letter hook under this lease.
+        stall: Set if there was no progress for longer than ``stall_timeout``.
+        quarantined: Whether its lease names a position that the shard does not have, so that it is not consumed.
     """
 
     shard_id: str
@@ -29,6 +50,9 @@ class ShardHealth:
     records_delivered: int
     checkpoint: ExtendedSequenceNumber
     last_error: str | None
+    records_dead_lettered: int = 0
+    stall: Stall | None = None
+    quarantined: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,14 +12,18 @@ from kinesis_sdk.common.clock import Clock
 Step = Callable[[float], "float | None"]
 """Does what is due at a monotonic time; returns the next due time, or None when it is finished."""
 
+Run = Callable[[Callable[[], None]], object]
+"""Runs a function now or soon: a pool's ``submit``, or a plain call for inline use."""
+
 
 class Task:
     """A scheduled step function. Only the scheduler looks inside."""
 
-    __slots__ = ("due", "running", "step", "woken")
+    __slots__ = ("due", "run", "running", "step", "woken")
 
-    def __init__(self, step: Step) -> None:
+    def __init__(self, step: Step, run: Run) -> None:
         self.step = step
+        self.run = run
         self.due: float | None = None
         self.running = False
         self.woken = False
@@ -31,14 +35,12 @@ class Scheduler:
     Thread-safe. Its lock is a leaf: no step runs while it is held.
 
     Args:
-        run: Runs a function now or soon: ``pool.submit``, or a plain call for inline use.
+        run: Runs steps, unless a task brings a runner of its own.
         clock: Time.
         on_change: Called (from any thread) when `dispatch` has to look again.
     """
 
-    def __init__(
-        self, run: Callable[[Callable[[], None]], object], clock: Clock, on_change: Callable[[], None]
-    ) -> None:
+    def __init__(self, run: Run, clock: Clock, on_change: Callable[[], None]) -> None:
         self._run = run
         self._clock = clock
         self._on_change = on_change
@@ -47,9 +49,14 @@ class Scheduler:
         self._order = itertools.count()
         self._tasks: set[Task] = set()
 
-    def add(self, step: Step) -> Task:
-        """Add a task; it sleeps until it is woken."""
-        task = Task(step)
+    def add(self, step: Step, run: Run | None = None) -> Task:
+        """Add a task; it sleeps until it is woken.
+
+        Args:
+            step: What it does.
+            run: Runs its steps, where those must not wait for (or hold up) the others'.
+        """
+        task = Task(step, run or self._run)
         with self._lock:
             self._tasks.add(task)
         return task
@@ -80,7 +87,7 @@ class Scheduler:
                 heapq.heappop(self._heap)
                 task.running = True
                 task.due = None
-            self._run(lambda task=task: self._step(task))  # type: ignore[misc]
+            task.run(lambda task=task: self._step(task))  # type: ignore[misc]
 
     def __len__(self) -> int:
         with self._lock:

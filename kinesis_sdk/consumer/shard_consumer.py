@@ -13,31 +13,35 @@ of a shard never overlap. Nothing in here starts a thread or reads a clock besid
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
-from kinesis_sdk.common.aggregation import deaggregate
 from kinesis_sdk.common.errors import (
     AwsError,
+    BadPositionError,
     ConfigError,
     HandlerError,
     KinesisSdkError,
     LeaseLostError,
-    ResourceNotFoundError,
-    TransientAwsError,
 )
-from kinesis_sdk.common.records import KinesisRecord, UserRecord
-from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, ExtendedSequenceNumber
-from kinesis_sdk.common.shards import Shard
+from kinesis_sdk.consumer.auto_checkpoint import AutoCheckpoint
 from kinesis_sdk.consumer.checkpointer import Checkpointer
-from kinesis_sdk.consumer.failure import RetryBatch, backoff
-from kinesis_sdk.consumer.fetch.fetcher import Fetcher, FetchResult, Position
-from kinesis_sdk.consumer.handler import RecordBatch, RecordHandler, ShardContext
+from kinesis_sdk.consumer.delivery import Delivery, DeliveryTools
+from kinesis_sdk.consumer.failure import RetryBatch, StopWorker, backoff
+from kinesis_sdk.consumer.handler import AwaitingHandler, ShardContext
 from kinesis_sdk.consumer.leases.held import HeldLease
+from kinesis_sdk.consumer.quarantine import Quarantine
 from kinesis_sdk.consumer.repeats import RepeatLog
+from kinesis_sdk.consumer.shard_reader import ShardReader
 from kinesis_sdk.consumer.shard_state import ShardConsumerParts, ShardState, ShutdownReason
+from kinesis_sdk.consumer.threads import wait_for
 
 _LOGGER = logging.getLogger("kinesis_sdk.consumer")
 
 _MOST_BACKOFF = 10.0
+_REREAD_AFTER = 3
+"""Failures of a handler in a row after which its batch is read again later, if other shards wait for the memory."""
+
+_NEVER = float("inf")
 _RELEASE_ATTEMPTS = 4
 
 
@@ -54,10 +58,9 @@ class ShardConsumer:
     Attributes:
         state: Current state.
         reason: Why it shuts down, once it does.
-        millis_behind_latest: Of the last fetch; None before the first.
-        records_delivered: User records whose delivery succeeded.
+        millis_behind_latest: Of the last batch; None before the first.
         last_progress: Monotonic time of the last successful fetch or delivery.
-        last_error: The failure that holds it up now, if any.
+        on_ready: Called from any thread when the next step should come at once.
     """
 
     def __init__(self, parts: ShardConsumerParts, held: HeldLease) -> None:
@@ -65,16 +68,14 @@ class ShardConsumer:
         self.state = ShardState.WAITING_ON_PARENTS
         self.reason: ShutdownReason | None = None
         self.millis_behind_latest: int | None = None
-        self.records_delivered = 0
         self.last_progress = parts.clock.monotonic()
-        self.last_error: str | None = None
+        self.on_ready: Callable[[], None] = lambda: None
         self._parts = parts
         self._config = parts.config
         self._repeats = RepeatLog(_LOGGER)
         self._stop_requested = False
-        self._handler: RecordHandler | None = None
+        self._handler: AwaitingHandler | None = None
         self._initialized = False
-        self._fetcher: Fetcher | None = None
         self._checkpointer = Checkpointer(
             held,
             clock=parts.clock,
@@ -84,20 +85,41 @@ class ShardConsumer:
         )
         # A child of a shard that this application read to its end starts at its beginning, LATEST or not.
         self._follows_parent = False
-        start = held.lease.checkpoint
-        self._skip_through = None if start.is_sentinel else start
-        self._fetched: FetchResult | None = None
-        self._undelivered: list[UserRecord] | None = None
+        self._reader: ShardReader | None = None
+        self._reread = False
+        self._quarantine = Quarantine(parts, held)
+        self._delivery: Delivery | None = None
         self._failures = 0
-        self._checkpoint_due: float | None = None
-        self._child_shards: tuple[Shard, ...] = ()
+        self._error: str | None = None
+        self._auto = AutoCheckpoint(self._checkpointer, parts.config, enabled=parts.handlers.auto_checkpoint)
         self._children_created = False
         self._release_failures = 0
 
     @property
     def shard_id(self) -> str:
         """The shard."""
-        return self.held.key
+        return self.held.shard_id
+
+    @property
+    def records_delivered(self) -> int:
+        """User records whose delivery succeeded, dead letters included."""
+        return self._delivery.records_delivered if self._delivery is not None else 0
+
+    @property
+    def records_dead_lettered(self) -> int:
+        """User records that went to the dead-letter hook."""
+        return self._delivery.records_dead_lettered if self._delivery is not None else 0
+
+    @property
+    def last_error(self) -> str | None:
+        """The failure that holds it up now, if any."""
+        delivery = self._delivery
+        return self._error or (delivery.last_error if delivery is not None else None)
+
+    @property
+    def is_quarantined(self) -> bool:
+        """Whether its lease names a position that the shard does not have; see `Quarantine`."""
+        return self._quarantine.active
 
     @property
     def is_waiting_on_parents(self) -> bool:
@@ -113,6 +135,33 @@ class ShardConsumer:
         self.held.mark_lost("abandoned after an error")
         self._complete()
 
+    @property
+    def running_callback(self) -> tuple[str, float] | None:
+        """Name of the callback under way and when it began, None if there is none."""
+        handler, delivery = self._handler, self._delivery
+        running = handler.running if handler is not None else None
+        if running is None and delivery is not None:
+            since = delivery.calling_since
+            running = ("process_records", since) if since is not None else None
+        return running
+
+    @property
+    def waits_for_reads(self) -> bool:
+        """Whether nothing but the next answer of the service is missing, on another thread than this shard's own."""
+        reader, delivery = self._reader, self._delivery
+        return (
+            self.state is ShardState.PROCESSING
+            and not self._quarantine.active
+            and delivery is not None
+            and delivery.is_empty
+            and reader is not None
+            and reader.reading_since is None
+        )
+
+    def read_again(self) -> None:
+        """Drop a read that hangs and begin another one after the last record taken, at the next step."""
+        self._reread = True
+
     def step(self, now: float) -> float | None:
         """Do what is due.
 
@@ -127,6 +176,8 @@ class ShardConsumer:
         """
         if self.state is ShardState.COMPLETE:
             return None
+        if self._must_wait(now):
+            return _NEVER
         self._check_reasons(now)
         try:
             if self.state is ShardState.WAITING_ON_PARENTS:
@@ -140,10 +191,27 @@ class ShardConsumer:
             self.held.mark_lost(str(error))
             self._begin_shutdown(ShutdownReason.LEASE_LOST)
             return now
+        except BadPositionError as error:
+            if self._reader is not None:
+                self._reader.close()
+            self._error = f"quarantined: {error}"
+            return self._quarantine.enter(now, error)
         except KinesisSdkError as error:
             if not error.retryable:
                 raise
             return self._hold_up(now, error)
+
+    def _must_wait(self, now: float) -> bool:
+        """Whether a call under way has to end before the shard can shut down; nothing new is begun meanwhile."""
+        delivery = self._delivery
+        if delivery is None or not delivery.is_running:
+            if delivery is not None:
+                delivery.collect()
+            return False
+        ending = self._stop_requested or self.held.handover_to is not None or not self.held.is_held(now)
+        if ending:
+            delivery.collect()
+        return ending and delivery.is_running
 
     def _check_reasons(self, now: float) -> None:
         if self.held.gone is None and not self.held.is_held(now):
@@ -151,8 +219,11 @@ class ShardConsumer:
         if self.held.gone is not None:
             if self.reason is not ShutdownReason.LEASE_LOST:
                 self._begin_shutdown(ShutdownReason.LEASE_LOST)
-        elif self._stop_requested and self.state is not ShardState.SHUTTING_DOWN:
-            self._begin_shutdown(ShutdownReason.REQUESTED)
+        elif self.state is not ShardState.SHUTTING_DOWN:
+            if self._stop_requested:
+                self._begin_shutdown(ShutdownReason.REQUESTED)
+            elif self.held.handover_to is not None:
+                self._begin_shutdown(ShutdownReason.HANDOVER)
 
     def _begin_shutdown(self, reason: ShutdownReason) -> None:
         self.state = ShardState.SHUTTING_DOWN
@@ -165,18 +236,18 @@ class ShardConsumer:
     def _hold_up(self, now: float, error: Exception) -> float:
         """A passing failure: log it, and try again when the fetcher or the backoff says."""
         self._failures += 1
-        self.last_error = f"{type(error).__name__}: {error}"
+        self._error = f"{type(error).__name__}: {error}"
         self._repeats.log(now, type(error).__name__, "shard %s: %s; trying again", self.shard_id, error)
-        due = now + backoff(self._failures, self._config.task_backoff_time, _MOST_BACKOFF, self._parts.rng)
-        if self._fetcher is not None and self._fetcher.due > now:
-            due = self._fetcher.due
-        return due
+        reader = self._reader
+        waits = self.state is ShardState.PROCESSING and reader is not None and not reader.ended
+        if waits and reader is not None and not reader.has_pending and reader.due > now:
+            return reader.due  # the fetcher has its own backoff
+        return now + backoff(self._failures, self._config.task_backoff_time, _MOST_BACKOFF, self._parts.rng)
 
     def _recovered(self, now: float) -> None:
         self.last_progress = now
-        if self._failures:
-            self._failures = 0
-            self.last_error = None
+        self._failures = 0
+        self._error = None
 
     # WAITING_ON_PARENTS
 
@@ -187,7 +258,7 @@ class ShardConsumer:
             return self._release(now)
         for parent in lease.parent_shard_ids:
             # An absent parent is finished and cleaned up, or was trimmed before this application began.
-            row = self._parts.store.get(parent)
+            row = self._parts.store.get(self._parts.lease_key(parent))
             if row is not None and not row.is_finished:
                 return now + self._config.parent_shard_poll_interval
             self._follows_parent = self._follows_parent or row is not None
@@ -199,9 +270,19 @@ class ShardConsumer:
 
     def _initialize(self, now: float) -> float:
         lease = self.held.lease
+        if self._handler is None:
+            run_async = self._parts.run_async
+            try:
+                made = self._parts.handlers.make()
+            except ConfigError:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever a factory raises goes to the failure policy
+                return self._handler_failed(now, "initialize", error)
+            self._handler = AwaitingHandler(
+                made, lambda awaitable: wait_for(run_async, awaitable), self._parts.clock.monotonic
+            )
+        self._open(now)
         try:
-            if self._handler is None:
-                self._handler = self._parts.handlers.make()
             self._handler.initialize(
                 ShardContext(
                     stream=self._parts.stream,
@@ -218,163 +299,98 @@ class ShardConsumer:
         except Exception as error:  # noqa: BLE001 - whatever a handler raises goes to the failure policy
             return self._handler_failed(now, "initialize", error)
         self._initialized = True
-        start = self._start_position()
-        self._fetcher = self._parts.open_fetcher(self.shard_id, start, now)
-        _LOGGER.info("shard %s: starts at %s (lease %s)", self.shard_id, start, lease.checkpoint)
+        self._delivery = Delivery(self._delivery_tools(self._handler))
         self.state = ShardState.PROCESSING
-        self._recovered(now)
+        self._recovered(self._parts.clock.monotonic())
         return now
 
-    def _start_position(self) -> Position:
-        lease = self.held.lease
-        name = lease.checkpoint.sequence_number
-        pinned = lease.initial_timestamp_millis
-        if not lease.checkpoint.is_sentinel:
-            # At, not after: the checkpoint may lie inside an aggregate. What was processed is dropped.
-            return Position.at_sequence_number(name)
-        if name == AT_TIMESTAMP:
-            configured = self._config.initial_timestamp
-            if configured is not None:
-                return Position.at_timestamp(int(configured.timestamp() * 1000))
-            if pinned is not None:
-                return Position.at_timestamp(pinned)
-            raise ConfigError(
-                "initial_position",
-                self._config.initial_position,
-                f"a datetime: lease {self.shard_id} starts at a timestamp, which the lease table does not hold",
+    def _delivery_tools(self, handler: AwaitingHandler) -> DeliveryTools:
+        parts = self._parts
+        return DeliveryTools(
+            shard_id=self.shard_id,
+            stream=parts.stream,
+            handler=handler,
+            checkpointer=self._checkpointer,
+            policy=self._config.error_policy,
+            concurrency=handler.inner.concurrency or self._config.concurrency,
+            clock=parts.clock,
+            rng=parts.rng,
+            metrics=parts.metrics,
+            count_bytes=self.held.meter.add,
+            run=parts.run,
+            run_async=parts.run_async,
+            wait_for=lambda awaitable: wait_for(parts.run_async, awaitable),
+            on_done=self.on_ready,
+            is_lost=lambda: self.held.gone is not None,
+        )
+
+    def _open(self, now: float) -> None:
+        if self._reader is None:
+            self._reader = ShardReader(
+                self._parts,
+                self.held,
+                follows_parent=self._follows_parent,
+                on_ready=self.on_ready,
             )
-        if name == LATEST and not self._follows_parent:
-            return Position.at_timestamp(pinned) if pinned is not None else Position.latest()
-        return Position.trim_horizon()
+        if not self._reader.is_open:
+            self._quarantine.look_for_repair()
+        self._reader.open(now)
 
     # PROCESSING
 
     def _process(self, now: float) -> float:
-        assert self._fetcher is not None
-        if self._undelivered is None:
-            if self._fetched is None:
-                if self._fetcher.due > now:
-                    self._auto_checkpoint(now)
-                    return self._next_read(now)
-                try:
-                    self._fetched = self._fetcher.fetch(now)
-                except ResourceNotFoundError as error:
-                    self._fetched = self._explain_missing(error)
-                self.millis_behind_latest = self._fetched.millis_behind_latest
+        reader, delivery = self._reader, self._delivery
+        assert reader is not None
+        assert delivery is not None
+        if self._reread:
+            self._reread = False
+            reader.close()
+        if not reader.is_open and not reader.ended:
+            self._open(now)
+        due = self._advance(delivery, now)
+        if delivery.has_room and not reader.ended:
+            batch = reader.take(now)
+            if batch is not None:
+                self._quarantine.leave()
+                self.millis_behind_latest = batch.millis_behind
                 self._recovered(now)
-            self._pin_start(self._fetched)
-            self._undelivered = self._user_records(self._fetched.records)
-        if self._undelivered:
-            due = self._deliver(now, self._undelivered, self._fetched)
-            if due is not None:
-                return due
-        ended = self._fetched is not None and self._fetched.ended
-        if ended and self._fetched is not None:
-            self._child_shards = self._fetched.child_shards
-        self._fetched = self._undelivered = None
-        if ended:
+                if batch.records:
+                    delivery.offer(batch.records, batch.millis_behind, batch.on_done)
+                    due = self._advance(delivery, now)
+                else:
+                    batch.on_done()
+        if self.held.gone is not None:
+            return now  # found out by a checkpoint of the handler
+        if reader.ended and delivery.is_empty:
             self._begin_shutdown(ShutdownReason.SHARD_END)
             return now
-        self._auto_checkpoint(now)
-        return self._next_read(now)
+        self._auto.run(delivery.records_delivered, now)
+        if self._gives_way(delivery):
+            reader.rewind(self._checkpointer.largest_delivered)
+            return now + delivery.forget(now)
+        if delivery.has_room and not reader.ended:
+            due = min(due, max(now, reader.due))
+        return min(due, max(now, self._auto.due))
 
-    def _next_read(self, now: float) -> float:
-        assert self._fetcher is not None
-        due = max(now, self._fetcher.due)
-        return due if self._checkpoint_due is None else min(due, max(now, self._checkpoint_due))
+    def _advance(self, delivery: Delivery, now: float) -> float:
+        before = delivery.records_delivered
+        due = delivery.advance(now)
+        if delivery.records_delivered > before:
+            self._recovered(delivery.progress_at)
+        self._auto.note(delivery.records_delivered, delivery.progress_at)
+        return _NEVER if due is None else due
 
-    def _explain_missing(self, error: ResourceNotFoundError) -> FetchResult:
-        """The service knows no such shard: its retention is over, or the stream itself is gone."""
-        if any(shard.shard_id == self.shard_id for shard in self._parts.list_shards()):
-            raise TransientAwsError(
-                f"the stream lists shard {self.shard_id}, but it can not be read: {error.message}",
-                operation=error.operation,
-                code=error.code,
-                endpoint=error.endpoint,
-            ) from error
-        _LOGGER.warning(
-            "shard %s: the stream does not list it any more; what was not read after %s is gone",
-            self.shard_id,
-            self.held.lease.checkpoint,
-        )
-        return FetchResult(records=[], millis_behind_latest=0, ended=True)
+    def _gives_way(self, delivery: Delivery) -> bool:
+        """Whether a batch that its handler keeps refusing should give its memory to shards that wait for it.
 
-    def _pin_start(self, result: FetchResult) -> None:
-        """Store what a LATEST or AT_TIMESTAMP start meant, before anything is delivered.
-
-        A failover before the first checkpoint then starts at the same instant, instead of skipping to a new
-        LATEST. The next checkpoint removes the pin.
+        It is read again later. Not while it is bisected: that makes progress by itself.
         """
-        lease = self.held.lease
-        if lease.initial_timestamp_millis is not None or not lease.checkpoint.is_sentinel:
-            return
-        name = lease.checkpoint.sequence_number
-        if name == LATEST and result.started_at_millis is not None:
-            self.held.pin(result.started_at_millis)
-        elif name == AT_TIMESTAMP and self._config.initial_timestamp is not None:
-            self.held.pin(int(self._config.initial_timestamp.timestamp() * 1000))
-
-    def _user_records(self, records: list[KinesisRecord]) -> list[UserRecord]:
-        discard = self._config.misplaced_aggregates == "discard"
-        result = deaggregate(
-            records,
-            hash_key_range=self.held.lease.hash_key_range if discard else None,
-            on_misplaced=self._discard if discard else None,
+        return (
+            self._parts.budget.is_crowded
+            and isinstance(self._config.error_policy, RetryBatch)
+            and delivery.is_pausing
+            and delivery.failures >= _REREAD_AFTER
         )
-        through = self._skip_through
-        if through is None or not result:
-            return result
-        for index, record in enumerate(result):
-            if _position_of(record) > through:
-                self._skip_through = None
-                return result[index:] if index else result
-        return []
-
-    def _discard(self, record: KinesisRecord, count: int) -> bool:
-        _LOGGER.warning(
-            "shard %s: aggregate %s with %d user records is discarded (misplaced_aggregates=discard): "
-            "a record in it belongs to another shard",
-            self.shard_id,
-            record.sequence_number,
-            count,
-        )
-        return True
-
-    def _deliver(self, now: float, records: list[UserRecord], result: FetchResult | None) -> float | None:
-        """Hand a batch to the handler; None if it returned, else when to try again."""
-        assert self._handler is not None
-        batch = RecordBatch(
-            records=records,
-            millis_behind_latest=result.millis_behind_latest if result is not None else 0,
-            shard_id=self.shard_id,
-            stream=self._parts.stream,
-            checkpointer=self._checkpointer,
-        )
-        before = self._checkpointer.advance(_position_of(records[-1]))
-        started = self._parts.clock.monotonic()
-        try:
-            self._handler.process_records(batch)
-        except Exception as error:  # noqa: BLE001 - see above
-            # Undelivered again: no later checkpoint may pass over this batch.
-            self._checkpointer.retreat(before)
-            last = self._checkpointer.last_checkpoint
-            self._undelivered = [record for record in records if _position_of(record) > last]
-            return self._handler_failed(now, "process_records", error)
-        finished = self._parts.clock.monotonic()
-        self.records_delivered += len(records)
-        self._recovered(finished)
-        if self._parts.handlers.auto_checkpoint and self._checkpoint_due is None:
-            self._checkpoint_due = finished + self._config.checkpoint_interval
-        self._measure(records, batch.millis_behind_latest, finished - started)
-        return None
-
-    def _measure(self, records: list[UserRecord], millis_behind: int, seconds: float) -> None:
-        add = self._parts.metrics.add
-        dimensions = {"Operation": "ProcessTask", "ShardId": self.shard_id}
-        add("RecordsProcessed", len(records), "Count", dimensions)
-        add("DataBytesProcessed", sum(len(record.data) for record in records), "Bytes", dimensions)
-        add("MillisBehindLatest", millis_behind, "Milliseconds", dimensions)
-        add("RecordProcessor.processRecords.Time", seconds * 1000, "Milliseconds", dimensions)
 
     def _handler_failed(self, now: float, callback: str, error: Exception) -> float:
         if self.held.gone is not None:
@@ -387,8 +403,8 @@ class ShardConsumer:
             return now
         policy = self._config.error_policy
         self._failures += 1
-        self.last_error = f"{callback}: {type(error).__name__}: {error}"
-        if isinstance(policy, RetryBatch):
+        self._error = f"{callback}: {type(error).__name__}: {error}"
+        if not isinstance(policy, StopWorker):
             pause = backoff(self._failures, policy.first_delay, policy.max_delay, self._parts.rng)
             _LOGGER.error(
                 "shard %s: %s failed (%d in a row), again in %.1f s",
@@ -400,20 +416,6 @@ class ShardConsumer:
             )
             return now + pause
         raise HandlerError(f"shard {self.shard_id}: {callback} failed: {error}") from error
-
-    def _auto_checkpoint(self, now: float) -> None:
-        """For plain functions: store what was delivered once the interval is over."""
-        if self._checkpoint_due is None or now < self._checkpoint_due:
-            return
-        try:
-            self._checkpointer.checkpoint()
-        except AwsError as error:
-            if not error.retryable:
-                raise
-            self._repeats.log(now, "checkpoint", "shard %s: checkpoint failed: %s", self.shard_id, error)
-            self._checkpoint_due = now + self._config.task_backoff_time
-        else:
-            self._checkpoint_due = None
 
     # SHUTTING_DOWN
 
@@ -428,8 +430,8 @@ class ShardConsumer:
             return None
         if self.reason is ShutdownReason.SHARD_END:
             due = self._end_shard(now)
-            # A worker that stops tries once more, then leaves the shard's end to its next owner.
-            if due is not None and not self._stop_requested:
+            # Who stops or hands over tries once more, then leaves the shard's end to the next owner.
+            if due is not None and not self._stop_requested and self.held.handover_to is None:
                 return due
         elif self._initialized and self._handler is not None and not self._release_failures:
             self._last_words()
@@ -438,10 +440,11 @@ class ShardConsumer:
     def _end_shard(self, now: float) -> float | None:
         """Children, callback, SHARD_END, in this order; None once done, else when to go on."""
         assert self._handler is not None
+        assert self._reader is not None
         if self._is_finished():
             return None
         if not self._children_created:
-            if not self._parts.children.create(self.shard_id, self._child_shards):
+            if not self._parts.children.create(self.shard_id, self._reader.child_shards):
                 return now + self._config.parent_shard_poll_interval
             self._children_created = True
         self._checkpointer.end_shard()
@@ -489,11 +492,8 @@ class ShardConsumer:
         return None
 
     def _complete(self) -> None:
-        if self._fetcher is not None:
-            self._fetcher.close()
-        self._fetched = self._undelivered = None
+        if self._reader is not None:
+            self._reader.close()
+        if self._delivery is not None and not self._delivery.is_running:
+            self._delivery.forget(self._parts.clock.monotonic())
         self.state = ShardState.COMPLETE
-
-
-def _position_of(record: UserRecord) -> ExtendedSequenceNumber:
-    return ExtendedSequenceNumber(record.sequence_number, record.sub_sequence_number)

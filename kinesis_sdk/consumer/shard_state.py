@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from enum import Enum
 from random import Random
 
@@ -12,10 +13,12 @@ from kinesis_sdk.common.metrics import Metrics
 from kinesis_sdk.common.shards import Shard
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer.config import ConsumerConfig
+from kinesis_sdk.consumer.fetch.budget import ByteBudget
 from kinesis_sdk.consumer.fetch.fetcher import Fetcher, Position
 from kinesis_sdk.consumer.handler import HandlerSource
 from kinesis_sdk.consumer.leases.store import LeaseStore
 from kinesis_sdk.consumer.shards.children import ChildLeases
+from kinesis_sdk.consumer.threads import run_inline
 
 
 class ShardState(Enum):
@@ -34,6 +37,8 @@ class ShutdownReason(Enum):
     LEASE_LOST = "lease_lost"
     SHARD_END = "shard_end"
     REQUESTED = "requested"
+    HANDOVER = "handover"
+    """Another worker asked for the lease."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,12 +52,16 @@ class ShardConsumerParts:
         handlers: Makes handlers.
         store: Lease table.
         children: Creates leases at a shard's end.
-        open_fetcher: Makes a fetcher for (shard id, start position, now).
+        open_fetcher: Makes a fetcher for (shard id, start position, now, function to call when it has something).
         list_shards: Lists all shards of the stream.
+        lease_key: Key of a shard's lease.
         clock: Time.
         rng: Jitter.
         sleep: Waits between repetitions of a failed checkpoint.
         metrics: Sink for numbers.
+        budget: Bytes that all shards may hold.
+        run: Runs callbacks of one shard side by side.
+        run_async: Runs coroutines, see `EventLoopThread.run`.
     """
 
     stream: StreamId
@@ -61,9 +70,13 @@ class ShardConsumerParts:
     handlers: HandlerSource
     store: LeaseStore
     children: ChildLeases
-    open_fetcher: Callable[[str, Position, float], Fetcher]
+    open_fetcher: Callable[[str, Position, float, Callable[[], None]], Fetcher]
     list_shards: Callable[[], list[Shard]]
     clock: Clock
     rng: Random
     sleep: Callable[[float], None]
     metrics: Metrics
+    lease_key: Callable[[str], str] = str
+    budget: ByteBudget = field(default_factory=lambda: ByteBudget(sys.maxsize))
+    run: Callable[[Callable[[], None]], object] = lambda function: function()
+    run_async: Callable[[Awaitable[None], Callable[[BaseException | None], None]], None] = run_inline

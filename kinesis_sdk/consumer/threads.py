@@ -1,4 +1,4 @@
-"""The few threads of a worker: a pool of daemon threads, and loops that sleep until they are due.
+"""The few threads of a worker: pools of daemon threads, loops that sleep until they are due, an event loop.
 
 Daemon threads, not `concurrent.futures`: its threads are joined at interpreter exit, so a handler that hangs
 would keep a process alive that was told twice to stop.
@@ -6,11 +6,16 @@ would keep a process alive that was told twice to stop.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from kinesis_sdk.common.clock import Clock
+from kinesis_sdk.common.errors import HandlerError
+
+_CANCELLED_WITHIN = 1.0
+"""Seconds that cancelled coroutines get for their clean-up."""
 
 _LONGEST_PAUSE = 3600.0
 """Seconds; waits beyond what the platform can count raise an error."""
@@ -29,6 +34,7 @@ class DaemonPool:
 
     def __init__(self, size: int, name: str, on_error: Callable[[BaseException], None]) -> None:
         self._size = size
+        self._most = 2 * size
         self._name = name
         self._on_error = on_error
         self._condition = threading.Condition()
@@ -49,6 +55,11 @@ class DaemonPool:
             self._threads += 1
             number = self._threads
         threading.Thread(target=self._work, name=f"{self._name}-{number}", daemon=True).start()
+
+    def widen(self) -> None:
+        """One of the threads is stuck for good: allow another one, up to twice the size."""
+        with self._condition:
+            self._size = min(self._most, self._size + 1)
 
     def close(self) -> None:
         """Let threads end when their function returns; what waits is dropped."""
@@ -132,3 +143,125 @@ class LoopThread:
                 if not self._woken and not self._stopped:
                     pause = _LONGEST_PAUSE if due is None else due - self._clock.monotonic()
                     self._condition.wait(min(max(pause, 0.0), _LONGEST_PAUSE))
+
+
+async def _settled(awaitable: Awaitable[None]) -> BaseException | None:
+    """Await, and return what was raised: a `SystemExit` that leaves a task would end the whole loop."""
+    try:
+        await awaitable
+    except BaseException as error:  # noqa: BLE001 - handed to whoever asked
+        return error
+    return None
+
+
+class EventLoopThread:
+    """One event loop on one daemon thread, for all coroutines of a worker. Started on first use.
+
+    Args:
+        name: Name of the thread.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    def run(self, awaitable: Awaitable[None], on_done: Callable[[BaseException | None], None]) -> None:
+        """Begin an awaitable; tell its outcome, once, on the loop's thread (or here, if it is closed)."""
+        with self._lock:
+            if not self._closed:
+                if self._loop is None:
+                    self._loop = asyncio.new_event_loop()
+                    threading.Thread(
+                        target=self._main, args=(self._loop,), name=self._name, daemon=True
+                    ).start()
+                self._loop.call_soon_threadsafe(self._begin, self._loop, awaitable, on_done)
+                return
+        if asyncio.iscoroutine(awaitable):
+            awaitable.close()  # never begun: its finalizer would complain
+        on_done(asyncio.CancelledError("the worker was stopped at once"))
+
+    def wait_for(self, awaitable: Awaitable[None]) -> None:
+        """Run an awaitable to its end; raises what it raises. Not to be called on the loop's own thread.
+
+        Raises:
+            HandlerError: It was cancelled.
+        """
+        wait_for(self.run, awaitable)
+
+    def close(self) -> None:
+        """Cancel what runs and end. Closing twice is harmless.
+
+        Every outcome is still told, but of what resists its cancellation for longer than a second.
+        """
+        with self._lock:
+            first, self._closed = not self._closed, True
+            if first and self._loop is not None:  # the second time the loop itself may be closed
+                self._loop.call_soon_threadsafe(self._cancel, self._loop)
+
+    def _main(self, loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        loop.run_forever()
+        loop.close()
+
+    def _begin(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        awaitable: Awaitable[None],
+        on_done: Callable[[BaseException | None], None],
+    ) -> None:
+        async def run() -> None:
+            on_done(await _settled(awaitable))
+
+        task = loop.create_task(run())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _cancel(self, loop: asyncio.AbstractEventLoop) -> None:
+        async def end() -> None:
+            # A task that was not begun yet must begin, so that its outcome is told: hence the turn in between.
+            await asyncio.sleep(0)
+            for task in tuple(self._tasks):
+                task.cancel()
+            if self._tasks:
+                await asyncio.wait(tuple(self._tasks), timeout=_CANCELLED_WITHIN)
+            loop.stop()
+
+        self._ending = loop.create_task(end())
+
+
+def wait_for(
+    run: Callable[[Awaitable[None], Callable[[BaseException | None], None]], None], awaitable: Awaitable[None]
+) -> None:
+    """Run an awaitable through an event loop's ``run`` and wait for its end; raises what it raises.
+
+    Raises:
+        HandlerError: It was cancelled.
+    """
+    ended = threading.Event()
+    outcome: list[BaseException | None] = []
+
+    def note(error: BaseException | None) -> None:
+        outcome.append(error)
+        ended.set()
+
+    run(awaitable, note)
+    ended.wait()
+    error = outcome[0]
+    if isinstance(error, asyncio.CancelledError):
+        # Not as it is: in a thread it is nobody's cancellation, and it would pass `except Exception`.
+        raise HandlerError(f"the coroutine was cancelled: {error}") from error
+    if error is not None:
+        raise error
+
+
+def run_inline(awaitable: Awaitable[None], on_done: Callable[[BaseException | None], None]) -> None:
+    """Run an awaitable to its end here and now, on an event loop of its own: for use without threads."""
+    loop = asyncio.new_event_loop()
+    try:
+        outcome = loop.run_until_complete(_settled(awaitable))
+    finally:
+        loop.close()
+    on_done(outcome)

@@ -1,11 +1,13 @@
 """The worker: an engine with threads around it.
 
-Threads: one that renews leases, one that looks at the table, one that starts due steps of shards, and a pool of
-at most ``max_threads`` that runs those steps (fetch, handler, checkpoint) plus up to eight for renewals. All are
-daemons.
+Threads: one that renews leases, one that looks at the table, one that starts due steps of shards; a pool of at
+most ``max_threads`` that runs those steps (handler, checkpoint), one of at most ``max_fetch_threads`` that reads,
+up to eight for renewals, and one event loop if a handler has coroutines. All are daemons, and the number does not
+depend on the number of shards.
 
 Lock order, outermost first; nothing else is held together:
-checkpointer → held lease → store. The locks of engine, scheduler, pool, loop and set of held leases are leaves.
+checkpointer → held lease → store. The locks of engine, scheduler, pool, loops,
+prefetcher, byte budget and set of held leases are leaves.
 """
 
 from __future__ import annotations
@@ -34,7 +36,10 @@ from kinesis_sdk.consumer.handler import Handler, HandlerSource
 from kinesis_sdk.consumer.health import WorkerHealth
 from kinesis_sdk.consumer.leases.dynamodb import DynamoDBLeaseStore
 from kinesis_sdk.consumer.leases.store import LeaseStore
-from kinesis_sdk.consumer.threads import DaemonPool, LoopThread
+from kinesis_sdk.consumer.leases.strategies.groups import grouped_id
+from kinesis_sdk.consumer.leases.worker_metrics import JavaMembership
+from kinesis_sdk.consumer.streams import Streams
+from kinesis_sdk.consumer.threads import DaemonPool, EventLoopThread, LoopThread
 
 if TYPE_CHECKING:
     import boto3
@@ -44,7 +49,9 @@ _LOGGER = logging.getLogger("kinesis_sdk.consumer")
 _RENEWAL_THREADS = 8
 _OTHER_CONNECTIONS = 8
 _READ_TIMEOUT = 15.0
-"""Seconds for a GetRecords answer of up to 10 MiB."""
+"""Seconds for a GetRecords answer of up to 10 MiB; above the heartbeat of a fan-out subscription."""
+_PUSHED_CONNECTIONS = 1_000
+"""Each subscription of enhanced fan-out holds a connection; they are made only as they are needed."""
 
 
 class Worker:
@@ -58,11 +65,15 @@ class Worker:
     Worker("orders", application_name="billing", handler=handle).run()
     ```
 
-    With a plain function, returning means processed, and the worker checkpoints by itself. A `RecordHandler`
-    class (or a factory) gets one instance per shard and checkpoints where it says so.
+    With a function, plain or ``async def``, returning means processed, and the worker checkpoints by itself. A
+    `RecordHandler` class (or a factory) gets one instance per shard and checkpoints where it says so, unless
+    ``ConsumerConfig.auto_checkpoint`` is true; its callbacks may be ``async def``, too.
 
     Args:
-        stream: Name or ARN.
+        stream: Name or ARN of the one stream.
+        streams: Instead of it, several: names, ARNs (also of other accounts) or `StreamSpec`, or a function that lists
+            them and is called every ``stream_list_interval``. The lease table then has the KCL's multi-stream
+            form; the two forms do not see each other's leases.
         application_name: Workers with the same name share the stream's shards; also the lease table's name.
         handler: A function of a `RecordBatch`, a `RecordHandler` class, or a factory of handlers.
         config: Settings.
@@ -76,7 +87,8 @@ class Worker:
         clock: Time; only tests replace it.
         rng: Jitter and random choice; only tests replace it.
         worker_id: Unique id in the lease table. With a stable id a restarted worker resumes its leases at
-            once; two live workers must never share one. The default is host:pid:random.
+            once; two live workers must never share one. The default is host:pid:random. The group of the
+            configuration is put in front of it, unless it is there already.
 
     Raises:
         ConfigError: An argument that can not work.
@@ -84,8 +96,9 @@ class Worker:
 
     def __init__(
         self,
-        stream: str | StreamId,
+        stream: str | StreamId | None = None,
         *,
+        streams: Streams | None = None,
         application_name: str,
         handler: Handler,
         config: ConsumerConfig | None = None,
@@ -100,7 +113,10 @@ class Worker:
         rng: Random | None = None,
         worker_id: str | None = None,
     ) -> None:
-        self._stream = StreamId.parse(stream)
+        if (stream is None) == (streams is None):
+            raise ConfigError("stream", stream, "one stream, or several as streams=..., and not both")
+        self._stream = StreamId.parse(stream) if stream is not None else None
+        self._streams = streams
         check_text("application_name", application_name, 1, 255)
         if worker_id is not None:
             check_text("worker_id", worker_id, 1, 1024)
@@ -116,16 +132,21 @@ class Worker:
         self._kinesis = kinesis_client
         self._dynamodb = dynamodb_client
         self._session = session
-        self._region_name = region_name or self._stream.region
+        self._region_name = region_name or (self._stream.region if self._stream is not None else None)
         self._endpoint_url = endpoint_url
         self._store = lease_store
         self._metrics = metrics
         self._clock = clock or SystemClock()
         self._rng = rng or Random()
-        self.worker_id = worker_id or f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:12]}"
+        self.worker_id = grouped_id(
+            worker_id or f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:12]}",
+            self._config.worker_group,
+            self._config.worker_group_separator,
+        )
         self._engine: ConsumerEngine | None = None
         self._loops: dict[Loop, LoopThread] = {}
         self._pools: list[DaemonPool] = []
+        self._event_loop = EventLoopThread("kinesis-async")
         self._stop_requested = threading.Event()
         self._aborted = threading.Event()
         self._done = threading.Event()
@@ -165,14 +186,19 @@ class Worker:
             session=self._session,
             region_name=self._region_name,
             endpoint_url=self._endpoint_url,
-            max_pool_connections=self._config.max_threads + _OTHER_CONNECTIONS,
+            max_pool_connections=self._config.max_fetch_threads
+            + _OTHER_CONNECTIONS
+            + (_PUSHED_CONNECTIONS if self._config.retrieval_mode == "fanout" else 0),
             read_timeout=_READ_TIMEOUT,
         )
         steps = DaemonPool(self._config.max_threads, "kinesis-shard", self._fail)
+        fetches = DaemonPool(self._config.max_fetch_threads, "kinesis-fetch", self._fail)
         renewals = DaemonPool(_RENEWAL_THREADS, "kinesis-renewal", self._fail)
         engine = ConsumerEngine(
             stream=self._stream,
+            streams=self._streams,
             worker_id=self.worker_id,
+            application_name=self._application_name,
             config=self._config,
             handlers=self._handlers,
             store=self._store if self._store is not None else self._dynamodb_store(),
@@ -182,19 +208,24 @@ class Worker:
             sleep=self._pause,
             metrics=self._metrics,
             run_step=steps.submit,
+            run_fetch=fetches.submit,
+            run_async=self._event_loop.run,
             run_renewal=renewals.submit,
             wake=self._wake,
             on_stopped=self._done.set,
+            membership=self._membership(),
+            on_stuck_read=fetches.widen,
         )
         engine.start()
         self._engine = engine
-        self._pools = [steps, renewals]
+        self._pools = [steps, fetches, renewals]
         self._loops = {
             "renewals": LoopThread("kinesis-renewals", engine.renew, self._clock, self._fail),
             "table": LoopThread("kinesis-table", engine.tick_table, self._clock, self._fail),
             "steps": LoopThread("kinesis-steps", engine.scheduler.dispatch, self._clock, self._fail),
         }
-        _LOGGER.info("worker %s: consumes %s as %s", self.worker_id, self._stream, self._application_name)
+        consumed = self._stream or "several streams"
+        _LOGGER.info("worker %s: consumes %s as %s", self.worker_id, consumed, self._application_name)
         for loop in self._loops.values():
             loop.start()
         if self._stop_requested.is_set():  # a signal that came during the start
@@ -253,26 +284,44 @@ class Worker:
         """Stop cleanly."""
         self.stop()
 
+    def _dynamodb_client(self) -> DynamoDBClient:
+        if self._dynamodb is None:
+            timeout = self._config.lease_call_timeout
+            self._dynamodb = make_client(
+                "dynamodb",
+                session=self._session,
+                region_name=self._region_name,
+                endpoint_url=self._endpoint_url,
+                max_pool_connections=self._config.max_threads + _RENEWAL_THREADS + 2,
+                connect_timeout=timeout,
+                read_timeout=timeout,
+            )
+        return self._dynamodb
+
+    def _membership(self) -> JavaMembership | None:
+        mode = self._config.worker_metrics
+        if mode == "off":
+            return None
+        return JavaMembership(
+            self._dynamodb_client(),
+            mode=mode,
+            application_name=self._application_name,
+            table_name=self._table_name,
+            worker_id=self.worker_id,
+            clock=self._clock,
+        )
+
     def _dynamodb_store(self) -> LeaseStore:
         config = self._config
-        # Shorter than the renewal interval: a call that hangs must leave time for another.
-        timeout = max(1.0, min(6.0, config.renew_interval))
-        client = self._dynamodb or make_client(
-            "dynamodb",
-            session=self._session,
-            region_name=self._region_name,
-            endpoint_url=self._endpoint_url,
-            max_pool_connections=config.max_threads + _RENEWAL_THREADS + 2,
-            connect_timeout=timeout,
-            read_timeout=timeout,
-        )
         return DynamoDBLeaseStore(
-            client,
+            self._dynamodb_client(),
             self._table_name,
             billing_mode=config.billing_mode,
             read_capacity=config.initial_lease_table_read_capacity,
             write_capacity=config.initial_lease_table_write_capacity,
             deletion_protection=config.lease_table_deletion_protection_enabled,
+            tags=config.lease_table_tags,
+            point_in_time_recovery=config.lease_table_pitr_enabled,
             sleep=self._pause,
             monotonic=self._clock.monotonic,
         )
@@ -294,11 +343,13 @@ class Worker:
         self._aborted.set()
         if self._engine is not None:
             self._engine.abort()
+        self._event_loop.close()
         self._done.set()
 
     def _close(self) -> None:
         for pool in self._pools:
             pool.close()
+        self._event_loop.close()
         for loop in self._loops.values():
             loop.stop(timeout=1.0 if self._aborted.is_set() else None)
 

@@ -45,9 +45,9 @@ class CheckedStore(InMemoryLeaseStore):
         self.writes = 0
         self.watch: Callable[[Lease], None] = lambda lease: None
 
-    def _swap(self, seen: Lease, wanted: Lease) -> Any:
+    def _swap(self, seen: Lease, change: Any, **conditions: Any) -> Any:
         before = self.get(seen.lease_key)
-        result = super()._swap(seen, wanted)
+        result = super()._swap(seen, change, **conditions)
         after = self.get(seen.lease_key)
         if before is not None and after is not None:
             assert after.counter >= before.counter
@@ -77,6 +77,10 @@ class Fleet:
         self.store = self.store or CheckedStore()
         self.engines: dict[str, ConsumerEngine] = {}
         self.due: dict[str, float] = {}
+        # Workers of other makes: functions of the time that return when they want to be called again.
+        self.scripts: dict[str, Callable[[float], float]] = {}
+        # Further arguments of engines.
+        self.more: dict[str, Any] = {}
         self.put_count = 0
         self.sent: list[bytes] = []
         # (worker and acquisition, shard, data, sequence number, sub) in order of delivery
@@ -129,6 +133,7 @@ class Fleet:
             clock=self.clock,
             rng=Random(f"{self.seed} {name} {self.generation}"),
             sleep=self.clock.advance,
+            **self.more,
         )
         engine.start()
         self.engines[name] = engine
@@ -148,7 +153,9 @@ class Fleet:
                 (stay, batch.shard_id, record.data, record.sequence_number, record.sub_sequence_number)
             )
 
-    def recorder(self, name: str, *, checkpoint: bool = True) -> type[RecordHandler]:
+    def recorder(
+        self, name: str, *, checkpoint: bool = True, last_words: bool = False
+    ) -> type[RecordHandler]:
         fleet = self
 
         class Recorder(RecordHandler):
@@ -176,12 +183,24 @@ class Fleet:
 
             def shutdown_requested(self, checkpointer: Any) -> None:
                 self.event("shutdown_requested")
+                if last_words:
+                    checkpointer.checkpoint()
 
         return Recorder
 
+    def add_script(self, name: str, script: Callable[[float], float]) -> None:
+        self.scripts[name] = script
+        self.due[name] = self.clock.monotonic()
+
     def crash(self, name: str) -> None:
         """The process is gone: it just is not stepped any more."""
-        del self.engines[name], self.due[name]
+        self.engines.pop(name, None)
+        self.scripts.pop(name, None)
+        del self.due[name]
+
+    def freeze(self, name: str, seconds: float) -> None:
+        """The process stands still and comes back: SIGSTOP, SIGCONT."""
+        self.due[name] = self.clock.monotonic() + seconds
 
     def stop(self, name: str) -> None:
         self.engines[name].request_stop()
@@ -199,6 +218,10 @@ class Fleet:
             name = min(self.due, key=lambda n: self.due[n])
             self.clock.advance_to(self.due[name])
             now = self.clock.monotonic()
+            script = self.scripts.get(name)
+            if script is not None:
+                self.due[name] = max(script(now), now + 0.001)
+                continue
             following = self.engines[name].tick(now)
             error = self.engines[name].error
             if error is not None:

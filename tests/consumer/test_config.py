@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from kinesis_sdk.common.errors import ConfigError
-from kinesis_sdk.consumer import ConsumerConfig, RecordHandler, RetryBatch, StopWorker
+from kinesis_sdk.consumer import BisectBatch, ConsumerConfig, RecordHandler, RetryBatch, StopWorker
 from kinesis_sdk.consumer.failure import backoff, handler_error_policy
 from kinesis_sdk.consumer.handler import HandlerSource
 
@@ -23,7 +23,7 @@ def test_defaults_are_the_kcls():
     config = ConsumerConfig()
     assert config.initial_position == "LATEST"
     assert (config.failover_time, config.epsilon, config.max_records) == (10.0, 0.025, 10_000)
-    assert config.renew_interval == pytest.approx(3.308, abs=0.001)
+    assert ConsumerConfig(renew_rule="kcl2").renew_interval == pytest.approx(3.308, abs=0.001)
     assert config.initial_checkpoint == "LATEST"
 
 
@@ -51,6 +51,15 @@ def test_defaults_are_the_kcls():
         ("checkpoint_timeout", "1"),
         ("misplaced_aggregates", "drop"),
         ("on_handler_error", "skip"),
+        ("min_idle_time_between_reads", 1.5),
+        ("min_idle_time_between_reads", 0.1),
+        ("max_idle_time_between_reads", 0.5),
+        ("max_prefetch_bytes", 1000),
+        ("max_fetch_threads", 0),
+        ("concurrency", 0),
+        ("auto_checkpoint", 1),
+        ("checkpoint_records", 0),
+        ("stall_timeout", 0),
         ("billing_mode", "FREE"),
         ("initial_lease_table_read_capacity", 0),
         ("initial_lease_table_write_capacity", 0),
@@ -74,6 +83,36 @@ def test_failure_policies():
     assert ConsumerConfig(on_handler_error=RetryBatch(first_delay=2)).error_policy.first_delay == 2
     with pytest.raises(ConfigError):
         RetryBatch(first_delay=5, max_delay=1)
+    bisect = BisectBatch(dead_letter=print)
+    assert handler_error_policy(bisect, 0.5) is bisect
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"dead_letter": None},
+        {"attempts": 0},
+        {"never_poison": [OSError]},
+        {"never_poison": (5,)},
+        {"never_poison": (SystemExit,)},
+        {"max_delay": 0.1},
+    ],
+)
+def test_a_bad_bisecting_policy(bad):
+    with pytest.raises(ConfigError, match=f"on_handler_error.{next(iter(bad))}"):
+        BisectBatch(**{"dead_letter": print, **bad})
+
+
+@pytest.mark.parametrize(
+    ("more", "times"),
+    [
+        ({}, (1.0, 0.5, 2.0)),
+        ({"idle_time_between_reads": 0.2}, (0.2, 0.2, 0.4)),
+        ({"min_idle_time_between_reads": 0.3, "max_idle_time_between_reads": 9}, (1.0, 0.3, 9)),
+    ],
+)
+def test_idle_times(more, times):
+    assert ConsumerConfig(**more).idle_times == times
 
 
 def test_backoff_doubles_with_jitter_up_to_a_bound():
@@ -99,13 +138,27 @@ async def coroutine(batch):
     pass
 
 
+def generator(batch):
+    yield
+
+
+async def asynchronous_generator(batch):
+    yield
+
+
+class GeneratorHandler(RecordHandler):
+    def process_records(self, batch):
+        yield
+
+
 class CallableObject:
     def __call__(self, batch):
         pass
 
 
 @pytest.mark.parametrize(
-    "form", [function, lambda batch: None, CallableObject(), CallableObject().__call__, print, [].append]
+    "form",
+    [function, coroutine, lambda batch: None, CallableObject(), CallableObject().__call__, print, [].append],
 )
 def test_functions_of_a_batch(form):
     source = HandlerSource.of(form)
@@ -120,7 +173,10 @@ def test_classes_and_factories(form):
     assert source.make() is not source.make()
 
 
-@pytest.mark.parametrize("form", [MyHandler(), coroutine, 5, None, lambda a, b: None])
+@pytest.mark.parametrize(
+    "form",
+    [MyHandler(), generator, asynchronous_generator, GeneratorHandler, 5, None, lambda a, b: None],
+)
 def test_what_is_no_handler(form):
     with pytest.raises(ConfigError, match="handler"):
         HandlerSource.of(form)

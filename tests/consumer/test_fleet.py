@@ -218,8 +218,8 @@ def test_calls_at_rest():
     before = fleet.aws.stats()["calls"]
     fleet.run(600)
     calls = {name: (n - before.get(name, 0)) / 10 for name, n in fleet.aws.stats()["calls"].items()}
-    assert calls["GetRecords"] / 4 == pytest.approx(60, abs=1)
-    assert calls["UpdateItem"] / 4 == pytest.approx(18.1, abs=0.5)
+    assert calls["GetRecords"] / 4 == pytest.approx(30, abs=1)
+    assert calls["UpdateItem"] / 4 == pytest.approx(9.07, abs=0.25)
     assert calls["Scan"] == pytest.approx(62, abs=1.5)
     assert calls["ListShards"] <= 1.3
     assert calls.get("GetItem", 0) == 0

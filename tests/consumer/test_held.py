@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -28,14 +29,14 @@ class Trouble(InMemoryLeaseStore):
         self.script = []
         self.writes = 0
 
-    def _swap(self, seen, wanted):
+    def _swap(self, seen, change, **conditions):
         self.writes += 1
         what = self.script.pop(0) if self.script else None
         if what == "before":
             raise TransientAwsError("no answer", operation="UpdateItem")
         if what == "throttle":
             raise ThrottledError("slow down", operation="UpdateItem")
-        result = super()._swap(seen, wanted)
+        result = super()._swap(seen, change, **conditions)
         if what == "after":
             raise TransientAwsError("no answer", operation="UpdateItem")
         return result
@@ -226,3 +227,33 @@ def test_a_lost_lease_refuses_even_a_checkpoint_that_would_write_nothing():
     scene.held.mark_lost("test")
     with pytest.raises(LeaseLostError):
         scene.checkpointer().checkpoint()
+
+
+def test_a_marker_from_before_our_take_is_history():
+    """Reads of the table may be stale: this one shows the last handover of the same lease, away from us."""
+    scene = Scene()
+    before = replace(scene.store.get("s"), counter=0, owner="other", checkpoint_owner="me")
+    assert not scene.held.notice(before, 1)
+    assert scene.held.handover_to is None
+    asked = scene.store.request_handover(scene.store.get("s"), "other")
+    assert not scene.held.notice(replace(asked, checkpoint_owner="x"), 1)
+    assert scene.held.notice(asked, 2)
+    assert not scene.held.notice(asked, 3), "news once"
+    assert (scene.held.handover_to, scene.held.handover_since) == ("other", 2)
+    scene.held.release()
+    row = scene.store.get("s")
+    assert (row.owner, row.checkpoint_owner) == ("other", None)
+    assert scene.held.gone == "handed over to other"
+
+
+def test_throughput_goes_into_renewals_and_decays():
+    scene = Scene()
+    scene.held.renew()
+    assert scene.store.get("s").throughput_kbps is None, "nothing was delivered yet"
+    scene.held.meter.add(40 * 1024)
+    scene.clock.advance(4)
+    scene.held.renew()
+    assert scene.store.get("s").throughput_kbps == 10.0
+    scene.clock.advance(4)
+    scene.held.checkpoint(at(5))
+    assert scene.store.get("s").throughput_kbps == 5.0

@@ -38,6 +38,40 @@ def test_the_next_expiry_is_known_and_deleted_leases_are_forgotten():
     observer.observe([lease(key="s"), lease(key="u")], 7)
     assert observer.next_expiry(7) == 15
     assert observer.next_expiry(15) == 15, "not expired yet: that needs more than the failover time"
+    assert observer.next_expiry(15.001) is None, "the other one was just seen to change"
+    observer.observe([lease(key="s"), lease(key="u")], 8)
     assert observer.next_expiry(15.001) == 17
     observer.observe([], 8)
     assert observer.next_expiry(8) is None
+
+
+def test_how_long_a_lease_has_been_silent_and_free():
+    observer = LeaseObserver(10)
+    observer.observe([lease(key="s"), lease(key="new", owner=None), lease(key="left")], 5)
+    observer.observe([lease(key="s"), lease(key="new", owner=None), lease(1, None, key="left")], 7)
+    assert observer.silence(lease(key="s"), 9) == 4
+    assert observer.silence(lease(key="new", owner=None), 9) == float("inf"), (
+        "never renewed: the KCL's very old"
+    )
+    assert observer.silence(lease(1, None, key="left"), 9) == 2
+    assert observer.free_for(lease(key="s"), 9) == -6
+    assert observer.free_for(lease(key="s"), 18) == 3
+    assert observer.free_for(lease(key="new", owner=None), 9) == 4
+    assert observer.free_for(lease(1, None, key="left"), 9) == 2
+
+
+def test_a_fleet_gathers_while_new_owners_appear():
+    observer = LeaseObserver(10)
+    owners = ["a"]
+    observer.observe([lease(key=name, owner=name) for name in owners], 0)
+    assert not observer.is_gathering, "there is nothing to compare with yet"
+    seen = []
+    for now in range(1, 9):
+        owners.append(f"b{now}")
+        observer.observe([lease(key=name, owner=name) for name in owners], now)
+        seen.append(observer.is_gathering)
+    assert seen == [True] * 5 + [False] * 3, "who comes and goes can not keep it up"
+    observer.observe([lease(key=name, owner=name) for name in owners[1:]], 9)
+    assert not observer.is_gathering
+    observer.observe([lease(key=name, owner=name) for name in owners], 10)
+    assert observer.is_gathering

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import base64
+import json
 from random import Random
 
 import pytest
 
 from kinesis_sdk.common.errors import PermanentAwsError, ProtocolError, ThrottledError, TransientAwsError
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.consumer.fetch import PollingFetcher, Position
+from kinesis_sdk.consumer.fetch import PollingFetcher, Position, ReadPace, TipIdle
 from kinesis_sdk.testing import Fault
 from tests.consumer.simulation import STREAM, Fleet
 
@@ -18,6 +20,7 @@ class Reader:
         self.fleet = Fleet(shards=more.pop("shards", 1))
         self.clock = self.fleet.clock
         self.client = self.fleet.kinesis
+        self.pace = ReadPace()
         self.fetcher = self.make(start or Position.trim_horizon(), **more)
 
     def make(self, start, *, client=None, stream=None, max_records=10_000):
@@ -28,7 +31,8 @@ class Reader:
             start,
             rng=Random(1),
             max_records=max_records,
-            idle_time=1.0,
+            idle=TipIdle(1.0, 0.5, 2.0),
+            pace=self.pace,
             now=self.clock.monotonic(),
         )
 
@@ -43,7 +47,7 @@ class Reader:
         return self.fleet.aws.stats()["calls"].get(operation, 0)
 
 
-def test_no_idle_while_behind_and_one_idle_at_the_tip():
+def test_no_idle_while_behind_and_a_pause_at_the_tip():
     reader = Reader(max_records=10)
     reader.fleet.put(25)
     times = []
@@ -51,7 +55,7 @@ def test_no_idle_while_behind_and_one_idle_at_the_tip():
         result = reader.fetch()
         times.append((reader.clock.monotonic(), len(result.records)))
     assert [count for _, count in times] == [10, 10, 5, 0]
-    assert [round(moment, 3) for moment, _ in times] == [0.0, 0.2, 0.4, 1.4]
+    assert [round(moment, 3) for moment, _ in times] == [0.0, 0.2, 0.4, 0.9]
 
 
 def test_five_reads_a_second_are_never_exceeded():
@@ -127,7 +131,8 @@ def test_throttles_back_off_and_keep_the_position():
     assert all(0 < pause <= 5 for pause in pauses)
     assert pauses[4] > pauses[0] * 4
     assert reader.data() == [b"0", b"1", b"2"]
-    assert reader.fetcher.due - reader.clock.monotonic() == pytest.approx(1.0)
+    assert reader.fetcher.due - reader.clock.monotonic() == pytest.approx(2.0), "others use this shard, too"
+    assert reader.pace.interval == pytest.approx(1.9)
 
 
 def test_a_lost_answer_is_read_again():
@@ -137,6 +142,127 @@ def test_a_lost_answer_is_read_again():
     with pytest.raises(TransientAwsError):
         reader.fetch()
     assert reader.data() == [b"0", b"1", b"2"]
+
+
+def test_an_answer_that_does_not_arrive_is_asked_for_in_smaller_parts():
+    reader = Reader(max_records=8)
+    reader.fleet.put(30)
+    limits = []
+    reader.fetcher = reader.make(
+        Position.trim_horizon(),
+        client=Spying(reader.client, lambda name, request: limits.append(request.get("Limit"))),
+        max_records=8,
+    )
+    reader.fleet.aws.faults.add(Fault(kind="timeout_after_storing", operation="GetRecords", count=6))
+    for _ in range(6):
+        with pytest.raises(TransientAwsError):
+            reader.fetch()
+    seen = []
+    while len(seen) < 30:
+        seen += reader.data()
+    assert seen == [b"%d" % n for n in range(30)]
+    asked = [limit for limit in limits if limit is not None]
+    assert asked[:6] == [8, 8, 4, 2, 1, 1]
+    assert asked[6:11] == [1, 2, 4, 8, 8]
+
+
+def test_throttles_do_not_make_answers_smaller():
+    reader = Reader(max_records=8)
+    reader.fleet.put(8)
+    code = "ProvisionedThroughputExceededException"
+    reader.fleet.aws.faults.add(Fault(kind="error", operation="GetRecords", code=code, count=6))
+    for _ in range(6):
+        with pytest.raises(ThrottledError):
+            reader.fetch()
+    assert len(reader.data()) == 8
+
+
+def test_how_much_a_read_may_bring():
+    reader = Reader()
+    most = 10 * 1024 * 1024 + 10_000 * 400
+    assert reader.fetcher.expected_bytes(0.0) == most, "unknown"
+    reader.fleet.put(3)
+    reader.fetch()
+    now = reader.clock.monotonic()
+    each = 1024 * 1024 + 1000 * 400
+    assert reader.fetcher.expected_bytes(now + 1.0) == 2 * each, (
+        "what a shard takes in, and a second of slack"
+    )
+    assert reader.fetcher.expected_bytes(now + 3600) == most
+
+
+def test_fetchers_of_one_shard_share_its_budget():
+    reader = Reader(max_records=1)
+    reader.fleet.put(30)
+    for _ in range(30):
+        reader.fetch()
+        reader.fetcher = reader.make(reader.fetcher.position, max_records=1)
+    assert reader.fleet.aws.stats()["reads_throttled"] == 0
+
+
+@pytest.mark.parametrize("many", [3, 200])
+def test_fast_and_plain_reads_bring_the_same(many):
+    """A real boto3 client gets the fast path, a client of the same shape the plain one."""
+    import boto3
+    from botocore.awsrequest import AWSResponse
+
+    from kinesis_sdk.testing import FakeAws
+
+    aws = FakeAws()
+    raw = aws.client("kinesis")
+    raw.create_stream(StreamName=STREAM, ShardCount=1)
+    raw.put_records(
+        StreamName=STREAM, Records=[{"Data": b"%d" % n, "PartitionKey": f"k{n}"} for n in range(many)]
+    )
+
+    def answer(request, **_):
+        operation = request.headers["X-Amz-Target"].decode().split(".")[1]
+        asked = json.loads(request.body)
+        if operation == "GetShardIterator":
+            body = {"ShardIterator": raw.get_shard_iterator(**asked)["ShardIterator"]}
+        else:
+            page = raw.get_records(**asked)
+            body = {
+                "Records": [
+                    {
+                        **one,
+                        "Data": base64.b64encode(one["Data"]).decode(),
+                        "ApproximateArrivalTimestamp": one["ApproximateArrivalTimestamp"].timestamp(),
+                    }
+                    for one in page["Records"]
+                ],
+                "NextShardIterator": page["NextShardIterator"],
+                "MillisBehindLatest": page["MillisBehindLatest"],
+            }
+        response = AWSResponse(request.url, 200, {}, None)
+        response._content = json.dumps(body).encode()
+        return response
+
+    client = boto3.client(
+        "kinesis", region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test"
+    )
+    client.meta.events.register("before-send.kinesis", answer)
+    reader = Reader()
+    fast = reader.make(Position.trim_horizon(), client=client).fetch(0.0)
+    plain = reader.make(Position.trim_horizon(), client=Spying(client, lambda *_: None)).fetch(0.0)
+    assert len(fast.records) == many
+    assert fast == plain
+
+
+class Spying:
+    """A client of boto3's shape that boto3 did not make."""
+
+    def __init__(self, client, note):
+        self.client = client
+        self.note = note
+        self.meta = client.meta
+
+    def __getattr__(self, name):
+        def call(**request):
+            self.note(name, request)
+            return getattr(self.client, name)(**request)
+
+        return call
 
 
 def test_the_end_of_a_shard_names_its_children():

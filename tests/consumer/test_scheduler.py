@@ -154,6 +154,41 @@ def test_a_pool_reports_errors_and_goes_on():
     pool.submit(fail)
 
 
+def test_a_pool_widens_for_threads_that_are_stuck_up_to_twice_its_size():
+    pool = DaemonPool(1, "test", lambda error: None)
+    leave = threading.Event()
+    entered = threading.Semaphore(0)
+
+    def stuck():
+        entered.release()
+        leave.wait(20)
+
+    try:
+        pool.submit(stuck)
+        pool.submit(stuck)
+        assert entered.acquire(timeout=20)
+        assert not entered.acquire(blocking=False)
+        pool.widen()
+        pool.submit(stuck)
+        assert entered.acquire(timeout=20), "the second one runs on the new thread"
+        pool.widen()
+        pool.submit(stuck)
+        assert pool._threads == 2
+    finally:
+        leave.set()
+        pool.close()
+
+
+def test_a_task_may_bring_its_own_runner():
+    scene = Inline()
+    scene.inline = False
+    own = []
+    task = scene.scheduler.add(lambda now: None, own.append)
+    scene.scheduler.wake(task)
+    scene.scheduler.dispatch(0)
+    assert (len(own), scene.waiting) == (1, [])
+
+
 def test_a_loop_survives_errors_and_can_stop_itself():
     errors: list[BaseException] = []
     seen = threading.Event()

@@ -130,7 +130,7 @@ class Scene:
     def sync(self):
         self.syncs += 1
 
-    def open(self, shard_id, start, now):
+    def open(self, shard_id, start, now, on_ready):
         self.opened.append(start)
         self.script.due = now
         return self.script

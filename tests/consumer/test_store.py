@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import threading
 from dataclasses import replace
@@ -13,10 +14,38 @@ import pytest
 from kinesis_sdk.common.errors import ConfigError, ThrottledError, TransientAwsError
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
-from kinesis_sdk.consumer.leases import Conflict, DynamoDBLeaseStore, InMemoryLeaseStore, Lease
+from kinesis_sdk.common.shards import Shard
+from kinesis_sdk.consumer.leases import (
+    Conflict,
+    DynamoDBLeaseStore,
+    InMemoryLeaseStore,
+    Lease,
+    lease_from_item,
+    lease_to_item,
+)
+from kinesis_sdk.consumer.shards import plan_bootstrap, plan_children
 from kinesis_sdk.testing import FakeAws, Fault, VirtualClock
 
 DATA = Path(__file__).parent / "data"
+
+
+class OneAtATime:
+    """moto checks a condition and writes without a lock in between: two racers may both win. One call at a time."""
+
+    def __init__(self, client):
+        self._client = client
+        self._lock = threading.Lock()
+
+    def __getattr__(self, name):
+        value = getattr(self._client, name)
+        if not callable(value):
+            return value
+
+        def call(**request):
+            with self._lock:
+                return value(**request)
+
+        return call
 
 
 @pytest.fixture(params=["memory", "fake", "moto"])
@@ -36,18 +65,10 @@ def store(request, monkeypatch):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
     with mock_aws():
-        client = boto3.client("dynamodb", region_name="us-east-1")
+        client = OneAtATime(boto3.client("dynamodb", region_name="us-east-1"))
         store = DynamoDBLeaseStore(client, "app", sleep=lambda seconds: None)
         store.ensure_ready()
         yield store
-
-
-@pytest.fixture
-def atomic_store(store, request):
-    # moto checks a condition and writes without a lock in between: two racers may both win.
-    if "moto" in request.node.name:
-        pytest.skip("moto's conditional writes are not atomic between threads")
-    return store
 
 
 def lease(key="shard-0", **more):
@@ -161,16 +182,16 @@ def test_an_answer_that_was_lost_counts_as_success(store):
     assert store.release(stored) == released
 
 
-def test_one_of_many_racers_wins(atomic_store):
-    atomic_store.create_if_absent(lease())
+def test_one_of_many_racers_wins(store):
+    store.create_if_absent(lease())
     for round_number in range(5):
-        seen = atomic_store.get("shard-0")
+        seen = store.get("shard-0")
         outcomes: dict[str, object] = {}
         barrier = threading.Barrier(12)
 
         def race(name, seen=seen, barrier=barrier, outcomes=outcomes):
             barrier.wait()
-            outcomes[name] = atomic_store.take(seen, name)
+            outcomes[name] = store.take(seen, name)
 
         threads = [threading.Thread(target=race, args=(f"w{n}",)) for n in range(12)]
         for thread in threads:
@@ -179,17 +200,17 @@ def test_one_of_many_racers_wins(atomic_store):
             thread.join()
         winners = [name for name, outcome in outcomes.items() if isinstance(outcome, Lease)]
         assert len(winners) == 1
-        row = atomic_store.get("shard-0")
+        row = store.get("shard-0")
         assert (row.owner, row.counter) == (winners[0], round_number + 1)
 
 
-def test_one_of_many_creators_wins(atomic_store):
+def test_one_of_many_creators_wins(store):
     results = []
     barrier = threading.Barrier(8)
 
     def race():
         barrier.wait()
-        results.append(atomic_store.create_if_absent(lease()))
+        results.append(store.create_if_absent(lease()))
 
     threads = [threading.Thread(target=race) for _ in range(8)]
     for thread in threads:
@@ -197,6 +218,133 @@ def test_one_of_many_creators_wins(atomic_store):
     for thread in threads:
         thread.join()
     assert sorted(results) == [False] * 7 + [True]
+
+
+# Handover
+
+
+def handing_over(store):
+    store.create_if_absent(lease())
+    mine = store.take(lease(), "a")
+    return mine, store.request_handover(mine, "b")
+
+
+def test_a_request_names_both_and_leaves_the_counter(store):
+    mine, asked = handing_over(store)
+    assert (asked.owner, asked.checkpoint_owner, asked.counter) == ("b", "a", mine.counter)
+    assert (asked.owner_switches, asked.holder, asked.in_handover) == (0, "a", True)
+    assert store.get("shard-0") == asked
+    assert store.request_handover(mine, "b") == asked, "the answer was lost, the second one counts"
+    assert store.request_handover(mine, "c") == Conflict(asked)
+    assert store.request_handover(asked, "c") == Conflict(asked), "one at a time"
+    assert store.request_handover(replace(mine, lease_key="other"), "b") == Conflict(None)
+
+
+def test_a_request_does_not_care_for_the_counter_but_for_the_owner(store):
+    store.create_if_absent(lease())
+    seen = store.take(lease(), "a")
+    store.renew(store.renew(seen))
+    asked = store.request_handover(seen, "b")
+    assert asked.counter == 3
+    other = store.take(asked, "c")
+    assert store.request_handover(seen, "d") == Conflict(other)
+
+
+def test_a_renewal_fails_once_and_then_goes_on_by_the_counter(store):
+    mine, asked = handing_over(store)
+    assert store.renew(mine) == Conflict(asked)
+    assert store.release(mine) == Conflict(asked), "it has a next owner"
+    renewed = store.renew(asked)
+    assert (renewed.counter, renewed.owner, renewed.checkpoint_owner) == (2, "b", "a")
+    assert store.renew(asked) == renewed, "a lost answer"
+
+
+def test_checkpoints_go_on_during_a_handover_and_show_it(store):
+    mine, _ = handing_over(store)
+    stored = store.checkpoint(mine, ExtendedSequenceNumber("5"))
+    assert (stored.counter, stored.owner, stored.checkpoint_owner) == (2, "b", "a")
+    assert store.get("shard-0") == stored
+    assert store.prepare(stored, ExtendedSequenceNumber("6")).in_handover
+    assert store.pin(store.get("shard-0"), 5).in_handover
+
+
+def test_the_end_of_a_handover(store):
+    _, asked = handing_over(store)
+    done = store.complete_handover(asked)
+    assert (done.owner, done.checkpoint_owner, done.counter) == ("b", None, 2)
+    assert (done.owner_switches, done.handover_owner) == (0, None)
+    assert store.get("shard-0") == done
+    assert store.complete_handover(asked) == done, "a lost answer"
+    taken = store.take(done, "b")
+    assert (taken.counter, taken.owner_switches) == (3, 0)
+    assert store.complete_handover(asked) == Conflict(taken)
+
+
+def test_a_forced_take_in_the_middle_fences_the_old_owner(store):
+    _, asked = handing_over(store)
+    forced = store.take(asked, "b")
+    assert (forced.owner, forced.checkpoint_owner, forced.owner_switches) == ("b", None, 1)
+    for outcome in (store.renew(asked), store.release(asked)):
+        assert outcome == Conflict(forced)
+    assert store.complete_handover(asked).owner == "b", "that is what it wanted"
+    assert store.get("shard-0") == forced
+
+
+def test_a_handover_that_was_renamed_is_not_completed(store):
+    """Both owners have to be as seen."""
+    _, asked = handing_over(store)
+    assert store.complete_handover(replace(asked, owner="c")) == Conflict(asked)
+    assert store.complete_handover(replace(asked, checkpoint_owner="x")) == Conflict(asked)
+
+
+# The rest
+
+
+def test_a_prepared_checkpoint(store):
+    store.create_if_absent(lease(owner_switches=3))
+    mine = store.take(lease(), "a")
+    position = ExtendedSequenceNumber("7", 2)
+    row = store.prepare(mine, position, b"state")
+    assert (row.pending_checkpoint, row.pending_checkpoint_state) == (position, b"state")
+    assert (row.counter, row.owner_switches) == (2, 0)
+    assert row.checkpoint == mine.checkpoint
+    assert store.get("shard-0") == row
+    assert store.prepare(mine, position, b"state") == row, "a lost answer"
+    assert isinstance(store.prepare(mine, position, b"other"), Conflict)
+    row = store.prepare(row, ExtendedSequenceNumber("8"))
+    assert store.get("shard-0").pending_checkpoint_state is None, "state of another position"
+    row = store.checkpoint(row, ExtendedSequenceNumber("5"))
+    assert store.get("shard-0").pending_checkpoint is None, "any checkpoint clears it"
+
+
+def test_ranges_are_written_without_touching_the_counter(store):
+    bare = Lease(lease_key="shard-0", checkpoint=ExtendedSequenceNumber(TRIM_HORIZON))
+    store.create_if_absent(bare)
+    mine = store.take(bare, "a")
+    assert store.set_hash_key_range("shard-0", HashKeyRange(3, 9))
+    assert store.get("shard-0") == replace(mine, hash_key_range=HashKeyRange(3, 9))
+    assert not isinstance(store.renew(mine), Conflict)
+    assert not store.set_hash_key_range("other", HashKeyRange(3, 9))
+    assert store.get("other") is None
+
+
+def test_throughput_goes_with_renewals_and_checkpoints(store):
+    store.create_if_absent(lease())
+    mine = store.take(lease(), "a")
+    row = store.renew(replace(mine, throughput_kbps=1.5))
+    assert store.get("shard-0").throughput_kbps == 1.5
+    store.renew(replace(row, throughput_kbps=None))
+    assert store.get("shard-0").throughput_kbps == 1.5, "who measured nothing leaves it"
+    row = store.get("shard-0")
+    store.checkpoint(replace(row, throughput_kbps=0.000001), ExtendedSequenceNumber("5"))
+    assert store.get("shard-0").throughput_kbps == 0.000001
+
+
+def test_multi_stream_rows(store):
+    row = lease("123:orders:17:shard-0", stream_name="123:orders:17", shard_id="shard-0")
+    store.create_if_absent(row)
+    assert store.get(row.lease_key) == row
+    assert store.take(row, "a").shard == "shard-0"
 
 
 # DynamoDB only
@@ -331,3 +479,219 @@ def test_failures_are_translated_and_scans_repeated():
     )
     with pytest.raises(ThrottledError):
         store.take(lease(), "a")
+
+
+def test_tags_protection_and_recovery():
+    table = Table()
+    options = {"tags": {"team": "billing"}, "point_in_time_recovery": True, "deletion_protection": True}
+    table.store(**options).ensure_ready()
+    made = table.client.describe_table(TableName="app")["Table"]
+    assert made["DeletionProtectionEnabled"]
+    tags = table.client.list_tags_of_resource(ResourceArn=made["TableArn"])["Tags"]
+    assert tags == [{"Key": "team", "Value": "billing"}]
+    assert recovery(table) == "ENABLED"
+    calls = table.aws.stats()["calls"]
+    table.store(**options).ensure_ready()
+    assert table.aws.stats()["calls"]["UpdateContinuousBackups"] == calls["UpdateContinuousBackups"] == 1
+
+
+def recovery(table):
+    answer = table.client.describe_continuous_backups(TableName="app")["ContinuousBackupsDescription"]
+    return answer["PointInTimeRecoveryDescription"]["PointInTimeRecoveryStatus"]
+
+
+def test_recovery_is_switched_on_where_the_creator_died_before():
+    table = Table()
+    table.store().ensure_ready()
+    assert recovery(table) == "DISABLED"
+    table.store(point_in_time_recovery=True).ensure_ready()
+    assert recovery(table) == "ENABLED"
+    table.store().ensure_ready()
+    assert recovery(table) == "ENABLED", "never switched off"
+
+
+# What the Java KCL wrote and read in the same situations
+
+SCENES = json.loads((DATA / "kcl_coordination.json").read_text())
+OURS = {"handoverOwner", "initialTimestampMillis"}
+
+
+def items_after(*steps):
+    """Our items after the same steps, without the attributes that Java does not know."""
+    table = Table()
+    store = table.store()
+    store.ensure_ready()
+    for step in steps:
+        step(store)
+    found = {item["leaseKey"]["S"]: item for item in table.client.scan(TableName="app")["Items"]}
+    return {key: {name: v for name, v in item.items() if name not in OURS} for key, item in found.items()}
+
+
+def recorded(scene):
+    return {item["leaseKey"]["S"]: item for item in SCENES[scene]}
+
+
+def by_shape(items):
+    """Attribute names and types."""
+    return {key: {name: set(value) for name, value in item.items()} for key, item in items.items()}
+
+
+def shards_of(scene):
+    return [
+        replace(lease_from_item(item), counter=0, owner=None, throughput_kbps=None) for item in SCENES[scene]
+    ]
+
+
+def test_created_leases_are_javas():
+    scene = "lease: just created (2 shards, TRIM_HORIZON)"
+    fresh = [
+        Shard(row.lease_key, row.hash_key_range, starting_sequence_number=str(n))
+        for n, row in enumerate(shards_of(scene))
+    ]
+    plan = plan_bootstrap(fresh, TRIM_HORIZON)
+    ours = items_after(*[lambda store, row=row: store.create_if_absent(row) for row in plan])
+    assert ours == recorded(scene)
+
+
+def test_children_are_javas():
+    scene = "lease: children just created by the parent's owner"
+    children = [
+        Shard(row.lease_key, row.hash_key_range, parent_shard_id=row.parent_shard_ids[0])
+        for row in shards_of(scene)
+    ]
+    plan = plan_children(children)
+    ours = items_after(*[lambda store, row=row: store.create_if_absent(row) for row in plan])
+    assert ours == recorded(scene)
+
+
+def test_a_first_take_is_javas_first_assignment():
+    scene = "lease: first assignment by the leader (counter 0 -> 1, switches stays 0)"
+
+    def take_all(store):
+        for row in shards_of(scene):
+            store.create_if_absent(row)
+            store.take(row, "app6-a")
+
+    assert items_after(take_all) == recorded(scene)
+
+
+@pytest.mark.parametrize(
+    "scene",
+    [
+        "lease: checkpointed at a plain record (shard 0)",
+        "lease: checkpointed in the middle of an aggregate (shard 1, third of five)",
+    ],
+)
+def test_a_checkpoint_is_javas(scene):
+    def consume(store):
+        for item in SCENES[scene]:
+            wanted = lease_from_item(item)
+            row = replace(wanted, counter=wanted.counter - 1, checkpoint=ExtendedSequenceNumber(TRIM_HORIZON))
+            store.create_if_absent(row)
+            if wanted.checkpoint.is_sentinel:
+                store.renew(row)
+            else:
+                store.checkpoint(row, wanted.checkpoint)
+
+    ours = items_after(consume)
+    assert by_shape(ours) == by_shape(recorded(scene))
+    for key, item in recorded(scene).items():
+        assert {**item, "throughputKBps": None} == {**ours[key], "throughputKBps": None}
+        if "throughputKBps" in item:
+            assert float(item["throughputKBps"]["N"]) == float(ours[key]["throughputKBps"]["N"])
+
+
+def test_the_end_of_a_shard_is_javas():
+    scene = "lease: after split, parent at SHARD_END, children not yet owned"
+    parent = lease_from_item(SCENES[scene][0])
+
+    def end(store):
+        row = replace(
+            parent,
+            counter=parent.counter - 2,
+            owner=None,
+            checkpoint=ExtendedSequenceNumber("5"),
+            child_shard_ids=(),
+        )
+        store.create_if_absent(row)
+        mine = store.take(row, parent.owner)
+        store.set_child_shard_ids(parent.lease_key, reversed(parent.child_shard_ids))
+        store.checkpoint(mine, ExtendedSequenceNumber(SHARD_END))
+
+    (ours,) = items_after(end).values()
+    theirs = recorded(scene)[parent.lease_key]
+    assert {**ours, "throughputKBps": None} == {**theirs, "throughputKBps": None}
+
+
+def test_every_version_of_a_handover_is_javas():
+    """The requester's mark, a checkpoint, renewals, the transfer: counters, switches and owners version by version."""
+    scene = "lease: graceful handoff worker-1 -> worker-2, versions in order (one item)"
+    versions = [lease_from_item(item) for item in SCENES[scene]]
+    marked, checkpointed, *renewed, transferred, first_of_the_new_one = versions
+    table = Table()
+    store = table.store()
+    store.ensure_ready()
+    before = replace(marked, owner="worker-1", checkpoint_owner=None)
+    store.create_if_absent(before)
+
+    def same(row, version):
+        item = table.client.get_item(TableName="app", Key={"leaseKey": {"S": version.lease_key}})["Item"]
+        shape = {name: set(value) for name, value in item.items() if name not in OURS}
+        (theirs,) = [i for i in SCENES[scene] if lease_from_item(i) == version]
+        assert shape == {name: set(value) for name, value in theirs.items()}
+        assert replace(row, throughput_kbps=None) == replace(version, throughput_kbps=None)
+
+    row = store.request_handover(before, "worker-2")
+    same(row, marked)
+    row = store.checkpoint(before, checkpointed.checkpoint)  # it does not know of the mark yet
+    same(row, checkpointed)
+    assert isinstance(store.renew(replace(row, owner="worker-1", checkpoint_owner=None)), Conflict)
+    for version in renewed:
+        row = store.renew(replace(row, throughput_kbps=version.throughput_kbps))
+        same(row, version)
+    row = store.complete_handover(row)
+    same(row, transferred)
+    row = store.renew(replace(row, throughput_kbps=first_of_the_new_one.throughput_kbps))
+    same(row, first_of_the_new_one)
+
+
+def test_giving_back_leaves_what_java_accepted():
+    scene = "lease: after a foreign worker removed itself as owner (evict)"
+    wanted = lease_from_item(SCENES[scene][0])
+
+    def give_back(store):
+        row = replace(wanted, counter=wanted.counter - 2)
+        store.create_if_absent(row)
+        store.release(store.take(row, "py-1"))
+
+    ours = items_after(give_back)
+    assert by_shape(ours) == by_shape(recorded(scene))
+    assert ours[wanted.lease_key]["leaseCounter"] == SCENES[scene][0]["leaseCounter"]
+
+
+def test_what_java_accepted_is_read_here():
+    for recorded_item in SCENES["lease: hand-written items that KCL 3.1.3 accepted (before)"]:
+        item = dict(recorded_item)
+        if "pendingCheckpointState" in item:
+            item["pendingCheckpointState"] = {"B": base64.b64decode(item["pendingCheckpointState"]["B"])}
+        if "leaseCounter" in item:
+            row = lease_from_item(item)
+            assert lease_from_item(lease_to_item(row)) == row
+
+
+def test_the_table_is_javas():
+    table = Table()
+    table.store().ensure_ready()
+    made = table.client.describe_table(TableName="app")["Table"]
+    theirs = SCENES["table descriptions"][0]
+    assert made["KeySchema"] == theirs["KeySchema"]
+
+    def names(definitions):
+        return sorted(definitions, key=lambda one: one["AttributeName"])
+
+    assert names(made["AttributeDefinitions"]) == names(theirs["AttributeDefinitions"])
+    (ours,), (index,) = made["GlobalSecondaryIndexes"], theirs["GlobalSecondaryIndexes"]
+    for member in ("IndexName", "KeySchema", "Projection"):
+        assert ours[member] == index[member]
+    assert made["BillingModeSummary"]["BillingMode"] == theirs["BillingModeSummary"]["BillingMode"]
+    assert made["DeletionProtectionEnabled"] == theirs["DeletionProtectionEnabled"]

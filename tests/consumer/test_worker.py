@@ -58,6 +58,7 @@ class Scene:
 def test_the_public_names():
     assert sorted(consumer.__all__) == sorted(
         [
+            "BisectBatch",
             "Checkpointer",
             "ConsumerConfig",
             "DynamoDBLeaseStore",
@@ -65,13 +66,17 @@ def test_the_public_names():
             "InMemoryLeaseStore",
             "Lease",
             "LeaseStore",
+            "PoisonRecord",
+            "PreparedCheckpoint",
             "RecordBatch",
             "RecordHandler",
             "RetryBatch",
             "ShardContext",
             "ShardHealth",
             "ShardState",
+            "Stall",
             "StopWorker",
+            "StreamSpec",
             "Worker",
             "WorkerHealth",
         ]

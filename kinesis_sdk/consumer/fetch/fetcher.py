@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from kinesis_sdk.common.errors import ProtocolError
 from kinesis_sdk.common.hashkeys import HashKeyRange
@@ -69,6 +69,10 @@ class Position:
         return self.kind if detail is None else f"{self.kind} {detail}"
 
 
+def _nothing() -> None:
+    return None
+
+
 @dataclass(frozen=True, kw_only=True)
 class FetchResult:
     """What one fetch brought.
@@ -80,6 +84,7 @@ class FetchResult:
         child_shards: Its children, once it ended; empty if the shard is gone from the stream.
         started_at_millis: The instant that a LATEST start was resolved to, in epoch milliseconds of the
             service's clock; None for other starts, or if the service did not tell.
+        on_done: Called once the records are not in memory any more; gives their bytes back.
     """
 
     records: list[KinesisRecord]
@@ -87,6 +92,7 @@ class FetchResult:
     ended: bool = False
     child_shards: tuple[Shard, ...] = ()
     started_at_millis: int | None = None
+    on_done: Callable[[], None] = field(default=_nothing, compare=False, repr=False)
 
 
 class Fetcher(Protocol):
@@ -110,6 +116,24 @@ class Fetcher(Protocol):
 
     def close(self) -> None:
         """Give up connections."""
+        ...
+
+
+@runtime_checkable
+class KnowsStart(Protocol):
+    """A fetcher that knows what a LATEST start means before anything is fetched."""
+
+    @property
+    def started_at_millis(self) -> int | None:
+        """See `FetchResult.started_at_millis`."""
+        ...
+
+
+class SizedFetcher(Fetcher, KnowsStart, Protocol):
+    """A fetcher whose `fetch` makes a call: it can say beforehand how much that may bring."""
+
+    def expected_bytes(self, now: float) -> int:
+        """Bytes in memory that the next `fetch` brings at most."""
         ...
 
 

@@ -1,7 +1,8 @@
 """Polling: GetShardIterator and GetRecords.
 
-API cost per shard: at most five GetRecords per second while behind, one per ``idle_time_between_reads`` at the
-tip (60 per minute by default), one GetShardIterator per start or expiry.
+API cost per shard: at most five GetRecords per second while behind, fewer where answers exceed 2 MiB per second or
+other applications use the same budget. At the tip with the defaults: 120 per minute while every read brings
+records, 30 per minute once the shard stays empty (see `TipIdle`). One GetShardIterator per start or expiry.
 """
 
 from __future__ import annotations
@@ -14,20 +15,34 @@ from typing import Any
 from kinesis_sdk.common.aws import KinesisClient, translate_errors
 from kinesis_sdk.common.errors import (
     AwsError,
+    BadPositionError,
     ExpiredIteratorError,
     KinesisSdkError,
     PermanentAwsError,
     ProtocolError,
+    ThrottledError,
 )
-from kinesis_sdk.common.records import KinesisRecord
+from kinesis_sdk.common.fastpath import GetRecordsPage, get_records
 from kinesis_sdk.common.sequence import LATEST
 from kinesis_sdk.common.shards import Shard, list_shards
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.consumer.config import READ_INTERVAL
 from kinesis_sdk.consumer.failure import backoff
 from kinesis_sdk.consumer.fetch.fetcher import FetchResult, Position, read_child_shards
+from kinesis_sdk.consumer.fetch.pace import READ_INTERVAL, ReadPace, TipIdle
+from kinesis_sdk.consumer.fetch.prefetch import RECORD_OVERHEAD
 
 _FIRST_BACKOFF, _MOST_BACKOFF = READ_INTERVAL, 5.0
+
+_MOST_ANSWER = 10 * 1024 * 1024
+"""Bytes of records that one GetRecords call brings at most (API reference)."""
+
+_SHARD_BYTES_PER_SECOND = 1024 * 1024
+_SHARD_RECORDS_PER_SECOND = 1000
+"""What a shard takes in at most, so what can have come since its tip was read."""
+
+_SMALLER_AFTER = 2
+"""Failures in a row, throttles aside, after which less is asked for: an answer may be too large for its timeout, or
+one record in it unreadable. Down to one record the limit halves; each success doubles it again."""
 
 _ASK_LISTING_AFTER = 3
 """Answers without children at a shard's end before ListShards is asked (some emulators never send them)."""
@@ -48,7 +63,8 @@ class PollingFetcher:
         start: Where to start.
         rng: Jitter of the backoff.
         max_records: Most Kinesis records per call.
-        idle_time: Seconds between reads at the tip.
+        idle: How long to wait at the tip.
+        pace: The shard's budget of reads, which outlives this object.
         now: Monotonic time.
     """
 
@@ -61,7 +77,8 @@ class PollingFetcher:
         *,
         rng: Random,
         max_records: int,
-        idle_time: float,
+        idle: TipIdle,
+        pace: ReadPace,
         now: float,
     ) -> None:
         self._client = client
@@ -70,8 +87,11 @@ class PollingFetcher:
         self._start = start
         self._rng = rng
         self._max_records = max_records
-        self._idle_time = idle_time
+        self._limit = max_records
+        self._idle = idle
+        self._pace = pace
         self._due = now
+        self._tip_read_at: float | None = None
         self._iterator: str | None = None
         self._last_sequence: str | None = None
         self._started_at_millis: int | None = None
@@ -81,7 +101,7 @@ class PollingFetcher:
     @property
     def due(self) -> float:
         """Monotonic time before which `fetch` should not be called."""
-        return self._due
+        return max(self._due, self._pace.ready_at)
 
     @property
     def position(self) -> Position:
@@ -97,40 +117,74 @@ class PollingFetcher:
         """Forget the iterator."""
         self._iterator = None
 
+    def expected_bytes(self, now: float) -> int:
+        """Bytes in memory that the next read brings at most.
+
+        Behind the tip that is the largest answer of the service; at the tip, what a shard can have taken in
+        since, so that a thousand quiet shards do not wait for each other.
+        """
+        most = _MOST_ANSWER + self._limit * RECORD_OVERHEAD
+        if self._tip_read_at is None:
+            return most
+        seconds = now - self._tip_read_at + 1.0
+        each = _SHARD_BYTES_PER_SECOND + _SHARD_RECORDS_PER_SECOND * RECORD_OVERHEAD
+        return min(most, int(seconds * each))
+
+    @property
+    def started_at_millis(self) -> int | None:
+        """See `FetchResult.started_at_millis`."""
+        return self._started_at_millis
+
+    def resolve_start(self) -> None:
+        """Open a LATEST start now, so that `started_at_millis` is known; the first `fetch` uses the same iterator.
+
+        Raises as `fetch`.
+        """
+        if self._start.kind == LATEST and self._iterator is None and self._started_at_millis is None:
+            self._iterator = self._open()
+
     def fetch(self, now: float) -> FetchResult:
         """Read once. See `Fetcher.fetch`."""
+        self._pace.sent(now)
         try:
-            result = self._read()
-        except KinesisSdkError:
+            page, result = self._read()
+        except KinesisSdkError as error:
             self._failures += 1
+            if isinstance(error, ThrottledError):
+                self._pace.throttled()
+            elif self._failures >= _SMALLER_AFTER:
+                self._limit = max(1, self._limit // 2)
             self._due = now + backoff(self._failures, _FIRST_BACKOFF, _MOST_BACKOFF, self._rng)
             raise
         self._failures = 0
+        self._pace.succeeded(now, sum([len(record.data) for record in page.records]))
         # A full page has more behind it even where the service reports no lag (some emulators never do).
-        full = len(result.records) >= self._max_records
-        behind = result.millis_behind_latest > 0 or full or result.ended
-        self._due = now + (READ_INTERVAL if behind else self._idle_time)
+        full = len(page.records) >= self._limit
+        self._limit = min(self._max_records, self._limit * 2)
+        if result.millis_behind_latest > 0 or full or result.ended:
+            self._idle.behind()
+            self._tip_read_at = None
+            self._due = now
+        else:
+            self._tip_read_at = now
+            self._due = now + self._idle.after(len(page.records))
         return result
 
-    def _read(self) -> FetchResult:
+    def _read(self) -> tuple[GetRecordsPage, FetchResult]:
         if self._iterator is None:
             self._iterator = self._open()
         try:
-            answer = self._get_records(self._iterator)
+            page = self._get_records(self._iterator)
         except AwsError as error:
             if not isinstance(error, ExpiredIteratorError) and error.code != "InvalidArgumentException":
                 raise
             # Five minutes old, or of a form the service does not know any more: a new one at the same place.
             self._iterator = self._open()
-            answer = self._get_records(self._iterator)
-        return self._accept(answer)
+            page = self._get_records(self._iterator)
+        return page, self._accept(page)
 
-    def _get_records(self, iterator: str) -> dict[str, Any]:
-        request: dict[str, Any] = {"ShardIterator": iterator, "Limit": self._max_records}
-        if self._stream.arn:
-            request["StreamARN"] = self._stream.arn
-        with translate_errors("GetRecords", self._client):
-            return self._client.get_records(**request)
+    def _get_records(self, iterator: str) -> GetRecordsPage:
+        return get_records(self._client, iterator, self._limit, self._stream.arn)
 
     def _open(self) -> str:
         position = self.position
@@ -142,7 +196,7 @@ class PollingFetcher:
         except PermanentAwsError as error:
             if error.code != "InvalidArgumentException":
                 raise
-            raise PermanentAwsError(
+            raise BadPositionError(
                 f"shard {self._shard_id} can not be read from {position}: the lease's checkpoint is not a "
                 f"position of this shard ({error.message})",
                 operation=error.operation,
@@ -174,15 +228,12 @@ class PollingFetcher:
             return
         self._started_at_millis = int(moment * 1000) - _RESOLUTION_SLACK_MILLIS
 
-    def _accept(self, answer: dict[str, Any]) -> FetchResult:
+    def _accept(self, page: GetRecordsPage) -> FetchResult:
         """Check an answer completely before the position moves (KCL ``DataFetcher.isValidResult``)."""
-        if not isinstance(answer.get("Records"), list):
-            self._iterator = None
-            raise ProtocolError(f"GetRecords: the answer for shard {self._shard_id} has no Records")
-        following = answer.get("NextShardIterator")
+        following = page.next_iterator
         children: tuple[Shard, ...] = ()
         try:
-            children = read_child_shards(answer.get("ChildShards"), self._shard_id)
+            children = read_child_shards(page.child_shards, self._shard_id)
             if following and children:
                 raise ProtocolError(
                     f"GetRecords: shard {self._shard_id} has child shards and goes on at the same time"
@@ -192,13 +243,12 @@ class PollingFetcher:
         except KinesisSdkError:
             self._iterator = None
             raise
-        records = [KinesisRecord.from_api(item) for item in answer["Records"]]
-        if records:
-            self._last_sequence = records[-1].sequence_number
-        self._iterator = following or None
+        if page.records:
+            self._last_sequence = page.records[-1].sequence_number
+        self._iterator = following
         return FetchResult(
-            records=records,
-            millis_behind_latest=int(answer.get("MillisBehindLatest") or 0),
+            records=page.records,
+            millis_behind_latest=page.millis_behind_latest or 0,
             ended=not following,
             child_shards=children,
             started_at_millis=self._started_at_millis,

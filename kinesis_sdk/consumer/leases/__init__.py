@@ -4,8 +4,18 @@ from kinesis_sdk.consumer.leases.dynamodb import DynamoDBLeaseStore
 from kinesis_sdk.consumer.leases.lease import Lease, lease_from_item, lease_to_item
 from kinesis_sdk.consumer.leases.memory import InMemoryLeaseStore
 from kinesis_sdk.consumer.leases.observer import LeaseObserver
-from kinesis_sdk.consumer.leases.planner import Take, TakeLimits, TakeReason, plan_takes
+from kinesis_sdk.consumer.leases.planner import (
+    LeaseStrategy,
+    Plan,
+    TableView,
+    Take,
+    TakeLimits,
+    TakeReason,
+    plan_takes,
+    strategy_for,
+)
 from kinesis_sdk.consumer.leases.store import Conflict, LeaseStore
+from kinesis_sdk.consumer.leases.strategies import BalancedStrategy, Kcl2Strategy
 
 __all__ = [
     # rows
@@ -18,9 +28,15 @@ __all__ = [
     "InMemoryLeaseStore",
     "LeaseStore",
     # decisions
+    "BalancedStrategy",
+    "Kcl2Strategy",
     "LeaseObserver",
+    "LeaseStrategy",
+    "Plan",
+    "TableView",
     "Take",
     "TakeLimits",
     "TakeReason",
     "plan_takes",
+    "strategy_for",
 ]

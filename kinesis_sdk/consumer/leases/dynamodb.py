@@ -20,6 +20,7 @@ from kinesis_sdk.common.errors import (
     ResourceNotFoundError,
     TransientAwsError,
 )
+from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer.leases import lease as attributes
 from kinesis_sdk.consumer.leases import store as rows
@@ -29,6 +30,7 @@ from kinesis_sdk.consumer.leases.lease import (
     is_lease_item,
     lease_from_item,
     lease_to_item,
+    range_attributes,
 )
 from kinesis_sdk.consumer.leases.store import Conflict
 
@@ -39,6 +41,9 @@ TABLE_WAIT = 600.0
 """Most seconds to wait for a new table; as the KCL."""
 
 _POLL_FIRST, _POLL_MOST = 0.2, 2.0
+
+_UNMARKED = ("attribute_not_exists(#{})", attributes.CHECKPOINT_OWNER, None)
+"""KCL 3's second condition of a renewal: nobody asked for a handover meanwhile."""
 
 _LOGGER = logging.getLogger("kinesis_sdk.consumer.leases")
 
@@ -53,6 +58,9 @@ class DynamoDBLeaseStore:
         read_capacity: Read units of a provisioned table.
         write_capacity: Write units of a provisioned table.
         deletion_protection: Whether a created table is protected.
+        tags: Of a created table.
+        point_in_time_recovery: Whether the table must have point-in-time recovery; switched on at a start where it
+            is off (the service offers no way to create a table with it), never off.
         sleep: Replaces `time.sleep` in waits and retries.
         monotonic: Replaces `time.monotonic` in waits.
     """
@@ -66,6 +74,8 @@ class DynamoDBLeaseStore:
         read_capacity: int = 10,
         write_capacity: int = 10,
         deletion_protection: bool = False,
+        tags: Mapping[str, str] | None = None,
+        point_in_time_recovery: bool = False,
         sleep: Callable[[float], None] = time.sleep,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -74,6 +84,8 @@ class DynamoDBLeaseStore:
         self._billing_mode = billing_mode
         self._capacity = {"ReadCapacityUnits": read_capacity, "WriteCapacityUnits": write_capacity}
         self._deletion_protection = deletion_protection
+        self._tags = dict(tags or {})
+        self._recovery = point_in_time_recovery
         self._sleep = sleep
         self._monotonic = monotonic
         self._reported: set[str] = set()
@@ -81,7 +93,7 @@ class DynamoDBLeaseStore:
     # The table
 
     def ensure_ready(self) -> None:
-        """Create the table if it is missing and wait until it is ACTIVE.
+        """Create the table with its index if it is missing, in one call, and wait until it is ACTIVE.
 
         Raises:
             ConfigError: A table of this name exists with another key.
@@ -98,6 +110,8 @@ class DynamoDBLeaseStore:
                     creating = self._create()
             elif table.get("TableStatus", "ACTIVE") in ("ACTIVE", "UPDATING"):
                 self._check_key(table)
+                if self._recovery:
+                    self._switch_recovery_on()
                 return
             if self._monotonic() >= deadline:
                 raise TransientAwsError(
@@ -121,6 +135,28 @@ class DynamoDBLeaseStore:
         table: Mapping[str, Any] = answer["Table"]
         return table
 
+    def _switch_recovery_on(self) -> None:
+        """Every start looks: a creator may have died between the two calls."""
+        answer = call_with_retries(
+            lambda: self._client.describe_continuous_backups(TableName=self.table_name),
+            operation="DescribeContinuousBackups",
+            client=self._client,
+            sleep=self._sleep,
+        )
+        state = answer["ContinuousBackupsDescription"].get("PointInTimeRecoveryDescription", {})
+        if state.get("PointInTimeRecoveryStatus") == "ENABLED":
+            return
+        call_with_retries(
+            lambda: self._client.update_continuous_backups(
+                TableName=self.table_name,
+                PointInTimeRecoverySpecification={"PointInTimeRecoveryEnabled": True},
+            ),
+            operation="UpdateContinuousBackups",
+            client=self._client,
+            sleep=self._sleep,
+        )
+        _LOGGER.info("lease table %s: point-in-time recovery is on", self.table_name)
+
     def _create(self) -> bool:
         request: dict[str, Any] = {
             "TableName": self.table_name,
@@ -143,6 +179,8 @@ class DynamoDBLeaseStore:
         if self._billing_mode == "PROVISIONED":
             request["ProvisionedThroughput"] = index["ProvisionedThroughput"] = dict(self._capacity)
         request["GlobalSecondaryIndexes"] = [index]
+        if self._tags:
+            request["Tags"] = [{"Key": key, "Value": value} for key, value in self._tags.items()]
         try:
             with translate_errors("CreateTable", self._client):
                 self._client.create_table(**request)
@@ -230,16 +268,24 @@ class DynamoDBLeaseStore:
         changes = {
             attributes.LEASE_OWNER: {"S": owner},
             attributes.OWNER_SWITCHES: {"N": str(wanted.owner_switches)},
+            attributes.HANDOVER_OWNER: {"S": owner},
         }
         return self._update(lease, wanted, changes, (attributes.CHECKPOINT_OWNER,))
 
     def renew(self, lease: Lease) -> Lease | Conflict:
         """Heartbeat."""
-        return self._update(lease, rows.renewed(lease), {}, ())
+        changes = _throughput(lease)
+        conditions = () if lease.in_handover else (_UNMARKED,)
+        return self._update(lease, rows.renewed(lease), changes, (), conditions, answer=False)
 
     def checkpoint(self, lease: Lease, checkpoint: ExtendedSequenceNumber) -> Lease | Conflict:
         """Store a position."""
-        changes = {**checkpoint_attributes(checkpoint), attributes.OWNER_SWITCHES: {"N": "0"}}
+        changes = {
+            **checkpoint_attributes(checkpoint),
+            attributes.OWNER_SWITCHES: {"N": "0"},
+            # Checkpoints take the place of renewals, which carry it in the KCL.
+            **_throughput(lease),
+        }
         removed = (
             attributes.PENDING_CHECKPOINT,
             attributes.PENDING_CHECKPOINT_SUB,
@@ -248,6 +294,22 @@ class DynamoDBLeaseStore:
         )
         return self._update(lease, rows.checkpointed(lease, checkpoint), changes, removed)
 
+    def prepare(
+        self, lease: Lease, checkpoint: ExtendedSequenceNumber, state: bytes | None = None
+    ) -> Lease | Conflict:
+        """Store a pending position."""
+        changes: dict[str, Any] = {
+            attributes.PENDING_CHECKPOINT: {"S": checkpoint.sequence_number},
+            attributes.PENDING_CHECKPOINT_SUB: {"N": str(checkpoint.sub_sequence_number)},
+            attributes.OWNER_SWITCHES: {"N": "0"},
+        }
+        removed: tuple[str, ...] = ()
+        if state is None:
+            removed = (attributes.PENDING_CHECKPOINT_STATE,)
+        else:
+            changes[attributes.PENDING_CHECKPOINT_STATE] = {"B": state}
+        return self._update(lease, rows.prepared(lease, checkpoint, state), changes, removed)
+
     def pin(self, lease: Lease, timestamp_millis: int) -> Lease | Conflict:
         """Store the instant of a resolved sentinel."""
         changes = {attributes.INITIAL_TIMESTAMP: {"N": str(timestamp_millis)}}
@@ -255,37 +317,94 @@ class DynamoDBLeaseStore:
 
     def release(self, lease: Lease) -> Lease | Conflict:
         """Give the lease back."""
-        removed = (attributes.LEASE_OWNER, attributes.CHECKPOINT_OWNER)
-        return self._update(lease, rows.released(lease), {}, removed)
+        removed = (attributes.LEASE_OWNER, attributes.CHECKPOINT_OWNER, attributes.HANDOVER_OWNER)
+        conditions = () if lease.in_handover else (_UNMARKED,)
+        return self._update(lease, rows.released(lease), {}, removed, conditions, answer=False)
+
+    def request_handover(self, lease: Lease, owner: str) -> Lease | Conflict:
+        """Ask the owner for the lease."""
+        try:
+            with translate_errors("UpdateItem", self._client):
+                answer = self._client.update_item(
+                    TableName=self.table_name,
+                    Key={attributes.LEASE_KEY: {"S": lease.lease_key}},
+                    UpdateExpression="SET #owner = :new, #marker = :old",
+                    ConditionExpression="#owner = :old AND attribute_not_exists(#marker)",
+                    ExpressionAttributeNames={
+                        "#owner": attributes.LEASE_OWNER,
+                        "#marker": attributes.CHECKPOINT_OWNER,
+                    },
+                    ExpressionAttributeValues={":new": {"S": owner}, ":old": {"S": lease.owner or ""}},
+                    ReturnValues="ALL_NEW",
+                    ReturnValuesOnConditionCheckFailure="ALL_OLD",
+                )
+        except ConditionFailedError as error:
+            current = self._read(error.item) if error.item else self.get(lease.lease_key)
+            asked = current is not None and (current.owner, current.checkpoint_owner) == (owner, lease.owner)
+            return current if asked and current is not None else Conflict(current)
+        return self._answered(answer, rows.marked(lease, owner))
+
+    def complete_handover(self, lease: Lease) -> Lease | Conflict:
+        """Let the next owner begin."""
+        removed = (attributes.CHECKPOINT_OWNER, attributes.HANDOVER_OWNER)
+        conditions = (
+            ("#{} = :{}", attributes.LEASE_OWNER, lease.owner),
+            ("#{} = :{}", attributes.CHECKPOINT_OWNER, lease.checkpoint_owner),
+        )
+        return self._update(lease, rows.handed_over(lease), {}, removed, conditions, answer=False)
 
     def set_child_shard_ids(self, lease_key: str, child_shard_ids: Iterable[str]) -> bool:
         """Store the children of an ended shard; the counter stays as it is."""
-        try:
-            with translate_errors("UpdateItem", self._client):
-                self._client.update_item(
-                    TableName=self.table_name,
-                    Key={attributes.LEASE_KEY: {"S": lease_key}},
-                    UpdateExpression="SET #children = :children",
-                    ConditionExpression="attribute_exists(#key)",
-                    ExpressionAttributeNames={
-                        "#key": attributes.LEASE_KEY,
-                        "#children": attributes.CHILD_SHARD_IDS,
-                    },
-                    ExpressionAttributeValues={":children": {"SS": sorted(child_shard_ids)}},
-                )
-        except ConditionFailedError:
-            return False
-        return True
+        return self._set(lease_key, {attributes.CHILD_SHARD_IDS: {"SS": sorted(child_shard_ids)}})
+
+    def set_hash_key_range(self, lease_key: str, hash_key_range: HashKeyRange) -> bool:
+        """Store the range of a shard; the counter stays as it is."""
+        return self._set(lease_key, range_attributes(hash_key_range))
 
     def delete(self, lease_key: str) -> None:
         """Remove a lease."""
         with translate_errors("DeleteItem", self._client):
             self._client.delete_item(TableName=self.table_name, Key={attributes.LEASE_KEY: {"S": lease_key}})
 
+    def _set(self, lease_key: str, changes: Mapping[str, Any]) -> bool:
+        """Metadata: no more condition than that the row exists, so that none is brought back."""
+        names = {f"#s{position}": name for position, name in enumerate(changes)}
+        values = {f":s{position}": value for position, value in enumerate(changes.values())}
+        try:
+            with translate_errors("UpdateItem", self._client):
+                self._client.update_item(
+                    TableName=self.table_name,
+                    Key={attributes.LEASE_KEY: {"S": lease_key}},
+                    UpdateExpression="SET " + ", ".join(f"#s{n} = :s{n}" for n in range(len(names))),
+                    ConditionExpression="attribute_exists(#key)",
+                    ExpressionAttributeNames={"#key": attributes.LEASE_KEY, **names},
+                    ExpressionAttributeValues=values,
+                )
+        except ConditionFailedError:
+            return False
+        return True
+
     def _update(
-        self, seen: Lease, wanted: Lease, changes: Mapping[str, Any], removed: tuple[str, ...]
+        self,
+        seen: Lease,
+        wanted: Lease,
+        changes: Mapping[str, Any],
+        removed: tuple[str, ...],
+        conditions: Iterable[tuple[str, str, str | None]] = (),
+        *,
+        answer: bool = True,
     ) -> Lease | Conflict:
-        """One update on the condition that the counter is the one seen; the counter goes up with it."""
+        """One update on the condition that the counter is the one seen; the counter goes up with it.
+
+        Args:
+            seen: The row as the caller knows it.
+            wanted: The row after the write.
+            changes: Attributes to set.
+            removed: Attributes to remove.
+            conditions: Further ones: a template, the attribute, the value (None: the template needs none).
+            answer: Whether the service returns the new row (which costs no capacity): it shows a handover marker
+                that the condition does not ask for.
+        """
         names = {"#c": attributes.LEASE_COUNTER}
         values: dict[str, Any] = {":seen": {"N": str(seen.counter)}, ":next": {"N": str(wanted.counter)}}
         sets = ["#c = :next"]
@@ -298,19 +417,35 @@ class DynamoDBLeaseStore:
             for position, name in enumerate(removed):
                 names[f"#r{position}"] = name
             expression += " REMOVE " + ", ".join(f"#r{position}" for position in range(len(removed)))
+        demanded = ["#c = :seen"]
+        for position, (template, name, text) in enumerate(conditions):
+            names[f"#d{position}"] = name
+            if text is not None:
+                values[f":d{position}"] = {"S": text}
+            demanded.append(template.format(f"d{position}", f"d{position}"))
         try:
             with translate_errors("UpdateItem", self._client):
-                self._client.update_item(
+                response = self._client.update_item(
                     TableName=self.table_name,
                     Key={attributes.LEASE_KEY: {"S": seen.lease_key}},
                     UpdateExpression=expression,
-                    ConditionExpression="#c = :seen",
+                    ConditionExpression=" AND ".join(demanded),
                     ExpressionAttributeNames=names,
                     ExpressionAttributeValues=values,
+                    ReturnValues="ALL_NEW" if answer else "NONE",
                     ReturnValuesOnConditionCheckFailure="ALL_OLD",
                 )
         except ConditionFailedError as error:
             # Old emulators do not return the item; one read tells whether the row is our own write.
             current = self._read(error.item) if error.item else self.get(seen.lease_key)
             return wanted if rows.shows(current, wanted) else Conflict(current)
-        return wanted
+        return self._answered(response, wanted) if answer else wanted
+
+    def _answered(self, response: Mapping[str, Any], wanted: Lease) -> Lease:
+        item = response.get("Attributes")
+        return (self._read(item) if item else None) or wanted
+
+
+def _throughput(lease: Lease) -> dict[str, Any]:
+    value = lease.throughput_kbps
+    return {} if value is None else {attributes.THROUGHPUT_KBPS: {"N": format(value, "f")}}

@@ -2,12 +2,16 @@
 
 A held lease is lost when a conditional write shows another counter, or when this worker could not write for a
 whole failover time: by then any observer may call it expired, so its holder must stop believing in it first.
+
+Somebody may ask for a lease (a handover, see `handover`): the holder then keeps renewing on the counter alone
+while its shard consumer finishes, and `HeldLease.release` gives the lease to who asked.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from uuid import uuid4
 
 from kinesis_sdk.common.clock import Clock
@@ -15,6 +19,7 @@ from kinesis_sdk.common.errors import AwsError, LeaseLostError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer.leases.lease import Lease
 from kinesis_sdk.consumer.leases.store import Conflict, LeaseStore
+from kinesis_sdk.consumer.leases.throughput import ThroughputMeter
 
 
 class HeldLease:
@@ -34,7 +39,10 @@ class HeldLease:
 
     Attributes:
         token: Unique id of this acquisition.
+        acquired_counter: The row's counter when it was taken; a marker on an older row is history.
+        meter: Counts what the shard delivers.
         renew_at: Monotonic time of the next heartbeat; owned by the loop that renews.
+        handover_since: Monotonic time at which a wanted handover was noticed; None while there is none.
     """
 
     def __init__(
@@ -48,6 +56,8 @@ class HeldLease:
         acquired_at: float,
     ) -> None:
         self.token = uuid4().hex
+        self.acquired_counter = lease.counter
+        self.meter = ThroughputMeter(clock.monotonic())
         self.renew_at = acquired_at
         self.renewing = False
         self._store = store
@@ -57,6 +67,8 @@ class HeldLease:
         self._clock = clock
         self._written_at = acquired_at
         self._gone: str | None = None
+        self.handover_since: float | None = None
+        self._handover_to: str | None = None
         # Set while a write's answer is missing: the row may be one counter ahead of what we know.
         self._uncertain = False
         self._lock = threading.RLock()
@@ -65,6 +77,11 @@ class HeldLease:
     def key(self) -> str:
         """Lease key."""
         return self._lease.lease_key
+
+    @property
+    def shard_id(self) -> str:
+        """The shard."""
+        return self._lease.shard
 
     @property
     def lease(self) -> Lease:
@@ -81,6 +98,43 @@ class HeldLease:
         """Why the lease is not held any more; None while it is."""
         return self._gone
 
+    @property
+    def handover_to(self) -> str | None:
+        """Who asked for this lease; None if nobody did."""
+        return self._handover_to
+
+    def notice(self, row: Lease, now: float) -> bool:
+        """Look for a handover marker on a row that somebody read. Never waits for a write that is under way.
+
+        A marker with our id was written since our take, because the take removed any older one; only rows from
+        before that (reads may be stale) do not count.
+
+        Returns:
+            Whether a handover is news.
+        """
+        if (
+            self._handover_to is not None
+            or row.checkpoint_owner != self._worker_id
+            or row.owner is None
+            or row.counter < self.acquired_counter
+        ):
+            return False
+        self.handover_since = now
+        self._handover_to = row.owner
+        return True
+
+    def adopt(self, row: Lease) -> bool:
+        """Take over what somebody repaired by hand, if no worker wrote the row since we did.
+
+        Returns:
+            False if the row is not ours any more.
+        """
+        with self._lock:
+            if row.counter != self._lease.counter or row.holder != self._worker_id:
+                return False
+            self._lease = row
+            return True
+
     def is_held(self, now: float) -> bool:
         """Whether this worker may still act as the owner."""
         return self._gone is None and now - self._written_at <= self._failover_time
@@ -91,27 +145,40 @@ class HeldLease:
             self._gone = reason
 
     def renew(self) -> None:
-        """Heartbeat.
+        """Heartbeat; also says what the shard delivers, for whoever balances by load.
 
         Raises:
             LeaseLostError: The lease is another's, or was not renewed for the failover time.
             AwsError: The call failed; the lease is still held.
         """
-        self._write(self._store.renew)
+        self._write(lambda lease: self._store.renew(self._measured(lease)))
 
     def checkpoint(self, position: ExtendedSequenceNumber) -> None:
         """Store a position; raises as `renew`."""
-        self._write(lambda lease: self._store.checkpoint(lease, position))
+        self._write(lambda lease: self._store.checkpoint(self._measured(lease), position))
+
+    def prepare(self, position: ExtendedSequenceNumber, state: bytes | None = None) -> None:
+        """Store the first half of a two-phase checkpoint; raises as `renew`."""
+        self._write(lambda lease: self._store.prepare(lease, position, state))
 
     def pin(self, timestamp_millis: int) -> None:
         """Store what the sentinel start position meant; raises as `renew`."""
         self._write(lambda lease: self._store.pin(lease, timestamp_millis))
 
     def release(self) -> None:
-        """Give the lease back; afterwards this handle writes nothing. Raises as `renew`."""
+        """Give the lease back, or to who asked for it; afterwards this handle writes nothing. Raises as `renew`."""
         with self._lock:
-            self._write(self._store.release)
-            self._gone = "released"
+            self._write(self._give_away)
+            self._gone = f"handed over to {self._handover_to}" if self._handover_to else "released"
+
+    def _measured(self, lease: Lease) -> Lease:
+        throughput = self.meter.read(self._clock.monotonic())
+        return lease if throughput is None else replace(lease, throughput_kbps=throughput)
+
+    def _give_away(self, lease: Lease) -> Lease | Conflict:
+        if lease.checkpoint_owner == self._worker_id:
+            return self._store.complete_handover(lease)
+        return self._store.release(lease)
 
     def _write(self, attempt: Callable[[Lease], Lease | Conflict]) -> None:
         with self._lock:
@@ -119,12 +186,17 @@ class HeldLease:
             if not self.is_held(sent_at):
                 self.mark_lost(f"not renewed for {sent_at - self._written_at:.1f} s")
                 raise LeaseLostError(f"lease {self.key} is not held any more: {self._gone}")
+            if self._handover_to is not None and not self._lease.in_handover:
+                # Noticed by a look: write as one who knows.
+                self._lease = replace(self._lease, owner=self._handover_to, checkpoint_owner=self._worker_id)
             try:
                 outcome = attempt(self._lease)
-                if isinstance(outcome, Conflict) and self._is_own_write(outcome.current):
-                    # An earlier write did arrive, only its answer was lost: go on from the row as it is.
+                if isinstance(outcome, Conflict) and self._is_still_ours(outcome.current):
+                    # An earlier write did arrive and only its answer was lost, or somebody asked for a handover:
+                    # go on from the row as it is.
                     assert outcome.current is not None
                     self._lease = outcome.current
+                    self.notice(outcome.current, sent_at)
                     outcome = attempt(self._lease)
             except AwsError:
                 self._uncertain = True
@@ -138,16 +210,16 @@ class HeldLease:
                 )
                 raise LeaseLostError(f"lease {self.key} is not held any more: {self._gone}")
             self._lease = outcome
+            self.notice(outcome, sent_at)
             self._written_at = sent_at
             self._uncertain = False
 
-    def _is_own_write(self, current: Lease | None) -> bool:
-        return (
-            self._uncertain
-            and current is not None
-            and current.owner == self._worker_id
-            and current.counter == self._lease.counter + 1
-        )
+    def _is_still_ours(self, current: Lease | None) -> bool:
+        """Whether a row that a write lost against is ours to write nevertheless."""
+        if current is None or current.holder != self._worker_id:
+            return False
+        ahead = current.counter - self._lease.counter
+        return ahead == 0 or (ahead == 1 and self._uncertain)
 
 
 class HeldLeases:

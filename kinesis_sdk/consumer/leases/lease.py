@@ -2,8 +2,8 @@
 
 Attribute names and types are those of the KCL's ``DynamoDBLeaseSerializer`` (1.x to 3.x); rows written here are
 read by every KCL and rows of every KCL are read here. Attributes that this module does not know survive,
-because rows are only ever changed by update expressions. One attribute is ours: `INITIAL_TIMESTAMP`; Java
-ignores it and keeps it.
+because rows are only ever changed by update expressions. Two attributes are ours, `INITIAL_TIMESTAMP` and
+`HANDOVER_OWNER`; Java ignores and keeps them.
 """
 
 from __future__ import annotations
@@ -32,9 +32,17 @@ STARTING_HASH_KEY = "startingHashKey"
 ENDING_HASH_KEY = "endingHashKey"
 THROUGHPUT_KBPS = "throughputKBps"
 CHECKPOINT_OWNER = "checkpointOwner"
+"""KCL 3: who still works on the shard while ``leaseOwner`` already names the next owner."""
 ENTITY_TYPE = "entityType"
+STREAM_NAME = "streamName"
+"""In multi-stream tables: the whole stream id ``account:name:epoch``, not just its name."""
+SHARD_ID = "shardId"
+"""In multi-stream tables, where the lease key is longer."""
 INITIAL_TIMESTAMP = "initialTimestampMillis"
 """Ours: the instant that LATEST (or AT_TIMESTAMP) meant when the shard was first read, in epoch milliseconds."""
+HANDOVER_OWNER = "handoverOwner"
+"""Ours: an owner that understands `CHECKPOINT_OWNER`. Only while it equals ``leaseOwner``: a Java worker that takes
+the lease leaves it as it was."""
 
 _LEASE_ENTITY = "LEASE"
 
@@ -47,19 +55,22 @@ class Lease:
     """One row of the lease table, as read or as just written.
 
     Attributes:
-        lease_key: Shard id.
+        lease_key: Shard id; in multi-stream tables ``account:stream:creationEpoch:shardId``.
         counter: Version of the row; every transfer, renewal and checkpoint adds one, nothing takes away.
         owner: Worker id, or None.
         owner_switches: Times the lease changed hands since the last checkpoint.
         checkpoint: Position up to which (inclusive) the shard is processed, or a sentinel.
-        pending_checkpoint: First half of a two-phase checkpoint, written by Java applications.
+        pending_checkpoint: First half of a two-phase checkpoint.
         pending_checkpoint_state: The application's own bytes beside it.
         parent_shard_ids: Shards that must be finished first.
         child_shard_ids: Known once the shard ended.
         hash_key_range: Range of the shard; old rows lack it.
         throughput_kbps: Last measured throughput in KB/s, written by KCL 3.
-        checkpoint_owner: Worker that still works on the shard during a KCL 3 handover.
+        checkpoint_owner: Worker that still works on the shard during a handover; ``owner`` is the next one then.
+        stream_name: Serialised stream id, in multi-stream tables only.
+        shard_id: Shard id where the lease key is not one, in multi-stream tables only.
         initial_timestamp_millis: See `INITIAL_TIMESTAMP`.
+        handover_owner: See `HANDOVER_OWNER`.
         extra: Attributes that are not ours to interpret, in wire form.
     """
 
@@ -75,7 +86,10 @@ class Lease:
     hash_key_range: HashKeyRange | None = None
     throughput_kbps: float | None = None
     checkpoint_owner: str | None = None
+    stream_name: str | None = None
+    shard_id: str | None = None
     initial_timestamp_millis: int | None = None
+    handover_owner: str | None = None
     extra: Item = field(default_factory=dict)
 
     @property
@@ -87,6 +101,21 @@ class Lease:
     def is_started(self) -> bool:
         """Whether something of the shard was checkpointed; reaching its end counts."""
         return not self.checkpoint.is_sentinel or self.is_finished
+
+    @property
+    def shard(self) -> str:
+        """Id of the shard, whatever the form of the key."""
+        return self.shard_id or self.lease_key
+
+    @property
+    def holder(self) -> str | None:
+        """Who works on the shard now: during a handover the old owner, else the owner."""
+        return self.checkpoint_owner or self.owner
+
+    @property
+    def in_handover(self) -> bool:
+        """Whether ``owner`` still has to wait for ``checkpoint_owner``."""
+        return self.checkpoint_owner is not None
 
     @classmethod
     def for_shard(cls, shard: Shard, checkpoint: str) -> Lease:
@@ -148,7 +177,10 @@ def lease_from_item(item: Item) -> Lease:
             hash_key_range=HashKeyRange(int(start), int(end)) if start and end else None,
             throughput_kbps=float(throughput["N"]) if throughput is not None else None,
             checkpoint_owner=_text(item, CHECKPOINT_OWNER) or None,
+            stream_name=_text(item, STREAM_NAME) or None,
+            shard_id=_text(item, SHARD_ID) or None,
             initial_timestamp_millis=_number(item, INITIAL_TIMESTAMP),
+            handover_owner=_text(item, HANDOVER_OWNER) or None,
             extra={name: value for name, value in item.items() if not _is_known(name, value)},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -174,7 +206,10 @@ _KNOWN = frozenset(
         ENDING_HASH_KEY,
         THROUGHPUT_KBPS,
         CHECKPOINT_OWNER,
+        STREAM_NAME,
+        SHARD_ID,
         INITIAL_TIMESTAMP,
+        HANDOVER_OWNER,
     }
 )
 
@@ -188,6 +223,14 @@ def checkpoint_attributes(checkpoint: ExtendedSequenceNumber) -> dict[str, Any]:
     return {
         CHECKPOINT: {"S": checkpoint.sequence_number},
         CHECKPOINT_SUB: {"N": str(checkpoint.sub_sequence_number)},
+    }
+
+
+def range_attributes(hash_key_range: HashKeyRange) -> dict[str, Any]:
+    """The two attributes of a hash key range."""
+    return {
+        STARTING_HASH_KEY: {"S": str(hash_key_range.start)},
+        ENDING_HASH_KEY: {"S": str(hash_key_range.end)},
     }
 
 
@@ -213,12 +256,17 @@ def lease_to_item(lease: Lease) -> dict[str, Any]:
     if lease.child_shard_ids:
         item[CHILD_SHARD_IDS] = {"SS": list(lease.child_shard_ids)}
     if lease.hash_key_range is not None:
-        item[STARTING_HASH_KEY] = {"S": str(lease.hash_key_range.start)}
-        item[ENDING_HASH_KEY] = {"S": str(lease.hash_key_range.end)}
+        item.update(range_attributes(lease.hash_key_range))
     if lease.throughput_kbps is not None:
         item[THROUGHPUT_KBPS] = {"N": format(lease.throughput_kbps, "f")}
-    if lease.checkpoint_owner:
-        item[CHECKPOINT_OWNER] = {"S": lease.checkpoint_owner}
+    for name, text in (
+        (CHECKPOINT_OWNER, lease.checkpoint_owner),
+        (STREAM_NAME, lease.stream_name),
+        (SHARD_ID, lease.shard_id),
+        (HANDOVER_OWNER, lease.handover_owner),
+    ):
+        if text:
+            item[name] = {"S": text}
     if lease.initial_timestamp_millis is not None:
         item[INITIAL_TIMESTAMP] = {"N": str(lease.initial_timestamp_millis)}
     return item

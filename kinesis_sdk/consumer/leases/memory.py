@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
+from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer.leases import store as rows
 from kinesis_sdk.consumer.leases.lease import Lease
@@ -45,46 +47,98 @@ class InMemoryLeaseStore:
 
     def take(self, lease: Lease, owner: str) -> Lease | Conflict:
         """Become the owner if the counter is still the one seen."""
-        return self._swap(lease, rows.taken(lease, owner))
+        return self._swap(lease, lambda row: rows.taken(row, owner))
 
     def renew(self, lease: Lease) -> Lease | Conflict:
         """Heartbeat."""
-        return self._swap(lease, rows.renewed(lease))
+        return self._swap(
+            lease, lambda row: rows.renewed(_measured(row, lease)), unmarked=not lease.in_handover
+        )
 
     def checkpoint(self, lease: Lease, checkpoint: ExtendedSequenceNumber) -> Lease | Conflict:
         """Store a position."""
-        return self._swap(lease, rows.checkpointed(lease, checkpoint))
+        return self._swap(lease, lambda row: rows.checkpointed(_measured(row, lease), checkpoint))
+
+    def prepare(
+        self, lease: Lease, checkpoint: ExtendedSequenceNumber, state: bytes | None = None
+    ) -> Lease | Conflict:
+        """Store a pending position."""
+        return self._swap(lease, lambda row: rows.prepared(row, checkpoint, state))
 
     def pin(self, lease: Lease, timestamp_millis: int) -> Lease | Conflict:
         """Store the instant of a resolved sentinel."""
-        return self._swap(lease, rows.pinned(lease, timestamp_millis))
+        return self._swap(lease, lambda row: rows.pinned(row, timestamp_millis))
 
     def release(self, lease: Lease) -> Lease | Conflict:
         """Give the lease back."""
-        return self._swap(lease, rows.released(lease))
+        return self._swap(lease, rows.released, unmarked=not lease.in_handover)
+
+    def request_handover(self, lease: Lease, owner: str) -> Lease | Conflict:
+        """Ask the owner for the lease."""
+        with self._lock:
+            current = self._rows.get(lease.lease_key)
+            if current is None or current.owner != lease.owner or current.in_handover:
+                asked = current is not None and (current.owner, current.checkpoint_owner) == (
+                    owner,
+                    lease.owner,
+                )
+                return current if asked and current is not None else Conflict(current)
+            row = self._rows[lease.lease_key] = rows.marked(current, owner)
+            return row
+
+    def complete_handover(self, lease: Lease) -> Lease | Conflict:
+        """Let the next owner begin."""
+        return self._swap(lease, rows.handed_over, owners=True)
 
     def set_child_shard_ids(self, lease_key: str, child_shard_ids: Iterable[str]) -> bool:
         """Store the children of an ended shard."""
-        with self._lock:
-            row = self._rows.get(lease_key)
-            if row is None:
-                return False
-            self._rows[lease_key] = replace(row, child_shard_ids=tuple(sorted(child_shard_ids)))
-            return True
+        return self._set(lease_key, child_shard_ids=tuple(sorted(child_shard_ids)))
+
+    def set_hash_key_range(self, lease_key: str, hash_key_range: HashKeyRange) -> bool:
+        """Store the range of a shard."""
+        return self._set(lease_key, hash_key_range=hash_key_range)
 
     def delete(self, lease_key: str) -> None:
         """Remove a lease."""
         with self._lock:
             self._rows.pop(lease_key, None)
 
-    def _swap(self, seen: Lease, wanted: Lease) -> Lease | Conflict:
+    def _set(self, lease_key: str, **fields: Any) -> bool:
+        with self._lock:
+            row = self._rows.get(lease_key)
+            if row is None:
+                return False
+            self._rows[lease_key] = replace(row, **fields)
+            return True
+
+    def _swap(
+        self, seen: Lease, change: Callable[[Lease], Lease], *, unmarked: bool = False, owners: bool = False
+    ) -> Lease | Conflict:
+        """Apply a change to the row as it is now, on the condition that its counter is the one seen.
+
+        Args:
+            seen: The row as the caller knows it.
+            change: What the write does.
+            unmarked: Whether there must be no handover marker either.
+            owners: Whether both owners must be as seen, too.
+        """
         with self._lock:
             current = self._rows.get(seen.lease_key)
             if current is None:
                 return Conflict(None)
-            if current.counter != seen.counter:
-                return current if rows.shows(current, wanted) else Conflict(current)
-            # Fields that a write does not touch stay as they are in the store, as with update expressions.
-            row = replace(wanted, child_shard_ids=current.child_shard_ids, extra=current.extra)
-            self._rows[seen.lease_key] = row
+            if (
+                current.counter != seen.counter
+                or (unmarked and current.in_handover)
+                or (
+                    owners
+                    and (current.owner, current.checkpoint_owner) != (seen.owner, seen.checkpoint_owner)
+                )
+            ):
+                return current if rows.shows(current, change(seen)) else Conflict(current)
+            row = self._rows[seen.lease_key] = change(current)
             return row
+
+
+def _measured(row: Lease, seen: Lease) -> Lease:
+    """The row with the throughput that its holder measured, if he did."""
+    return row if seen.throughput_kbps is None else replace(row, throughput_kbps=seen.throughput_kbps)

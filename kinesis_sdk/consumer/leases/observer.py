@@ -12,11 +12,15 @@ from typing import NamedTuple
 
 from kinesis_sdk.consumer.leases.lease import Lease
 
+_MOST_GATHERING = 5
+"""Scans in a row with new owners after which they count as usual."""
+
 
 class _Sight(NamedTuple):
     counter: int
     owner: str | None
     since: float
+    new: bool
 
 
 class LeaseObserver:
@@ -27,8 +31,11 @@ class LeaseObserver:
     """
 
     def __init__(self, failover_time: float) -> None:
-        self._failover_time = failover_time
+        self.failover_time = failover_time
         self._sights: dict[str, _Sight] = {}
+        self._last = float("-inf")
+        self._owners: set[str] | None = None
+        self._gathering = 0
 
     def observe(self, leases: Iterable[Lease], now: float) -> None:
         """Take in a complete scan.
@@ -37,13 +44,27 @@ class LeaseObserver:
             leases: Every lease of the table; others are forgotten.
             now: Monotonic time *after* the scan. Late is the safe side: an age is never overstated.
         """
+        leases = [*leases]
         sights: dict[str, _Sight] = {}
         for lease in leases:
             sight = self._sights.get(lease.lease_key)
-            if sight is None or sight.counter != lease.counter or sight.owner != lease.owner:
-                sight = _Sight(lease.counter, lease.owner, now)
+            if sight is None or sight.counter != lease.counter or sight.owner != lease.holder:
+                # The holder: a request for a handover names another owner, but is no sign of life of the old one.
+                sight = _Sight(lease.counter, lease.holder, now, sight is None)
             sights[lease.lease_key] = sight
         self._sights = sights
+        self._last = now
+        owners = {lease.owner for lease in leases if lease.owner is not None}
+        self._gathering = self._gathering + 1 if self._owners is not None and owners - self._owners else 0
+        self._owners = owners
+
+    @property
+    def is_gathering(self) -> bool:
+        """Whether the last scan showed owners that the one before did not: others may follow at once.
+
+        It is over after `_MOST_GATHERING` scans in a row, so that somebody who comes and goes can not keep it up.
+        """
+        return 0 < self._gathering <= _MOST_GATHERING
 
     def is_expired(self, lease: Lease, now: float) -> bool:
         """Whether nobody keeps this lease: it has no owner, or its counter stood still for too long.
@@ -55,9 +76,35 @@ class LeaseObserver:
         if lease.owner is None:
             return True
         sight = self._sights.get(lease.lease_key)
-        return sight is not None and now - sight.since > self._failover_time
+        return sight is not None and now - sight.since > self.failover_time
+
+    def silence(self, lease: Lease, now: float) -> float:
+        """Seconds since the row last changed; endless for one that had no owner when it was first seen.
+
+        The KCL 2.x's measure of very old leases (``DynamoDBLeaseTaker.updateAllLeases``): a new lease that nobody
+        owned yet counts as never renewed.
+        """
+        sight = self._sights.get(lease.lease_key)
+        if sight is None:
+            return 0.0
+        return float("inf") if sight.new and sight.owner is None else now - sight.since
+
+    def free_for(self, lease: Lease, now: float) -> float:
+        """Seconds for which nobody kept the lease, as far as this observer saw; negative while somebody does."""
+        sight = self._sights.get(lease.lease_key)
+        if sight is None:
+            return 0.0
+        return now - sight.since - (self.failover_time if lease.owner is not None else 0.0)
 
     def next_expiry(self, now: float) -> float | None:
-        """When the next owned lease expires if nothing changes: a look then finds it without delay."""
-        due = [s.since + self._failover_time for s in self._sights.values() if s.owner is not None]
+        """When the next owned lease expires if nothing changes: a look then finds it without delay.
+
+        Only leases that stood still between the last two looks count: the others showed that somebody keeps them,
+        and looking early for each of them would defeat the pace of the looks.
+        """
+        due = [
+            sight.since + self.failover_time
+            for sight in self._sights.values()
+            if sight.owner is not None and sight.since < self._last
+        ]
         return min((moment for moment in due if moment >= now), default=None)

@@ -1,56 +1,50 @@
-"""Which leases to take: the KCL 2.x algorithm by count, as a pure function.
+"""Which leases to take: the strategy that the configuration names.
 
-Every worker runs it on its own view of the table (``DynamoDBLeaseTaker``). The fair share is
-ceil(leases / workers); expired leases come first; only where none is left is one stolen from the worker that
-holds most, and never to swap a difference of one. Finished leases (SHARD_END) carry no work and do not count.
+The strategies themselves are in `strategies`; `plan_takes` runs the KCL 2.x's one as a function.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Collection, Iterable
 from random import Random
+from typing import TYPE_CHECKING
 
 from kinesis_sdk.consumer.leases.lease import Lease
 from kinesis_sdk.consumer.leases.observer import LeaseObserver
+from kinesis_sdk.consumer.leases.strategies import (
+    BalancedStrategy,
+    Kcl2Strategy,
+    LeaseStrategy,
+    Plan,
+    TableView,
+    Take,
+    TakeLimits,
+    TakeReason,
+)
+
+if TYPE_CHECKING:
+    # Only the name: the configuration itself imports from this package.
+    from kinesis_sdk.consumer.config import ConsumerConfig
+
+__all__ = [
+    "LeaseStrategy",
+    "Plan",
+    "TableView",
+    "Take",
+    "TakeLimits",
+    "TakeReason",
+    "plan_takes",
+    "strategy_for",
+]
 
 
-class TakeReason(Enum):
-    """Why a lease is taken."""
-
-    RESUMED = "resumed"
-    """It carries our worker id already: this worker was restarted."""
-    EXPIRED = "expired"
-    """Nobody owns it, or its owner stopped renewing."""
-    STOLEN = "stolen"
-    """Its owner holds more than its share."""
-
-
-@dataclass(frozen=True)
-class Take:
-    """One decision of the planner.
-
-    Attributes:
-        lease: The lease as seen; the write is conditional on its counter.
-        reason: Why.
-    """
-
-    lease: Lease
-    reason: TakeReason
-
-
-@dataclass(frozen=True, kw_only=True)
-class TakeLimits:
-    """What the planner may do.
-
-    Attributes:
-        max_leases: Most leases that this worker holds.
-        max_steals: Most leases stolen in one look.
-    """
-
-    max_leases: int
-    max_steals: int
+def strategy_for(config: ConsumerConfig) -> LeaseStrategy:
+    """The strategy that ``lease_strategy`` names, set up as configured."""
+    if config.lease_strategy == "kcl2":
+        return Kcl2Strategy(prioritize_very_old=config.enable_priority_lease_assignment)
+    return BalancedStrategy(
+        by_throughput=config.balance_by == "throughput", separator=config.worker_group_separator
+    )
 
 
 def plan_takes(
@@ -64,7 +58,7 @@ def plan_takes(
     held: Collection[str] = (),
     busy: Collection[str] = (),
 ) -> list[Take]:
-    """Decide which leases to take now.
+    """Decide which leases to take now, by the KCL 2.x's algorithm without its priority for very old leases.
 
     Args:
         leases: Every lease of the table.
@@ -74,54 +68,10 @@ def plan_takes(
         limits: Bounds from the configuration.
         rng: Source of the random choice that keeps workers from racing for the same lease.
         held: Keys of leases that this worker holds: they count, they are not taken.
-        busy: Keys whose previous shard consumer is still winding down here; taking one of them now would
-            let two callbacks of a shard overlap.
+        busy: Keys whose previous shard consumer is still winding down here.
 
     Returns:
         Takes in order; each may still lose its conditional write.
     """
-    active = [lease for lease in leases if not lease.is_finished]
-    mine: list[Lease] = []
-    resumable: list[Lease] = []
-    free: list[Lease] = []
-    by_owner: dict[str, list[Lease]] = {}
-    for lease in active:
-        if lease.lease_key in held:
-            mine.append(lease)
-        elif lease.owner is None or observed.is_expired(lease, now):
-            free.append(lease)
-        elif lease.owner == me:
-            # With a handover marker it is not ours yet: its last owner still works on it.
-            if lease.checkpoint_owner is None:
-                resumable.append(lease)
-        else:
-            by_owner.setdefault(lease.owner, []).append(lease)
-    resumable.extend(lease for lease in free if lease.owner == me)
-    free = [lease for lease in free if lease.owner != me]
-
-    def available(candidates: Sequence[Lease]) -> list[Lease]:
-        result = [lease for lease in candidates if lease.lease_key not in busy]
-        rng.shuffle(result)
-        return result
-
-    room = max(0, limits.max_leases - len(mine))
-    takes = [Take(lease, TakeReason.RESUMED) for lease in available(resumable)[:room]]
-    count = len(mine) + len(takes)
-
-    workers = len(by_owner) + 1
-    share = 1 if workers >= len(active) else -(-len(active) // workers)
-    need = min(share, limits.max_leases) - count
-    if need <= 0:
-        return takes
-    if free:
-        return takes + [Take(lease, TakeReason.EXPIRED) for lease in available(free)[:need]]
-    if not by_owner or limits.max_steals == 0:
-        return takes
-    most = max(len(owned) for owned in by_owner.values())
-    # Sorted, so that the choice depends on the generator and not on the order of the scan.
-    victim = rng.choice(sorted(owner for owner, owned in by_owner.items() if len(owned) == most))
-    excess = most - share
-    number = min(need, excess, limits.max_steals) if excess > 0 else int(need > 1)
-    # A lease in handover is on its way already.
-    loot = [lease for lease in by_owner[victim] if lease.checkpoint_owner is None]
-    return takes + [Take(lease, TakeReason.STOLEN) for lease in available(loot)[:number]]
+    view = TableView(leases=[*leases], observed=observed, me=me, now=now, limits=limits, held=held, busy=busy)
+    return [*Kcl2Strategy(prioritize_very_old=False).plan(view, rng).takes]

@@ -2,7 +2,8 @@
 
 The conditions are the KCL's (``DynamoDBLeaseSerializer``). Ownership is fenced by the counter: whoever writes
 must name the counter that it saw last, and every write adds one, so a worker whose lease was taken can not
-write any more. Metadata (children) is written without touching the counter.
+write any more. Two kinds of writes leave the counter alone: metadata (children, hash range), and the request for
+a handover, which must not disturb the owner.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer.leases.lease import Lease
 
@@ -60,11 +62,24 @@ class LeaseStore(Protocol):
         ...
 
     def renew(self, lease: Lease) -> Lease | Conflict:
-        """Heartbeat: counter + 1."""
+        """Heartbeat: counter + 1, throughput if the row carries one.
+
+        Fails once when a handover was requested meanwhile: beside the counter it demands that there is no marker,
+        unless the row as passed shows one.
+        """
         ...
 
     def checkpoint(self, lease: Lease, checkpoint: ExtendedSequenceNumber) -> Lease | Conflict:
-        """Store a position: counter + 1 (so it is a heartbeat too), switches 0, pending checkpoint removed."""
+        """Store a position: counter + 1 (so it is a heartbeat too), switches 0, pending checkpoint removed.
+
+        With the throughput if the row as passed carries one.
+        """
+        ...
+
+    def prepare(
+        self, lease: Lease, checkpoint: ExtendedSequenceNumber, state: bytes | None = None
+    ) -> Lease | Conflict:
+        """First half of a two-phase checkpoint: counter + 1, pending position and state, switches 0."""
         ...
 
     def pin(self, lease: Lease, timestamp_millis: int) -> Lease | Conflict:
@@ -72,7 +87,29 @@ class LeaseStore(Protocol):
         ...
 
     def release(self, lease: Lease) -> Lease | Conflict:
-        """Give the lease back: counter + 1, owner removed, so that a peer takes it at its next look."""
+        """Give the lease back: counter + 1, owner removed, so that a peer takes it at its next look.
+
+        Fails as `renew` does when a handover was requested meanwhile: the lease then has a next owner.
+        """
+        ...
+
+    def request_handover(self, lease: Lease, owner: str) -> Lease | Conflict:
+        """Ask the owner to hand the lease to ``owner``: it becomes ``leaseOwner``, the old one the marker.
+
+        The counter stays, so the old owner goes on undisturbed until it sees the marker. The condition is the
+        KCL's: the owner as seen, and no marker; the counter may have moved.
+        """
+        ...
+
+    def complete_handover(self, lease: Lease) -> Lease | Conflict:
+        """The old owner is done: marker removed, counter + 1; switches stay.
+
+        The condition is the KCL's (both owners as seen) and the counter.
+        """
+        ...
+
+    def set_hash_key_range(self, lease_key: str, hash_key_range: HashKeyRange) -> bool:
+        """Store the range of a shard whose old row lacks it; the counter stays. False if there is no such lease."""
         ...
 
     def set_child_shard_ids(self, lease_key: str, child_shard_ids: Iterable[str]) -> bool:
@@ -90,13 +127,14 @@ class LeaseStore(Protocol):
 
 def taken(lease: Lease, owner: str) -> Lease:
     """The row after `LeaseStore.take`."""
-    switched = lease.owner is not None and lease.owner != owner
+    switched = lease.holder is not None and lease.holder != owner
     return replace(
         lease,
         owner=owner,
         counter=lease.counter + 1,
         owner_switches=lease.owner_switches + switched,
         checkpoint_owner=None,
+        handover_owner=owner,
     )
 
 
@@ -118,6 +156,17 @@ def checkpointed(lease: Lease, checkpoint: ExtendedSequenceNumber) -> Lease:
     )
 
 
+def prepared(lease: Lease, checkpoint: ExtendedSequenceNumber, state: bytes | None) -> Lease:
+    """The row after `LeaseStore.prepare`."""
+    return replace(
+        lease,
+        counter=lease.counter + 1,
+        owner_switches=0,
+        pending_checkpoint=checkpoint,
+        pending_checkpoint_state=state,
+    )
+
+
 def pinned(lease: Lease, timestamp_millis: int) -> Lease:
     """The row after `LeaseStore.pin`."""
     return replace(lease, counter=lease.counter + 1, initial_timestamp_millis=timestamp_millis)
@@ -125,7 +174,17 @@ def pinned(lease: Lease, timestamp_millis: int) -> Lease:
 
 def released(lease: Lease) -> Lease:
     """The row after `LeaseStore.release`."""
-    return replace(lease, counter=lease.counter + 1, owner=None, checkpoint_owner=None)
+    return replace(lease, counter=lease.counter + 1, owner=None, checkpoint_owner=None, handover_owner=None)
+
+
+def marked(lease: Lease, owner: str) -> Lease:
+    """The row after `LeaseStore.request_handover`."""
+    return replace(lease, owner=owner, checkpoint_owner=lease.owner)
+
+
+def handed_over(lease: Lease) -> Lease:
+    """The row after `LeaseStore.complete_handover`."""
+    return replace(lease, counter=lease.counter + 1, checkpoint_owner=None, handover_owner=None)
 
 
 def shows(current: Lease | None, wanted: Lease) -> bool:
@@ -138,6 +197,9 @@ def shows(current: Lease | None, wanted: Lease) -> bool:
         current is not None
         and current.counter == wanted.counter
         and current.owner == wanted.owner
+        and current.checkpoint_owner == wanted.checkpoint_owner
         and current.checkpoint == wanted.checkpoint
+        and current.pending_checkpoint == wanted.pending_checkpoint
+        and current.pending_checkpoint_state == wanted.pending_checkpoint_state
         and current.initial_timestamp_millis == wanted.initial_timestamp_millis
     )

@@ -6,10 +6,16 @@ import logging
 from collections.abc import Callable, Iterable
 
 from kinesis_sdk.common.shards import Shard
+from kinesis_sdk.consumer.leases.lease import Lease
 from kinesis_sdk.consumer.leases.store import LeaseStore
 from kinesis_sdk.consumer.shards.sync import plan_children
+from kinesis_sdk.consumer.streams import TrackedStream
 
 _LOGGER = logging.getLogger("kinesis_sdk.consumer.shards")
+
+
+def _same(lease: Lease) -> Lease:
+    return lease
 
 
 class ChildLeases:
@@ -19,11 +25,18 @@ class ChildLeases:
         store: Lease table.
         list_shards: Lists all shards of the stream.
         request_sync: Asks for a comparison of the table with the stream soon.
+        tracked: The stream, for the form of its lease keys; None is the form of a single stream.
     """
 
     def __init__(
-        self, store: LeaseStore, list_shards: Callable[[], list[Shard]], request_sync: Callable[[], None]
+        self,
+        store: LeaseStore,
+        list_shards: Callable[[], list[Shard]],
+        request_sync: Callable[[], None],
+        tracked: TrackedStream | None = None,
     ) -> None:
+        self._key: Callable[[str], str] = tracked.lease_key if tracked is not None else str
+        self._stored: Callable[[Lease], Lease] = tracked.stored if tracked is not None else _same
         self._store = store
         self._list_shards = list_shards
         self._request_sync = request_sync
@@ -45,8 +58,8 @@ class ChildLeases:
         leases = plan_children(children)
         for lease in leases:
             others = [other for other in lease.parent_shard_ids if other != parent]
-            missing = [other for other in others if self._store.get(other) is None]
-            if missing and self._store.get(lease.lease_key) is None:
+            missing = [other for other in others if self._store.get(self._key(other)) is None]
+            if missing and self._store.get(self._key(lease.lease_key)) is None:
                 listed = {shard.shard_id for shard in self._list_shards()}
                 if any(other in listed for other in missing):
                     _LOGGER.info(
@@ -57,8 +70,8 @@ class ChildLeases:
                     )
                     self._request_sync()
                     return False
-            if self._store.create_if_absent(lease):
+            if self._store.create_if_absent(self._stored(lease)):
                 _LOGGER.info("lease %s: created as a child of %s", lease.lease_key, parent)
         if children:
-            self._store.set_child_shard_ids(parent, [child.shard_id for child in children])
+            self._store.set_child_shard_ids(self._key(parent), [child.shard_id for child in children])
         return True

@@ -73,7 +73,8 @@ def plan_sync(shards: Iterable[Shard], leases: Iterable[Lease], position: str) -
     An open shard without a lease gets none now if data before it is still to be read under a lease that exists
     or is created here: the end of that shard creates it. One generation is created at a time. Beyond the KCL: a
     shard whose listed parents all have finished leases gets one at TRIM_HORIZON, because nobody else will
-    create it any more and nothing of it was read.
+    create it any more and nothing of it was read. The same goes for a shard with a leased parent that the stream does
+    not list any more: that parent's retention ended while it was read.
 
     Args:
         shards: Answer to ListShards without a filter, listed *after* the leases were read.
@@ -95,6 +96,10 @@ def plan_sync(shards: Iterable[Shard], leases: Iterable[Lease], position: str) -
 
     has_lineage: dict[str, bool] = {}
 
+    def follows_a_trimmed_lease(shard_id: str) -> bool:
+        parents = graph.shards[shard_id].parents
+        return any(parent in by_key and parent not in graph.shards for parent in parents)
+
     def lineage(shard_id: str) -> bool:
         """Whether data of this shard, or before it, is or will be read under a lease.
 
@@ -106,6 +111,7 @@ def plan_sync(shards: Iterable[Shard], leases: Iterable[Lease], position: str) -
             known = (
                 shard_id in by_key
                 or position != LATEST
+                or follows_a_trimmed_lease(shard_id)
                 or any(lineage(parent) for parent in graph.parents(shard_id))
             )
             has_lineage[shard_id] = known
@@ -127,6 +133,8 @@ def plan_sync(shards: Iterable[Shard], leases: Iterable[Lease], position: str) -
             planned[shard_id] = Lease.for_shard(graph.shards[shard_id], TRIM_HORIZON)
         elif any(lineage(parent) for parent in parents):
             todo.extend(parents)
+        elif follows_a_trimmed_lease(shard_id):
+            planned[shard_id] = Lease.for_shard(graph.shards[shard_id], TRIM_HORIZON)
         else:
             planned[shard_id] = Lease.for_shard(graph.shards[shard_id], position)
     order = _in_creation_order(graph.shards[shard_id] for shard_id in planned)

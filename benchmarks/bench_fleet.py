@@ -1,0 +1,419 @@
+"""How fleets share leases: the KCL 2.x's strategy beside ours, in virtual time.
+
+    python benchmarks/bench_fleet.py [--sizes 100/10 1000/200 10000/1000]
+
+Per size and strategy: from a cold start, after 25 % of the workers crash, after the workers double, and after a
+rolling deploy in ten waves: rounds (looks of the busiest worker) and seconds until every lease has a live owner
+again, and until nothing has to move any more; leases moved against the fewest possible; writes that lost against a
+peer's; the spread over workers (largest load less the smallest), the most by which one of two groups misses its
+share, and for how long the average lease had no live owner. Then what looking and renewing costs at rest.
+
+The decisions are those of the shipped strategies. Scans see the table as it is, writes follow 50 ms later, 5 ms
+apart, and lose where a peer was faster. Workers start within a second. A KCL's clean stop leaves its
+leases to expire; ours releases them. Prices: on demand, us-east-1, 0.625 USD a million write units, 0.125 USD a
+million read units, a month of 730 hours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from bisect import bisect_left
+from collections import Counter
+from heapq import heappop, heappush
+from random import Random
+from typing import Any
+
+from kinesis_sdk.common.sequence import TRIM_HORIZON, ExtendedSequenceNumber
+from kinesis_sdk.consumer import ConsumerConfig
+from kinesis_sdk.consumer.leases import Lease
+from kinesis_sdk.consumer.leases.pacing import look_units
+from kinesis_sdk.consumer.leases.planner import TableView, TakeLimits, strategy_for
+from kinesis_sdk.consumer.leases.strategies import balanced, group_of
+from kinesis_sdk.consumer.leases.strategies.base import Standings
+
+START = ExtendedSequenceNumber(TRIM_HORIZON)
+WRITE_PRICE, READ_PRICE = 0.625e-6, 0.125e-6
+MINUTES = 730 * 60
+SIZES = ["100/10", "1000/200", "10000/1000"]
+MOST_ROUNDS = 30
+
+
+class Sights:
+    """An observer that knows from the world when each row last changed, instead of remembering it."""
+
+    def __init__(self, world: World, worker: Worker) -> None:
+        self.failover_time = world.config.failover_time
+        self.is_gathering = False
+        self._world, self._worker = world, worker
+
+    def first_sight(self, lease: Lease) -> float:
+        changed = self._world.changed[lease.lease_key]
+        looks = self._worker.looks
+        position = bisect_left(looks, changed)
+        return looks[position] if position < len(looks) else self._worker.now
+
+    def silence(self, lease: Lease, now: float) -> float:
+        if lease.owner is None and lease.counter == 0:
+            return float("inf")
+        return now - self.first_sight(lease)
+
+    def free_for(self, lease: Lease, now: float) -> float:
+        return now - self.first_sight(lease) - (self.failover_time if lease.owner else 0.0)
+
+
+class Worker:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.looks: list[float] = []
+        self.owners: set[str] | None = None
+        self.now = 0.0
+        self.alive = True
+
+
+class World:
+    """The table, the workers, and the time."""
+
+    def __init__(self, kind: str, leases: int, seed: int = 1) -> None:
+        self.kind = kind
+        self.config = ConsumerConfig(lease_strategy=kind)  # type: ignore[arg-type]
+        self.strategy: Any = strategy_for(self.config)
+        self.interval = self.config.look_interval(leases)
+        self.rng = Random(f"{kind} {leases} {seed}")
+        self.now = 0.0
+        self.rows = {f"s{n:06d}": Lease(lease_key=f"s{n:06d}", checkpoint=START) for n in range(leases)}
+        self.changed = dict.fromkeys(self.rows, 0.0)
+        self.owned: dict[str, dict[str, Lease]] = {}
+        self.lists: dict[str, list[Lease]] = {}
+        self.dead: set[str] = set()
+        self.free: dict[str, Lease] = dict(self.rows)
+        self.workers: dict[str, Worker] = {}
+        self._orphans = leases
+        self._orphaned_at = 0.0
+        self.idle = 0.0
+        self.moved = self.failed = 0
+        self.version = 0
+        self._heap: list[tuple[float, int, Any]] = []
+        self._number = 0
+
+    def at(self, moment: float, action: Any) -> None:
+        self._number += 1
+        heappush(self._heap, (moment, self._number, action))
+
+    def run(self, until: float, done: Any = lambda: False) -> bool:
+        while self._heap and self._heap[0][0] <= until:
+            self.now, _, action = heappop(self._heap)
+            action()
+            if done():
+                return True
+        self.now = until
+        return bool(done())
+
+    @property
+    def orphans(self) -> int:
+        """Leases without a live owner."""
+        return self._orphans
+
+    @orphans.setter
+    def orphans(self, number: int) -> None:
+        self.idle += self._orphans * (self.now - self._orphaned_at)
+        self._orphans, self._orphaned_at = number, self.now
+
+    # Workers
+
+    def start(self, number: int, within: float = 1.0) -> None:
+        for _ in range(number):
+            index = len(self.workers)
+            worker = Worker(f"{'ab'[index % 2]}|w{index:05d}")
+            self.workers[worker.name] = worker
+            self.at(self.now + self.rng.random() * within, lambda worker=worker: self.look(worker))
+
+    def live(self) -> list[Worker]:
+        return [worker for worker in self.workers.values() if worker.alive]
+
+    def end(self, worker: Worker, *, clean: bool) -> None:
+        worker.alive = False
+        held = self.owned.get(worker.name, {})
+        if held:
+            self.dead.add(worker.name)
+        self.orphans += len(held)
+        for key in [*held]:
+            if clean and self.kind != "kcl2":
+                self._own(held[key], None)
+            else:
+                # Its last renewal was at any time within an interval.
+                self.changed[key] = self.now - self.rng.random() * self.config.renew_interval
+
+    def _own(self, row: Lease, owner: str | None) -> None:
+        key = row.lease_key
+        if row.owner is None:
+            del self.free[key]
+        else:
+            del self.owned[row.owner][key]
+            self._relist(row.owner)
+        fresh = self.rows[key] = Lease(
+            lease_key=key, owner=owner, counter=row.counter + 1, checkpoint=START, handover_owner=owner
+        )
+        if owner is None:
+            self.free[key] = fresh
+        else:
+            self.owned.setdefault(owner, {})[key] = fresh
+            self._relist(owner)
+        self.changed[key] = self.now
+        self.version += 1
+
+    def _relist(self, owner: str) -> None:
+        """What looks share: a list per owner, made anew only where something changed."""
+        if self.owned[owner]:
+            self.lists[owner] = [*self.owned[owner].values()]
+        else:
+            del self.owned[owner]
+            del self.lists[owner]
+            self.dead.discard(owner)
+
+    def look(self, worker: Worker) -> None:
+        if not worker.alive:
+            return
+        worker.now = now = self.now
+        worker.looks.append(now)
+        sights = Sights(self, worker)
+        standings = Standings(active=len(self.rows), free=[*self.free.values()])
+        failover, early = self.config.failover_time, float("inf")
+        standings.by_owner = dict(self.lists)
+        standings.mine = standings.by_owner.pop(worker.name, [])
+        for owner in self.dead:
+            kept = []
+            for lease in standings.by_owner.pop(owner):
+                since = sights.first_sight(lease)
+                if now - since > failover:
+                    standings.free.append(lease)
+                    standings.silent.add(owner)
+                else:
+                    kept.append(lease)
+                    if since < now:
+                        early = min(early, since + failover + 0.001)
+            if kept:
+                standings.by_owner[owner] = kept
+        view = TableView(
+            leases=(),
+            observed=sights,  # type: ignore[arg-type]
+            me=worker.name,
+            now=now,
+            limits=TakeLimits(max_leases=sys.maxsize),
+            held={lease.lease_key for lease in standings.mine},
+            patience=2 * self.interval + 1,
+        )
+        MEMO.key = (id(self), self.version, len(standings.free), len(standings.silent), bool(standings.mine))
+        owners = set(self.owned)
+        sights.is_gathering = worker.owners is not None and bool(owners - worker.owners - {worker.name})
+        worker.owners = owners
+        plan = self.strategy.decide(view, standings, self.rng)
+        soon = self.config.look_interval(len(self.rows), soon=plan.look_soon)
+        due = now + soon if self.kind == "kcl2" else min(now + soon, early)
+        self._carry_out(worker, plan, 0, 0, now + 0.05, due)
+
+    def _carry_out(self, worker: Worker, plan: Any, index: int, won: int, moment: float, due: float) -> None:
+        """One write each 5 ms; writes that are bound to lose are counted, not simulated."""
+        if index == len(plan.takes) or won == plan.most:
+            self.at(max(due, moment), lambda: self.look(worker))
+            return
+
+        def write() -> None:
+            nonlocal index, won
+            if not worker.alive:
+                return
+            chunk = 0
+            while index < len(plan.takes) and won != plan.most and chunk < 4:
+                seen = plan.takes[index].lease
+                index += 1
+                row = self.rows[seen.lease_key]
+                if row.counter != seen.counter or row.owner != seen.owner:
+                    self.failed += 1
+                    continue
+                chunk += 1
+                won += 1
+                self.moved += 1
+                if row.owner is None or not self.workers[row.owner].alive:
+                    self.orphans -= 1
+                self._own(row, worker.name)
+            self._carry_out(worker, plan, index, won, self.now + 0.005 * max(1, chunk), due)
+
+        self.at(moment, write)
+
+    # Results
+
+    def load(self) -> dict[str, int]:
+        return {worker.name: len(self.owned.get(worker.name, ())) for worker in self.live()}
+
+    def spread(self) -> tuple[int, float]:
+        """Largest less smallest load of a worker, and the most by which a group misses its share."""
+        load = self.load()
+        groups: Counter[str] = Counter()
+        sizes: Counter[str] = Counter()
+        for name, count in load.items():
+            groups[group_of(name)] += count
+            sizes[group_of(name)] += 1
+        share = sum(load.values()) / len(load)
+        return max(load.values()) - min(load.values()), max(abs(groups[g] - share * sizes[g]) for g in sizes)
+
+    def fewest(self) -> int:
+        """Moves to a fair table from here: what nobody live holds, and what some hold above their share."""
+        load = self.load()
+        share = balanced_shares(load, len(self.rows), {name: group_of(name) for name in load}, sys.maxsize)
+        return sum(max(0, share[name] - count) for name, count in load.items())
+
+
+class Memo:
+    """Everybody who looks at the same table gets the same plan, so it need not be made a thousand times."""
+
+    key: tuple[Any, ...] = ()
+    last: tuple[Any, ...] = ()
+    value: Any = None
+
+    def __call__(self, *arguments: Any) -> Any:
+        if not self.key[-1] or self.key != self.last:
+            self.last, self.value = self.key, original(*arguments)
+        return self.value
+
+
+MEMO = Memo()
+original = balanced.plan_by_count
+balanced_shares = sys.modules["kinesis_sdk.consumer.leases.strategies.shares"].shares
+balanced.plan_by_count = MEMO  # type: ignore[assignment]
+
+
+def measure(world: World, name: str, fewest: int) -> list[str]:
+    """Let the fleet recover; a row of the table."""
+    begun, moved, failed, idle = world.now, world.moved, world.failed, world.idle
+    looks = {worker.name: len(worker.looks) for worker in world.live()}
+
+    def rounds() -> int:
+        return max(len(worker.looks) - looks.get(worker.name, 0) for worker in world.live())
+
+    limit = begun + MOST_ROUNDS * world.interval
+    world.run(limit, lambda: not world._orphans)
+    owned = (rounds(), world.now - begun) if not world.orphans else None
+    last = [world.now]
+    while world.now < limit:
+        before = world.moved
+        world.run(world.now + 2 * world.interval, lambda before=before: world.moved != before)
+        if world.moved == before:
+            break
+        last[0] = world.now
+    still = last[0] - begun if world.now < limit else None
+    spread = world.spread()
+    moves = world.moved - moved
+    return [
+        name,
+        f"{owned[0]}" if owned else "-",
+        f"{owned[1]:.1f}" if owned else "-",
+        f"{still:.0f}" if still is not None else f"> {limit - begun:.0f}",
+        f"{moves:,}",
+        f"{fewest:,}",
+        f"{moves / fewest:.2f}" if fewest else "-",
+        f"{world.failed - failed:,}",
+        f"{spread[0]}",
+        f"{spread[1]:.1f}",
+        f"{(world.idle - idle) / len(world.rows):.1f}",
+    ]
+
+
+def scenarios(kind: str, leases: int, workers: int) -> list[list[str]]:
+    world = World(kind, leases)
+    rows = []
+    world.start(workers)
+    rows.append(measure(world, "cold start", leases))
+    victims = world.rng.sample(world.live(), workers // 4)
+    for victim in victims:
+        world.end(victim, clean=False)
+    rows.append(measure(world, "25 % crash", world.fewest()))
+
+    world = World(kind, leases)
+    settle(world, workers)
+    world.start(workers)
+    for worker in world.live():
+        worker.now = world.now
+    rows.append(measure(world, "workers double", world.fewest()))
+
+    world = World(kind, leases)
+    settle(world, workers)
+    moved, fewest, begun, idle = world.moved, 0, world.now, world.idle
+    old = world.live()
+    failed = world.failed
+    for wave in range(10):
+        for worker in old[wave::10]:
+            world.end(worker, clean=True)
+        left, orphans = world.now, world.orphans
+        world.run(left + 5)
+        world.start(len(old[wave::10]))
+        # Each orphan moves at least once; what the newcomers are due is counted on the table that they find.
+        fewest += orphans - world.orphans + world.fewest()
+        world.run(left + 60)
+    row = measure(world, "rolling deploy", fewest)
+    row[4], row[6] = f"{world.moved - moved:,}", f"{(world.moved - moved) / fewest:.2f}"
+    row[1] = row[2] = "-"
+    row[7] = f"{world.failed - failed:,}"
+    row[3] = f"{world.now - 2 * world.interval - begun:.0f}" if not row[3].startswith(">") else row[3]
+    row[10] = f"{(world.idle - idle) / len(world.rows):.1f}"
+    rows.append(row)
+    return rows
+
+
+def settle(world: World, workers: int) -> None:
+    """Begin with a fleet at rest: shares dealt out, everybody looking at some time within an interval."""
+    world.start(workers, within=world.interval)
+    names = [*world.workers]
+    for index, row in enumerate([*world.rows.values()]):
+        world._own(row, names[index % workers])
+    world.orphans = 0
+    world.run(world.interval)
+
+
+def costs(kind: str, leases: int, workers: int) -> list[str]:
+    config = ConsumerConfig(lease_strategy=kind)  # type: ignore[arg-type]
+    reads = workers * look_units(leases) * 60 / config.look_interval(leases)
+    writes = leases * 60 / config.renew_interval
+    return [
+        f"{config.look_interval(leases):.1f} s",
+        f"{config.renew_interval:.2f} s",
+        f"{reads:,.0f}",
+        f"{writes:,.0f}",
+        f"{reads * MINUTES * READ_PRICE:,.0f}",
+        f"{writes * MINUTES * WRITE_PRICE:,.0f}",
+        f"{reads * MINUTES * READ_PRICE + writes * MINUTES * WRITE_PRICE:,.0f}",
+    ]
+
+
+def table(header: list[str], rows: list[list[str]]) -> None:
+    widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
+    for row in [header, *rows]:
+        print("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
+    print()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--sizes", nargs="+", default=SIZES, help="leases/workers")
+    arguments = parser.parse_args()
+    bills = []
+    for size in arguments.sizes:
+        leases, workers = map(int, size.split("/"))
+        begun = time.process_time()
+        rows = []
+        for kind in ("kcl2", "balanced"):
+            rows.extend([kind, *row] for row in scenarios(kind, leases, workers))
+            bills.append([size, kind, *costs(kind, leases, workers)])
+        rows.sort(key=lambda row: ("cold", "25", "work", "roll").index(row[1].split()[0][:4].strip()))
+        print(f"{leases:,} leases, {workers:,} workers ({time.process_time() - begun:.0f} s of CPU)")
+        header = ["strategy", "", "rounds", "owned s", "still s", "moved", "fewest", "ratio", "lost races"]
+        table([*header, "spread", "group off", "idle s"], rows)
+    print("at rest, per minute and month")
+    header = ["size", "strategy", "look", "renew", "read units/min", "writes/min"]
+    table([*header, "USD reads", "USD writes", "USD"], bills)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,222 @@
+"""A TCP proxy that harms connections on purpose: real sockets, real resets, whatever speaks through it.
+
+```python
+with Proxy("http://127.0.0.1:4566", seed=1) as proxy:
+    client = boto3.client("kinesis", endpoint_url=proxy.endpoint_url)
+    proxy.configure(reset_after=2_000, probability=0.1)
+    ...
+    proxy.heal()
+```
+
+| harm | what the client meets |
+| --- | --- |
+| `delay` | every piece of an answer comes so many seconds late |
+| `reset_after` | a reset (RST) after so many bytes of an answer; 0: in place of it |
+| `truncate_after` | the orderly end of the connection (FIN) after so many bytes of an answer |
+| `stall` | the answer stops; it goes on once healed |
+| `black_hole` | requests are swallowed, connections stay open and are never answered again |
+| `cut()` | live connections are reset at once, event streams or all |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import socket
+import struct
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_PIECE = 1 << 16
+_LOOK = 0.02
+_EVENT_STREAM = b"application/vnd.amazon.eventstream"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Harm:
+    """What is done to answers; see the module's table. The default does nothing."""
+
+    delay: float = 0.0
+    reset_after: int | None = None
+    truncate_after: int | None = None
+    stall: bool = False
+    black_hole: bool = False
+    probability: float = 1.0
+    """Chance of each request to be harmed, by the proxy's seed."""
+
+
+class _Link:
+    """One connection through the proxy."""
+
+    def __init__(self, client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:
+        self.client = client
+        self.server = server
+        self.harmed = False
+        self.answered = 0
+        self.is_event_stream = False
+        self.is_lost = False
+
+    def close(self, *, reset: bool) -> None:
+        sock = self.client.get_extra_info("socket")
+        if reset and sock is not None:
+            with contextlib.suppress(OSError):  # closed already
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.client.transport.abort()
+        else:
+            self.client.close()
+        self.server.transport.abort()
+
+
+class Proxy:
+    """Listens on a free local port and passes everything to a target. A context manager; its loop has a thread.
+
+    `configure`, `heal` and `cut` work from any thread while it runs.
+
+    Args:
+        target: ``http://host:port``.
+        seed: Decides which requests `probability` hits.
+    """
+
+    def __init__(self, target: str, *, seed: int = 0) -> None:
+        parts = urlsplit(target)
+        assert parts.hostname is not None
+        assert parts.port is not None
+        self._target = (parts.hostname, parts.port)
+        self._random = random.Random(seed)
+        self._harm = Harm()
+        self._links: set[_Link] = set()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="proxy", daemon=True)
+        self._started = threading.Event()
+        self._stop = asyncio.Event()
+        self._port = 0
+        self.harmed = 0
+        """Requests that were harmed so far."""
+
+    # -- from any thread ----------------------------------------------------------------------------------------
+
+    @property
+    def endpoint_url(self) -> str:
+        """What boto3 takes as ``endpoint_url``."""
+        return f"http://127.0.0.1:{self._port}"
+
+    def configure(self, **harm: object) -> None:
+        """Do this harm from now on, instead of any other; to answers under way, too."""
+        self._harm = Harm(**harm)  # type: ignore[arg-type]
+
+    def heal(self) -> None:
+        """Do no more harm."""
+        self._harm = Harm()
+
+    def cut(self, *, streams_only: bool = False) -> int:
+        """Reset live connections, or only those with an event stream; how many it were."""
+        done: list[int] = []
+        finished = threading.Event()
+
+        def do() -> None:
+            links = [link for link in self._links if link.is_event_stream or not streams_only]
+            for link in links:
+                link.close(reset=True)
+            done.append(len(links))
+            finished.set()
+
+        self._loop.call_soon_threadsafe(do)
+        assert finished.wait(10)
+        return done[0]
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        assert self._started.wait(10)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(10)
+        self._loop.close()
+
+    # -- in the loop --------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        self._loop.run_until_complete(self._serve())
+
+    async def _serve(self) -> None:
+        server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        self._port = server.sockets[0].getsockname()[1]
+        self._started.set()
+        await self._stop.wait()
+        server.close()
+        # Connections end by themselves once their sockets are gone; a cancelled one would be logged as an error.
+        self._harm = Harm()
+        for link in list(self._links):
+            link.close(reset=True)
+        pending = asyncio.all_tasks() - {asyncio.current_task()}
+        if pending:
+            await asyncio.wait(pending, timeout=5)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            from_server, to_server = await asyncio.open_connection(*self._target)
+        except OSError:
+            writer.transport.abort()  # the target is not there, and neither is this
+            return
+        link = _Link(writer, to_server)
+        self._links.add(link)
+        pumps = [
+            asyncio.ensure_future(self._requests(link, reader)),
+            asyncio.ensure_future(self._answers(link, from_server)),
+        ]
+        try:
+            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for pump in pumps:
+                pump.cancel()
+            await asyncio.gather(*pumps, return_exceptions=True)
+            self._links.discard(link)
+            link.close(reset=False)
+
+    async def _requests(self, link: _Link, reader: asyncio.StreamReader) -> None:
+        with contextlib.suppress(ConnectionError):
+            while piece := await reader.read(_PIECE):
+                harm = self._harm
+                if link.answered or not link.harmed:
+                    # The first piece of a request decides for all of its answer.
+                    link.harmed = harm != Harm() and self._random.random() < harm.probability
+                    self.harmed += link.harmed
+                link.answered = 0
+                link.is_lost = link.is_lost or (harm.black_hole and link.harmed)
+                if not link.is_lost:
+                    link.server.write(piece)
+                    await link.server.drain()
+
+    async def _answers(self, link: _Link, reader: asyncio.StreamReader) -> None:
+        with contextlib.suppress(ConnectionError):
+            while piece := await reader.read(_PIECE):
+                if not link.answered:
+                    link.is_event_stream = _EVENT_STREAM in piece
+                if not await self._pass_on(link, piece):
+                    return
+
+    async def _pass_on(self, link: _Link, piece: bytes) -> bool:
+        """Send a piece of an answer to the client, or what the harm leaves of it; False when that was the end."""
+        # A stream goes on for minutes: harm that comes later meets it as well.
+        while (harm := self._harm).stall and (link.harmed or link.is_event_stream):  # noqa: ASYNC110 — healed elsewhere
+            await asyncio.sleep(_LOOK)
+        hit = link.harmed or (link.is_event_stream and harm != Harm())
+        if hit and harm.delay:
+            await asyncio.sleep(harm.delay)
+        for limit, reset in ((harm.reset_after, True), (harm.truncate_after, False)):
+            if hit and limit is not None and link.answered + len(piece) > limit:
+                link.client.write(piece[: max(0, limit - link.answered)])
+                await link.client.drain()
+                link.close(reset=reset)
+                return False
+        link.client.write(piece)
+        await link.client.drain()
+        link.answered += len(piece)
+        return True

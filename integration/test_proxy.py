@@ -1,0 +1,178 @@
+"""The harming proxy: every harm is what it says, by plain HTTP and by boto3."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import boto3
+import pytest
+from botocore.config import Config
+from botocore.exceptions import ConnectionClosedError, HTTPClientError, ReadTimeoutError
+from urllib3.exceptions import ProtocolError
+
+from integration.proxy import Proxy
+from kinesis_sdk.testing import FakeAws, FakeAwsServer
+
+
+@pytest.fixture
+def aws() -> FakeAws:
+    aws = FakeAws(throttle=False)
+    aws.client("kinesis").create_stream(StreamName="s", ShardCount=1)
+    return aws
+
+
+@pytest.fixture
+def proxy(aws: FakeAws) -> Iterator[Proxy]:
+    with FakeAwsServer(aws) as server, Proxy(server.endpoint_url, seed=7) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def kinesis(proxy: Proxy) -> Iterator[Any]:
+    client = boto3.client(
+        "kinesis",
+        endpoint_url=proxy.endpoint_url,
+        config=Config(retries={"total_max_attempts": 1}, read_timeout=0.5, connect_timeout=2),
+    )
+    yield client
+    client.close()
+
+
+def health(proxy: Proxy, timeout: float = 5.0) -> bytes:
+    connection = http.client.HTTPConnection(urlsplit(proxy.endpoint_url).netloc, timeout=timeout)
+    try:
+        connection.request("GET", "/_fake/health")
+        return connection.getresponse().read()
+    finally:
+        connection.close()
+
+
+def put(kinesis: Any, data: bytes = b"x") -> Any:
+    return kinesis.put_record(StreamName="s", Data=data, PartitionKey="k")
+
+
+def test_without_harm_everything_passes(aws: FakeAws, proxy: Proxy, kinesis: Any) -> None:
+    data = bytes(1_000_000)
+    put(kinesis, data)
+    iterator = kinesis.get_shard_iterator(
+        StreamName="s", ShardId="shardId-000000000000", ShardIteratorType="TRIM_HORIZON"
+    )["ShardIterator"]
+    assert kinesis.get_records(ShardIterator=iterator)["Records"][0]["Data"] == data
+    assert proxy.harmed == 0
+
+
+def test_delay(proxy: Proxy) -> None:
+    proxy.configure(delay=0.3)
+    started = time.monotonic()
+    assert health(proxy)
+    assert time.monotonic() - started >= 0.3
+
+
+def test_reset_and_truncation_in_the_middle_of_an_answer(aws: FakeAws, proxy: Proxy, kinesis: Any) -> None:
+    proxy.configure(reset_after=30)
+    with pytest.raises((ConnectionResetError, http.client.HTTPException)):
+        health(proxy)
+    proxy.configure(truncate_after=200)
+    with pytest.raises(http.client.HTTPException):
+        health(proxy)
+    proxy.configure(reset_after=0)
+    with pytest.raises((ConnectionClosedError, HTTPClientError)):
+        put(kinesis)
+    # The request had its effect, only the answer is lost.
+    assert aws.stats()["records_stored"] == 1
+    proxy.heal()
+    put(kinesis)
+    assert proxy.harmed == 3
+
+
+def test_a_reset_is_a_reset_and_a_truncation_is_an_end(proxy: Proxy) -> None:
+    host, port = urlsplit(proxy.endpoint_url).netloc.split(":")
+    for harm, ends in (({"reset_after": 5}, "reset"), ({"truncate_after": 5}, "end")):
+        proxy.configure(**harm)
+        with socket.create_connection((host, int(port)), timeout=5) as sock:
+            sock.sendall(b"GET /_fake/health HTTP/1.1\r\n\r\n")
+            received, how = b"", "end"
+            try:
+                while piece := sock.recv(100):
+                    received += piece
+            except ConnectionResetError:
+                how = "reset"
+        assert how == ends
+        # A reset may overtake the bytes before it.
+        assert received in ({b"HTTP/"} if ends == "end" else {b"HTTP/", b""})
+
+
+def test_a_stall_goes_on_when_healed(proxy: Proxy, kinesis: Any) -> None:
+    proxy.configure(stall=True)
+    with pytest.raises(ReadTimeoutError):
+        put(kinesis)
+    answers: list[bytes] = []
+    thread = threading.Thread(target=lambda: answers.append(health(proxy, 10)))
+    thread.start()
+    time.sleep(0.1)
+    assert answers == []
+    proxy.heal()
+    thread.join(10)
+    assert answers == [b'{"status": "ok"}']
+
+
+def test_a_black_hole_swallows_requests(aws: FakeAws, proxy: Proxy, kinesis: Any) -> None:
+    proxy.configure(black_hole=True)
+    with pytest.raises(ReadTimeoutError):
+        put(kinesis)
+    assert aws.stats()["records_stored"] == 0
+    proxy.heal()
+    put(kinesis)
+
+
+def test_the_seed_decides(aws: FakeAws) -> None:
+    def run(seed: int) -> list[bool]:
+        with FakeAwsServer(aws) as server, Proxy(server.endpoint_url, seed=seed) as proxy:
+            proxy.configure(reset_after=0, probability=0.5)
+            results = []
+            for _ in range(20):
+                try:
+                    results.append(bool(health(proxy)))
+                except (ConnectionError, http.client.HTTPException):
+                    results.append(False)
+            return results
+
+    first = run(1)
+    assert first == run(1)
+    assert first != run(2)
+    assert 3 < sum(first) < 17
+
+
+def test_cutting_event_streams_leaves_others_alone(proxy: Proxy, kinesis: Any) -> None:
+    arn = kinesis.describe_stream_summary(StreamName="s")["StreamDescriptionSummary"]["StreamARN"]
+    consumer = kinesis.register_stream_consumer(StreamARN=arn, ConsumerName="c")["Consumer"]["ConsumerARN"]
+    stream = kinesis.subscribe_to_shard(
+        ConsumerARN=consumer, ShardId="shardId-000000000000", StartingPosition={"Type": "LATEST"}
+    )["EventStream"]
+    events = iter(stream)
+    next(events)
+    assert proxy.cut(streams_only=True) == 1
+    with pytest.raises((ProtocolError, ConnectionError)):
+        next(events)
+    stream.close()
+    put(kinesis)
+    assert proxy.cut() >= 1
+    # botocore notices the dead connection and opens another.
+    put(kinesis)
+
+
+def test_a_target_that_is_not_there_is_a_closed_connection() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with (
+        Proxy(f"http://127.0.0.1:{port}") as proxy,
+        pytest.raises((ConnectionError, http.client.HTTPException)),
+    ):
+        health(proxy)

@@ -1,0 +1,147 @@
+"""The registered consumer that enhanced fan-out reads as: found, registered and waited for, never deregistered."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from typing import Any, Protocol
+
+from kinesis_sdk.common.aws import KinesisClient, translate_errors
+from kinesis_sdk.common.errors import (
+    AwsError,
+    ConfigError,
+    ResourceNotFoundError,
+)
+from kinesis_sdk.common.stream import StreamId
+
+_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}", re.ASCII)
+_CONSUMER_ARN = re.compile(r"(arn:aws[a-z0-9-]*:kinesis:[^/]+:stream/[^/]+)/consumer/[^/:]+:[0-9]+", re.ASCII)
+
+_ACTIVE_PAUSE = 1.0
+_NEVER = float("inf")
+
+_LOGGER = logging.getLogger("kinesis_sdk.consumer.fetch")
+
+
+class FanOutClient(KinesisClient, Protocol):
+    """The further part of boto3's Kinesis client that enhanced fan-out calls."""
+
+    def describe_stream_consumer(self, **kwargs: Any) -> dict[str, Any]:
+        """DescribeStreamConsumer."""
+        ...
+
+    def register_stream_consumer(self, **kwargs: Any) -> dict[str, Any]:
+        """RegisterStreamConsumer."""
+        ...
+
+    def subscribe_to_shard(self, **kwargs: Any) -> dict[str, Any]:
+        """SubscribeToShard."""
+        ...
+
+
+class ConsumerRegistration:
+    """The registered consumer of an application, found or made once per worker. Thread-safe.
+
+    Its lock is held during calls, so that a thousand shards do not all ask at once; `step` never waits for it.
+
+    Args:
+        client: boto3 Kinesis client or one of its shape.
+        stream: The stream.
+        name: Name to register under, if `arn` is not given: the application's, as in the KCL.
+        arn: A consumer that exists already; it is never registered anew.
+
+    Raises:
+        ConfigError: A name that the service does not take, or an ARN that is not a consumer's.
+    """
+
+    def __init__(
+        self, client: FanOutClient, stream: StreamId, *, name: str | None = None, arn: str | None = None
+    ) -> None:
+        if arn is not None and not _CONSUMER_ARN.fullmatch(arn):
+            raise ConfigError("consumer_arn", arn, "the ARN of a registered stream consumer")
+        if arn is None and (name is None or not _NAME.fullmatch(name)):
+            raise ConfigError("consumer_name", name, "1 to 128 of a-z A-Z 0-9 _ . - for enhanced fan-out")
+        self._client = client
+        self._stream = stream
+        self._stream_arn = stream.arn
+        self._name = name
+        self._wanted_arn = arn
+        self._lock = threading.Lock()
+        self._arn: str | None = None
+        self._due = -_NEVER
+
+    @property
+    def due(self) -> float:
+        """Monotonic time before which `step` has nothing to do."""
+        return self._due
+
+    def step(self, now: float) -> str | None:
+        """The consumer's ARN once it is ACTIVE; else None after one look, and `due` says when to ask again.
+
+        Raises:
+            AwsError: A call failed.
+        """
+        arn = self._arn
+        if arn is not None or now < self._due:
+            return arn
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            if self._arn is None:
+                self._look(now)
+            return self._arn
+        finally:
+            self._lock.release()
+
+    def doubt(self, arn: str) -> None:
+        """A call said that this consumer does not exist: describe it again before the next use."""
+        with self._lock:
+            if self._arn == arn:
+                self._arn = None
+                self._due = -_NEVER
+
+    def _look(self, now: float) -> None:
+        described = self._describe()
+        if described is None:
+            described = self._register()
+        status = described.get("ConsumerStatus") if described is not None else "registered by another worker"
+        if described is not None and status == "ACTIVE":
+            self._arn = str(described["ConsumerARN"])
+            _LOGGER.info("stream %s: reads as consumer %s", self._stream, self._arn)
+        else:
+            self._due = now + _ACTIVE_PAUSE
+
+    def _describe(self) -> dict[str, Any] | None:
+        if self._wanted_arn is not None:
+            request = {"ConsumerARN": self._wanted_arn}
+        else:
+            request = {"StreamARN": self._known_stream_arn(), "ConsumerName": str(self._name)}
+        try:
+            with translate_errors("DescribeStreamConsumer", self._client):
+                found = self._client.describe_stream_consumer(**request)["ConsumerDescription"]
+                return dict(found)
+        except ResourceNotFoundError:
+            if self._wanted_arn is not None:
+                raise
+            return None
+
+    def _register(self) -> dict[str, Any] | None:
+        try:
+            with translate_errors("RegisterStreamConsumer", self._client):
+                answer = self._client.register_stream_consumer(
+                    StreamARN=self._known_stream_arn(), ConsumerName=self._name
+                )
+        except AwsError as error:
+            if error.code != "ResourceInUseException":
+                raise
+            return None  # another worker was quicker
+        _LOGGER.info("stream %s: registered consumer %s", self._stream, self._name)
+        return dict(answer["Consumer"])
+
+    def _known_stream_arn(self) -> str:
+        if self._stream_arn is None:
+            with translate_errors("DescribeStreamSummary", self._client):
+                answer = self._client.describe_stream_summary(**self._stream.request)
+            self._stream_arn = str(answer["StreamDescriptionSummary"]["StreamARN"])
+        return self._stream_arn

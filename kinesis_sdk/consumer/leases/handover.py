@@ -1,0 +1,141 @@
+"""Moving a lease between two live workers without a theft: KCL 3's graceful handoff.
+
+```
+                 requester                     row                          old owner
+ OWNED                                owner=old            n        consumes, renews (n, no marker)
+   │   request_handover ───────────►  owner=new marker=old n        renewal fails once, or a look shows the marker
+ ASKED  looks at the row                              n+1, n+2 …    renews on the counter alone; the running batch
+   │   every 0.2 s, touches nothing                                 ends, shutdown_requested may checkpoint
+   │                                  owner=new            m+1  ◄── complete_handover, lease_lost or end
+ TAKEN  take ──────────────────────►  owner=new            m+2
+```
+
+Every arrow is one conditional write, and every state is one that somebody leaves without help:
+
+- old owner dead: the counter stands still, the lease expires as any other, whoever looks takes it;
+- requester dead: the old owner hands over nevertheless, and the lease expires on the requester's name;
+- old owner too slow: it gives up the lease after the timeout even if its handler still runs, and the requester
+  takes it after the same time (one of a Java leader's requests: a failover time later, because that leader has
+  a timer of its own and may not live any more);
+- old owner does not know the marker (KCL 1.x and 2.x): asked for with the plain take, see `knows_handover`.
+
+Source: ``LeaseGracefulShutdownHandler``, ``DynamoDBLeaseRenewer.renewLease`` and
+``DynamoDBLeaseRefresher.initiateGracefulLeaseHandoff`` of KCL 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from kinesis_sdk.consumer.leases.lease import Lease
+
+POLL_FIRST, POLL_LATER = 0.2, 0.5
+"""Seconds between two reads of a lease that is on its way here."""
+_EAGER = 5.0
+"""Seconds after the request for which it is read at the first interval."""
+_STALE = 5.0
+"""Seconds for which a read that does not show our request yet is taken for a stale one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Incoming:
+    """A lease that is on its way to this worker.
+
+    Attributes:
+        lease: The row as last read, or as our request left it.
+        asked: Whether this worker asked for it; else a Java leader did.
+        since: Monotonic time of the request, or of its first sight.
+    """
+
+    lease: Lease
+    asked: bool
+    since: float
+
+
+def knows_handover(lease: Lease) -> bool:
+    """Whether a lease's owner is known to understand the marker.
+
+    A worker of this package says so on the row itself. A Java worker of KCL 3 publishes worker metrics, which
+    `worker_metrics.JavaMembership.has_metrics` reads. Of any other nothing is known; it would go on for ever, so
+    its leases are taken plainly.
+    """
+    return lease.owner is not None and lease.handover_owner == lease.owner
+
+
+class HandoverBook:
+    """The leases that are on their way to this worker. Pure; used by the loop that looks.
+
+    Args:
+        worker_id: This worker.
+        timeout: Seconds after which a lease that was asked for is taken without its owner's consent.
+        failover_time: Added to it for what others asked for.
+    """
+
+    def __init__(self, worker_id: str, *, timeout: float, failover_time: float) -> None:
+        self._worker_id = worker_id
+        self._timeout = timeout
+        self._failover_time = failover_time
+        self._incoming: dict[str, Incoming] = {}
+
+    def __len__(self) -> int:
+        return len(self._incoming)
+
+    def keys(self) -> set[str]:
+        """Keys of all leases on their way here."""
+        return set(self._incoming)
+
+    def asked(self, row: Lease, now: float) -> None:
+        """Note our own request, with the row that it left."""
+        self._incoming[row.lease_key] = Incoming(lease=row, asked=True, since=now)
+
+    def drop(self, lease_key: str) -> None:
+        """Forget a lease: it was taken, or is on its way no more."""
+        self._incoming.pop(lease_key, None)
+
+    def observe(self, leases: Iterable[Lease], now: float) -> None:
+        """Take in a scan: new requests of others, requests that came to nothing.
+
+        What arrived (our id, no marker) is forgotten as well: to the planner it is a lease with our own name.
+        """
+        rows = {lease.lease_key: lease for lease in leases}
+        for key, lease in rows.items():
+            if lease.owner == self._worker_id and lease.in_handover and lease.holder != self._worker_id:
+                known = self._incoming.get(key)
+                self._incoming[key] = (
+                    replace(known, lease=lease)
+                    if known is not None
+                    else Incoming(lease=lease, asked=False, since=now)
+                )
+        for key, incoming in [*self._incoming.items()]:
+            row = rows.get(key)
+            if row is None or not self.is_coming(incoming, row, now):
+                del self._incoming[key]
+
+    def is_coming(self, incoming: Incoming, row: Lease, now: float) -> bool:
+        """Whether a row says that the lease is still on its way here (and not that it arrived or went elsewhere)."""
+        if row.owner == self._worker_id:
+            return row.in_handover
+        # An eventually consistent read may still show the row from before our request.
+        stale = row.counter <= incoming.lease.counter and row.owner == incoming.lease.checkpoint_owner
+        return stale and incoming.asked and now - incoming.since <= _STALE
+
+    def overdue(self, now: float) -> list[Incoming]:
+        """Leases whose old owner had its time."""
+        return [
+            incoming for incoming in self._incoming.values() if now - incoming.since >= self._limit(incoming)
+        ]
+
+    def incoming(self) -> list[Incoming]:
+        """All of them, the oldest first."""
+        return sorted(self._incoming.values(), key=lambda incoming: incoming.since)
+
+    def next_poll(self, now: float) -> float | None:
+        """When to read the incoming leases again; None while there are none."""
+        if not self._incoming:
+            return None
+        newest = max(incoming.since for incoming in self._incoming.values())
+        return now + (POLL_FIRST if now - newest <= _EAGER else POLL_LATER)
+
+    def _limit(self, incoming: Incoming) -> float:
+        return self._timeout if incoming.asked else self._timeout + self._failover_time

@@ -1,0 +1,96 @@
+"""Who does what one worker has to do for all: a rule over the rows that every look reads anyway.
+
+*Among workers of this package* the leader is whoever holds the first unfinished lease in key order, as long as that
+holder renews. Nothing is stored and nothing is asked for; when the leader dies its first lease moves as any
+other, and leadership with it. Two workers may both believe for the length of a look; all duties are idempotent
+(conditional creates, deletes by rules that every worker decides alike), so that costs a call and no more. Workers
+without leases, however many, never lead while anybody holds one.
+
+*Java's* leader is another one: the KCL 3 worker that holds the ``Leader`` lock. `LeaderWatch` tells whether it lives.
+It is only read: a Python worker does not compete for it, because its holder must assign leases to Java workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from kinesis_sdk.consumer.leases.lease import Item, Lease
+
+
+def is_leader(leases: Iterable[Lease], me: str, is_expired: Callable[[Lease], bool]) -> bool:
+    """Whether this worker leads.
+
+    Only holders of this package count, since only they follow this rule. Where Java workers hold everything, they have a
+    leader of their own and we do nothing; where nobody holds anything, everybody leads (a first start, a fleet that
+    comes back).
+
+    Args:
+        leases: Every lease of the table.
+        me: This worker's id.
+        is_expired: Whether nobody keeps a lease.
+    """
+    first: Lease | None = None
+    foreign = False
+    for lease in leases:
+        if lease.holder is None or lease.is_finished or is_expired(lease):
+            continue
+        if lease.handover_owner != lease.holder:
+            foreign = True
+        elif first is None or lease.lease_key < first.lease_key:
+            first = lease
+    if first is not None:
+        return first.holder == me
+    return not foreign
+
+
+@dataclass(frozen=True)
+class LeaderLock:
+    """KCL 3's leader lock.
+
+    Attributes:
+        owner: Worker id.
+        version: Changes with every heartbeat (30 s).
+        duration: Seconds without a change after which it counts as given up; stored in the item (120 s).
+    """
+
+    owner: str
+    version: str
+    duration: float
+
+    @classmethod
+    def from_item(cls, item: Item) -> LeaderLock | None:
+        """Read the item ``Leader``; None if it is not held.
+
+        Raises:
+            ValueError: It is no such item.
+        """
+        try:
+            if "isReleased" in item:
+                return None
+            return cls(
+                item["ownerName"]["S"],
+                item["recordVersionNumber"]["S"],
+                int(item["leaseDuration"]["S"]) / 1000,
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"not a leader lock: {type(error).__name__}: {error}") from error
+
+
+class LeaderWatch:
+    """Whether a lock's holder lives, by this observer's own clock (``AmazonDynamoDBLockClient``)."""
+
+    def __init__(self) -> None:
+        self._lock: LeaderLock | None = None
+        self._since = 0.0
+
+    def observe(self, lock: LeaderLock | None, now: float) -> None:
+        """Take in a read."""
+        if lock is None or self._lock is None or lock.version != self._lock.version:
+            self._since = now
+        self._lock = lock
+
+    def owner(self, now: float) -> str | None:
+        """The living leader; None if there is none."""
+        lock = self._lock
+        return lock.owner if lock is not None and now - self._since <= lock.duration else None

@@ -1,0 +1,173 @@
+"""Shares by what leases deliver, where the table knows it (``throughputKBps``, KCL 3's attribute).
+
+Measured rates jitter, and a plan that follows every jitter never rests. So leases are sorted into classes, powers of
+two around the median; what jitters within its class changes nothing, and a stream whose shards are about even is
+balanced by count, exactly. Idle shards do not weigh nothing: polling and checkpoints cost as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import heapify, heappop, heappush
+from math import log2
+from statistics import median
+
+from kinesis_sdk.consumer.leases.lease import Lease
+from kinesis_sdk.consumer.leases.strategies.shares import Parcel
+
+MEDIAN_WEIGHT = 4
+"""Weight of a lease of the median class; the least class is a quarter of it."""
+_LEAST_CLASS, _MOST_CLASS = -2, 6
+IDLE_KBPS = 10.0
+"""Rates are compared with at least this (1 % of a shard's capacity): below it, differences do not matter."""
+MARGIN = 0.1
+"""Part of a worker's mean load by which a move must improve matters (the KCL's ``reBalanceThresholdPercentage``)."""
+_DONORS = 8
+"""Fullest workers of a group that are looked at for the next move."""
+
+
+def weights_of(leases: Iterable[Lease]) -> dict[str, int] | None:
+    """Weights by class, by lease key.
+
+    Returns:
+        None where leases should be counted: fewer than half of them carry a rate, or all are of one class.
+    """
+    active = [lease for lease in leases if not lease.is_finished]
+    rates = {lease.lease_key: lease.throughput_kbps for lease in active if lease.throughput_kbps is not None}
+    if not rates or 2 * len(rates) < len(active):
+        return None
+    reference = max(median(rates.values()), IDLE_KBPS)
+    weights = dict.fromkeys((lease.lease_key for lease in active), MEDIAN_WEIGHT)
+    for key, rate in rates.items():
+        exponent = round(log2(max(rate, 1e-9) / reference))
+        exponent = max(_LEAST_CLASS, min(_MOST_CLASS, exponent))
+        weights[key] = int(MEDIAN_WEIGHT * 2.0**exponent)
+    return weights if len(set(weights.values())) > 1 else None
+
+
+class _Load:
+    """Loads of workers and groups while a plan is made.
+
+    The plan lowers one number: the sum of the squares of the workers' loads plus, for each group, the square of its
+    load over its size. Every move lowers it by more than a margin, so there is no way back, and no circle.
+    """
+
+    def __init__(
+        self, holdings: Mapping[str, Sequence[Lease]], groups: Mapping[str, str], weights: Mapping[str, int]
+    ) -> None:
+        self.groups = groups
+        self.by_worker = {w: sum(weights[lease.lease_key] for lease in held) for w, held in holdings.items()}
+        self.counts = {worker: len(held) for worker, held in holdings.items()}
+        self.size: dict[str, int] = {}
+        self.by_group: dict[str, int] = {}
+        for worker, load in self.by_worker.items():
+            group = groups[worker]
+            self.size[group] = self.size.get(group, 0) + 1
+            self.by_group[group] = self.by_group.get(group, 0) + load
+
+    def add(self, worker: str, weight: int, number: int) -> None:
+        self.by_worker[worker] += weight
+        self.by_group[self.groups[worker]] += weight
+        self.counts[worker] += number
+
+    def gain(self, giver: str, taker: str, weight: int) -> float:
+        """By how much a move lowers the sum, over twice its weight."""
+        result = float(self.by_worker[giver] - self.by_worker[taker] - weight)
+        one, other = self.groups[giver], self.groups[taker]
+        if one != other:
+            result += self.by_group[one] / self.size[one] - self.by_group[other] / self.size[other]
+            result -= weight / 2 * (1 / self.size[one] + 1 / self.size[other])
+        return result
+
+
+def plan_by_weight(
+    holdings: Mapping[str, Sequence[Lease]],
+    free: Iterable[Lease],
+    groups: Mapping[str, str],
+    most: int,
+    weights: Mapping[str, int],
+) -> list[Parcel]:
+    """Who should fetch which lease, by weight; the same for everyone who looks at the same table.
+
+    Free leases go to the least loaded worker of the least loaded group, heaviest first; then leases move while a
+    move lowers the imbalance by more than the margin.
+
+    Args:
+        holdings: Leases of each worker; workers without any are named if they are known.
+        free: Leases that nobody keeps.
+        groups: Each worker's group.
+        most: Most leases of one worker.
+        weights: Weight by lease key.
+    """
+    load = _Load(holdings, groups, weights)
+    result: dict[str, Parcel] = {}
+    heaps: dict[str, list[tuple[int, str]]] = {group: [] for group in load.size}
+    for worker, weight in load.by_worker.items():
+        if load.counts[worker] < most:
+            heaps[groups[worker]].append((weight, worker))
+    for heap in heaps.values():
+        heapify(heap)
+    for lease in sorted(free, key=lambda lease: (-weights[lease.lease_key], lease.lease_key)):
+        weight = weights[lease.lease_key]
+        group = min(
+            (group for group, heap in heaps.items() if heap),
+            key=lambda g: (heaps[g][0][0] + (load.by_group[g] + weight / 2) / load.size[g], g),
+            default=None,
+        )
+        if group is None:
+            break
+        _, worker = heappop(heaps[group])
+        load.add(worker, weight, 1)
+        result[lease.lease_key] = Parcel(lease, None, worker)
+        if load.counts[worker] < most:
+            heappush(heaps[group], (load.by_worker[worker], worker))
+    # What was just placed may still be placed better; a lease in handover has to arrive before it can go on.
+    movable = {
+        worker: [lease for lease in held if not lease.in_handover] for worker, held in holdings.items()
+    }
+    for placed in result.values():
+        movable[placed.taker].append(placed.lease)
+    for leases in movable.values():
+        leases.sort(key=lambda lease: (-weights[lease.lease_key], lease.lease_key))
+    least_gain = MARGIN * sum(load.by_worker.values()) / len(load.by_worker)
+    while True:
+        move = _best_move(load, movable, weights, most, least_gain)
+        if move is None:
+            return [*result.values()]
+        lease, giver, taker = move
+        movable[giver].remove(lease)
+        load.add(giver, -weights[lease.lease_key], -1)
+        load.add(taker, weights[lease.lease_key], 1)
+        origin = None if lease.lease_key in result else giver
+        result[lease.lease_key] = Parcel(lease, origin, taker)
+
+
+def _best_move(
+    load: _Load,
+    movable: Mapping[str, Sequence[Lease]],
+    weights: Mapping[str, int],
+    most: int,
+    least_gain: float,
+) -> tuple[Lease, str, str] | None:
+    """The move that lowers the sum most: among the fullest workers of each group and the emptiest of each."""
+    fullest: dict[str, list[str]] = {}
+    emptiest: dict[str, str] = {}
+    for worker in sorted(load.by_worker, key=lambda worker: (load.by_worker[worker], worker)):
+        group = load.groups[worker]
+        if load.counts[worker] < most:
+            emptiest.setdefault(group, worker)
+        if movable[worker]:
+            fullest.setdefault(group, []).append(worker)
+    best: tuple[float, Lease, str, str] | None = None
+    for donors in fullest.values():
+        for giver in donors[-_DONORS:]:
+            for taker in emptiest.values():
+                if taker == giver:
+                    continue
+                for lease in movable[giver]:
+                    weight = weights[lease.lease_key]
+                    gain = load.gain(giver, taker, weight)
+                    total = gain * weight
+                    if gain > least_gain and (best is None or total > best[0]):
+                        best = (total, lease, giver, taker)
+    return None if best is None else best[1:]

@@ -1,0 +1,67 @@
+"""A shard whose lease names a position that the shard does not have: another stream's, or damaged by hand.
+
+Reading on from somewhere else would lose or repeat records without anybody knowing, and stopping the worker would
+stop every other worker in turn. So the lease is kept, the error reported as loudly as can be, and the row looked at
+again with a growing pause: whoever repairs it (with the counter as it is) is noticed there.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from kinesis_sdk.common.errors import BadPositionError
+from kinesis_sdk.consumer.failure import backoff
+from kinesis_sdk.consumer.leases.held import HeldLease
+from kinesis_sdk.consumer.shard_state import ShardConsumerParts
+
+_LOGGER = logging.getLogger("kinesis_sdk.consumer")
+
+_FIRST_PAUSE, _MOST_PAUSE = 10.0, 300.0
+
+
+class Quarantine:
+    """Keeps one shard from being read while its position is wrong. Cost: one GetItem per look at the row.
+
+    Args:
+        parts: What shard consumers share.
+        held: The lease.
+
+    Attributes:
+        active: Whether the shard is in quarantine.
+    """
+
+    def __init__(self, parts: ShardConsumerParts, held: HeldLease) -> None:
+        self.active = False
+        self._parts = parts
+        self._held = held
+        self._failures = 0
+
+    def enter(self, now: float, error: BadPositionError) -> float:
+        """Begin, or go on after a look that found nothing repaired; returns when to look again."""
+        self.active = True
+        self._failures += 1
+        pause = backoff(self._failures, _FIRST_PAUSE, _MOST_PAUSE, self._parts.rng)
+        shard_id = self._held.shard_id
+        _LOGGER.error(
+            "shard %s: not consumed, its lease has a checkpoint that the shard does not have (%s); repair the row. "
+            "Looking again in %.0f s; other shards go on",
+            shard_id,
+            error,
+            pause,
+        )
+        dimensions = {"Operation": "ProcessTask", "ShardId": shard_id}
+        self._parts.metrics.add("ShardQuarantined", 1, "Count", dimensions)
+        return now + pause
+
+    def leave(self) -> None:
+        """The position is good."""
+        self.active = False
+        self._failures = 0
+
+    def look_for_repair(self) -> None:
+        """Take over a checkpoint that somebody wrote by hand; raises as `LeaseStore.get`."""
+        if not self.active:
+            return
+        row = self._parts.store.get(self._held.key)
+        if row is not None and row.checkpoint != self._held.lease.checkpoint and self._held.adopt(row):
+            _LOGGER.warning("shard %s: its lease was repaired: %s", self._held.shard_id, row.checkpoint)

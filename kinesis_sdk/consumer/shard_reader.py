@@ -1,0 +1,256 @@
+"""From the service to user records: where a shard is read from, what is left out, what its end means."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kinesis_sdk.common.aggregation import deaggregate
+from kinesis_sdk.common.errors import ConfigError, ResourceNotFoundError, TransientAwsError
+from kinesis_sdk.common.records import KinesisRecord, UserRecord
+from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, ExtendedSequenceNumber
+from kinesis_sdk.common.shards import Shard
+from kinesis_sdk.consumer.config import ConsumerConfig
+from kinesis_sdk.consumer.fetch.fetcher import Fetcher, FetchResult, KnowsStart, Position
+from kinesis_sdk.consumer.leases.held import HeldLease
+from kinesis_sdk.consumer.leases.lease import Lease
+from kinesis_sdk.consumer.ledger import position_of
+from kinesis_sdk.consumer.shard_state import ShardConsumerParts
+
+_LOGGER = logging.getLogger("kinesis_sdk.consumer")
+
+
+@dataclass(frozen=True)
+class UserBatch:
+    """User records of one answer.
+
+    Attributes:
+        records: In order; may be empty.
+        millis_behind: Milliseconds between their end and the tip.
+        on_done: To be called once they are not in memory any more.
+    """
+
+    records: list[UserRecord]
+    millis_behind: int
+    on_done: Callable[[], None]
+
+
+def start_position(lease: Lease, config: ConsumerConfig, *, follows_parent: bool) -> Position:
+    """Where a lease's shard is read from.
+
+    Args:
+        lease: The lease.
+        config: For the instant of an AT_TIMESTAMP start.
+        follows_parent: Whether this application read a parent to its end: then LATEST means the beginning.
+
+    Raises:
+        ConfigError: An AT_TIMESTAMP start without an instant: the KCL's lease table does not hold it.
+    """
+    name = lease.checkpoint.sequence_number
+    pinned = lease.initial_timestamp_millis
+    if not lease.checkpoint.is_sentinel:
+        # At, not after: the checkpoint may lie inside an aggregate. What was processed is dropped.
+        return Position.at_sequence_number(name)
+    if name == AT_TIMESTAMP:
+        configured = config.initial_timestamp
+        if configured is not None:
+            return Position.at_timestamp(int(configured.timestamp() * 1000))
+        if pinned is not None:
+            return Position.at_timestamp(pinned)
+        raise ConfigError(
+            "initial_position",
+            config.initial_position,
+            f"a datetime: lease {lease.lease_key} starts at a timestamp, which the lease table does not hold",
+        )
+    if name == LATEST and not follows_parent:
+        return Position.at_timestamp(pinned) if pinned is not None else Position.latest()
+    return Position.trim_horizon()
+
+
+class ShardReader:
+    """Reads one shard under its lease. Used by one thread at a time.
+
+    Args:
+        parts: What shard consumers share.
+        held: The lease.
+        follows_parent: See `start_position`.
+        on_ready: Called from any thread when `take` may have something.
+
+    Attributes:
+        ended: Whether everything was taken.
+        child_shards: Known once it ended.
+        reading_since: Monotonic time at which a call of the fetcher under way began.
+    """
+
+    def __init__(
+        self,
+        parts: ShardConsumerParts,
+        held: HeldLease,
+        *,
+        follows_parent: bool,
+        on_ready: Callable[[], None],
+    ) -> None:
+        self.ended = False
+        self.child_shards: tuple[Shard, ...] = ()
+        self.reading_since: float | None = None
+        self._parts = parts
+        self._held = held
+        self._follows_parent = follows_parent
+        self._on_ready = on_ready
+        self._fetcher: Fetcher | None = None
+        self._fetched: FetchResult | None = None
+        self._skip_through: ExtendedSequenceNumber | None = None
+        # Where a new fetcher goes on: after a Kinesis record that was taken whole, or at a position inside of
+        # one. Neither: where the lease says.
+        self._taken_through: str | None = None
+        self._rewound: ExtendedSequenceNumber | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a fetcher."""
+        return self._fetcher is not None
+
+    @property
+    def due(self) -> float:
+        """Monotonic time before which `take` has nothing."""
+        if self._fetched is not None or self._fetcher is None:
+            return float("-inf")
+        return self._fetcher.due
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether an answer is here that could not be passed on yet."""
+        return self._fetched is not None
+
+    def open(self, now: float) -> None:
+        """Begin at the lease's position, or go on after what was taken.
+
+        A LATEST start is pinned here, by the same call that resolves it, so that neither a slow ``initialize``
+        nor a crash can skip what arrives from now on. Cost: one UpdateItem per such start.
+
+        Raises:
+            ConfigError: See `start_position`.
+            AwsError: The call failed; calling again is safe.
+            LeaseLostError: The pin found the lease gone.
+        """
+        lease = self._held.lease
+        if self._taken_through is not None:
+            start = Position.after_sequence_number(self._taken_through)
+        elif self._rewound is not None:
+            start = Position.at_sequence_number(self._rewound.sequence_number)
+            self._skip_through = self._rewound
+        else:
+            start = start_position(lease, self._parts.config, follows_parent=self._follows_parent)
+            self._skip_through = None if lease.checkpoint.is_sentinel else lease.checkpoint
+        if self._fetcher is None:
+            self._fetcher = self._parts.open_fetcher(self._held.shard_id, start, now, self._on_ready)
+            _LOGGER.info("shard %s: starts at %s (lease %s)", self._held.shard_id, start, lease.checkpoint)
+        if start.kind == LATEST and isinstance(self._fetcher, KnowsStart):
+            self._pin(self._fetcher.started_at_millis)
+
+    def close(self) -> None:
+        """Give up connections and what was read ahead."""
+        if self._fetcher is not None:
+            self._fetcher.close()
+            self._fetcher = None
+        if self._fetched is not None:
+            self._fetched.on_done()
+            self._fetched = None
+
+    def rewind(self, delivered: ExtendedSequenceNumber) -> None:
+        """Close, and begin after a delivered position at the next `open`; a sentinel stands for the start."""
+        self.close()
+        self.ended = False
+        self._taken_through = None
+        # At the record itself: it may be an aggregate that was delivered in part.
+        self._rewound = None if delivered.is_sentinel else delivered
+
+    def take(self, now: float) -> UserBatch | None:
+        """The next records, if some are due.
+
+        Raises:
+            AwsError, ProtocolError: The read failed; the position is unchanged.
+            LeaseLostError: The pin found the lease gone.
+        """
+        assert self._fetcher is not None
+        if self._fetched is None:
+            if self._fetcher.due > now:
+                return None
+            self.reading_since = now
+            try:
+                self._fetched = self._fetcher.fetch(now)
+            except ResourceNotFoundError as error:
+                self._fetched = self._explain_missing(error)
+            finally:
+                self.reading_since = None
+        result = self._fetched
+        self._pin_start(result)
+        records = self._user_records(result.records)
+        if result.records:
+            self._taken_through = result.records[-1].sequence_number
+        if result.ended:
+            self.ended = True
+            self.child_shards = result.child_shards
+        self._fetched = None
+        return UserBatch(records, result.millis_behind_latest, result.on_done)
+
+    def _explain_missing(self, error: ResourceNotFoundError) -> FetchResult:
+        """The service knows no such shard: its retention is over, or the stream itself is gone."""
+        shard_id = self._held.shard_id
+        if any(shard.shard_id == shard_id for shard in self._parts.list_shards()):
+            raise TransientAwsError(
+                f"the stream lists shard {shard_id}, but it can not be read: {error.message}",
+                operation=error.operation,
+                code=error.code,
+                endpoint=error.endpoint,
+            ) from error
+        _LOGGER.warning(
+            "shard %s: the stream does not list it any more; what was not read after %s is gone",
+            shard_id,
+            self._held.lease.checkpoint,
+        )
+        return FetchResult(records=[], millis_behind_latest=0, ended=True)
+
+    def _pin_start(self, result: FetchResult) -> None:
+        """Store what a LATEST or AT_TIMESTAMP start meant, before anything is delivered.
+
+        A failover before the first checkpoint then starts at the same instant, instead of skipping to a new
+        LATEST. The next checkpoint removes the pin.
+        """
+        name = self._held.lease.checkpoint.sequence_number
+        if name == LATEST:
+            self._pin(result.started_at_millis)
+        elif name == AT_TIMESTAMP and self._parts.config.initial_timestamp is not None:
+            self._pin(int(self._parts.config.initial_timestamp.timestamp() * 1000))
+
+    def _pin(self, millis: int | None) -> None:
+        lease = self._held.lease
+        if millis is not None and lease.initial_timestamp_millis is None and lease.checkpoint.is_sentinel:
+            self._held.pin(millis)
+
+    def _user_records(self, records: list[KinesisRecord]) -> list[UserRecord]:
+        discard = self._parts.config.misplaced_aggregates == "discard"
+        result = deaggregate(
+            records,
+            hash_key_range=self._held.lease.hash_key_range if discard else None,
+            on_misplaced=self._discard if discard else None,
+        )
+        through = self._skip_through
+        if through is None or not result:
+            return result
+        for index, record in enumerate(result):
+            if position_of(record) > through:
+                self._skip_through = None
+                return result[index:] if index else result
+        return []
+
+    def _discard(self, record: KinesisRecord, count: int) -> bool:
+        _LOGGER.warning(
+            "shard %s: aggregate %s with %d user records is discarded (misplaced_aggregates=discard): "
+            "a record in it belongs to another shard",
+            self._held.shard_id,
+            record.sequence_number,
+            count,
+        )
+        return True

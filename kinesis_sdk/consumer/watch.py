@@ -1,0 +1,72 @@
+"""No silent stall: which shards make no progress, and what is done about it.
+
+A read that hangs is begun anew after the last record that was taken. A handler that hangs is reported and nothing
+more: Python can not stop it, and a second call beside it could process the same records twice at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+from kinesis_sdk.common.metrics import Metrics
+from kinesis_sdk.consumer.health import Stall
+from kinesis_sdk.consumer.repeats import RepeatLog
+from kinesis_sdk.consumer.shard_consumer import ShardConsumer
+from kinesis_sdk.consumer.shard_state import ShardState
+
+
+def find_stall(consumer: ShardConsumer, now: float, timeout: float) -> Stall | None:
+    """What is wrong with a shard, if there was no progress for the timeout. Safe from any thread.
+
+    Waiting for parents is no stall: a parent may take hours. Reading nothing new is none: an empty answer is
+    progress.
+    """
+    running = consumer.running_callback
+    if running is not None:
+        name, since = running
+        return Stall(f"{name} is running", now - since, reading=False) if now - since > timeout else None
+    if consumer.state in (ShardState.WAITING_ON_PARENTS, ShardState.COMPLETE):
+        return None
+    silent = now - consumer.last_progress
+    if silent <= timeout:
+        return None
+    reading = consumer.waits_for_reads
+    problem = consumer.last_error or ("nothing is read" if reading else "no progress")
+    return Stall(problem, silent, reading=reading)
+
+
+class StallWatch:
+    """Reports shards without progress. Cost: nothing outside this process.
+
+    Args:
+        timeout: Seconds; see ``ConsumerConfig.stall_timeout``.
+        metrics: Gets ``ShardStalled`` (milliseconds) for each look that finds one.
+        read_again: Makes a consumer begin its read anew.
+    """
+
+    def __init__(self, timeout: float, metrics: Metrics, read_again: Callable[[ShardConsumer], None]) -> None:
+        self.timeout = timeout
+        self._metrics = metrics
+        self._read_again = read_again
+        self._repeats = RepeatLog(logging.getLogger("kinesis_sdk.consumer"))
+        self._acted: dict[str, float] = {}
+
+    def look(self, consumers: Iterable[ShardConsumer], now: float) -> float:
+        """Look at all shards; returns when to look again."""
+        stalled: dict[str, float] = {}
+        for consumer in consumers:
+            stall = find_stall(consumer, now, self.timeout)
+            if stall is None:
+                continue
+            shard_id = consumer.shard_id
+            self._repeats.log(now, shard_id, "shard %s: stalled: %s", shard_id, stall)
+            dimensions = {"Operation": "ProcessTask", "ShardId": shard_id}
+            self._metrics.add("ShardStalled", stall.seconds * 1000, "Milliseconds", dimensions)
+            last = self._acted.get(shard_id, float("-inf"))
+            if stall.reading and now - last >= self.timeout:
+                last = now
+                self._read_again(consumer)
+            stalled[shard_id] = last
+        self._acted = stalled
+        return now + self.timeout / 4

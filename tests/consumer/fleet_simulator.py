@@ -1,0 +1,719 @@
+"""Whole fleets at the level of leases, in virtual time: real coordinators, no records.from kinesis_sdk.consumer.streams import StreamDirectory
+
+
+Every worker runs the coordinator, observer, strategy and held leases that ship. What is simulated is the world: a table
+that loses, delays and refuses calls, processes that freeze and die, clocks that drift, a stream that splits and
+merges. Calls take time: while one worker waits for the table, the others go on. A seed replays exactly.
+
+Checked at every write: counters only rise, by one; only the last taker writes; nobody takes a lease as expired from
+a worker that still believes in it; a child lease appears only where each parent is finished or has a lease.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
+from random import Random
+from typing import Any
+
+from kinesis_sdk.common.errors import AwsError, LeaseLostError, ThrottledError, TransientAwsError
+from kinesis_sdk.common.hashkeys import MAX_HASH_KEY
+from kinesis_sdk.common.metrics import NoMetrics
+from kinesis_sdk.common.sequence import SHARD_END, ExtendedSequenceNumber
+from kinesis_sdk.common.shards import Shard, find_gap, list_shards
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.consumer.config import ConsumerConfig
+from kinesis_sdk.consumer.coordinator import Coordinator
+from kinesis_sdk.consumer.leases import InMemoryLeaseStore, Lease
+from kinesis_sdk.consumer.leases.held import HeldLease
+from kinesis_sdk.consumer.leases.store import Conflict
+from kinesis_sdk.consumer.leases.strategies import Kcl2Strategy, group_of
+from kinesis_sdk.consumer.shards.children import ChildLeases
+from kinesis_sdk.consumer.streams import StreamDirectory
+
+DRIFT = 0.0005
+"""Most by which a clock runs fast or slow: 500 ppm, what time daemons slew by."""
+END = ExtendedSequenceNumber(SHARD_END)
+
+
+class Gone(BaseException):
+    """Unwinds the calls of a process that died in the middle of them."""
+
+
+@dataclass
+class Faults:
+    """What goes wrong with calls to the table, as probabilities and seconds."""
+
+    lost: float = 0.0
+    """A write without effect and without answer."""
+    unanswered: float = 0.0
+    """A write with effect and without answer."""
+    late: float = 0.0
+    """A write without answer whose effect comes seconds later."""
+    throttled: float = 0.0
+    """Any call, refused at once."""
+    slow: float = 0.0
+    """Any call takes up to ``slowness`` seconds."""
+    slowness: float = 3.0
+
+
+class Table(InMemoryLeaseStore):
+    """The table itself, with the invariants."""
+
+    def __init__(self, fleet: FleetSimulator) -> None:
+        super().__init__()
+        self.fleet = fleet
+        self.writer: Process | None = None
+        self.taker: dict[str, Process] = {}
+        self.written: dict[str, float] = {}
+        # A repeated write that finds its own earlier effect counts as success at the time of the repetition, as in
+        # the KCL: the belief lasts longer by that pause, and the counter fences what is left.
+        self.recovered: set[str] = set()
+        self.transfers = 0
+
+    def create_if_absent(self, lease: Lease) -> bool:
+        for parent in lease.parent_shard_ids if lease.lease_key not in self._rows else ():
+            assert parent in self._rows or parent not in self.fleet.shards, (
+                f"{lease.lease_key} before {parent}"
+            )
+        return super().create_if_absent(lease)
+
+    def take(self, lease: Lease, owner: str) -> Lease | Conflict:
+        before = self.get(lease.lease_key)
+        since = self.fleet.now - self.written.get(lease.lease_key, self.fleet.now)
+        recovered = lease.lease_key in self.recovered
+        row = super().take(lease, owner)
+        if isinstance(row, Lease):
+            assert self.writer is not None
+            assert before is not None
+            if before.owner is not None and before.owner != owner and not recovered:
+                self._check_nobody_believes(before, since)
+            if self.taker.get(lease.lease_key) is not self.writer:
+                self.transfers += 1
+            self.taker[lease.lease_key] = self.writer
+        return row
+
+    def _check_nobody_believes(self, row: Lease, since: float) -> None:
+        """Nobody is robbed who wrote within the failover time, except by the KCL's theft."""
+        former = self.taker.get(row.lease_key)
+        failover = self.fleet.config.failover_time
+        assert self.writer is not None
+        if former is None or former.state == "dead":
+            return
+        held = former.held(row.lease_key)
+        if since >= failover * (1 - 2 * DRIFT):
+            soon = former.monotonic() + 4 * DRIFT * failover
+            believes = held is not None and held.is_held(soon)
+            assert not believes, f"{row.lease_key}: {self.writer.name} takes it, {former.name} believes in it"
+        else:
+            steals = self.fleet.config.graceful_lease_handoff_timeout == 0
+            # Handed over, and not taken yet by whom it was for: nobody has it.
+            between = row.in_handover or row.handover_owner is None
+            assert steals or between or "kcl2" in (self.writer.kind, former.kind), (
+                f"{row.lease_key}: {self.writer.name} robs {former.name} after {since:.1f} s"
+            )
+
+    def _swap(self, seen: Lease, change: Any, **conditions: Any) -> Any:
+        before = self._rows.get(seen.lease_key)
+        result = super()._swap(seen, change, **conditions)
+        after = self._rows.get(seen.lease_key)
+        if after is not before and after is not None and before is not None:
+            assert after.counter == before.counter + 1
+            assert after.checkpoint >= before.checkpoint
+            self.written[seen.lease_key] = self.fleet.now
+            self.recovered.discard(seen.lease_key)
+            if after.owner == before.owner and after.checkpoint_owner == before.checkpoint_owner:
+                writer = self.taker.get(seen.lease_key)
+                # The take itself is noted by `take`, after this.
+                assert writer in (self.writer, None) or after.handover_owner == self._name(), (
+                    f"{seen.lease_key}: {self._name()} wrote what {writer and writer.name} holds"
+                )
+        elif isinstance(result, Lease):
+            self.recovered.add(seen.lease_key)
+        return result
+
+    def _name(self) -> str:
+        return self.writer.name if self.writer is not None else "?"
+
+
+class Link:
+    """A process's way to the table: every call may take time, fail, or both."""
+
+    def __init__(self, process: Process, table: Table) -> None:
+        self._process, self._table = process, table
+        self.reads = self.writes = 0
+
+    def ensure_ready(self) -> None:
+        pass
+
+    def list(self, *, consistent: bool = False) -> list[Lease]:
+        self.reads += 1
+        for _ in range(4):  # the store repeats scans itself
+            rows = self._table.list()
+            try:
+                self._process.wait(self._delay())
+            except ThrottledError:
+                self._process.wait(0.3)
+            else:
+                return rows
+        raise ThrottledError("slow down", operation="Scan")
+
+    def get(self, lease_key: str) -> Lease | None:
+        row = self._table.get(lease_key)
+        self._process.wait(self._delay())
+        return row
+
+    def delete(self, lease_key: str) -> None:
+        self._table.delete(lease_key)
+
+    def create_if_absent(self, lease: Lease) -> bool:
+        return self._write(lambda: self._table.create_if_absent(lease))
+
+    def set_child_shard_ids(self, lease_key: str, child_shard_ids: Iterable[str]) -> bool:
+        children = [*child_shard_ids]
+        return self._write(lambda: self._table.set_child_shard_ids(lease_key, children))
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._table, name)
+        return lambda *arguments: self._write(lambda: method(*arguments))
+
+    def _delay(self) -> float:
+        faults, rng = self._process.fleet.faults, self._process.fleet.rng
+        if faults.throttled and rng.random() < faults.throttled:
+            raise ThrottledError("slow down", operation="table")
+        if faults.slow and rng.random() < faults.slow:
+            return rng.random() * faults.slowness
+        return 0.005
+
+    def _apply(self, call: Callable[[], Any]) -> Any:
+        self._table.writer = self._process
+        try:
+            return call()
+        finally:
+            self._table.writer = None
+
+    def _write(self, call: Callable[[], Any]) -> Any:
+        fleet, process = self._process.fleet, self._process
+        self.writes += 1
+        delay = self._delay()
+        chance = fleet.rng.random()
+        faults = fleet.faults
+        timeout = process.config.lease_call_timeout
+        if chance < faults.lost:
+            process.wait(timeout)
+            raise TransientAwsError("no answer", operation="UpdateItem")
+        chance -= faults.lost
+        if chance < faults.unanswered:
+            self._apply(call)
+            process.wait(timeout)
+            raise TransientAwsError("no answer", operation="UpdateItem")
+        chance -= faults.unanswered
+        if chance < faults.late:
+            fleet.at(fleet.now + fleet.rng.random() * 8, lambda: self._apply(call))
+            process.wait(timeout)
+            raise TransientAwsError("no answer", operation="UpdateItem")
+        process.wait(min(delay, timeout))
+        if delay > timeout:
+            raise TransientAwsError("no answer", operation="UpdateItem")
+        result = self._apply(call)
+        process.wait(0.002)
+        return result
+
+
+class OneAtATime:
+    """In place of a held lease's lock: all of a simulated process is one thread, which a real lock would let in."""
+
+    def __init__(self, fleet: FleetSimulator) -> None:
+        self._fleet = fleet
+        self._depths: list[int] = []
+
+    def __enter__(self) -> None:
+        # The same call may enter again, as with the real lock; another one runs deeper, within the first one's wait.
+        if self._depths and self._fleet.depth > self._depths[-1]:
+            raise TransientAwsError("another write of this lease is under way", operation="table")
+        self._depths.append(self._fleet.depth)
+
+    def __exit__(self, *error: object) -> None:
+        self._depths.pop()
+
+
+class Process:
+    """One worker: its coordinator with two loops, and a shard consumer that only knows how to end."""
+
+    kind = "balanced"
+
+    def __init__(self, fleet: FleetSimulator, name: str, config: ConsumerConfig) -> None:
+        self.fleet, self.name, self.config = fleet, name, config
+        self.kind = config.lease_strategy
+        self.state = "live"
+        self.thaw_at = 0.0
+        rng = fleet.rng
+        self.rate = 1 + DRIFT * rng.uniform(-1, 1) if fleet.drifting else 1.0
+        self.offset = rng.uniform(0, 1e6)
+        self.link = Link(self, fleet.table)
+        self._due = {"renew": 0.0, "tick": 0.0}
+        self._running: set[str] = set()
+        self._again = False
+        self.error: BaseException | None = None
+        self.children = ChildLeases(self.link, lambda: list_shards(fleet, StreamId("orders")), self._nothing)
+        self.coordinator = Coordinator(
+            streams=StreamDirectory(config, fleet, stream=StreamId("orders"), sleep=self.wait),  # type: ignore[arg-type]
+            worker_id=name,
+            config=config,
+            store=self.link,
+            kinesis=fleet,  # type: ignore[arg-type] - all that is asked of it is list_shards
+            clock=self,
+            rng=Random(f"{fleet.seed} {name}"),
+            sleep=self.wait,
+            metrics=NoMetrics(),
+            on_acquired=self._acquired,
+            on_lost=lambda held: None,
+            on_wanted=self._wanted,
+            on_streams_changed=self._nothing,
+            busy=lambda: (),
+            run=lambda function: function(),
+            on_fatal=self._fatal,
+            on_renewal_failed=self._renew_again,
+        )
+
+    # Time
+
+    def monotonic(self) -> float:
+        return self.offset + self.fleet.now * self.rate
+
+    def time(self) -> float:
+        return 1.7e9 + self.fleet.now
+
+    def wait(self, seconds: float) -> None:
+        """Spend time in a call: the world goes on, and so do this process's freezes and its death."""
+        fleet = self.fleet
+        if fleet.depth == 1:
+            # A call returns only after the calls that began within it, so those take no time of their own: else
+            # they would add up. Each call is the outer one often enough.
+            fleet.run(fleet.now + seconds)
+        while self.state != "dead" and fleet.now < self.thaw_at:
+            fleet.run(self.thaw_at)
+        if self.state == "dead":
+            raise Gone
+
+    def start(self) -> None:
+        self._guard("tick", lambda: self.coordinator.start() or 0.0)
+        self._guard("tick", lambda: self.coordinator.tick(self.monotonic()))
+        self._guard("renew", lambda: self.coordinator.renew(self.monotonic()))
+
+    def _guard(self, loop: str, step: Callable[[], float]) -> None:
+        """Run a step of a loop unless it is still in a call, then come back when it is due."""
+        if self.state == "dead" or loop in self._running:
+            return
+        self._running.add(loop)
+        try:
+            due = step()
+            if loop == "renew" and self._again:
+                self._again, due = False, self.monotonic()
+        except Gone:
+            return
+        except AwsError as error:
+            assert error.retryable
+            due = self.monotonic() + 0.5
+        finally:
+            self._running.discard(loop)
+        self.wake(loop, due)
+
+    def wake(self, loop: str, due: float) -> None:
+        fleet = self.fleet
+        moment = max(fleet.now + 0.001, (due - self.offset) / self.rate)
+        self._due[loop] = moment
+        fleet.at(moment, lambda: self._step(loop, moment))
+
+    def _step(self, loop: str, moment: float) -> None:
+        if self.state == "dead" or self._due[loop] != moment:
+            return
+        if self.fleet.now < self.thaw_at:
+            self.wake(loop, self.offset + self.thaw_at * self.rate)
+            return
+        body = self.coordinator.renew if loop == "renew" else self.coordinator.tick
+        self._guard(loop, lambda: body(self.monotonic()))
+
+    # What a shard consumer does
+
+    def held(self, key: str) -> HeldLease | None:
+        return self.coordinator.held._by_key.get(key)
+
+    def _acquired(self, held: HeldLease) -> None:
+        held._lock = OneAtATime(self.fleet)  # type: ignore[assignment]
+        self.wake("renew", self.monotonic())
+        self._work(held, 0.3 + self.fleet.rng.random() * 2)
+
+    def _work(self, held: HeldLease, pause: float) -> None:
+        self.fleet.at(self.fleet.now + pause, lambda: self._consume(held))
+
+    def _consume(self, held: HeldLease) -> None:
+        """Checkpoint now and then, and end with the shard."""
+        fleet = self.fleet
+        if self.state == "dead" or held.gone is not None:
+            return
+        if fleet.now < self.thaw_at:
+            self._work(held, self.thaw_at - fleet.now)
+            return
+        if not held.is_held(self.monotonic()):
+            return  # the loop that renews finds out
+        try:
+            children = fleet.children_of(held.key)
+            parents = [self.link._table.get(key) for key in held.lease.parent_shard_ids]
+            if children and all(row is None or row.is_finished for row in parents):
+                if self.children.create(held.key, children):
+                    held.checkpoint(END)
+                    held.mark_lost("finished")
+                    self.coordinator.forget(held)
+                    self.coordinator.request("look")
+                    self.wake("tick", self.monotonic())
+                    return
+            elif fleet.rng.random() < 0.3:
+                position = held.lease.checkpoint
+                sequence = 10**6 if position.is_sentinel else int(position.sequence_number) + 1
+                held.checkpoint(ExtendedSequenceNumber(str(sequence)))
+        except (Gone, LeaseLostError):
+            return
+        except AwsError:
+            pass
+        self._work(held, 1 + fleet.rng.random() * 6)
+
+    def _wanted(self, held: HeldLease) -> None:
+        self.fleet.at(self.fleet.now + self.fleet.rng.random(), lambda: self._release(held))
+
+    def _release(self, held: HeldLease) -> None:
+        if self.state == "dead":
+            return
+        if self.fleet.now < self.thaw_at:
+            self.fleet.at(self.thaw_at, lambda: self._release(held))
+            return
+        try:
+            held.release()
+        except (Gone, LeaseLostError):
+            pass
+        except AwsError:
+            self.fleet.at(self.fleet.now + 0.5, lambda: self._release(held))
+            return
+        self.coordinator.forget(held)
+
+    # What happens to it
+
+    def stop(self) -> None:
+        """A clean stop: no more takes, every lease released; the process then is gone."""
+        self.state = "stopping" if self.state == "live" else self.state
+        self.coordinator.stop_taking()
+        for held in self.coordinator.held:
+            self._release(held)
+        self.fleet.at(self.fleet.now + 5, self.crash)
+
+    def crash(self) -> None:
+        self.state = "dead"
+
+    def freeze(self, seconds: float) -> None:
+        self.thaw_at = max(self.thaw_at, self.fleet.now + seconds)
+
+    def _fatal(self, error: BaseException) -> None:
+        if self.state != "dead" and not isinstance(error, Gone):
+            self.error = error
+            raise error
+
+    def _renew_again(self) -> None:
+        self._again = True
+
+    def _nothing(self) -> None:
+        pass
+
+
+class JavaProcess(Process):
+    """A KCL 2.x worker: fixed-rate renewals without repetition, no handovers, finished leases counted."""
+
+    def __init__(self, fleet: FleetSimulator, name: str, config: ConsumerConfig) -> None:
+        super().__init__(fleet, name, config)
+        self.coordinator._strategy = Kcl2Strategy(count_finished=True)
+        # It knows no markers: what it takes carries none of ours, so peers take from it plainly.
+        self.link = JavaLink(self, fleet.table)
+        self.coordinator._store = self.link
+
+
+class JavaLink(Link):
+    """Writes rows as Java does: without the attribute that says "ask me"."""
+
+    def take(self, lease: Lease, owner: str) -> Any:
+        return self._write(lambda: self._table.take(lease, owner))
+
+    def _apply(self, call: Callable[[], Any]) -> Any:
+        result = super()._apply(call)
+        if isinstance(result, Lease) and result.handover_owner == self._process.name:
+            self._table._set(result.lease_key, handover_owner=None)
+        return result
+
+
+@dataclass
+class FleetSimulator:
+    """The world: time, the table, the stream, the processes."""
+
+    seed: int = 1
+    shards_at_start: int = 4
+    config: ConsumerConfig = field(default_factory=lambda: ConsumerConfig(initial_position="TRIM_HORIZON"))
+    drifting: bool = True
+
+    def __post_init__(self) -> None:
+        self.rng = Random(self.seed)
+        self.now = 0.0
+        self.faults = Faults()
+        self.table = Table(self)
+        self.processes: list[Process] = []
+        self.shards: dict[str, dict[str, Any]] = {}
+        self.closed: set[str] = set()
+        random.seed(self.seed)  # the pauses between repeated calls come from the module's generator
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._number = 0
+        self.depth = 0
+        self.meta = None
+        size = (MAX_HASH_KEY + 1) // self.shards_at_start
+        for n in range(self.shards_at_start):
+            end = MAX_HASH_KEY if n == self.shards_at_start - 1 else (n + 1) * size - 1
+            self._add_shard(n * size, end)
+
+    # Time
+
+    def at(self, moment: float, action: Callable[[], None]) -> None:
+        self._number += 1
+        heappush(self._heap, (moment, self._number, action))
+
+    def run(self, until: float) -> None:
+        """Let time pass; called from within calls as well, so it nests."""
+        heap = self._heap
+        self.depth += 1
+        try:
+            while heap and heap[0][0] <= until:
+                moment, _, action = heappop(heap)
+                self.now = max(self.now, moment)
+                action()
+        finally:
+            self.depth -= 1
+        self.now = max(self.now, until)
+
+    # The stream
+
+    def _add_shard(self, start: int, end: int, *parents: str) -> None:
+        shard: dict[str, Any] = {
+            "ShardId": f"shardId-{len(self.shards):012d}",
+            "HashKeyRange": {"StartingHashKey": str(start), "EndingHashKey": str(end)},
+            "SequenceNumberRange": {"StartingSequenceNumber": str(len(self.shards) + 1)},
+        }
+        for name, parent in zip(("ParentShardId", "AdjacentParentShardId"), parents, strict=False):
+            shard[name] = parent
+            self.closed.add(parent)
+            self.shards[parent]["SequenceNumberRange"]["EndingSequenceNumber"] = str(10**9)
+        self.shards[shard["ShardId"]] = shard
+
+    def list_shards(self, **request: Any) -> dict[str, Any]:
+        shards = [*self.shards.values()]
+        if (
+            "ShardFilter" in request
+        ):  # at TRIM_HORIZON only what has no parents, as long as nothing is trimmed
+            shards = [shard for shard in shards if "ParentShardId" not in shard]
+        return {"Shards": shards}
+
+    def open_shards(self) -> list[dict[str, Any]]:
+        return sorted(
+            (shard for key, shard in self.shards.items() if key not in self.closed),
+            key=lambda shard: int(shard["HashKeyRange"]["StartingHashKey"]),
+        )
+
+    def split(self) -> None:
+        shard = self.rng.choice(self.open_shards())
+        low, high = (int(shard["HashKeyRange"][k]) for k in ("StartingHashKey", "EndingHashKey"))
+        self._add_shard(low, (low + high) // 2, shard["ShardId"])
+        self._add_shard((low + high) // 2 + 1, high, shard["ShardId"])
+
+    def merge(self) -> None:
+        shards = self.open_shards()
+        if len(shards) < 2:
+            return
+        first = self.rng.randrange(len(shards) - 1)
+        one, other = shards[first], shards[first + 1]
+        low, high = one["HashKeyRange"]["StartingHashKey"], other["HashKeyRange"]["EndingHashKey"]
+        self._add_shard(int(low), int(high), one["ShardId"], other["ShardId"])
+
+    def children_of(self, key: str) -> list[Any]:
+        if key not in self.closed:
+            return []
+        return [
+            Shard.from_api(shard)
+            for shard in self.shards.values()
+            if key in (shard.get("ParentShardId"), shard.get("AdjacentParentShardId"))
+        ]
+
+    # The fleet
+
+    def add(self, name: str, *, config: ConsumerConfig | None = None, java: bool = False) -> Process:
+        kind = JavaProcess if java else Process
+        process = kind(self, name, config or self.config)
+        self.processes.append(process)
+        self.at(self.now, process.start)
+        return process
+
+    @property
+    def live(self) -> list[Process]:
+        return [process for process in self.processes if process.state == "live"]
+
+    @property
+    def java(self) -> list[Process]:
+        return [process for process in self.live if isinstance(process, JavaProcess)]
+
+    # What must be true in the end
+
+    def leases(self) -> list[Lease]:
+        return [lease for lease in self.table.list() if not lease.is_finished]
+
+    def load(self) -> dict[str, int]:
+        counts = Counter(lease.owner for lease in self.leases() if lease.owner)
+        return {process.name: counts[process.name] for process in self.live}
+
+    def settled(self) -> str | None:
+        """None if everything is owned, held and balanced; else what is not."""
+        leases = self.leases()
+        live = {process.name: process for process in self.live}
+        ranges = [lease.hash_key_range for lease in leases if lease.hash_key_range is not None]
+        if find_gap(ranges) is not None:
+            return "the hash key range is not covered"
+        if any(lease.lease_key in self.closed for lease in leases):
+            return "a closed shard is not finished"
+        for lease in leases:
+            owner = live.get(lease.owner or "")
+            if owner is None or lease.in_handover:
+                return f"{lease.lease_key} is owned by {lease.owner}, marker {lease.checkpoint_owner}"
+            held = owner.held(lease.lease_key)
+            if held is None or not held.is_held(owner.monotonic()):
+                return f"{lease.lease_key}: {lease.owner} does not believe in it"
+        # The KCL's worker counts finished leases as work, so a fleet of nothing else need not be level.
+        return unfair(self.load()) if len(self.java) < len(live) else None
+
+    def believers(self) -> dict[str, list[str]]:
+        result: dict[str, list[str]] = {}
+        for process in self.processes:
+            if process.state != "dead" and self.now >= process.thaw_at:
+                for held in process.coordinator.held:
+                    if held.is_held(process.monotonic()):
+                        result.setdefault(held.key, []).append(process.name)
+        return result
+
+
+def unfair(load: dict[str, int], separator: str = "|") -> str | None:
+    """None if no worker and no group has a share that rounding alone would not give it."""
+    total, workers = sum(load.values()), len(load)
+    if max(load.values()) - min(load.values()) > 1:
+        return f"spread over workers: {load}"
+    members: dict[str, list[int]] = {}
+    for name, count in load.items():
+        members.setdefault(group_of(name, separator), []).append(count)
+    if total >= workers:  # with fewer leases than workers, nobody sees the workers without one
+        for group, counts in members.items():
+            share = total * len(counts) / workers
+            if not share - 1 < sum(counts) < share + 1:
+                return f"group {group or '-'} has {sum(counts)} instead of {share:.2f}"
+    return None
+
+
+def chaos(seed: int) -> FleetSimulator:
+    """A random life of a fleet, then peace; raises AssertionError where an invariant breaks.
+
+    Returns:
+        The fleet after it settled, for looking at it.
+    """
+    rng = Random(f"chaos {seed}")
+    mixed = rng.random() < 0.25
+    config = ConsumerConfig(
+        initial_position="TRIM_HORIZON",
+        failover_time=rng.choice([6.0, 10.0, 10.0]),
+        lease_look_interval=rng.choice([1.5, 3.0, 5.0]),
+        graceful_lease_handoff_timeout=rng.choice([0.0 if mixed else 10.0, 10.0]),
+        shard_sync_interval=15.0,
+        renew_rule=rng.choice([None, "kcl2"]),
+    )
+    theirs = replace(config, lease_strategy="kcl2", renew_rule="kcl2")
+    fleet = FleetSimulator(seed, rng.choice([1, 2, 3, 5, 8, 12]), config, drifting=rng.random() < 0.7)
+    groups = rng.choice([("",), ("",), ("a|", "b|"), ("a|", "b|", "c|")])
+    number = 0
+
+    def add() -> None:
+        nonlocal number
+        number += 1
+        if mixed and rng.random() < 0.5:
+            fleet.add(f"java-{number}", config=theirs, java=True)
+        else:
+            fleet.add(f"{rng.choice(groups)}w{number}")
+
+    def replace_all(gap: float, *, clean: bool, first_new: bool) -> None:
+        """A deploy: one by one, all at once, or the new fleet beside the old one."""
+        for process in fleet.live:
+            if first_new:
+                add()
+            process.stop() if clean else process.crash()
+            if not first_new:
+                add()
+            fleet.run(fleet.now + gap)
+
+    for _ in range(rng.randint(1, 4)):
+        add()
+    for _ in range(rng.randint(2, 5)):
+        fleet.run(fleet.now + rng.choice([0.2, 2.0, 8.0, 14.0]))
+        action = rng.choice(
+            ["add", "crash", "stop", "freeze", "faults", "split", "merge", "rolling", "at once", "blue/green"]
+        )
+        live = fleet.live
+        if action == "add" and len(live) < 5:
+            for _ in range(rng.choice([1, 1, 3])):
+                add()
+        elif action == "crash" and live:
+            rng.choice(live).crash()
+        elif action == "stop" and live:
+            rng.choice(live).stop()
+        elif action == "freeze" and live:
+            rng.choice(live).freeze(rng.choice([0.5, 0.9, 1.1, 3.0]) * config.failover_time)
+        elif action == "faults":
+            worst = rng.choice([0.02, 0.1, 0.3])
+            fleet.faults = Faults(*(worst * rng.random() for _ in range(5)))
+        elif action == "split" and len(fleet.open_shards()) < 14:
+            for _ in range(rng.choice([1, 1, 3])):
+                fleet.split()
+        elif action == "merge":
+            fleet.merge()
+        elif action == "rolling":
+            replace_all(rng.choice([0.5, 4.0]), clean=True, first_new=False)
+        elif action == "at once":
+            replace_all(0.0, clean=rng.random() < 0.5, first_new=False)
+        elif action == "blue/green":
+            replace_all(0.0, clean=rng.random() < 0.5, first_new=True)
+    fleet.faults = Faults()
+    if not fleet.live:
+        add()
+    settle(fleet, 400)
+    if not mixed or not fleet.java:
+        rest(fleet, 3 * config.lease_look_interval + config.failover_time)
+    return fleet
+
+
+def settle(fleet: FleetSimulator, patience: float) -> float:
+    """Wait until everything is owned and balanced; returns how long it took."""
+    begun = fleet.now
+    awake = max((process.thaw_at for process in fleet.processes), default=0.0)
+    fleet.run(max(begun, awake) + fleet.config.failover_time)
+    while (problem := fleet.settled()) is not None:
+        assert fleet.now - begun < patience, f"not settled after {patience:g} s: {problem}"
+        fleet.run(fleet.now + 2)
+    return fleet.now - begun
+
+
+def rest(fleet: FleetSimulator, seconds: float) -> None:
+    """Once balanced, nothing moves, and exactly one process believes in each lease."""
+    before = fleet.table.transfers
+    fleet.run(fleet.now + seconds)
+    assert fleet.table.transfers == before, "leases move although the table is balanced"
+    assert fleet.settled() is None, fleet.settled()
+    assert all(len(names) == 1 for names in fleet.believers().values()), fleet.believers()

@@ -1,0 +1,157 @@
+"""Every form of a checkpoint that the KCL has, in one and in two phases."""
+
+from __future__ import annotations
+
+import pytest
+
+from kinesis_sdk.common.errors import (
+    InvalidCheckpointError,
+    LeaseLostError,
+    ThrottledError,
+    TransientAwsError,
+)
+from kinesis_sdk.common.records import UserRecord
+from kinesis_sdk.common.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
+from kinesis_sdk.consumer.checkpointer import Checkpointer
+from tests.consumer.test_held import Scene as HeldScene
+
+END = ExtendedSequenceNumber(SHARD_END)
+
+
+def at(number, sub=0):
+    return ExtendedSequenceNumber(str(number), sub)
+
+
+def record(number, sub=0):
+    return UserRecord(b"x", "k", str(number), sub, None, None, True, None)
+
+
+class Scene(HeldScene):
+    def __init__(self):
+        super().__init__()
+        from random import Random
+
+        self.checkpointer = Checkpointer(
+            self.held, clock=self.clock, sleep=self.clock.advance, rng=Random(1), timeout=3.0
+        )
+        self.checkpointer.advance(at(9, 4))
+
+    @property
+    def row(self):
+        return self.store.get("s")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stored"),
+    [
+        ((), at(9, 4)),
+        ((record(7, 2),), at(7, 2)),
+        (("7",), at(7)),
+        (("7", 2), at(7, 2)),
+        (("9", 4), at(9, 4)),
+    ],
+)
+def test_every_form(arguments, stored):
+    scene = Scene()
+    scene.checkpointer.checkpoint(*arguments)
+    assert scene.row.checkpoint == stored
+    other = Scene()
+    prepared = other.checkpointer.prepare_checkpoint(*arguments, state=b"mine")
+    row = other.row
+    assert (row.checkpoint.sequence_number, row.pending_checkpoint) == (TRIM_HORIZON, stored)
+    assert row.pending_checkpoint_state == b"mine"
+    assert prepared.position == stored
+    prepared.checkpoint()
+    row = other.row
+    assert (row.checkpoint, row.pending_checkpoint, row.pending_checkpoint_state) == (stored, None, None)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (record(9, 5),),
+        ("10",),
+        ("9", 5),
+        (None, 1),
+        (record(7), 1),
+        ("7", -1),
+        ("LATEST",),
+        ("SHARD_END",),
+        ("x",),
+        (7,),
+    ],
+)
+@pytest.mark.parametrize("method", ["checkpoint", "prepare_checkpoint"])
+def test_what_is_out_of_bounds_writes_nothing(method, arguments):
+    scene = Scene()
+    writes = scene.store.writes
+    with pytest.raises(InvalidCheckpointError) as caught:
+        getattr(scene.checkpointer, method)(*arguments)
+    assert not caught.value.retryable
+    assert scene.store.writes == writes
+
+
+def test_nothing_below_the_last_checkpoint_and_the_same_again_is_free():
+    scene = Scene()
+    scene.checkpointer.checkpoint("7", 2)
+    writes = scene.store.writes
+    scene.checkpointer.checkpoint("7", 2)
+    scene.checkpointer.prepare_checkpoint("7", 2).checkpoint()
+    assert scene.store.writes == writes
+    with pytest.raises(InvalidCheckpointError, match=r"7/1 is not between the last checkpoint 7/2"):
+        scene.checkpointer.checkpoint("7", 1)
+
+
+def test_a_prepared_checkpoint_that_was_passed_over_is_refused():
+    scene = Scene()
+    prepared = scene.checkpointer.prepare_checkpoint("5")
+    scene.checkpointer.checkpoint("6")
+    assert scene.row.pending_checkpoint is None, "any checkpoint removes the announcement"
+    with pytest.raises(InvalidCheckpointError):
+        prepared.checkpoint()
+    assert scene.row.checkpoint == at(6)
+
+
+def test_at_the_end_of_the_shard_the_last_position_means_its_end():
+    scene = Scene()
+    scene.checkpointer.end_shard()
+    assert scene.checkpointer.largest_delivered == END
+    prepared = scene.checkpointer.prepare_checkpoint(state=b"last")
+    assert scene.row.pending_checkpoint == END
+    prepared.checkpoint()
+    assert scene.row.checkpoint == END
+    other = Scene()
+    other.checkpointer.end_shard()
+    other.checkpointer.checkpoint(record(9, 4))
+    assert other.row.checkpoint == END
+
+
+def test_state_is_bytes():
+    with pytest.raises(InvalidCheckpointError, match="state must be bytes"):
+        Scene().checkpointer.prepare_checkpoint(state="text")
+
+
+@pytest.mark.parametrize("method", ["checkpoint", "prepare_checkpoint"])
+def test_trouble_is_repeated_until_the_timeout(method):
+    scene = Scene()
+    scene.store.script = ["throttle", "before", "after"]
+    getattr(scene.checkpointer, method)()
+    row = scene.row
+    assert at(9, 4) in (row.checkpoint, row.pending_checkpoint)
+    late = Scene()
+    late.store.script = ["throttle"] * 50
+    with pytest.raises(ThrottledError) as caught:
+        getattr(late.checkpointer, method)()
+    assert caught.value.retryable
+    assert late.clock.monotonic() <= 3.0
+
+
+def test_a_lost_lease_ends_it():
+    scene = Scene()
+    prepared = scene.checkpointer.prepare_checkpoint("5")
+    scene.take("other")
+    for call in (scene.checkpointer.checkpoint, prepared.checkpoint, scene.checkpointer.prepare_checkpoint):
+        with pytest.raises(LeaseLostError) as caught:
+            call()
+        assert not caught.value.retryable
+    assert TransientAwsError.retryable

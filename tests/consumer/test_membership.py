@@ -1,0 +1,196 @@
+"""Beside a fleet of Java KCL 3 workers: metrics items, and a leader that is not fought."""
+
+from __future__ import annotations
+
+import json
+from uuid import uuid4
+
+import pytest
+
+from kinesis_sdk.consumer import ConsumerConfig
+from kinesis_sdk.consumer.leases.worker_metrics import JavaMembership, metrics_item
+from kinesis_sdk.testing import Fault
+from tests.consumer.java import JavaLeader, JavaWorker
+from tests.consumer.test_handover import add, duplicates, keep_putting, key, moves, on_dynamodb
+
+COUNT = ConsumerConfig(initial_position="TRIM_HORIZON", balance_by="count")
+
+
+def tables(fleet):
+    """The two tables of KCL 3.0 to 3.4."""
+    client = fleet.aws.client("dynamodb")
+    for name, hash_key in (("app-WorkerMetricStats", "wid"), ("app-CoordinatorState", "key")):
+        client.create_table(
+            TableName=name,
+            AttributeDefinitions=[{"AttributeName": hash_key, "AttributeType": "S"}],
+            KeySchema=[{"AttributeName": hash_key, "KeyType": "HASH"}],
+            BillingMode="PAY_PER_REQUEST",
+        )
+    return client
+
+
+def membership(fleet, name, mode="separate_table"):
+    return JavaMembership(
+        fleet.aws.client("dynamodb"),
+        mode=mode,
+        application_name="app",
+        table_name="app",
+        worker_id=name,
+        clock=fleet.clock,
+    )
+
+
+def join(fleet, name, mode="separate_table"):
+    fleet.more = {"membership": membership(fleet, name, mode)}
+    engine = add(fleet, name)
+    fleet.more = {}
+    return engine
+
+
+class Heart:
+    """The leader's lock, with a heartbeat of 30 s."""
+
+    def __init__(self, fleet, table="app-CoordinatorState", hash_key="key", **more):
+        self.client = fleet.aws.client("dynamodb")
+        self.table, self.key, self.more = table, hash_key, more
+
+    def __call__(self, now):
+        self.client.put_item(
+            TableName=self.table,
+            Item={
+                self.key: {"S": "Leader"},
+                "ownerName": {"S": "java"},
+                "leaseDuration": {"S": "120000"},
+                "recordVersionNumber": {"S": str(uuid4())},
+                **self.more,
+            },
+        )
+        return now + 30.0
+
+
+def test_the_item_is_the_kcls(java_items):
+    (recorded, _) = java_items["WorkerMetricStats: no CPU source (platform unknown)"]
+    item_key, values = metrics_item("worker-1", "separate_table", int(recorded["lut"]["N"]))
+    assert {**item_key, **values} == recorded
+
+
+def test_the_item_of_3_5():
+    item_key, values = metrics_item("w", "lease_table", 7)
+    assert item_key == {"leaseKey": {"S": "w"}}
+    assert values["entityType"] == {"S": "WORKER_METRIC_STATS"}
+    assert (values["sup"], values["slu"], values["lut"]) == ({"N": "1"}, {"N": "7"}, {"N": "7"})
+
+
+@pytest.fixture
+def java_items():
+    from pathlib import Path
+
+    return json.loads((Path(__file__).parent / "data" / "kcl_coordination.json").read_text())
+
+
+@pytest.mark.parametrize("mode", ["separate_table", "lease_table"])
+def test_a_member_reports_each_half_minute_and_withdraws_when_it_stops(mode):
+    fleet = on_dynamodb(1, config=COUNT)
+    client = tables(fleet)
+    table, hash_key = ("app-WorkerMetricStats", "wid") if mode == "separate_table" else ("app", "leaseKey")
+
+    def item():
+        return client.get_item(TableName=table, Key={hash_key: {"S": "py"}}).get("Item")
+
+    join(fleet, "py", mode)
+    fleet.run(5)
+    first = int(item()["lut"]["N"])
+    fleet.run(31)
+    assert 29 <= int(item()["lut"]["N"]) - first <= 41
+    assert [row.lease_key for row in fleet.store.list()] == [key(0)], "no lease"
+    fleet.stop("py")
+    fleet.run(5)
+    assert "py" not in fleet.engines
+    assert item() is None
+
+
+@pytest.mark.parametrize("mode", ["separate_table", "lease_table"])
+def test_a_living_java_leader_is_not_fought(mode):
+    fleet = on_dynamodb(3, config=COUNT)
+    tables(fleet)
+    fleet.store.ensure_ready()
+    heart = (
+        Heart(fleet)
+        if mode == "separate_table"
+        else Heart(fleet, "app", "leaseKey", entityType={"S": "LEADER"})
+    )
+    fleet.add_script("heart", heart)
+    fleet.run(0.1)
+    engine = join(fleet, "py", mode)
+    java = JavaWorker(fleet, "java", v3=True)
+    for n in range(2):
+        java.take(key(n))
+    fleet.add_script("java", java)
+    fleet.run(40)
+    assert fleet.owners() == {key(0): "java", key(1): "java", key(2): None}, (
+        "the leader gives, we do not take"
+    )
+    JavaLeader(fleet).assign(key(2), "py")
+    fleet.run(1.5)
+    assert [held.key for held in engine.coordinator.held] == [key(2)]
+    JavaLeader(fleet).start_handoff(key(1), "java", "py")
+    keep_putting(fleet, 5)
+    assert {held.key for held in engine.coordinator.held} == {key(1), key(2)}
+    JavaLeader(fleet).start_handoff(key(2), "py", "java")
+    keep_putting(fleet, 15)
+    assert fleet.owners() == {key(0): "java", key(1): "py", key(2): "java"}
+    assert fleet.run(5, fleet.all_delivered)
+    assert duplicates(fleet) == 0
+
+
+def test_what_a_living_leader_leaves_lying_is_taken_after_a_while():
+    fleet = on_dynamodb(1, config=COUNT)
+    tables(fleet)
+    fleet.add_script("heart", Heart(fleet))
+    fleet.run(0.1)
+    join(fleet, "py")
+    began = fleet.clock.monotonic()
+    assert fleet.run(300, lambda: fleet.owners() == {key(0): "py"})
+    assert 119 <= fleet.clock.monotonic() - began <= 125
+
+
+def test_after_the_leaders_death_we_go_on_by_our_own_rule():
+    fleet = on_dynamodb(2, config=COUNT)
+    client = tables(fleet)
+    fleet.add_script("heart", Heart(fleet))
+    fleet.run(0.1)
+    join(fleet, "py")
+    java = JavaWorker(fleet, "java", v3=True)
+    for n in range(2):
+        java.take(key(n))
+    fleet.add_script("java", java)
+    client.put_item(TableName="app-WorkerMetricStats", Item={"wid": {"S": "java"}, "lut": {"N": "1"}})
+    fleet.run(60)
+    assert set(fleet.owners().values()) == {"java"}
+    fleet.crash("heart")
+    keep_putting(fleet, 160, lambda: "py" in [row.holder for row in fleet.store.list()])
+    assert sorted(fleet.owners().values()) == ["java", "py"]
+    assert java.lost == [], "a KCL 3 worker hands over, it is not robbed"
+    assert moves(fleet) == []
+
+
+def test_missing_tables_and_failures_only_delay(caplog):
+    fleet = on_dynamodb(1, config=COUNT)
+    fleet.store.ensure_ready()
+    member = membership(fleet, "py")
+    assert member.tick(0) == 10
+    assert "has no tables yet" in caplog.text
+    client = tables(fleet)
+    fleet.aws.faults.add(
+        Fault(kind="error", operation="UpdateItem", code="ProvisionedThroughputExceededException", count=1)
+    )
+    member.tick(10)
+    member.tick(20)
+    assert client.scan(TableName="app-WorkerMetricStats")["Count"] == 1
+    client.put_item(TableName="app-CoordinatorState", Item={"key": {"S": "Leader"}})
+    member.tick(30)
+    assert member.leader(30) is None
+    assert "not a leader lock" in caplog.text
+    fleet.aws.faults.add(Fault(kind="error", operation="DeleteItem", code="InternalFailure", count=1))
+    member.withdraw()
+    assert "stay behind" in caplog.text

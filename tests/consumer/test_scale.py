@@ -1,0 +1,113 @@
+"""A thousand shards in one process: few threads, bounded bytes. Real threads, a trivial client, no sockets."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore, Worker
+
+SHARDS = 1000
+PAGES = 3
+RECORDS = 20
+SIZE = 2_000
+
+
+class ManyShards:
+    """As much of Kinesis as a reader needs; every shard has three pages and then nothing."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.reads = 0
+        self.used = []
+        self.worker = None
+
+    def list_shards(self, **request):
+        width = 2**128 // SHARDS
+        return {
+            "Shards": [
+                {
+                    "ShardId": f"shardId-{number:012d}",
+                    "HashKeyRange": {
+                        "StartingHashKey": str(number * width),
+                        "EndingHashKey": str((number + 1) * width - 1 if number < SHARDS - 1 else 2**128 - 1),
+                    },
+                    "SequenceNumberRange": {"StartingSequenceNumber": "1"},
+                }
+                for number in range(SHARDS)
+            ]
+        }
+
+    def describe_stream_summary(self, **request):
+        return {"StreamDescriptionSummary": {"StreamName": "orders", "StreamStatus": "ACTIVE"}}
+
+    def get_shard_iterator(self, **request):
+        return {"ShardIterator": f"{request['ShardId']} 0"}
+
+    def get_records(self, **request):
+        shard, page = request["ShardIterator"].split()
+        page = int(page)
+        with self.lock:
+            self.reads += 1
+            engine = self.worker._engine
+            if engine is not None:
+                self.used.append(engine._budget.used)
+        records = [
+            {
+                "Data": b"x" * SIZE,
+                "PartitionKey": shard,
+                "SequenceNumber": str(page * RECORDS + number + 1),
+                "ApproximateArrivalTimestamp": None,
+            }
+            for number in range(RECORDS if page < PAGES else 0)
+        ]
+        return {
+            "Records": records,
+            "NextShardIterator": f"{shard} {page + 1}",
+            "MillisBehindLatest": 0 if page >= PAGES - 1 else 1000,
+        }
+
+
+def test_a_thousand_shards_in_one_process():
+    client = ManyShards()
+    seen: dict[str, list[int]] = {}
+    done = threading.Event()
+    lock = threading.Lock()
+    left = [SHARDS * PAGES * RECORDS]
+    threads = []
+
+    def handle(batch):
+        numbers = [int(record.sequence_number) for record in batch.records]
+        with lock:
+            seen.setdefault(batch.shard_id, []).extend(numbers)
+            left[0] -= len(numbers)
+            threads.append(threading.active_count())
+            if not left[0]:
+                done.set()
+
+    config = ConsumerConfig(
+        initial_position="TRIM_HORIZON",
+        max_threads=8,
+        max_fetch_threads=8,
+        max_prefetch_bytes=32 * 1024 * 1024,
+        failover_time=60.0,
+        max_leases_to_steal_at_one_time=0,
+    )
+    before = threading.active_count()
+    worker = client.worker = Worker(
+        "orders",
+        application_name="billing",
+        handler=handle,
+        config=config,
+        kinesis_client=client,
+        lease_store=InMemoryLeaseStore(),
+    )
+    started = time.monotonic()
+    with worker:
+        assert done.wait(60), f"{left[0]} records missing"
+        elapsed = time.monotonic() - started
+    assert len(seen) == SHARDS
+    assert all(numbers == list(range(1, PAGES * RECORDS + 1)) for numbers in seen.values())
+    assert max(threads) - before <= 8 + 8 + 8 + 3 + 2
+    assert max(client.used) <= 32 * 1024 * 1024
+    assert elapsed < 60
