@@ -20,7 +20,7 @@ From a shell: ``python -m kinesis_sdk.testing --help``.
 
 It follows the service where the service is strict: MD5 routing, per-shard limits, iterators that expire, closed shards
 that name their children, conditional writes that exactly one of many racers wins. It has no durability, no
-encryption, no enhanced fan-out subscriptions, and checks no signatures.
+encryption, and checks no signatures. Enhanced fan-out is pushed over HTTP/1.1, which is what boto3 speaks.
 """
 
 from __future__ import annotations

@@ -43,8 +43,8 @@ class FakeAws:
         consumer_delay: Seconds for which a registered consumer is CREATING.
         table_delay: Seconds for which a new table is CREATING.
         index_delay: Seconds for which an index added to a table is CREATING.
-        sleep: Carries out the faults of kind `slow` in this process. By default it really sleeps on a real clock
-            and does nothing on a virtual one.
+        sleep: Carries out the faults of kind `slow` in this process, and the waiting of subscriptions on a virtual
+            clock. By default it really sleeps on a real clock and does nothing on a virtual one.
         access_keys: Access key ids that are valid; None accepts every one.
 
     Raises:
@@ -76,9 +76,10 @@ class FakeAws:
         self.region = region
         self.account_id = account_id
         self.access_keys = None if access_keys is None else frozenset(access_keys)
+        self.is_virtual = isinstance(self.clock, VirtualClock)
         if sleep is None:
-            sleep = _no_sleep if isinstance(self.clock, VirtualClock) else time.sleep
-        self._sleep = sleep
+            sleep = _no_sleep if self.is_virtual else time.sleep
+        self.sleep = sleep
         self._registry = StreamRegistry(
             self.clock,
             self.faults,
@@ -143,7 +144,7 @@ class FakeAws:
             sleep: Carries out faults of kind `slow` instead of the account's own.
 
         Returns:
-            The answer as on the wire: an object, or JSON text of one.
+            The answer as on the wire: an object, or JSON text of one. SubscribeToShard's holds a `Subscription`.
 
         Raises:
             AwsError: The answer is an error document.
@@ -152,7 +153,7 @@ class FakeAws:
         with self._lock:
             self._calls[operation] += 1
         try:
-            return self._carry_out(service, operation, request, sleep or self._sleep)
+            return self._carry_out(service, operation, request, sleep or self.sleep)
         except AwsError as error:
             with self._lock:
                 self._errors[f"{operation}:{error.code}"] += 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from email.utils import formatdate
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from kinesis_sdk.testing.errors import AnswerLostError, AwsError
 
 if TYPE_CHECKING:
     from kinesis_sdk.testing.aws import FakeAws
+    from kinesis_sdk.testing.fanout import Subscription
 
 _TIMESTAMPS = frozenset(
     {
@@ -28,6 +29,10 @@ _TIMESTAMPS = frozenset(
         "Timestamp",
     }
 )
+
+
+# Seconds of real waiting between two looks at the clock: bandwidth has no moment of its own in `due`.
+_LONGEST_WAIT, _SHORTEST_WAIT = 0.25, 0.001
 
 
 def _operation(method: str) -> str:
@@ -85,6 +90,67 @@ def _from_wire(value: Any) -> Any:
 
 
 _DESCRIPTIONS = frozenset({"TableDescription", "Table"})
+
+
+def _with_records(body: dict[str, Any]) -> dict[str, Any]:
+    """An answer that holds records, with their data as bytes and their arrival as a datetime; changed in place."""
+    for record in body.get("Records", ()):
+        record["Data"] = base64.b64decode(record["Data"])
+        record["ApproximateArrivalTimestamp"] = datetime.fromtimestamp(
+            record["ApproximateArrivalTimestamp"], tz=timezone.utc
+        )
+    return body
+
+
+class FakeEventStream:
+    """What ``subscribe_to_shard`` returns as ``EventStream``: events as boto3 yields them, until the stream ends.
+
+    On a real clock it waits for the next event as boto3's does. On a virtual one nothing may wait: where there is
+    nothing to tell, it lets the account sleep until the next heartbeat (which does nothing unless the account was
+    given a `sleep`) and yields that at once.
+
+    Raises from iteration:
+        botocore.exceptions.EventStreamError: The service ends the stream with an error.
+        urllib3.exceptions.ProtocolError: A fault cut the connection.
+    """
+
+    def __init__(self, subscription: Subscription, aws: FakeAws) -> None:
+        self._subscription = subscription
+        self._aws = aws
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        from botocore.exceptions import EventStreamError
+        from urllib3.exceptions import ProtocolError
+
+        while True:
+            try:
+                payload = self._next()
+            except AwsError as error:
+                response: dict[str, Any] = {
+                    "Error": {"Code": error.code, "Message": error.message},
+                    "ResponseMetadata": {"HTTPStatusCode": error.status},
+                }
+                raise EventStreamError(response, "SubscribeToShard") from None
+            except AnswerLostError as error:
+                raise ProtocolError("Connection broken", ConnectionResetError(str(error))) from None
+            if payload is None:
+                return
+            yield {"SubscribeToShardEvent": _with_records(json.loads(payload))}
+
+    def _next(self) -> bytes | None:
+        subscription, clock = self._subscription, self._aws.clock
+        payload = subscription.take()
+        while payload is None and not subscription.is_over:
+            pause = max(0.0, subscription.due - clock.monotonic())
+            if self._aws.is_virtual:
+                self._aws.sleep(pause)
+                return subscription.take() or subscription.beat()
+            payload = subscription.take(min(pause, _LONGEST_WAIT) or _SHORTEST_WAIT)
+        return payload
+
+    def close(self) -> None:
+        """Give the subscription up."""
+        self._subscription.close()
 
 
 class ClientMeta:
@@ -165,12 +231,9 @@ class FakeClient:
     def _answer(self, operation: str, answer: dict[str, Any] | bytes) -> dict[str, Any]:
         body: dict[str, Any] = json.loads(answer) if isinstance(answer, bytes) else answer
         if operation == "GetRecords":
-            for record in body.get("Records", ()):
-                record["Data"] = base64.b64decode(record["Data"])
-                record["ApproximateArrivalTimestamp"] = datetime.fromtimestamp(
-                    record["ApproximateArrivalTimestamp"], tz=timezone.utc
-                )
-            return body
+            return _with_records(body)
+        if operation == "SubscribeToShard" and "EventStream" in body:
+            return {"EventStream": FakeEventStream(body["EventStream"], self._aws)}
         if self._service == "dynamodb" and not _DESCRIPTIONS & body.keys():
             copied: dict[str, Any] = _from_attribute(body)
             return copied

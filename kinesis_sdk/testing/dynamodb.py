@@ -14,7 +14,7 @@ from typing import Any
 from kinesis_sdk.testing import legacy
 from kinesis_sdk.testing.attributes import Item, Value, item_size, normalise_item
 from kinesis_sdk.testing.errors import AwsError, validation
-from kinesis_sdk.testing.expressions import Node, Parser, Path, Placeholders, evaluate, project
+from kinesis_sdk.testing.expressions import Node, Parser, Path, Placeholders, evaluate, paths_in, project
 from kinesis_sdk.testing.tableadmin import TableAdmin
 from kinesis_sdk.testing.tables import Index, KeySchema, Place, Table, digest_of, partition
 from kinesis_sdk.testing.updates import apply_actions, apply_attribute_updates
@@ -241,6 +241,12 @@ class FakeDynamoDB:
             index = _index(request, table)
             schema, order = (table.schema, table.order) if index is None else (index.schema, index.order)
             wanted, sort_condition = _split_key_condition(key_condition, schema)
+            for path in paths_in(item_filter):
+                if path[0] in schema.names:
+                    raise validation(
+                        "Filter Expression can only contain non-primary key attributes: "
+                        f"Primary key attribute: {path[0]}"
+                    )
             places = partition(order, digest_of(wanted))
             if request.get("ScanIndexForward") is False:
                 places.reverse()
@@ -283,6 +289,10 @@ class FakeDynamoDB:
             raise validation("Too many or no items requested for the BatchGetItem call: between 1 and 100")
         responses: dict[str, list[Item]] = {}
         for name, part in wanted.items():
+            table = self._table({"TableName": name})
+            keys = [table.key_of(table.check_key(key)) for key in part["Keys"]]
+            if len(set(keys)) < len(keys):
+                raise validation("Provided list of item keys contains duplicates")
             found = (self.get_item({**part, "TableName": name, "Key": key}) for key in part["Keys"])
             responses[name] = [answer["Item"] for answer in found if "Item" in answer]
         return {"Responses": responses, "UnprocessedKeys": {}}
@@ -293,10 +303,24 @@ class FakeDynamoDB:
         if not 1 <= sum(len(part) for part in wanted.values()) <= 25:
             raise validation("Too many or no items in the BatchWriteItem call: between 1 and 25")
         for name, writes in wanted.items():
+            table = self._table({"TableName": name})
+            keys = []
             for write in writes:
                 kind, body = next(iter(write.items()))
-                if kind not in {"PutRequest", "DeleteRequest"}:
+                if kind == "PutRequest":
+                    item = normalise_item(body.get("Item"))
+                    table.check_item(item)
+                    keys.append(table.key_of(item))
+                elif kind == "DeleteRequest":
+                    keys.append(table.key_of(table.check_key(body.get("Key"))))
+                else:
                     raise validation("Supplied write request must be a PutRequest or a DeleteRequest")
+            if len(set(keys)) < len(keys):
+                raise validation("Provided list of item keys contains duplicates")
+        # A wrong entry refuses the whole batch, so nothing is written before all were looked at.
+        for name, writes in wanted.items():
+            for write in writes:
+                kind, body = next(iter(write.items()))
                 self._write(kind.removesuffix("Request"), {**body, "TableName": name})
         return {"UnprocessedItems": {}}
 

@@ -270,7 +270,13 @@ class Parser:
             low = self._operand()
             if not self._word("AND"):
                 raise self._error(self._next[1])
-            return ("between", left, low, self._operand())
+            high = self._operand()
+            if low[0] == high[0] == "value" and attributes.compare(high[1], "<", low[1]):
+                raise validation(
+                    f"Invalid {self._where}: The BETWEEN operator requires upper bound to be greater than or equal "
+                    "to lower bound"
+                )
+            return ("between", left, low, high)
         if self._word("IN"):
             self._expect("(")
             choices = [self._operand()]
@@ -383,6 +389,17 @@ def refuse_overlaps(paths: list[Path], where: str) -> None:
                 f"Invalid {where}: Two document paths overlap with each other; must remove or rewrite one of these "
                 f"paths; path one: {list(one)}, path two: {list(other)}"
             )
+
+
+def paths_in(node: Any) -> list[Path]:
+    """Every document path in a condition."""
+    if isinstance(node, list):
+        return [path for part in node for path in paths_in(part)]
+    if not isinstance(node, tuple):
+        return []
+    if node[0] in {"path", "size"}:
+        return [node[1]]
+    return [] if node[0] == "value" else [path for part in node[1:] for path in paths_in(part)]
 
 
 def lookup(item: Item, path: Path) -> Value | None:

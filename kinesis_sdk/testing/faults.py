@@ -14,6 +14,7 @@ A fault is a filter and an effect. The same seed, the same faults and the same c
 | `expired_credentials` | ExpiredTokenException |
 | `conditional` | a conditional write fails although its condition holds |
 | `empty_read` | GetRecords returns no records and an iterator for the same position |
+| `broken_stream` | the connection of a subscription breaks in place of an event |
 """
 
 from __future__ import annotations
@@ -37,14 +38,19 @@ FaultKind = Literal[
     "expired_credentials",
     "conditional",
     "empty_read",
+    "broken_stream",
 ]
 
 _ONLY = {
     "partial": ("PutRecords", "PutRecord"),
     "expired_iterator": ("GetRecords",),
     "empty_read": ("GetRecords",),
+    "broken_stream": ("SubscribeToShard",),
     "conditional": ("PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems"),
 }
+
+# Kinds that hit parts of a call: an entry, an event.
+_OF_PARTS = ("partial", "broken_stream")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +66,7 @@ class Fault:
     operation: str | None = None
     """Operation name as in the API, for example ``PutRecords``; None matches every operation."""
     probability: float = 1.0
-    """Chance of each matching call, or entry for `partial`."""
+    """Chance of each matching call, entry for `partial`, or event for `broken_stream`."""
     stream: str | None = None
     """Stream or table name."""
     shard_id: str | None = None
@@ -68,7 +74,7 @@ class Fault:
     count: int | None = None
     """Stop after this many failures; None goes on."""
     after: int = 0
-    """Let this many matching calls or entries pass first."""
+    """Let this many matching calls, entries or events pass first."""
     code: str | None = None
     """Error code instead of the kind's own."""
     message: str | None = None
@@ -208,14 +214,14 @@ class Faults:
         return bool(self._armed)
 
     def _fire(
-        self, operation: str, stream: str | None, shard_id: str | None, *, partial: bool, first_only: bool
+        self, operation: str, stream: str | None, shard_id: str | None, *, part: str | None = None
     ) -> list[Fault]:
         hits: list[Fault] = []
         with self._lock:
             for armed in self._armed.values():
                 fault = armed.fault
                 if (
-                    (fault.kind == "partial") != partial
+                    (fault.kind if fault.kind in _OF_PARTS else None) != part
                     or (fault.operation is not None and fault.operation != operation)
                     or (fault.operation is None and operation not in _ONLY.get(fault.kind, (operation,)))
                     or (fault.stream is not None and fault.stream != stream)
@@ -225,17 +231,21 @@ class Faults:
                 if armed.fires():
                     self._fired[fault.kind] += 1
                     hits.append(fault)
-                    if first_only:
+                    if part is not None:
                         break
         return hits
 
     def for_call(self, operation: str, stream: str | None, shard_id: str | None) -> list[Fault]:
         """The faults that hit this call, in the order in which they were added."""
-        return self._fire(operation, stream, shard_id, partial=False, first_only=False) if self._armed else []
+        return self._fire(operation, stream, shard_id) if self._armed else []
 
     def for_entry(self, operation: str, stream: str, shard_id: str) -> Fault | None:
         """The `partial` fault that hits this record on its way into `shard_id`."""
         if not self._armed:
             return None
-        hits = self._fire(operation, stream, shard_id, partial=True, first_only=True)
+        hits = self._fire(operation, stream, shard_id, part="partial")
         return hits[0] if hits else None
+
+    def breaks_stream(self, stream: str, shard_id: str) -> bool:
+        """Whether a `broken_stream` fault hits the next event of a subscription to `shard_id`."""
+        return bool(self._armed and self._fire("SubscribeToShard", stream, shard_id, part="broken_stream"))

@@ -1,7 +1,4 @@
-"""Kinesis administration: streams, shards, consumers, tags; and the table of all operations.
-
-SubscribeToShard is not served: enhanced fan-out consumers can be registered and described, not subscribed.
-"""
+"""Kinesis administration: streams, shards, consumers, tags; and the table of all operations."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kinesis_sdk.testing.errors import AwsError, constraint, invalid_argument, validation
+from kinesis_sdk.testing.fanout import FanOut
 from kinesis_sdk.testing.listing import ShardListing
 from kinesis_sdk.testing.records import RecordPlane
 from kinesis_sdk.testing.registry import StreamRegistry
@@ -52,6 +50,7 @@ class FakeKinesis:
         self.registry = registry
         self.records = RecordPlane(registry)
         self._listing = ShardListing(registry)
+        self._fan_out = FanOut(registry, self.records)
         self._control_limits: dict[str, TokenBucket] = {}
         self.operations: dict[str, Operation] = {
             "PutRecord": self.records.put_record,
@@ -177,6 +176,7 @@ class FakeKinesis:
                     "deregister them or set EnforceConsumerDeletion.",
                 )
             self.registry.streams.pop(stream.name, None)
+            stream.delete()
         return {}
 
     def describe_stream_summary(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -377,6 +377,7 @@ class FakeKinesis:
         stream, consumer = self._consumer(request)
         with stream.lock:
             stream.consumers.pop(consumer.name, None)
+            stream.changed.notify_all()
         return {}
 
     def describe_consumer(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -393,13 +394,13 @@ class FakeKinesis:
             return {"Consumers": [consumer.describe(now) for consumer in stream.consumers.values()]}
 
     def subscribe_to_shard(self, request: dict[str, Any]) -> dict[str, Any]:
-        """SubscribeToShard is refused.
+        """SubscribeToShard.
+
+        Returns:
+            ``EventStream`` with a `Subscription`: events are taken from it while it lasts.
 
         Raises:
-            AwsError: UnsupportedOperationException, or ResourceNotFoundException for an unknown consumer.
+            AwsError: See `FanOut.subscribe`; ResourceNotFoundException for an unknown consumer or shard.
         """
-        self._consumer(request)
-        raise AwsError(
-            "UnsupportedOperationException",
-            "This fake does not serve SubscribeToShard. Read the shard with GetRecords instead.",
-        )
+        stream, consumer = self._consumer(request)
+        return {"EventStream": self._fan_out.subscribe(request, stream, consumer)}

@@ -28,7 +28,7 @@ MAX_READ_RECORDS = 10_000
 ITERATOR_SECONDS = 300
 _HASH_KEY = re.compile(r"0|[1-9]\d{0,38}", re.ASCII)
 _SEQUENCE_NUMBER = re.compile(r"0|[1-9]\d{0,128}", re.ASCII)
-_ITERATOR_TYPES = ("AFTER_SEQUENCE_NUMBER", "LATEST", "AT_TIMESTAMP", "AT_SEQUENCE_NUMBER", "TRIM_HORIZON")
+ITERATOR_TYPES = ("AFTER_SEQUENCE_NUMBER", "LATEST", "AT_TIMESTAMP", "AT_SEQUENCE_NUMBER", "TRIM_HORIZON")
 
 # A checked entry: base64 text, partition key as JSON text, bytes, hash key (None: the service places the record).
 _Entry = tuple[str, str, int, "int | None"]
@@ -133,7 +133,7 @@ class RecordPlane:
         """
         stream = self._registry.find_serving(request)
         entry = self._check(request, "", stream)
-        _refuse_dry_run(request)
+        refuse_dry_run(request)
         clock = self._registry.clock
         with stream.lock:
             shard, result = self._store(
@@ -141,6 +141,7 @@ class RecordPlane:
             )
             if isinstance(result, AwsError):
                 raise result
+            stream.changed.notify_all()
         self._registry.count(records_stored=1, bytes_stored=entry[2])
         return {"ShardId": shard.shard_id, "SequenceNumber": str(result)}
 
@@ -172,7 +173,7 @@ class RecordPlane:
             raise invalid_argument(
                 f"Records size exceeds 10 MB limit: {total} bytes of data and partition keys"
             )
-        _refuse_dry_run(request)
+        refuse_dry_run(request)
         clock = self._registry.clock
         arrival = int(clock.time() * 1000)
         now = clock.monotonic()
@@ -188,6 +189,7 @@ class RecordPlane:
                     answers.append(json.dumps({"ErrorCode": result.code, "ErrorMessage": result.message}))
                 else:
                     answers.append(f'{{"SequenceNumber":"{result}","ShardId":"{shard.shard_id}"}}')
+            stream.changed.notify_all()
             # Memory of records that nobody reads has to go as well; one shard per call is enough.
             shard.trim(stream.horizon)
         self._registry.count(records_stored=len(entries) - failed, bytes_stored=total - failed_bytes)
@@ -222,18 +224,30 @@ class RecordPlane:
         shard_id, kind = request.get("ShardId"), request.get("ShardIteratorType")
         if not isinstance(shard_id, str) or not shard_id:
             raise constraint("shardId", shard_id, "not be null")
-        if kind not in _ITERATOR_TYPES:
+        if kind not in ITERATOR_TYPES:
             raise constraint(
-                "shardIteratorType", kind, f"satisfy enum value set: [{', '.join(_ITERATOR_TYPES)}]"
+                "shardIteratorType", kind, f"satisfy enum value set: [{', '.join(ITERATOR_TYPES)}]"
             )
         with stream.lock:
             shard = stream.shard(shard_id, registry.account_id)
-            position = self._position(request, stream, shard, kind)
+            position = self.position(request, stream, shard, kind)
             if registry.throttle and not shard.iterator_limit.take(1, registry.clock.monotonic()):
                 raise self._read_throttled(stream, shard)
         return {"ShardIterator": self._iterator(stream, shard, position)}
 
-    def _position(self, request: dict[str, Any], stream: Stream, shard: Shard, kind: str) -> int:
+    def position(
+        self,
+        request: dict[str, Any],
+        stream: Stream,
+        shard: Shard,
+        kind: str,
+        operation: str = "GetShardIterator",
+    ) -> int:
+        """The smallest sequence number wanted, by the parameters of GetShardIterator; under the stream's lock.
+
+        Raises:
+            AwsError: As GetShardIterator; `operation` is named in the message.
+        """
         if kind == "TRIM_HORIZON":
             return shard.numbers.starting
         if kind == "LATEST":
@@ -263,7 +277,7 @@ class RecordPlane:
             )
         if not shard.numbers.owns(int(number)):
             raise invalid_argument(
-                f"StartingSequenceNumber {number} used in GetShardIterator on shard {shard.shard_id} in stream "
+                f"StartingSequenceNumber {number} used in {operation} on shard {shard.shard_id} in stream "
                 f"{stream.name} under account {self._registry.account_id} is invalid because it did not come "
                 f"from this shard."
             )
@@ -349,7 +363,8 @@ def _entry_error(fault: Fault) -> AwsError:
     return error
 
 
-def _refuse_dry_run(request: dict[str, Any]) -> None:
+def refuse_dry_run(request: dict[str, Any]) -> None:
+    """End a request that asks for a rehearsal only; called when everything else was found in order."""
     if request.get("DryRun"):
         raise AwsError(
             "DryRunOperationException", "Request would have succeeded, but the DryRun flag is set."

@@ -76,6 +76,8 @@ class StreamRegistry:
     def reset(self) -> None:
         """Forget all streams and counters."""
         with self.lock:
+            for stream in self.streams.values():
+                stream.delete()
             self.streams = {}
         with self._counts_lock:
             self._counts.clear()

@@ -22,6 +22,7 @@ import gzip
 import json
 import logging
 import re
+import select
 import socket
 import threading
 import time
@@ -34,6 +35,8 @@ from urllib.parse import parse_qsl
 from kinesis_sdk.testing.aws import FakeAws
 from kinesis_sdk.testing.clock import VirtualClock
 from kinesis_sdk.testing.errors import AnswerLostError, AwsError
+from kinesis_sdk.testing.eventstream import CONTENT_TYPE, encode_event, encode_exception
+from kinesis_sdk.testing.fanout import Subscription
 from kinesis_sdk.testing.faults import Fault
 from kinesis_sdk.testing.query import parse_query, render_answer, render_error
 
@@ -57,6 +60,15 @@ _REASONS = {
 }
 _CREDENTIAL = re.compile(r"Credential=([^/,\s]+)/")
 _EMPTY_ANSWERS = frozenset({"kinesis"})
+
+
+# Seconds after which a silent subscription looks whether its client and the (perhaps virtual) clock have moved.
+_PUSH_WAIT = 0.2
+_LAST_CHUNK = b"0\r\n\r\n"
+
+
+def _chunk(message: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(message), message)
 
 
 class _Request:
@@ -104,12 +116,15 @@ class _Connection:
                         keep=False,
                     )
                     return
+                if isinstance(body, Subscription):
+                    self._push(body)
+                    return
                 keep = request.headers.get("connection", "").lower() != "close"
                 self._write(status, kind, body, keep=keep)
                 if not keep:
                     return
-        except ConnectionError:
-            # The client has gone; there is nobody to tell.
+        except (ConnectionError, AnswerLostError):
+            # The client has gone and there is nobody to tell, or a fault cuts a subscription.
             return
         finally:
             self._server.forget(sock)
@@ -162,6 +177,35 @@ class _Connection:
         body = bytes(buffer[start : start + length])
         del buffer[: start + length]
         return _Request(method, path, headers, body)
+
+    def _push(self, subscription: Subscription) -> None:
+        """Send events until the subscription is over or the client has gone."""
+        head = (
+            "HTTP/1.1 200 OK\r\n"
+            f"x-amzn-RequestId: {uuid.uuid4()}\r\n"
+            f"Content-Type: {CONTENT_TYPE}\r\n"
+            "Transfer-Encoding: chunked\r\n"
+            f"Date: {self._server.date()}\r\n"
+            "Connection: close\r\n\r\n"
+        )
+        try:
+            self._sock.sendall(head.encode() + _chunk(encode_event("initial-response", b"{}")))
+            while not subscription.is_over:
+                payload = subscription.take(_PUSH_WAIT)
+                if payload is not None:
+                    self._sock.sendall(_chunk(encode_event("SubscribeToShardEvent", payload)))
+                elif self._has_gone():
+                    return
+            self._sock.sendall(_LAST_CHUNK)
+        except AwsError as error:
+            self._sock.sendall(_chunk(encode_exception(error)) + _LAST_CHUNK)
+        finally:
+            subscription.close()
+
+    def _has_gone(self) -> bool:
+        """Whether the client has closed the connection; it has nothing more to say otherwise."""
+        readable, _, _ = select.select([self._sock], [], [], 0)
+        return bool(readable) and not self._sock.recv(1 << 12)
 
     def _write(self, status: int, kind: str, body: bytes, *, keep: bool) -> None:
         head = (
@@ -284,8 +328,8 @@ class FakeAwsServer:
 
     # -- requests -----------------------------------------------------------------------------------------------
 
-    def respond(self, request: _Request) -> tuple[int, str, bytes]:
-        """Status, content type and body for a request.
+    def respond(self, request: _Request) -> tuple[int, str, bytes | Subscription]:
+        """Status, content type and body for a request; a `Subscription` in place of a body is to be pushed.
 
         Raises:
             AnswerLostError: The connection is to be closed without an answer.
@@ -317,6 +361,8 @@ class FakeAwsServer:
             return 500, kind, b'{"__type":"InternalFailure","message":"The fake failed; see its log."}'
         if isinstance(body, bytes):
             return 200, kind, body
+        if isinstance(body.get("EventStream"), Subscription):
+            return 200, CONTENT_TYPE, body["EventStream"]
         if not body and service in _EMPTY_ANSWERS:
             return 200, kind, b""
         return 200, kind, json.dumps(body, separators=(",", ":")).encode()

@@ -150,6 +150,11 @@ class Shard:
         at = self._first_since(arrival)
         return int(_number_of(self._fragments[at])) if at < len(self._fragments) else self.next_number
 
+    def number_before(self, position: int) -> int:
+        """The last record's number below `position`, or the number at which the shard starts."""
+        at = bisect_left(self._fragments, b"%0*d" % (DIGITS, position), key=_number_of)
+        return int(_number_of(self._fragments[at - 1])) if at else self.numbers.starting
+
     @property
     def next_number(self) -> int:
         """A position after every record stored so far and before every record still to come."""

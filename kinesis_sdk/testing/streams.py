@@ -15,11 +15,14 @@ import threading
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.testing.errors import AwsError, invalid_argument
 from kinesis_sdk.testing.shard import Shard
+
+if TYPE_CHECKING:
+    from kinesis_sdk.testing.fanout import Subscription
 
 HASH_SPACE = 1 << 128
 DEFAULT_RETENTION_HOURS = 24
@@ -69,6 +72,8 @@ class Stream:
         self.arn = arn
         self.clock = clock
         self.lock = threading.RLock()
+        # Told about new records and ended shards; subscriptions wait for it.
+        self.changed = threading.Condition(self.lock)
         self.mode = mode
         self.strategy = strategy
         self.max_record_kib = max_record_kib
@@ -180,6 +185,8 @@ class Stream:
             parent.close(now, children)
             self._closed.append(parent)
         self._set_open([shard for shard in self._open if shard not in parents] + children)
+        with self.changed:
+            self.changed.notify_all()
 
     def _split_at(self, hash_key: int) -> None:
         shard = self.shard_for(hash_key)
@@ -279,6 +286,12 @@ class Stream:
 
     # -- descriptions -------------------------------------------------------------------------------------------
 
+    def delete(self) -> None:
+        """Mark it as deleted, for those who still hold it."""
+        with self.lock:
+            self.deleted = True
+            self.changed.notify_all()
+
     def describe_summary(self) -> dict[str, Any]:
         """The members of ``StreamDescriptionSummary``; timestamps are epoch seconds."""
         summary: dict[str, Any] = {
@@ -307,21 +320,27 @@ class Consumer:
         name: Consumer name, unique in the stream.
         arn: ARN with the creation second at its end.
         created_at: Wall time in seconds.
+        subscriptions: The last subscription to each shard, live or not.
     """
 
-    __slots__ = ("_active_at", "arn", "created_at", "name")
+    __slots__ = ("_active_at", "arn", "created_at", "name", "subscriptions")
 
     def __init__(self, stream: Stream, name: str, *, delay: float) -> None:
         self.name = name
         self.created_at = stream.clock.time()
         self.arn = f"{stream.arn}/consumer/{name}:{int(self.created_at)}"
         self._active_at = stream.clock.monotonic() + delay
+        self.subscriptions: dict[str, Subscription] = {}
+
+    def is_active(self, monotonic: float) -> bool:
+        """Whether its creation is complete at `monotonic` (seconds)."""
+        return monotonic >= self._active_at
 
     def describe(self, monotonic: float) -> dict[str, Any]:
         """The members of ``Consumer``; `monotonic` (seconds) decides whether it is ACTIVE yet."""
         return {
             "ConsumerName": self.name,
             "ConsumerARN": self.arn,
-            "ConsumerStatus": "ACTIVE" if monotonic >= self._active_at else "CREATING",
+            "ConsumerStatus": "ACTIVE" if self.is_active(monotonic) else "CREATING",
             "ConsumerCreationTimestamp": round(self.created_at, 3),
         }

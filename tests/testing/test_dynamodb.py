@@ -328,6 +328,35 @@ def test_batches(account: Account, code: Any) -> None:
     )
 
 
+def test_a_batch_names_no_item_twice_and_is_refused_as_a_whole(account: Account, code: Any) -> None:
+    account.table()
+    batch_write, batch_get = account.dynamodb.batch_write_item, account.dynamodb.batch_get_item
+    write = {"PutRequest": {"Item": key("a")}}
+    for wrong in (write, {"DeleteRequest": {"Key": key("a")}}, {"PutRequest": {"Item": {"x": {"S": "y"}}}}):
+        assert code(batch_write, RequestItems={"tab": [write, wrong]}) == "ValidationException"
+    assert code(batch_get, RequestItems={"tab": {"Keys": [key("a"), key("a")]}}) == "ValidationException"
+    assert account.dynamodb.scan(TableName="tab")["Items"] == []
+
+
+def test_a_filter_is_not_for_the_key_and_bounds_have_an_order(account: Account, code: Any) -> None:
+    account.table(sort=True)
+    values = {":one": {"N": "1"}, ":two": {"N": "2"}}
+
+    def query(condition: str) -> dict[str, Any]:
+        used = {name: value for name, value in values.items() if name in condition}
+        return {
+            "TableName": "tab",
+            "KeyConditionExpression": "pk = :p",
+            "FilterExpression": condition,
+            "ExpressionAttributeValues": {":p": {"S": "a"}, **used},
+        }
+
+    for wrong in ("sk = :one", "NOT (size(pk) = :one)", "x IN (:one, sk)", "x BETWEEN :two AND :one"):
+        assert code(account.dynamodb.query, **query(wrong)) == "ValidationException", wrong
+    for fine in ("x = :one", "NOT (size(x) = :one)", "x IN (:one, y)", "x BETWEEN :one AND :two"):
+        assert account.dynamodb.query(**query(fine))["Items"] == []
+
+
 def test_a_transaction_is_all_or_nothing(account: Account) -> None:
     account.table()
     put(account, "a", n=1)

