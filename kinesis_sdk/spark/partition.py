@@ -18,21 +18,27 @@ or, with the producer in one's own hands,
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice, repeat
 from typing import Any
 
 from kinesis_sdk.common.errors import ConfigError, InvalidRecordError, ProducerError, RecordFailedError
 from kinesis_sdk.producer import Producer, ProducerConfig
 from kinesis_sdk.producer.record import PendingRecord
+from kinesis_sdk.spark.access import Access
 
 Field = str | Callable[[Any], Any]
 """A column name, or a picklable function of the row."""
 
 _ERROR_SAMPLE = 5
+
+_SWEEP = 10_000
+"""Records put between two looks at which of a task's records are final."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,11 +49,29 @@ class ProducerSettings:
         config: The producer's configuration.
         region_name: AWS region; else what the executor's environment says.
         endpoint_url: Endpoint; else botocore's resolution in the executor.
+        access: Profile, role or other credentials where the executor's own are not the ones to use.
     """
 
     config: ProducerConfig = field(default_factory=ProducerConfig)
     region_name: str | None = None
     endpoint_url: str | None = None
+    access: Access | None = None
+
+    def make_producer(self) -> Producer:
+        """A new producer in this process.
+
+        Raises:
+            AwsConfigError: No region, unknown profile, bad endpoint URL.
+        """
+        access = self.access
+        if access is None:
+            return Producer(self.config, region_name=self.region_name, endpoint_url=self.endpoint_url)
+        return Producer(
+            self.config,
+            session=access.session(),
+            region_name=self.region_name or access.region_name,
+            endpoint_url=self.endpoint_url or access.endpoint_url,
+        )
 
 
 class PartitionFailedError(ProducerError):
@@ -71,9 +95,11 @@ _producers: dict[tuple[int, ProducerSettings], Producer] = {}
 class TaskProducer:
     """A producer as one task sees it: it knows the task's own records, and nobody else's."""
 
-    def __init__(self, producer: Producer) -> None:
+    def __init__(self, producer: Producer, *, error_sample: int = _ERROR_SAMPLE) -> None:
         self._producer = producer
+        self._error_sample = error_sample
         self._pending: list[PendingRecord] = []
+        self._sweep_at = _SWEEP
         self._stored = 0
         self._failures: list[RecordFailedError] = []
         self._causes: Counter[str] = Counter()
@@ -94,9 +120,40 @@ class TaskProducer:
         if isinstance(data, str):
             data = data.encode()
         self._pending.append(self._producer.put(stream, partition_key, data, explicit_hash_key))
-        if len(self._pending) >= 10_000:
+        if len(self._pending) >= self._sweep_at:
             self._sweep()
-            if self._failures:
+            if self._causes:
+                self._raise()
+
+    def put_columns(
+        self,
+        stream: str,
+        partition_keys: Iterable[str],
+        payloads: Iterable[bytes],
+        explicit_hash_keys: Iterable[str | None] | None = None,
+    ) -> None:
+        """Accept many records, as `put` does for one; columns of equal length.
+
+        Raises:
+            InvalidRecordError: The service would refuse a record; the ones before it are accepted.
+            PartitionFailedError: A record of this task has failed already.
+        """
+        put = self._producer.put
+        rows: Iterator[tuple[str, bytes, str | None]] = (
+            zip(partition_keys, payloads, repeat(None))
+            if explicit_hash_keys is None
+            else zip(partition_keys, payloads, explicit_hash_keys, strict=True)
+        )
+        while True:
+            room = max(1, self._sweep_at - len(self._pending))
+            before = len(self._pending)
+            self._pending.extend(
+                [put(stream, key, data, explicit) for key, data, explicit in islice(rows, room)]
+            )
+            if len(self._pending) - before < room:
+                return
+            self._sweep()
+            if self._causes:
                 self._raise()
 
     def flush(self) -> int:
@@ -117,36 +174,45 @@ class TaskProducer:
     def _sweep(self, *, final: bool = False) -> None:
         """Count what is final, so that a task's memory does not grow with its partition."""
         waiting: list[PendingRecord] = []
+        stored = 0
         for record in self._pending:
-            if not final and not record.done():
-                waiting.append(record)
-                continue
-            error = record.exception()
+            if not record.done():
+                if not final:
+                    waiting.append(record)
+                    continue
+                record.exception()  # waits; `flush` has seen to it that there is nothing to wait for
+            # Final records do not change any more: no lock is needed, and making one for each is what costs.
+            error = record._exception
             if error is None:
-                self._stored += 1
+                stored += 1
                 continue
             code = "unknown"
             if isinstance(error, RecordFailedError):
                 code = next((a.code for a in reversed(error.attempts) if a.code != "Expired"), "Expired")
-                if len(self._failures) < _ERROR_SAMPLE:
+                if len(self._failures) < self._error_sample:
                     self._failures.append(error)
             self._causes[code] += 1
+        self._stored += stored
         self._pending = waiting
+        # Relative to what waits: a full buffer must not make every further record look at all of them.
+        self._sweep_at = len(waiting) + _SWEEP
 
     def _raise(self) -> None:
         failed = sum(self._causes.values())
         causes = ", ".join(f"{count:,} {code}" for code, count in self._causes.most_common())
         sample = "; ".join(str(error) for error in self._failures)
         raise PartitionFailedError(
-            f"{failed:,} records of this task were not stored ({causes}); {self._stored:,} were, "
-            f"and a retried task stores them again. First errors: {sample}",
+            f"{failed:,} records of this task{_task()} were not stored ({causes}); {self._stored:,} were, "
+            f"and a retried task stores them again. First errors: {sample or 'not shown'}",
             failed=failed,
             causes=dict(self._causes),
         ) from (self._failures[0] if self._failures else None)
 
 
 @contextmanager
-def shared_producer(settings: ProducerSettings | None = None) -> Iterator[TaskProducer]:
+def shared_producer(
+    settings: ProducerSettings | None = None, *, error_sample: int = _ERROR_SAMPLE
+) -> Iterator[TaskProducer]:
     """The producer of this Python worker process, for one task; flushed when the block ends.
 
     Spark reuses worker processes: tasks with equal settings share a producer and its connections. Nothing
@@ -154,6 +220,7 @@ def shared_producer(settings: ProducerSettings | None = None) -> Iterator[TaskPr
 
     Args:
         settings: What to make the producer from; defaults are the KPL's.
+        error_sample: Errors that the message of a failed task repeats.
 
     Raises:
         PartitionFailedError: At the end of the block, if records were not stored: the task then fails.
@@ -163,10 +230,8 @@ def shared_producer(settings: ProducerSettings | None = None) -> Iterator[TaskPr
     with _lock:
         producer = _producers.get(slot)
         if producer is None:
-            producer = _producers[slot] = Producer(
-                settings.config, region_name=settings.region_name, endpoint_url=settings.endpoint_url
-            )
-    task = TaskProducer(producer)
+            producer = _producers[slot] = settings.make_producer()
+    task = TaskProducer(producer, error_sample=error_sample)
     yield task
     task.flush()
 
@@ -208,6 +273,15 @@ class KinesisPartitionWriter:
             for row in rows:
                 explicit = None if self.explicit_hash_key is None else _read(row, self.explicit_hash_key)
                 producer.put(self.stream, _read(row, self.partition_key), _read(row, self.data), explicit)
+
+
+def _task() -> str:
+    """Which attempt of which task this is, where Spark says."""
+    pyspark = sys.modules.get("pyspark")
+    context = pyspark.TaskContext.get() if pyspark is not None else None
+    if context is None:
+        return ""
+    return f" (partition {context.partitionId()}, attempt {context.attemptNumber() + 1})"
 
 
 def _read(row: Any, wanted: Field) -> Any:

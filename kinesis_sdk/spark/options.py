@@ -1,0 +1,275 @@
+"""Options of the data source: names, defaults, ranges. An unknown option is an error that names the closest one.
+
+Names are case-insensitive. Durations are a number and a unit: ``500ms``, ``10s``, ``2m``, ``1h``, ``1d``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.sequence import LATEST, TRIM_HORIZON
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.producer import ProducerConfig
+from kinesis_sdk.spark.access import Access
+from kinesis_sdk.spark.partition import ProducerSettings
+from kinesis_sdk.spark.positions import Spec, StartingPosition
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)", re.IGNORECASE | re.ASCII)
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+MAX_PAGE = 10_000
+"""Most records of a GetRecords answer (API reference)."""
+
+_ENGINE_OPTIONS = frozenset({"checkpointlocation", "queryname"})
+"""What Spark itself puts among the options of a streaming sink."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions:
+    """Options of the reader. Durations are seconds."""
+
+    stream: StreamId
+    access: Access = field(default_factory=Access)
+    starting_position: StartingPosition | None = None
+    """None: LATEST for streams, TRIM_HORIZON for batch reads."""
+    ending_position: Spec = field(default_factory=lambda: Spec(LATEST))
+    """Of batch reads: LATEST (when the read is planned) or AT_TIMESTAMP."""
+    max_batch_span: float | None = None
+    """Most stream time per shard and batch; 0 is no limit. None: 2 minutes where Spark runs AvailableNow in several
+    batches (4.2 and later), no limit before, where such a query would end after one batch."""
+    max_records_per_shard: int | None = None
+    """Most Kinesis records per shard and batch, exactly."""
+    tip_lag: float = 0.3
+    """How far behind now the search for a shard's newest record begins."""
+    min_probe_interval: float = 1.0
+    """Least time between two looks at the stream."""
+    shard_refresh_interval: float = 10.0
+    """Time between two ListShards; at once when a shard ends."""
+    probe_threads: int = 16
+    """Shards that are looked at concurrently."""
+    shards_per_task: int | None = None
+    """Shards per Spark task; None: enough for at most 64 tasks."""
+    records_per_fetch: int = MAX_PAGE
+    """Kinesis records per GetRecords."""
+    fetch_interval: float = 0.25
+    """Least time between two GetRecords for a shard: 0.25 leaves one of the five calls a second to the driver."""
+    retry_timeout: float = 120.0
+    """How long throttled and failed calls are repeated."""
+    deaggregate: bool = True
+    """Take aggregated records apart."""
+    fail_on_data_loss: bool = True
+    """Fail when records are gone that the checkpoint needs; else log it and go on."""
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> SourceOptions:
+        """Read Spark's options.
+
+        Raises:
+            ConfigError: An unknown option, a missing stream, a value out of its range.
+        """
+        values = _read(options, _SOURCE, engine=frozenset())
+        if values.pop("consumer_mode", "polling") != "polling":
+            raise ConfigError("consumerMode", "efo", "polling (enhanced fan-out is not supported yet)")
+        access, stream = _take_target(values)
+        return cls(stream=stream, access=access, **values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkOptions:
+    """Options of the writer. Durations are seconds."""
+
+    stream: StreamId
+    settings: ProducerSettings = field(default_factory=ProducerSettings)
+    random_partition_key: bool = False
+    """Make a random partition key for each row where there is no such column."""
+    error_sample: int = 5
+    """Errors that the message of a failed task repeats."""
+    flush_timeout: float = 600.0
+    """How long a record may take: its time-to-live, and so the longest wait at a task's end."""
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> SinkOptions:
+        """Read Spark's options.
+
+        Raises:
+            ConfigError: An unknown option, a missing stream, a value out of its range.
+        """
+        values = _read(options, _SINK, engine=_ENGINE_OPTIONS)
+        access, stream = _take_target(values)
+        flush_timeout = values.pop("flush_timeout", 600.0)
+        config = ProducerConfig(
+            aggregation_enabled=values.pop("aggregation", True),
+            max_buffered_bytes=values.pop("max_outstanding_bytes", 32 * 1024 * 1024),
+            max_connections=values.pop("max_connections", 8),
+            # A record waits for room, not for time: a task flushes when it ends.
+            record_max_buffered_time=values.pop("record_max_buffered_time", 0.5),
+            # Nothing is dropped by the clock before the task itself gives up.
+            record_ttl=flush_timeout,
+            rate_limit=values.pop("rate_limit", 150),
+        )
+        return cls(
+            stream=stream,
+            settings=ProducerSettings(config=config, access=access),
+            random_partition_key=values.pop("partition_key", "column") == "random",
+            error_sample=values.pop("error_sample", 5),
+            flush_timeout=flush_timeout,
+        )
+
+
+def parse_duration(text: str, option: str) -> float:
+    """Seconds from ``500ms``, ``10s``, ``2m``, ``1h``, ``1d``, or ``0``.
+
+    Raises:
+        ConfigError: It is none: a number without a unit is ambiguous.
+    """
+    if text.strip() == "0":
+        return 0.0
+    match = _DURATION.fullmatch(text.strip())
+    if not match:
+        raise ConfigError(option, text, "a duration with a unit, such as 500ms, 10s, 2m, 1h or 1d")
+    return float(match[1]) * _UNITS[match[2].lower()]
+
+
+def _duration(low: float, high: float) -> Callable[[str, str], float]:
+    def read(text: str, option: str) -> float:
+        seconds = parse_duration(text, option)
+        if not low <= seconds <= high:
+            raise ConfigError(option, text, f"a duration from {low:g}s to {high:g}s")
+        return seconds
+
+    return read
+
+
+def _count(low: int, high: int) -> Callable[[str, str], int]:
+    def read(text: str, option: str) -> int:
+        stripped = text.strip()
+        if not (stripped.isascii() and stripped.isdigit() and low <= int(stripped) <= high):
+            raise ConfigError(option, text, f"a whole number from {low:,} to {high:,}")
+        return int(stripped)
+
+    return read
+
+
+def _flag(text: str, option: str) -> bool:
+    found = {"true": True, "false": False}.get(text.strip().lower())
+    if found is None:
+        raise ConfigError(option, text, "true or false")
+    return found
+
+
+def _choice(*choices: str) -> Callable[[str, str], str]:
+    def read(text: str, option: str) -> str:
+        if text.strip().lower() not in choices:
+            raise ConfigError(option, text, "one of " + ", ".join(choices))
+        return text.strip().lower()
+
+    return read
+
+
+def _text(text: str, option: str) -> str:
+    if not text.strip():
+        raise ConfigError(option, text, "text")
+    return text.strip()
+
+
+def _secret(text: str, option: str) -> str:
+    if not text:
+        raise ConfigError(option, "", "text")
+    return text
+
+
+def _ending(text: str, option: str) -> Spec:
+    position = StartingPosition.parse(text, option)
+    if position.shards or position.default.kind == TRIM_HORIZON:
+        raise ConfigError(option, text, "LATEST or 'AT_TIMESTAMP <ISO 8601 time or epoch milliseconds>'")
+    return position.default
+
+
+_Reader = Callable[[str, str], Any]
+_Table = dict[str, tuple[str, _Reader]]
+
+_ACCESS: _Table = {
+    "region": ("region_name", _text),
+    "endpointUrl": ("endpoint_url", _text),
+    "profile": ("profile_name", _text),
+    "roleArn": ("role_arn", _text),
+    "roleSessionName": ("role_session_name", _text),
+    "externalId": ("external_id", _text),
+    "accessKeyId": ("access_key_id", _text),
+    "secretAccessKey": ("secret_access_key", _secret),
+    "sessionToken": ("session_token", _secret),
+}
+_COMMON: _Table = {"streamName": ("stream_name", _text), "streamArn": ("stream_arn", _text), **_ACCESS}
+_SOURCE: _Table = {
+    **_COMMON,
+    "startingPosition": ("starting_position", StartingPosition.parse),
+    "endingPosition": ("ending_position", _ending),
+    "maxBatchSpan": ("max_batch_span", _duration(0, 31_536_000)),
+    "maxRecordsPerShard": ("max_records_per_shard", _count(1, MAX_PAGE)),
+    "tipLag": ("tip_lag", _duration(0, 60)),
+    "minProbeInterval": ("min_probe_interval", _duration(0.2, 3600)),
+    "shardRefreshInterval": ("shard_refresh_interval", _duration(1, 3600)),
+    "probeThreads": ("probe_threads", _count(1, 64)),
+    "shardsPerTask": ("shards_per_task", _count(1, 10_000)),
+    "recordsPerFetch": ("records_per_fetch", _count(1, MAX_PAGE)),
+    "fetchInterval": ("fetch_interval", _duration(0, 60)),
+    "retryTimeout": ("retry_timeout", _duration(1, 86_400)),
+    "deaggregate": ("deaggregate", _flag),
+    "failOnDataLoss": ("fail_on_data_loss", _flag),
+    "consumerMode": ("consumer_mode", _choice("polling", "efo")),
+}
+_SINK: _Table = {
+    **_COMMON,
+    "partitionKey": ("partition_key", _choice("column", "random")),
+    "aggregation": ("aggregation", _flag),
+    "maxOutstandingBytes": ("max_outstanding_bytes", _count(65_536, 1 << 40)),
+    "maxConnections": ("max_connections", _count(1, 256)),
+    "recordMaxBufferedTime": ("record_max_buffered_time", _duration(0, 3600)),
+    "rateLimit": ("rate_limit", _count(1, 10_000)),
+    "flushTimeout": ("flush_timeout", _duration(0.1, 604_800)),
+    "errorSample": ("error_sample", _count(0, 100)),
+}
+
+
+def _read(options: Mapping[str, str], table: _Table, *, engine: frozenset[str]) -> dict[str, Any]:
+    """Fields from options; every one must be known and acceptable."""
+    known = {name.lower(): name for name in table}
+    values: dict[str, Any] = {}
+    for given, text in options.items():
+        key = given.lower()
+        if key in engine:
+            continue
+        name = known.get(key)
+        if name is None:
+            close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+            hint = f"{known[close[0]]} (the closest one), or another of " if close else "one of "
+            # The value is not shown: it may be a secret under a misspelt name.
+            raise ConfigError(f"option {given}", "…", hint + ", ".join(sorted(table, key=str.lower)))
+        field_name, read = table[name]
+        values[field_name] = read(str(text), name)
+    return values
+
+
+def _take_target(values: dict[str, Any]) -> tuple[Access, StreamId]:
+    stream = _take_stream(values)
+    fields = {name: values.pop(name) for name, _ in _ACCESS.values() if name in values}
+    if stream.region is not None:
+        fields.setdefault("region_name", stream.region)
+    return Access(**fields), stream
+
+
+def _take_stream(values: dict[str, Any]) -> StreamId:
+    name, arn = values.pop("stream_name", None), values.pop("stream_arn", None)
+    if name is None and arn is None:
+        raise ConfigError("streamName", None, "a stream name, or streamArn with the stream's ARN")
+    stream = StreamId.parse(arn if arn is not None else name)
+    if arn is not None and stream.arn is None:
+        raise ConfigError("streamArn", arn, "an ARN of a Kinesis stream")
+    if name is not None and arn is not None and name != stream.name:
+        raise ConfigError("streamName", name, f"{stream.name}, as in streamArn, or nothing")
+    return stream

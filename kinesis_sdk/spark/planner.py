@@ -1,0 +1,412 @@
+"""The driver's half of the reader: which records a batch holds, fixed before any task runs.
+
+State is a cache: everything that decides what is read is in the offsets. API cost: a ListShards for each
+``shardRefreshInterval`` and shard end, a DescribeStreamSummary a minute, and what `kinesis_sdk.spark.probe` says for
+each shard and ``minProbeInterval``; a question inside that interval costs nothing and is answered with the start.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from kinesis_sdk.common.aws import KinesisClient, call_with_retries
+from kinesis_sdk.common.clock import Clock
+from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON
+from kinesis_sdk.common.shards import Shard, ShardGraph, list_shards
+from kinesis_sdk.spark.errors import DataLossError, OffsetError
+from kinesis_sdk.spark.lineage import admitted, initial_positions, retired, start_of
+from kinesis_sdk.spark.offsets import After, AtTimestamp, Ended, Horizon, Position, StreamOffset
+from kinesis_sdk.spark.options import SourceOptions
+from kinesis_sdk.spark.positions import Spec, StartingPosition
+from kinesis_sdk.spark.probe import Found, ShardProbe, time_of
+from kinesis_sdk.spark.reading import ShardRange
+from kinesis_sdk.spark.shardio import ShardIo
+
+_LOGGER = logging.getLogger("kinesis_sdk.spark")
+
+_DESCRIBE_INTERVAL = 60.0
+_JITTER = 0.05
+"""Seconds by which a question may come early: a trigger of one second must not wait for every other tick."""
+
+_FRESH = 0.9
+"""Part of the retention after which a position is opened by time instead of by its sequence number."""
+
+_DRAIN_MARGIN = 600_000
+"""Milliseconds taken off the time at which a shard was seen to be empty. What was put a moment ago may not be readable
+yet, and arrival times are approximate; against retentions of a day or more ten minutes are nothing."""
+
+_LATEST_MARGIN = 1_000
+"""Milliseconds before a LATEST start at which the open shards are listed: a split in the same instant must not hide
+the parent, which has records to deliver."""
+
+
+class StreamPlanner:
+    """Plans the batches of one query. Not thread-safe: Spark asks one question at a time.
+
+    Args:
+        client: boto3 Kinesis client or one of its shape.
+        options: The reader's options.
+        clock: Time.
+        sleep: Waits for some seconds.
+        rng: Jitter.
+        default_span: What ``maxBatchSpan`` is where the user did not say, seconds; 0 is no limit.
+    """
+
+    def __init__(
+        self,
+        client: KinesisClient,
+        options: SourceOptions,
+        *,
+        clock: Clock,
+        sleep: Callable[[float], None],
+        rng: Random | None = None,
+        default_span: float = 0.0,
+    ) -> None:
+        self._client = client
+        self._options = options
+        self._clock = clock
+        self._sleep = sleep
+        self._io = ShardIo(
+            client,
+            options.stream,
+            clock=clock,
+            sleep=sleep,
+            rng=rng or Random(),
+            retry_timeout=options.retry_timeout,
+        )
+        span = default_span if options.max_batch_span is None else options.max_batch_span
+        self._span = round(span * 1000) or None
+        self._graph: ShardGraph | None = None
+        self._listed_at = float("-inf")
+        self._described_at = float("-inf")
+        self._created = 0
+        self._retention = 0
+        self._probes: dict[str, ShardProbe] = {}
+        self._caps: dict[str, Position] | None = None
+        self._stopping = False
+        self._looked_at = float("-inf")
+        self._answer: StreamOffset | None = None
+        self._behind: dict[str, int] = {}
+
+    # -- questions of the engine --------------------------------------------------------------------------------
+
+    def initial(self) -> StreamOffset:
+        """The offset that a query begins with; it fixes what LATEST means and names no shards.
+
+        Raises:
+            AwsError: The stream can not be described.
+        """
+        self._describe()
+        starting = self._options.starting_position or StartingPosition(Spec(LATEST))
+        return StreamOffset(
+            stream=str(self._options.stream),
+            created=self._created,
+            starting=str(starting),
+            started=self._io.service_clock.millis(),
+        )
+
+    def stop_at_now(self) -> None:
+        """End at what the stream holds now: `plan` answers its start when that is reached (AvailableNow)."""
+        self._stopping = True
+        self._caps = None
+
+    def plan(self, start: StreamOffset, *, unlimited: bool = False) -> StreamOffset:
+        """The end of the batch that begins at ``start``; ``start`` itself when there is nothing to read.
+
+        Args:
+            start: An offset of this source.
+            unlimited: Take all there is, whatever the options limit.
+
+        Raises:
+            DataLossError: Records that ``start`` needs are gone.
+            AwsError: A call failed for good.
+        """
+        now = self._clock.monotonic()
+        interval = self._options.min_probe_interval
+        early = now < self._looked_at + interval - min(_JITTER, interval / 10)
+        if early and not self._stopping and self._answer == start:
+            return start
+        self._looked_at = now
+        if now >= self._described_at + _DESCRIBE_INTERVAL:
+            self._describe()
+        self._check_stream(start)
+        if self._graph is None or now >= self._listed_at + self._options.shard_refresh_interval:
+            self._list()
+        end = self._next(self._begin(start), unlimited=unlimited)
+        if end.to_json() == start.to_json():
+            end = start
+        self._answer = end
+        return end
+
+    def ranges(self, start: StreamOffset, end: StreamOffset) -> list[ShardRange]:
+        """What the batch between two offsets holds; always the same for the same offsets.
+
+        Raises:
+            DataLossError: A part of it is older than the stream's retention.
+            OffsetError: The offsets do not belong together.
+        """
+        if start.shards and start.stream != end.stream:
+            raise OffsetError(f"the checkpoint is of stream {start.stream}, not of {end.stream}")
+        items: list[ShardRange] = []
+        for shard_id in sorted(end.shards):
+            goal, begin = end.shards[shard_id], start_of(shard_id, start, end)
+            if not isinstance(goal, After | Ended) or isinstance(begin, Ended):
+                continue
+            if isinstance(begin, After) and isinstance(goal, After) and begin.number >= goal.number:
+                continue
+            if self._described_at == float("-inf"):
+                self._describe()
+            begin, via = self._entry(shard_id, begin)
+            items.append(ShardRange(shard_id, begin, goal, via))
+        return items
+
+    def plan_read(self) -> list[ShardRange]:
+        """Everything between the starting and the ending position, of all shards at once, for a batch read.
+
+        Parents and children are read in parallel: complete, but without an order between shards.
+
+        Raises:
+            ConfigError: The starting position makes no sense for a batch read.
+            AwsError: A call failed for good.
+        """
+        options = self._options
+        starting = options.starting_position or StartingPosition(Spec(TRIM_HORIZON))
+        if any(spec.kind == LATEST for spec in (starting.default, *starting.shards.values())):
+            raise ConfigError(
+                "startingPosition", str(starting), "a position other than LATEST for a batch read"
+            )
+        self._describe()
+        graph = self._list()
+        for name in starting.shards:
+            if name not in graph.shards:
+                raise ConfigError("startingPosition", name, "ids of shards that the stream lists")
+        before = options.ending_position.millis if options.ending_position.kind == AT_TIMESTAMP else None
+        starts = {name: starting.of(name).position(0) for name in graph.shards}
+
+        def tip(name: str) -> Position:
+            return self._probe(name).find_tip(starts[name], closed=not graph.shards[name].is_open)
+
+        return [
+            ShardRange(name, starts[name], goal, None, before)
+            for name, goal in self._for_all(tip, graph.shards).items()
+            if isinstance(goal, After | Ended)
+        ]
+
+    def report(self) -> dict[str, Any] | None:
+        """What is known about the lag since the last `plan`, for the query's progress; None before it."""
+        answer = self._answer
+        if answer is None:
+            return None
+        following = {n: b for n, b in self._behind.items() if n in answer.shards}
+        return {
+            "behindMs": {name: following[name] for name in sorted(following)},
+            "maxBehindMs": max(following.values(), default=0),
+            "shards": len(answer.shards),
+            "ended": sum(isinstance(position, Ended) for position in answer.shards.values()),
+            "stream": answer.stream,
+        }
+
+    # -- looking at the stream ----------------------------------------------------------------------------------
+
+    def _describe(self) -> None:
+        answer = call_with_retries(
+            lambda: self._client.describe_stream_summary(**self._options.stream.request),
+            operation="DescribeStreamSummary",
+            client=self._client,
+            timeout=self._options.retry_timeout,
+            sleep=self._sleep,
+        )
+        summary = answer["StreamDescriptionSummary"]
+        self._created = int(summary["StreamCreationTimestamp"].timestamp())
+        self._retention = int(summary.get("RetentionPeriodHours", 24)) * 3_600_000
+        self._described_at = self._clock.monotonic()
+
+    def _list(self) -> ShardGraph:
+        self._graph = ShardGraph(self._list_shards(None))
+        self._listed_at = self._clock.monotonic()
+        return self._graph
+
+    def _list_shards(self, shard_filter: Mapping[str, Any] | None) -> list[Shard]:
+        return call_with_retries(
+            lambda: list_shards(self._client, self._options.stream, shard_filter=shard_filter),
+            operation="ListShards",
+            client=self._client,
+            timeout=self._options.retry_timeout,
+            sleep=self._sleep,
+        )
+
+    def _probe(self, shard_id: str) -> ShardProbe:
+        probe = self._probes.get(shard_id)
+        if probe is None:
+            lag = round(self._options.tip_lag * 1000)
+            probe = self._probes[shard_id] = ShardProbe(self._io, shard_id, lag)
+        return probe
+
+    def _for_all(self, look: Callable[[str], Any], names: Iterable[str]) -> dict[str, Any]:
+        """Ask something of many shards, ``probeThreads`` at a time."""
+        ordered = sorted(names)
+        threads = min(self._options.probe_threads, len(ordered))
+        if threads <= 1:
+            return {name: look(name) for name in ordered}
+        with ThreadPoolExecutor(threads, "kinesis-probe") as pool:
+            return dict(zip(ordered, pool.map(look, ordered), strict=True))
+
+    # -- deciding -----------------------------------------------------------------------------------------------
+
+    def _check_stream(self, start: StreamOffset) -> None:
+        if start.stream != str(self._options.stream):
+            raise OffsetError(
+                f"the checkpoint is of stream {start.stream}, not of {self._options.stream}: "
+                "another stream needs another checkpoint"
+            )
+        if start.created != self._created:
+            self._lose(
+                f"stream {start.stream} was deleted and created again: the checkpoint's positions mean nothing in it"
+            )
+
+    def _begin(self, start: StreamOffset) -> StreamOffset:
+        """The start with positions: resolved if it is a query's first, of the new stream if there is a new one."""
+        assert self._graph is not None
+        if start.created != self._created:
+            self._probes.clear()
+            roots = initial_positions(
+                self._graph, self._graph.shards, StartingPosition(Spec(TRIM_HORIZON)), start.started
+            )
+            return replace(start, created=self._created, shards=roots)
+        if not start.is_initial:
+            return start
+        starting = StartingPosition.parse(start.starting)
+        default = starting.default
+        candidates: Iterable[str] = self._graph.shards
+        if default.kind == LATEST:
+            # Not those that are open now: a child born since the query began has a parent with records to deliver.
+            candidates = self._open_at(start.started - _LATEST_MARGIN)
+        elif default.kind == AT_TIMESTAMP:
+            candidates = self._open_at(default.millis)
+        return start.with_shards(initial_positions(self._graph, candidates, starting, start.started))
+
+    def _open_at(self, millis: int) -> list[str]:
+        # The service refuses a time ahead of its own.
+        at = min(millis, self._io.service_clock.millis() - _LATEST_MARGIN) / 1000
+        found = self._list_shards({"Type": "AT_TIMESTAMP", "Timestamp": at})
+        return [shard.shard_id for shard in found]
+
+    def _next(self, start: StreamOffset, *, unlimited: bool) -> StreamOffset:
+        graph = self._graph
+        assert graph is not None
+        missing = {n for n, p in start.shards.items() if n not in graph.shards and not isinstance(p, Ended)}
+        if missing:
+            graph = self._list()
+            missing -= graph.shards.keys()
+        for name in sorted(missing):
+            self._lose(f"shard {name} is gone from the stream, and was not read to its end", name)
+        tracked = {name: position for name, position in start.shards.items() if name not in missing}
+        fresh = admitted(graph, tracked)
+        if self._stopping and self._caps is None:
+            self._caps = self._find_caps(graph, {**tracked, **fresh})
+        positions = {
+            **tracked,
+            **(fresh if self._caps is None else {n: p for n, p in fresh.items() if n in self._caps}),
+        }
+        following = [name for name, position in positions.items() if not isinstance(position, Ended)]
+        found: dict[str, Found] = self._for_all(
+            lambda name: self._look(name, positions[name], graph, unlimited=unlimited), following
+        )
+        if any(isinstance(f.end, Ended) for f in found.values()):
+            # The children of what ended come next.
+            self._listed_at = float("-inf")
+        gone = retired(graph, positions)
+        ends: dict[str, Position] = {n: p for n, p in positions.items() if n not in gone}
+        moved = set(ends) != set(start.shards)
+        for name, result in found.items():
+            self._behind[name] = result.behind
+            moved = moved or result.end != positions[name]
+            ends[name] = result.end
+        self._probes = {name: probe for name, probe in self._probes.items() if name in ends}
+        return start.with_shards(self._with_drains(ends, positions, found, moved=moved))
+
+    def _look(self, name: str, start: Position, graph: ShardGraph, *, unlimited: bool) -> Found:
+        begin, via = self._entry(name, start)
+        options = self._options
+        found = self._probe(name).find_end(
+            begin,
+            via=via,
+            closed=not graph.shards[name].is_open,
+            span=None if unlimited else self._span,
+            count=None if unlimited else options.max_records_per_shard,
+            cap=None if self._caps is None else self._caps.get(name, start),
+        )
+        # An entry that was moved is no progress: only what was read is.
+        return replace(found, end=start) if found.end == begin else found
+
+    def _find_caps(self, graph: ShardGraph, tracked: Mapping[str, Position]) -> dict[str, Position]:
+        """Where each shard that exists now ends for a query that stops at now."""
+        old: set[str] = set()
+        for name in tracked:
+            old.update(graph.ancestors(name))
+        wanted = [n for n in graph.shards if n not in old and not isinstance(tracked.get(n), Ended)]
+
+        def tip(name: str) -> Position:
+            begin, via = self._entry(name, tracked.get(name, Horizon()))
+            return self._probe(name).find_tip(begin, via=via, closed=not graph.shards[name].is_open)
+
+        return self._for_all(tip, wanted)
+
+    def _with_drains(
+        self,
+        ends: dict[str, Position],
+        starts: Mapping[str, Position],
+        found: Mapping[str, Found],
+        *,
+        moved: bool,
+    ) -> dict[str, Position]:
+        """Note in positions that did not move when their shards were seen to be empty.
+
+        A shard that is idle for a whole retention has no usable sequence number any more, although nothing was lost:
+        then it goes on by this time. Noted along with every other change, and alone once in a quarter of the
+        retention, since each new offset is a batch.
+        """
+        result = dict(ends)
+        due = moved
+        for name, item in found.items():
+            if item.drained_at is None or item.end != starts[name]:
+                continue
+            since = item.end.known if isinstance(item.end, After) else time_of(item.end)
+            if since is None or item.drained_at - since > self._retention // 4:
+                due = due or since is not None
+            if isinstance(item.end, After):
+                result[name] = replace(item.end, drained=item.drained_at - _DRAIN_MARGIN)
+            elif isinstance(item.end, AtTimestamp):
+                result[name] = AtTimestamp(max(item.end.millis, item.drained_at - _DRAIN_MARGIN))
+        return result if due else ends
+
+    def _entry(self, shard_id: str, position: Position) -> tuple[Position, Position | None]:
+        """Where to begin reading, and where to open the iterator if the service may not know that place."""
+        if isinstance(position, Ended | Horizon):
+            return position, None
+        now = self._io.service_clock.millis()
+        known = position.known if isinstance(position, After) else position.millis
+        if known == 0:
+            return position, None
+        if known < now - self._retention and isinstance(position, After):
+            self._lose(
+                f"shard {shard_id} was read up to sequence number {position.sequence_number} and seen "
+                f"{(now - known) / 3_600_000:.1f} h ago; the stream keeps {self._retention / 3_600_000:g} h, "
+                "so that records in between may be deleted",
+                shard_id,
+            )
+            return position, Horizon()
+        if isinstance(position, After) and position.arrival < now - self._retention * _FRESH:
+            return position, AtTimestamp(known - _DRAIN_MARGIN)
+        return position, None
+
+    def _lose(self, message: str, shard_id: str | None = None) -> None:
+        if self._options.fail_on_data_loss:
+            raise DataLossError(message, shard_id=shard_id)
+        _LOGGER.error("%s; going on with what is left", message)

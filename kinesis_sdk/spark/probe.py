@@ -1,0 +1,288 @@
+"""Where does a batch end in a shard? The driver's search for a record that exists.
+
+Kinesis has no call for "the latest sequence number". Timestamps find a record, and its sequence number is the end, so
+that arrival times that are only approximate can make a batch shorter or longer but can not lose a record.
+
+Cost for each look at a shard: idle, one GetRecords; a few new records, the same one; many, GetShardIterator and
+GetRecords at the tip. Independent of how much the batch holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kinesis_sdk.common.errors import PermanentAwsError
+from kinesis_sdk.common.records import KinesisRecord
+from kinesis_sdk.spark.offsets import After, AtTimestamp, Ended, Position
+from kinesis_sdk.spark.shardio import Cursor, Page, ShardIo, arrival_of
+
+PEEK = 25
+"""Records of a first look. All that is new in a quiet shard, so that one call finds the end; bounded, because the
+executors read the same records again: at the KPL's usual 50 KB an eighth of a page."""
+
+_HOPS = 5
+"""Empty pages that are followed in one look. They are legal anywhere and do not mean that a shard is idle."""
+
+_HOP_PAUSE = 0.2
+"""Seconds between them: five reads a second are all that a shard allows."""
+
+_FIRST_STEP, _STEP_FACTOR, _CLOSE_ENOUGH = 2_400, 8, 2_000
+"""Milliseconds: the first step back from the tip, the factor of each further one, where bisecting stops."""
+
+_PAGE = 10_000
+
+
+@dataclass(frozen=True)
+class Found:
+    """The end of a batch in one shard.
+
+    Attributes:
+        end: The position; the start itself if there is nothing to read.
+        behind: Milliseconds from the end to the tip, as far as known.
+        drained_at: Epoch milliseconds at which nothing was found behind the end; None if not looked for.
+    """
+
+    end: Position
+    behind: int
+    drained_at: int | None = None
+
+
+class ShardProbe:
+    """Finds ends in one shard, and remembers between two looks what saves calls.
+
+    Args:
+        io: Calls.
+        shard_id: The shard.
+        tip_lag: Milliseconds behind now at which the search for the newest record begins.
+    """
+
+    def __init__(self, io: ShardIo, shard_id: str, tip_lag: int) -> None:
+        self._io = io
+        self._shard_id = shard_id
+        self._tip_lag = tip_lag
+        self._active = False
+        self._peek_at: Position | None = None
+        self._peek_cursor: Cursor | None = None
+
+    def find_end(
+        self,
+        start: Position,
+        *,
+        via: Position | None = None,
+        closed: bool = False,
+        span: int | None = None,
+        count: int | None = None,
+        cap: Position | None = None,
+    ) -> Found:
+        """The end of the next batch.
+
+        Args:
+            start: Where the batch begins; not `Ended`.
+            via: Where to open an iterator instead, if the service may not know ``start`` any more.
+            closed: Whether the listing says that the shard takes no more records.
+            span: Most milliseconds of stream time.
+            count: Most Kinesis records.
+            cap: Position that must not be passed, of a query that stops there.
+
+        Raises:
+            AwsError: A call failed for good.
+        """
+        if cap is not None and is_reached(start, cap):
+            return Found(start, 0, None)
+        found = (
+            self._counted(start, via, count, cap) if count else self._spanned(start, via, closed, span, cap)
+        )
+        self._active = found.end != start
+        return found
+
+    def find_tip(self, start: Position, *, via: Position | None = None, closed: bool = False) -> Position:
+        """The newest record now (`After`), `Ended`, or ``start`` if there is nothing behind it.
+
+        Unlike `find_end` it does not give up on empty pages.
+        """
+        if closed:
+            return Ended()
+        now = self._io.service_clock.millis()
+        page = self._peek(start, via, patient=True)
+        if page.ended or not page.records:
+            return Ended() if page.ended else start
+        if page.caught_up:
+            return after(page.records[-1])
+        found = self._search(now - self._tip_lag, now, arrival_of(page.records[0]), patient=True)
+        return self._later(found, page.records[-1])
+
+    # -- the two kinds of batches -------------------------------------------------------------------------------
+
+    def _counted(self, start: Position, via: Position | None, count: int, cap: Position | None) -> Found:
+        cursor = self._io.cursor(self._shard_id, start, via=via)
+        page = self._follow(cursor, count, patient=cap is not None)
+        if not page.records:
+            return self._nothing(start, page)
+        records = _until(page.records, cap)
+        if page.ended and len(records) == len(page.records):
+            return Found(Ended(arrival_of(records[-1])), 0)
+        return Found(after(records[-1]) if records else start, page.behind)
+
+    def _spanned(
+        self, start: Position, via: Position | None, closed: bool, span: int | None, cap: Position | None
+    ) -> Found:
+        now = self._io.service_clock.millis()
+        begun = time_of(start)
+        if span is None or (begun is not None and begun + span >= now):
+            if isinstance(cap, After):
+                return Found(cap, 0)
+            if closed:
+                return Found(Ended(begun), 0)
+        tip = now - self._tip_lag
+        if self._active and begun is not None:
+            target = tip if span is None else min(tip, begun + span)
+            found = self._search(target, now, begun, historical=target < tip)
+            if isinstance(found, Ended) or (found is not None and not is_reached(start, found)):
+                return self._bounded(found, cap, now, at_tip=target == tip)
+        page = self._peek(start, via, patient=cap is not None)
+        if not page.records:
+            return self._nothing(start, page)
+        first = arrival_of(page.records[0])
+        # A silence longer than a span: the span counts from where the shard speaks again.
+        limit = None if span is None else max(first, (first if begun is None else begun) + span)
+        within = [r for r in page.records if limit is None or arrival_of(r) <= limit]
+        if len(within) < len(page.records):
+            return self._bounded(after(within[-1]), cap, now)
+        if page.caught_up:
+            last = after(within[-1])
+            return self._bounded(Ended(last.arrival) if page.ended else last, cap, now, at_tip=True)
+        target = tip if limit is None else min(tip, limit)
+        found = self._search(target, now, arrival_of(within[-1]), historical=target < tip)
+        return self._bounded(self._later(found, within[-1]), cap, now, at_tip=target == tip)
+
+    def _bounded(self, end: Position, cap: Position | None, now: int, *, at_tip: bool = False) -> Found:
+        if isinstance(cap, After) and (isinstance(end, Ended) or is_reached(end, cap)):
+            end = cap
+        behind = 0 if at_tip or not isinstance(end, After) else max(0, now - end.arrival - self._tip_lag)
+        return Found(end, behind)
+
+    def _nothing(self, start: Position, page: Page) -> Found:
+        if page.ended:
+            return Found(Ended(time_of(start)), 0)
+        return Found(start, page.behind, self._io.service_clock.millis() if page.caught_up else None)
+
+    # -- looking ------------------------------------------------------------------------------------------------
+
+    def _peek(self, start: Position, via: Position | None, *, patient: bool = False) -> Page:
+        """The first records behind the start; the cursor is kept while there are none."""
+        cursor = self._peek_cursor
+        if cursor is None or self._peek_at != start:
+            cursor = self._io.cursor(self._shard_id, start, via=via)
+        self._peek_cursor = None
+        page = self._follow(cursor, PEEK, patient=patient)
+        if not page.records and not page.ended:
+            self._peek_at, self._peek_cursor = start, cursor
+        return page
+
+    def _follow(self, cursor: Cursor, limit: int, *, patient: bool = False) -> Page:
+        """The next page that says something: it has records, or nothing follows it."""
+        hops = 0
+        while True:
+            page = cursor.read(limit)
+            if page.records or page.caught_up or (hops >= _HOPS and not patient):
+                return page
+            hops += 1
+            self._io.sleep(_HOP_PAUSE)
+
+    def _search(
+        self, target: int, now: int, lower: int, *, historical: bool = False, patient: bool = False
+    ) -> After | Ended | None:
+        """A record at a time, or the last one before it.
+
+        Args:
+            target: Epoch milliseconds.
+            now: Epoch milliseconds now.
+            lower: Time at which, or after which, there is a record.
+            historical: Whether the target is not the tip: then the first record at or behind it is wanted,
+                else the last one there is.
+            patient: Whether to follow empty pages for as long as it takes.
+        """
+        page = self._at(target, 1 if historical else _PAGE, patient=patient)
+        if page.records and historical:
+            return after(page.records[0])
+        if page.records:
+            return Ended(arrival_of(page.records[-1])) if page.ended else after(page.records[-1])
+        if page.ended:
+            return Ended(lower)
+        if not page.caught_up:
+            return None
+        # Nothing from the target on: step back until something is there, then close in on the last of it.
+        high, step = target, _FIRST_STEP
+        while True:
+            low = max(lower, target - step)
+            page = self._at(low, 1, patient=patient)
+            if page.records:
+                break
+            if low == lower:
+                return None
+            high, step = low, step * _STEP_FACTOR
+        while high - low > _CLOSE_ENOUGH:
+            middle = (low + high) // 2
+            page = self._at(middle, 1, patient=patient)
+            if page.records:
+                low = max(middle, min(high, arrival_of(page.records[0])))
+            else:
+                high = middle
+        cursor = self._io.cursor(self._shard_id, AtTimestamp(low))
+        last: KinesisRecord | None = None
+        for _ in range(_HOPS):
+            page = self._follow(cursor, _PAGE, patient=patient)
+            last = page.records[-1] if page.records else last
+            if page.caught_up or (last is not None and arrival_of(last) >= now):
+                break
+        return None if last is None else after(last)
+
+    def _at(self, millis: int, limit: int, *, patient: bool) -> Page:
+        for back in (0, 1_000, 5_000):
+            try:
+                cursor = self._io.cursor(self._shard_id, AtTimestamp(millis - back))
+                return self._follow(cursor, limit, patient=patient)
+            except PermanentAwsError as error:
+                # The service refuses a timestamp ahead of its own clock, which ours may be.
+                if error.code != "InvalidArgumentException" or error.operation != "GetShardIterator":
+                    raise
+        raise PermanentAwsError(
+            f"shard {self._shard_id}: this machine's clock is more than 5 s ahead of the service's",
+            operation="GetShardIterator",
+            code="InvalidArgumentException",
+        )
+
+    @staticmethod
+    def _later(found: After | Ended | None, floor: KinesisRecord) -> After | Ended:
+        if found is None or (isinstance(found, After) and found.number < int(floor.sequence_number)):
+            return after(floor)
+        return found
+
+
+def after(record: KinesisRecord) -> After:
+    """The position behind a record."""
+    return After(record.sequence_number, arrival_of(record))
+
+
+def time_of(position: Position) -> int | None:
+    """Stream time of a position in epoch milliseconds, if it has one."""
+    if isinstance(position, After):
+        return position.arrival or None
+    if isinstance(position, AtTimestamp):
+        return position.millis
+    return None
+
+
+def is_reached(position: Position, goal: Position) -> bool:
+    """Whether nothing is left between a position and a goal."""
+    if isinstance(position, Ended):
+        return True
+    if isinstance(goal, After):
+        return isinstance(position, After) and position.number >= goal.number
+    return not isinstance(goal, Ended)
+
+
+def _until(records: list[KinesisRecord], cap: Position | None) -> list[KinesisRecord]:
+    if not isinstance(cap, After):
+        return records
+    return [record for record in records if int(record.sequence_number) <= cap.number]

@@ -1,0 +1,160 @@
+"""What a running query says about itself: a line per batch, and a frame to plot.
+
+Spark carries no metrics of Python sources. What there is: the end offset's arrival times (every version) and the lag
+that the planner saw (``sources[].latestOffset``, from 4.2 on).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from kinesis_sdk.spark.errors import OffsetError
+from kinesis_sdk.spark.offsets import After, Ended, StreamOffset
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def describe_progress(progress: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The numbers of one progress report; None if the query does not read with this source.
+
+    Args:
+        progress: An element of ``query.recentProgress``, or ``event.progress.json`` parsed.
+
+    Returns:
+        ``batchId``, ``timestamp`` (text), ``rows``, ``rowsPerSecond``, ``batchMs``, ``planMs``, ``maxLagMs`` (from
+        the planner; else the age of the newest record of the shard that is furthest behind), ``shards`` and
+        ``ended``, over all sources of this kind.
+    """
+    offsets: list[StreamOffset] = []
+    reported: list[int] = []
+    for source in progress.get("sources", ()):
+        end, latest = _loaded(source.get("endOffset")), _loaded(source.get("latestOffset"))
+        try:
+            offsets.append(StreamOffset.from_dict(end))
+        except OffsetError:
+            continue
+        if isinstance(latest, Mapping) and "maxBehindMs" in latest:
+            reported.append(int(latest["maxBehindMs"]))
+    if not offsets:
+        return None
+    positions = [position for offset in offsets for position in offset.shards.values()]
+    durations = progress.get("durationMs") or {}
+    moment = str(progress.get("timestamp", ""))
+    return {
+        "batchId": int(progress.get("batchId", -1)),
+        "timestamp": moment,
+        "rows": int(progress.get("numInputRows") or 0),
+        "rowsPerSecond": float(progress.get("processedRowsPerSecond") or 0.0),
+        "batchMs": int(durations.get("triggerExecution", 0)),
+        "planMs": int(durations.get("latestOffset", 0)),
+        "maxLagMs": max(reported) if reported else _age(positions, moment),
+        "shards": sum(not isinstance(position, Ended) for position in positions),
+        "ended": sum(isinstance(position, Ended) for position in positions),
+    }
+
+
+def _loaded(value: Any) -> Any:
+    if isinstance(value, str):
+        try:
+            return json.loads(value)
+        except json.JSONDecodeError:
+            return None
+    return value
+
+
+def _age(positions: list[Any], moment: str) -> int | None:
+    """Milliseconds between a moment and what is known of the shard that is furthest behind."""
+    known = [position.known for position in positions if isinstance(position, After)]
+    if not known or not moment:
+        return None
+    now = datetime.fromisoformat(moment[:-1] + "+00:00" if moment.endswith("Z") else moment)
+    return max(0, round(now.timestamp() * 1000) - min(known))
+
+
+def format_progress(name: str, numbers: Mapping[str, Any]) -> str:
+    """One line for people."""
+    lag = numbers["maxLagMs"]
+    return (
+        f"{name} batch {numbers['batchId']}: {numbers['rows']:,} rows, {numbers['rowsPerSecond']:,.0f} rows/s, "
+        f"{numbers['batchMs'] / 1000:.2f} s (planning {numbers['planMs'] / 1000:.2f} s), "
+        f"lag {'unknown' if lag is None else f'{lag / 1000:.1f} s'}, {numbers['shards']} shards, "
+        f"{numbers['ended']} ended"
+    )
+
+
+def progress_frame(query: Any) -> pd.DataFrame:
+    """The recent progress of a query as a pandas frame, a row per batch, for plotting.
+
+    Spark keeps 100 reports (``spark.sql.streaming.numRecentProgressUpdates``). Columns: see `describe_progress`;
+    ``timestamp`` is a UTC timestamp here, and batches without this source's offsets are left out.
+    """
+    import pandas as pd
+
+    rows = [describe_progress(_as_mapping(item)) for item in query.recentProgress]
+    columns = [
+        "batchId",
+        "timestamp",
+        "rows",
+        "rowsPerSecond",
+        "batchMs",
+        "planMs",
+        "maxLagMs",
+        "shards",
+        "ended",
+    ]
+    frame = pd.DataFrame([row for row in rows if row is not None], columns=columns)
+    frame["timestamp"] = pd.to_datetime(frame["timestamp"], utc=True)
+    return frame
+
+
+def _as_mapping(item: Any) -> Mapping[str, Any]:
+    """A progress report as a mapping: it is one in some versions and an object with ``json`` in others."""
+    if isinstance(item, Mapping) and not hasattr(item, "json"):
+        return item
+    loaded = json.loads(item.json)
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+def progress_listener(write: Callable[[str], object] | None = None) -> Any:
+    """A listener that writes one line per batch with rows.
+
+        spark.streams.addListener(progress_listener())
+
+    Args:
+        write: Takes a line; by default it goes to standard error.
+
+    Returns:
+        A ``StreamingQueryListener``.
+    """
+    from pyspark.sql.streaming import StreamingQueryListener
+
+    def to_stderr(line: str) -> None:
+        sys.stderr.write(line + "\n")
+
+    out = write or to_stderr
+
+    class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
+        """Writes a line per batch."""
+
+        def onQueryStarted(self, event: Any) -> None:  # noqa: N802 — Spark's name
+            """A query begins."""
+
+        def onQueryProgress(self, event: Any) -> None:  # noqa: N802 — Spark's name
+            """A batch is done."""
+            numbers = describe_progress(json.loads(event.progress.json))
+            if numbers is not None and numbers["rows"]:
+                out(format_progress(event.progress.name or str(event.progress.id)[:8], numbers))
+
+        def onQueryIdle(self, event: Any) -> None:  # noqa: N802 — Spark's name
+            """There was nothing to do."""
+
+        def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 — Spark's name
+            """A query ended."""
+
+    return ProgressListener()

@@ -1,0 +1,198 @@
+"""The writers: Arrow batches into one producer per Python worker process, flushed in each task.
+
+At least once, always: a task that Spark retries, or runs a second time speculatively, puts its rows again, and a
+record that was acknowledged stays in the stream when the task, the job or the batch fails. Consumers that need more
+deduplicate by a key of their own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import datasource as spark_datasource
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from kinesis_sdk.common.errors import ConfigError, InvalidRecordError
+from kinesis_sdk.spark.options import SinkOptions
+from kinesis_sdk.spark.partition import shared_producer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_LOGGER = logging.getLogger("kinesis_sdk.spark")
+
+# 4.0 has no Arrow writer for streams: rows are made into batches there.
+_STREAM_BASE = getattr(spark_datasource, "DataSourceStreamArrowWriter", None)
+_ROWS_PER_BATCH = 10_000
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Where a row's fields are.
+
+    Attributes:
+        data: Name of the payload column, binary or string.
+        partition_key: Name of the key column; None for random keys.
+        explicit_hash_key: Name of the hash key column, if there is one.
+    """
+
+    data: str
+    partition_key: str | None
+    explicit_hash_key: str | None
+
+
+class Written(WriterCommitMessage):  # type: ignore[misc]
+    """What a task stored.
+
+    Attributes:
+        records: User records.
+        payload_bytes: Their payload.
+    """
+
+    def __init__(self, records: int, payload_bytes: int) -> None:
+        self.records = records
+        self.payload_bytes = payload_bytes
+
+
+def plan_columns(schema: Any, options: SinkOptions, *, overwrite: bool) -> Columns:
+    """Check a DataFrame's columns on the driver, before any task runs.
+
+    Raises:
+        ConfigError: A column is missing, unknown or of the wrong type, or the mode is ``overwrite``.
+    """
+    if overwrite:
+        raise ConfigError("mode", "overwrite", "append: a stream can not be overwritten")
+    known = {"data": ("binary", "string"), "partitionkey": ("string",), "explicithashkey": ("string",)}
+    found: dict[str, str] = {}
+    for column in schema.fields:
+        name = column.name.lower()
+        if name not in known:
+            raise ConfigError(
+                f"column {column.name}", column.dataType.simpleString(), "data, partitionKey, explicitHashKey"
+            )
+        if column.dataType.simpleString() not in known[name]:
+            raise ConfigError(
+                f"column {column.name}", column.dataType.simpleString(), " or ".join(known[name])
+            )
+        found[name] = column.name
+    if "data" not in found:
+        raise ConfigError("column data", None, "a binary or string column with the payload")
+    if "partitionkey" not in found and not options.random_partition_key:
+        raise ConfigError("column partitionKey", None, "a string column, or the option partitionKey=random")
+    return Columns(found["data"], found.get("partitionkey"), found.get("explicithashkey"))
+
+
+def write_batches(options: SinkOptions, columns: Columns, batches: Iterable[pa.RecordBatch]) -> Written:
+    """Put every row and wait until all are stored.
+
+    Memory is bounded by ``maxOutstandingBytes`` and one Arrow batch: `put` waits while the buffer is full.
+
+    Raises:
+        PartitionFailedError: Records were not stored; counts by cause.
+        InvalidRecordError: A row that the service would refuse: null, or too large.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    stream = str(options.stream)
+    size = 0
+    with shared_producer(options.settings, error_sample=options.error_sample) as producer:
+        for batch in batches:
+            data = batch.column(columns.data)
+            _refuse_nulls(columns.data, data)
+            if pa.types.is_string(data.type) or pa.types.is_large_string(data.type):
+                data = data.cast(pa.binary())
+            size += pc.sum(pc.binary_length(data)).as_py() or 0
+            if columns.partition_key is None:
+                keys: list[str] = [token_hex(8) for _ in range(batch.num_rows)]
+            else:
+                column = batch.column(columns.partition_key)
+                _refuse_nulls(columns.partition_key, column)
+                keys = column.to_pylist()
+            hashes: list[str | None] | None = None
+            if columns.explicit_hash_key is not None:
+                hashes = batch.column(columns.explicit_hash_key).to_pylist()
+            producer.put_columns(stream, keys, data.to_pylist(), hashes)
+        return Written(producer.flush(), size)
+
+
+def _refuse_nulls(name: str, column: pa.Array) -> None:
+    if column.null_count:
+        raise InvalidRecordError(
+            name, f"{column.null_count:,} of {len(column):,} rows of an Arrow batch are null"
+        )
+
+
+def _log_commit(where: str, messages: list[Written | None]) -> None:
+    stored = [message for message in messages if message is not None]
+    _LOGGER.info(
+        "%s: %d records (%d bytes of payload) stored by %d tasks",
+        where,
+        sum(message.records for message in stored),
+        sum(message.payload_bytes for message in stored),
+        len(stored),
+    )
+
+
+def _log_abort(where: str, messages: list[Written | None]) -> None:
+    stored = sum(message.records for message in messages if message is not None)
+    _LOGGER.warning(
+        "%s failed; %d records or more of it are in the stream and will be there twice if it is repeated",
+        where,
+        stored,
+    )
+
+
+class KinesisWriter(DataSourceArrowWriter):  # type: ignore[misc]
+    """``df.write.format("kinesis_sdk").mode("append").save()``."""
+
+    def __init__(self, options: SinkOptions, columns: Columns) -> None:
+        self._options = options
+        self._columns = columns
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """One task. See `write_batches`."""
+        return write_batches(self._options, self._columns, iterator)
+
+    def commit(self, messages: list[Written | None]) -> None:
+        """All tasks succeeded."""
+        _log_commit(f"write to {self._options.stream}", messages)
+
+    def abort(self, messages: list[Written | None]) -> None:
+        """A task failed for good."""
+        _log_abort(f"write to {self._options.stream}", messages)
+
+
+class KinesisStreamWriter(_STREAM_BASE or spark_datasource.DataSourceStreamWriter):  # type: ignore[misc]
+    """``df.writeStream.format("kinesis_sdk").option("checkpointLocation", …).start()``."""
+
+    def __init__(self, options: SinkOptions, columns: Columns) -> None:
+        self._options = options
+        self._columns = columns
+
+    def write(self, iterator: Iterator[Any]) -> Written:
+        """One task of one batch. See `write_batches`."""
+        batches = iterator if _STREAM_BASE is not None else _batches_of_rows(iterator)
+        return write_batches(self._options, self._columns, batches)
+
+    def commit(self, messages: list[Written | None], batchId: int) -> None:  # noqa: N803 — Spark's name
+        """All tasks of a batch succeeded."""
+        _log_commit(f"batch {batchId} to {self._options.stream}", messages)
+
+    def abort(self, messages: list[Written | None], batchId: int) -> None:  # noqa: N803 — Spark's name
+        """A task of a batch failed for good."""
+        _log_abort(f"batch {batchId} to {self._options.stream}", messages)
+
+
+def _batches_of_rows(rows: Iterator[Any]) -> Iterator[pa.RecordBatch]:
+    """Arrow batches of Spark rows, for the one version whose streams give rows."""
+    from itertools import islice
+
+    import pyarrow as pa
+
+    while chunk := list(islice(rows, _ROWS_PER_BATCH)):
+        yield pa.RecordBatch.from_pylist([row.asDict() for row in chunk])

@@ -1,0 +1,275 @@
+"""The data source ``kinesis_sdk``: batch reader, stream reader, and where the writers are made.
+
+One class serves pyspark 4.0 to 4.3. Before 4.2 the engine asks ``latestOffset()`` without the start, knows no read
+limits and runs AvailableNow as one batch; from 4.2 on it passes both and runs as many as needed.
+
+Three kinds of process build readers: the driver's planning process (pickled from there), one long-lived process per
+query that answers for offsets, and the executors' workers. So nothing here does I/O before it is asked to, and what is
+pickled holds options only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+
+from kinesis_sdk.common.clock import SystemClock
+from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.spark.access import shared_client
+from kinesis_sdk.spark.arrow import COLUMNS, DDL, BatchBuilder
+from kinesis_sdk.spark.offsets import StreamOffset
+from kinesis_sdk.spark.options import SinkOptions, SourceOptions
+from kinesis_sdk.spark.planner import StreamPlanner
+from kinesis_sdk.spark.reading import ReadPolicy, ShardRange, read_ranges
+from kinesis_sdk.spark.shardio import ShardIo
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kinesis_sdk.spark.sink import KinesisStreamWriter, KinesisWriter
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxBytes,
+        SupportsTriggerAvailableNow,
+    )
+except ImportError:  # before 4.2
+    HAS_ADMISSION_CONTROL = False
+    _StreamReaderBases: tuple[type, ...] = (DataSourceStreamReader,)
+else:
+    HAS_ADMISSION_CONTROL = True
+    _StreamReaderBases = (DataSourceStreamReader, SupportsTriggerAvailableNow)
+
+FORMAT = "kinesis_sdk"
+
+_DEFAULT_SPAN = 120.0
+_SHARD_BYTES_PER_SECOND = 1024 * 1024
+_MOST_TASKS = 64
+
+
+class KinesisDataSource(DataSource):  # type: ignore[misc]
+    """``spark.read`` / ``readStream`` / ``write`` / ``writeStream`` with ``format("kinesis_sdk")``.
+
+    Options: see `kinesis_sdk.spark.options`.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The format name."""
+        return FORMAT
+
+    def schema(self) -> str:
+        """Columns of the reader."""
+        return DDL
+
+    def reader(self, schema: Any) -> KinesisReader:
+        """Reads everything between two positions, once.
+
+        Raises:
+            ConfigError: An option is unknown or out of its range.
+        """
+        return KinesisReader(_checked(self.options, schema))
+
+    def streamReader(self, schema: Any) -> KinesisStreamReader:  # noqa: N802 — Spark's name
+        """Reads the stream in micro-batches.
+
+        Raises:
+            ConfigError: An option is unknown or out of its range.
+        """
+        return KinesisStreamReader(_checked(self.options, schema))
+
+    def writer(self, schema: Any, overwrite: bool) -> KinesisWriter:
+        """Puts the rows of a DataFrame.
+
+        Raises:
+            ConfigError: An option is unknown or out of its range, or the columns do not fit.
+        """
+        from kinesis_sdk.spark.sink import KinesisWriter, plan_columns
+
+        options = SinkOptions.parse(self.options)
+        return KinesisWriter(options, plan_columns(schema, options, overwrite=overwrite))
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> KinesisStreamWriter:  # noqa: N802 — Spark's name
+        """Puts the rows of a streaming query.
+
+        Raises:
+            ConfigError: An option is unknown or out of its range, or the columns do not fit.
+        """
+        from kinesis_sdk.spark.sink import KinesisStreamWriter, plan_columns
+
+        del overwrite  # complete and update mode: a stream only grows, each batch's rows are put
+        options = SinkOptions.parse(self.options)
+        return KinesisStreamWriter(options, plan_columns(schema, options, overwrite=False))
+
+
+def _checked(options: Any, schema: Any) -> SourceOptions:
+    """The reader's options; a schema of the user's own must be ours."""
+    found = [(field.name, field.dataType.simpleString()) for field in schema.fields]
+    if found != [(name, "bigint" if kind == "long" else kind) for name, kind in COLUMNS]:
+        raise ConfigError("schema", schema.simpleString(), f"no schema of your own: the columns are {DDL}")
+    return SourceOptions.parse(options)
+
+
+class RangePartition(InputPartition):  # type: ignore[misc]
+    """Shard ranges that one task reads."""
+
+    def __init__(self, ranges: Sequence[ShardRange]) -> None:
+        super().__init__(tuple(ranges))
+
+
+def _group(ranges: Sequence[ShardRange], shards_per_task: int | None) -> list[InputPartition]:
+    size = shards_per_task or max(1, -(-len(ranges) // _MOST_TASKS))
+    return [RangePartition(ranges[at : at + size]) for at in range(0, len(ranges), size)]
+
+
+def _new_planner(options: SourceOptions) -> StreamPlanner:
+    return StreamPlanner(
+        shared_client(options.access),
+        options,
+        clock=SystemClock(),
+        sleep=time.sleep,
+        # Without admission control AvailableNow is one batch: a limit would leave the rest behind.
+        default_span=_DEFAULT_SPAN if HAS_ADMISSION_CONTROL else 0.0,
+    )
+
+
+def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """Record batches of a task's ranges."""
+    ranges: Sequence[ShardRange] = partition.value or ()
+    if not ranges:  # Spark makes a partition of its own where there is none
+        return
+    client = shared_client(options.access)
+    clock = SystemClock()
+    policy = ReadPolicy(
+        limit=options.records_per_fetch,
+        interval=options.fetch_interval,
+        stall_timeout=options.retry_timeout,
+        fail_on_data_loss=options.fail_on_data_loss,
+    )
+
+    def make_io() -> ShardIo:
+        return ShardIo(
+            client,
+            options.stream,
+            clock=clock,
+            sleep=time.sleep,
+            rng=Random(),
+            retry_timeout=options.retry_timeout,
+        )
+
+    builder = BatchBuilder(options.stream.name, deaggregate=options.deaggregate)
+    for item, records in read_ranges(make_io, ranges, policy):
+        yield from builder.build(item.shard_id, records)
+
+
+class KinesisReader(DataSourceReader):  # type: ignore[misc]
+    """The batch reader: the end is fixed when Spark plans the read."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> list[InputPartition]:
+        """What each task reads.
+
+        Raises:
+            AwsError: The stream can not be looked at.
+        """
+        return _group(_new_planner(self._options).plan_read(), self._options.shards_per_task)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task."""
+        return _read(self._options, partition)
+
+
+class KinesisStreamReader(*_StreamReaderBases):  # type: ignore[misc]
+    """The stream reader. Lives as long as the query in a process of its own; pickled without its planner."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._planner: StreamPlanner | None = None
+        self._initial: StreamOffset | None = None
+        self._last: StreamOffset | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_options": self._options, "_planner": None, "_initial": None, "_last": None}
+
+    @property
+    def planner(self) -> StreamPlanner:
+        """The planner of this process, made when first asked for."""
+        if self._planner is None:
+            self._planner = _new_planner(self._options)
+        return self._planner
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 — Spark's name
+        """Where a new query begins. Asked twice by 4.2 and later: LATEST must mean the same both times."""
+        if self._initial is None:
+            self._initial = self.planner.initial()
+        return self._initial.to_dict()
+
+    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802 — Spark's name
+        """Where the next batch ends.
+
+        Args:
+            start: Where it begins; None before 4.2, which asks before `initialOffset` in a new query and after
+                `partitions` in a restarted one.
+            limit: `ReadAllAvailable` lifts the options' limits; anything else means them.
+
+        Raises:
+            DataLossError: Records that the checkpoint needs are gone.
+            AwsError: The stream can not be looked at.
+        """
+        if start is not None:
+            begin = StreamOffset.from_dict(start)
+        elif self._last is not None:
+            begin = self._last
+        else:
+            self.initialOffset()
+            assert self._initial is not None
+            begin = self._initial
+        end = self.planner.plan(begin, unlimited=self._lifts(limit))
+        self._last = end
+        return end.to_dict()
+
+    def _lifts(self, limit: Any) -> bool:
+        return HAS_ADMISSION_CONTROL and isinstance(limit, ReadAllAvailable)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 — Spark's name
+        """The limit that stands for the options: what shards can take in ``maxBatchSpan``.
+
+        Spark knows none of stream time. One that is not `ReadAllAvailable` lets that one be recognised.
+        """
+        span = self._options.max_batch_span
+        seconds = _DEFAULT_SPAN if span is None else span
+        if seconds == 0 and self._options.max_records_per_shard is None:
+            return ReadAllAvailable()
+        return ReadMaxBytes(round(seconds or _DEFAULT_SPAN) * _SHARD_BYTES_PER_SECOND)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 — Spark's name
+        """Stop at what the stream holds now."""
+        self.planner.stop_at_now()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 — Spark's name
+        """Lag per shard, for ``sources[].latestOffset`` of the query's progress (4.2 and later)."""
+        return self.planner.report()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """What each task of a batch reads; the same for the same offsets, also after a restart."""
+        begin, goal = StreamOffset.from_dict(start), StreamOffset.from_dict(end)
+        self._last = goal
+        return _group(self.planner.ranges(begin, goal), self._options.shards_per_task)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task."""
+        return _read(self._options, partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing to do: Spark's checkpoint is the only record of progress."""
+
+    def stop(self) -> None:
+        """Nothing to do; most versions never call it."""

@@ -1,0 +1,5 @@
+"""Found by Spark: it looks for top-level modules named ``pyspark_*`` and registers their ``DefaultSource``."""
+
+from kinesis_sdk.spark.source import KinesisDataSource as DefaultSource
+
+__all__ = ["DefaultSource"]

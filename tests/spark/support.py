@@ -1,0 +1,172 @@
+"""A query without Spark: the planner, the executor's half and a checkpoint, on the fake account in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+from typing import Any
+
+from kinesis_sdk.common.aggregation import decode
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.spark.offsets import StreamOffset
+from kinesis_sdk.spark.options import SourceOptions
+from kinesis_sdk.spark.planner import StreamPlanner
+from kinesis_sdk.spark.reading import ReadPolicy, ShardRange, read_range
+from kinesis_sdk.spark.shardio import ShardIo
+from kinesis_sdk.testing import FakeAws, VirtualClock
+
+STREAM = "orders"
+HALF = 1 << 127
+
+
+class World:
+    """An account with a stream, and time in the test's hands."""
+
+    def __init__(self, shards: int = 1, *, throttle: bool = False, seed: int = 0) -> None:
+        self.clock = VirtualClock()
+        self.aws = FakeAws(clock=self.clock, throttle=throttle, seed=seed)
+        self.client = self.aws.client("kinesis")
+        self.client.create_stream(StreamName=STREAM, ShardCount=shards)
+        self.clock.advance(5)
+        self.number = 0
+
+    def put(self, count: int = 1, *, key: str = "k", hash_key: int | None = None) -> list[bytes]:
+        payloads = []
+        for _ in range(count):
+            payload = b"%s:%d" % (key.encode(), self.number)
+            self.number += 1
+            where: dict[str, Any] = {} if hash_key is None else {"ExplicitHashKey": str(hash_key)}
+            self.client.put_record(StreamName=STREAM, Data=payload, PartitionKey=key, **where)
+            payloads.append(payload)
+        return payloads
+
+    def put_bulk(self, count: int, *, hash_key: int = 0, key: str = "k") -> None:
+        for start in range(0, count, 500):
+            entries = [
+                {
+                    "Data": b"%s:%d" % (key.encode(), self.number + i),
+                    "PartitionKey": key,
+                    "ExplicitHashKey": str(hash_key),
+                }
+                for i in range(min(500, count - start))
+            ]
+            self.number += len(entries)
+            self.client.put_records(StreamName=STREAM, Records=entries)
+
+    def open_shards(self) -> list[dict[str, Any]]:
+        shards = self.client.list_shards(StreamName=STREAM, ShardFilter={"Type": "AT_LATEST"})["Shards"]
+        return sorted(shards, key=lambda shard: int(shard["HashKeyRange"]["StartingHashKey"]))
+
+    def split(self, shard_id: str) -> None:
+        (shard,) = [s for s in self.open_shards() if s["ShardId"] == shard_id]
+        low, high = (int(shard["HashKeyRange"][f"{end}HashKey"]) for end in ("Starting", "Ending"))
+        self.client.split_shard(
+            StreamName=STREAM, ShardToSplit=shard_id, NewStartingHashKey=str((low + high + 1) // 2)
+        )
+        self.clock.advance(2)
+
+    def merge(self, first: str, second: str) -> None:
+        self.client.merge_shards(StreamName=STREAM, ShardToMerge=first, AdjacentShardToMerge=second)
+        self.clock.advance(2)
+
+    def calls(self) -> dict[str, int]:
+        return dict(self.aws.stats()["calls"])
+
+
+def options(**values: Any) -> SourceOptions:
+    values.setdefault("probe_threads", 1)
+    return SourceOptions(stream=StreamId.parse(STREAM), **values)
+
+
+class Query:
+    """A streaming query with its checkpoint: planned offsets survive, the planner does not."""
+
+    def __init__(self, world: World, chosen: Mapping[str, Any] | None = None, *, span: float = 0.0) -> None:
+        self.world = world
+        self.options = options(**(chosen or {}))
+        self.span = span
+        self.log: list[StreamOffset] = []
+        self.committed = 0
+        self.rows: list[tuple[str, str, bytes]] = []
+        self.batches: list[int] = []
+        self.restart()
+
+    def restart(self) -> None:
+        """A new process: everything but the checkpoint is gone."""
+        self.planner = StreamPlanner(
+            self.world.client,
+            self.options,
+            clock=self.world.clock,
+            sleep=self.world.clock.advance,
+            rng=Random(1),
+            default_span=self.span,
+        )
+        self.initial = self.planner.initial()
+
+    @property
+    def start(self) -> StreamOffset:
+        return self.log[self.committed - 1] if self.committed else self.initial
+
+    def plan(self, **how: Any) -> bool:
+        """Plan the next batch into the checkpoint; False if there is nothing new."""
+        assert len(self.log) == self.committed
+        end = self.planner.plan(self.start, **how)
+        if end.to_json() == self.start.to_json():
+            return False
+        self.log.append(StreamOffset.from_json(end.to_json()))
+        return True
+
+    def read(self, *, fail_on_data_loss: bool | None = None) -> list[tuple[str, str, bytes]]:
+        """The rows of the planned batch, as the executors read them."""
+        ranges = self.planner.ranges(self.start, self.log[self.committed])
+        return [row for item in ranges for row in read(self.world, item, self.options, fail_on_data_loss)]
+
+    def commit(self, rows: list[tuple[str, str, bytes]]) -> None:
+        self.rows += rows
+        self.batches.append(len(rows))
+        self.committed += 1
+
+    def run_batch(self, **how: Any) -> int | None:
+        """One batch; None if there was nothing to plan."""
+        if len(self.log) == self.committed and not self.plan(**how):
+            return None
+        rows = self.read()
+        self.commit(rows)
+        return len(rows)
+
+    def run(self, seconds: float = 30, *, step: float = 1.1) -> None:
+        """Trigger again and again until nothing new came for some seconds of virtual time."""
+        quiet = 0.0
+        while quiet < seconds:
+            quiet = quiet + step if self.run_batch() is None else 0.0
+            self.world.clock.advance(step)
+
+    @property
+    def payloads(self) -> list[bytes]:
+        return [payload for _, _, payload in self.rows]
+
+
+def read(
+    world: World, item: ShardRange, chosen: SourceOptions, fail_on_data_loss: bool | None = None
+) -> list[tuple[str, str, bytes]]:
+    io = ShardIo(
+        world.client,
+        chosen.stream,
+        clock=world.clock,
+        sleep=world.clock.advance,
+        rng=Random(2),
+        retry_timeout=chosen.retry_timeout,
+    )
+    policy = ReadPolicy(
+        limit=chosen.records_per_fetch,
+        interval=chosen.fetch_interval,
+        stall_timeout=chosen.retry_timeout,
+        fail_on_data_loss=chosen.fail_on_data_loss if fail_on_data_loss is None else fail_on_data_loss,
+    )
+    rows = []
+    for records in read_range(io, item, policy):
+        for record in records:
+            found = decode(record.data)
+            payloads = [record.data] if found is None else [sub.data for sub in found]
+            rows += [(item.shard_id, record.sequence_number, payload) for payload in payloads]
+    return rows

@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import json
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.spark.access import Access
+from kinesis_sdk.spark.offsets import After, AtTimestamp, Horizon
+from kinesis_sdk.spark.options import SinkOptions, SourceOptions, parse_duration
+from kinesis_sdk.spark.positions import Spec, StartingPosition, parse_instant
+
+NAME = {"streamName": "orders"}
+
+
+def test_defaults() -> None:
+    options = SourceOptions.parse(NAME)
+    assert options.stream.name == "orders"
+    assert options.starting_position is None
+    assert options.max_batch_span is None
+    assert options.fail_on_data_loss
+    assert options.deaggregate
+    assert options.records_per_fetch == 10_000
+
+
+def test_every_reader_option_in_any_case() -> None:
+    options = SourceOptions.parse(
+        {
+            "STREAMNAME": "orders",
+            "Region": "eu-west-1",
+            "endpointurl": "http://127.0.0.1:1",
+            "profile": "p",
+            "roleArn": "arn:aws:iam::1:role/x",
+            "roleSessionName": "n",
+            "externalId": "e",
+            "startingPosition": "trim_horizon",
+            "endingPosition": "AT_TIMESTAMP 5",
+            "maxBatchSpan": "90s",
+            "maxRecordsPerShard": "7",
+            "tipLag": "1s",
+            "minProbeInterval": "500ms",
+            "shardRefreshInterval": "1m",
+            "probeThreads": "3",
+            "shardsPerTask": "2",
+            "recordsPerFetch": "100",
+            "fetchInterval": "0",
+            "retryTimeout": "1h",
+            "deaggregate": "False",
+            "failOnDataLoss": "FALSE",
+            "consumerMode": "polling",
+        }
+    )
+    assert options.access == Access(
+        region_name="eu-west-1",
+        endpoint_url="http://127.0.0.1:1",
+        profile_name="p",
+        role_arn="arn:aws:iam::1:role/x",
+        role_session_name="n",
+        external_id="e",
+    )
+    assert (options.max_batch_span, options.tip_lag, options.min_probe_interval) == (90.0, 1.0, 0.5)
+    assert (options.shard_refresh_interval, options.fetch_interval, options.retry_timeout) == (
+        60.0,
+        0.0,
+        3600.0,
+    )
+    assert (options.max_records_per_shard, options.probe_threads, options.shards_per_task) == (7, 3, 2)
+    assert not options.deaggregate
+    assert not options.fail_on_data_loss
+    assert options.ending_position == Spec("AT_TIMESTAMP", "5")
+    assert pickle.loads(pickle.dumps(options)) == options
+
+
+@pytest.mark.parametrize(
+    ("name", "closest"),
+    [
+        ("streamNam", "streamName"),
+        ("maxrecordpershard", "maxRecordsPerShard"),
+        ("startingposition ", "startingPosition"),
+        ("failondataloos", "failOnDataLoss"),
+        ("endpoint", "endpointUrl"),
+    ],
+)
+def test_an_unknown_option_names_the_closest_one_and_never_its_value(name: str, closest: str) -> None:
+    with pytest.raises(ConfigError, match=rf"option {name}.* {closest} \(the closest one\)") as caught:
+        SourceOptions.parse({**NAME, name: "hidden-value"})
+    assert "hidden-value" not in str(caught.value)
+
+
+def test_an_option_like_no_other_names_all() -> None:
+    with pytest.raises(ConfigError, match="one of accessKeyId, consumerMode"):
+        SourceOptions.parse({**NAME, "zzz": "1"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("tipLag", "5"),
+        ("tipLag", "abc"),
+        ("tipLag", "30 parsecs"),
+        ("minProbeInterval", "10ms"),
+        ("maxRecordsPerShard", "10001"),
+        ("maxRecordsPerShard", "0"),
+        ("maxRecordsPerShard", "-5"),
+        ("maxRecordsPerShard", "1.5"),
+        ("deaggregate", "yes"),
+        ("consumerMode", "efo"),
+        ("endingPosition", "TRIM_HORIZON"),
+        ("startingPosition", "EARLIEST"),
+        ("streamName", "not a name"),
+        ("streamArn", "orders"),
+        ("accessKeyId", "AKID"),
+        ("roleSessionName", "without a role"),
+    ],
+)
+def test_bad_values_name_their_option(name: str, value: str) -> None:
+    with pytest.raises(ConfigError):
+        SourceOptions.parse({**NAME, name: value})
+
+
+def test_the_stream_is_required_and_an_arn_brings_its_region() -> None:
+    with pytest.raises(ConfigError, match="streamName"):
+        SourceOptions.parse({})
+    arn = "arn:aws:kinesis:eu-north-1:123456789012:stream/orders"
+    options = SourceOptions.parse({"streamArn": arn})
+    assert options.access.region_name == "eu-north-1"
+    assert str(options.stream) == arn
+    assert SourceOptions.parse({"streamArn": arn, "region": "us-east-1"}).access.region_name == "us-east-1"
+    with pytest.raises(ConfigError, match="streamName"):
+        SourceOptions.parse({"streamArn": arn, "streamName": "others"})
+
+
+def test_secrets_do_not_show() -> None:
+    options = SourceOptions.parse(
+        {**NAME, "accessKeyId": "A", "secretAccessKey": "hush", "sessionToken": "quiet"}
+    )
+    assert "hush" not in repr(options)
+    assert "quiet" not in repr(options)
+    with pytest.raises(ConfigError) as caught:
+        SourceOptions.parse({**NAME, "secretAccessKey": "hush"})
+    assert "hush" not in str(caught.value)
+
+
+def test_writer_options() -> None:
+    options = SinkOptions.parse(
+        {
+            **NAME,
+            "aggregation": "false",
+            "maxOutstandingBytes": "1000000",
+            "flushTimeout": "30s",
+            "maxConnections": "3",
+            "errorSample": "0",
+            "partitionKey": "random",
+            "recordMaxBufferedTime": "20ms",
+            "rateLimit": "100",
+            "checkpointLocation": "somewhere",
+            "queryName": "q",
+        }
+    )
+    config = options.settings.config
+    assert not config.aggregation_enabled
+    assert config.max_buffered_bytes == 1_000_000
+    assert config.record_ttl == options.flush_timeout == 30.0
+    assert (config.max_connections, config.record_max_buffered_time, config.rate_limit) == (3, 0.02, 100)
+    assert options.random_partition_key
+    assert options.error_sample == 0
+    with pytest.raises(ConfigError, match="maxConnections"):
+        SinkOptions.parse({**NAME, "maxConnection": "3"})
+    with pytest.raises(ConfigError, match="checkpointLocation"):
+        SourceOptions.parse({**NAME, "checkpointLocation": "of a sink only"})
+
+
+@given(
+    st.integers(0, 10**6), st.sampled_from([("ms", 0.001), ("s", 1), ("m", 60), ("h", 3600), ("d", 86400)])
+)
+def test_durations(number: int, unit: tuple[str, float]) -> None:
+    assert parse_duration(f"{number}{unit[0]}", "x") == number * unit[1]
+    assert parse_duration(f" {number} {unit[0].upper()} ", "x") == number * unit[1]
+
+
+@pytest.mark.parametrize("text", ["", "5", "-5s", "5 s s", "1e3s", "s", "5min", "٣s"])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(ConfigError):
+        parse_duration(text, "x")
+
+
+def test_positions() -> None:
+    assert StartingPosition.parse("latest").of("x").position(77) == AtTimestamp(77)
+    assert StartingPosition.parse("TRIM_HORIZON").of("x").position(77) == Horizon()
+    text = json.dumps({"default": "TRIM_HORIZON", "b": "AT_TIMESTAMP 2026-01-31T12:00:00Z", "a": "LATEST"})
+    parsed = StartingPosition.parse(text)
+    assert parsed.of("b").position(1) == AtTimestamp(1769860800000)
+    assert parsed.of("c").position(1) == Horizon()
+    assert StartingPosition.parse('{"a": "AFTER_SEQUENCE_NUMBER 12"}').of("a").position(1) == After("12", 0)
+    assert StartingPosition.parse('{"a": "TRIM_HORIZON"}').of("b").kind == "LATEST"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "",
+            "AT_TIMESTAMP",
+            "AT_TIMESTAMP soon",
+            "AFTER_SEQUENCE_NUMBER 5",
+            "LATEST 5",
+            "{",
+            "[]",
+            '{"a": 5}',
+        ),
+        *('{"default": "AFTER_SEQUENCE_NUMBER 5"}', '{"a": "AFTER_SEQUENCE_NUMBER x"}'),
+    ],
+)
+def test_what_is_no_position(text: str) -> None:
+    with pytest.raises(ConfigError):
+        StartingPosition.parse(text)
+
+
+def test_instants() -> None:
+    assert parse_instant("1769860800000", "x") == 1769860800000
+    assert parse_instant("2026-01-31T12:00:00", "x") == 1769860800000
+    assert parse_instant("2026-01-31T13:00:00.250+01:00", "x") == 1769860800250
+
+
+SPECS = st.one_of(
+    st.sampled_from(["LATEST", "TRIM_HORIZON"]), st.integers(0, 2**45).map(lambda n: f"AT_TIMESTAMP {n}")
+)
+
+
+@given(SPECS, st.dictionaries(st.text("abc", min_size=1), SPECS, max_size=4))
+def test_the_text_of_a_position_is_canonical(default: str, shards: dict[str, str]) -> None:
+    parsed = StartingPosition.parse(json.dumps({"default": default, **shards}))
+    again = StartingPosition.parse(str(parsed))
+    assert again == parsed
+    assert str(again) == str(parsed)

@@ -1,0 +1,794 @@
+from __future__ import annotations
+
+import json
+from random import Random
+from typing import Any
+
+import pytest
+
+from kinesis_sdk.common.aggregation import Aggregate
+from kinesis_sdk.common.errors import AwsError, ConfigError
+from kinesis_sdk.common.hashkeys import hash_partition_key
+from kinesis_sdk.spark.errors import DataLossError, OffsetError
+from kinesis_sdk.spark.offsets import After, AtTimestamp, Ended, Horizon, StreamOffset
+from kinesis_sdk.spark.positions import StartingPosition
+from kinesis_sdk.testing import Fault
+
+from .support import HALF, STREAM, Query, World, options, read
+
+FIRST, SECOND = "shardId-000000000000", "shardId-000000000001"
+TRIM = {"starting_position": StartingPosition.parse("TRIM_HORIZON")}
+
+
+def starting(text: str) -> dict[str, Any]:
+    return {"starting_position": StartingPosition.parse(text)}
+
+
+# -- the batch-end rule ---------------------------------------------------------------------------------------------
+
+
+def test_a_batch_ends_at_a_record_that_exists_and_holds_exactly_what_is_before_it() -> None:
+    world = World()
+    query = Query(world, TRIM)
+    put = world.put(7)
+    assert query.plan()
+    late = world.put(5)
+    assert [payload for _, _, payload in query.read()] == put, "what came after planning is not in the batch"
+    end = query.log[0].shards[FIRST]
+    assert isinstance(end, After)
+    query.commit(query.read())
+    query.run()
+    assert query.payloads == put + late
+
+
+def test_reading_a_batch_again_gives_the_same_rows() -> None:
+    world = World(2)
+    query = Query(world, TRIM)
+    world.put(40, hash_key=0)
+    world.put(40, hash_key=HALF)
+    assert query.plan()
+    first = query.read()
+    world.put(40, hash_key=0)
+    world.clock.advance(400)
+    assert query.read() == first
+
+
+def test_a_long_backlog_is_found_whole_when_nothing_limits_a_batch() -> None:
+    world = World()
+    query = Query(world, TRIM)
+    for _ in range(20):
+        world.put(30)
+        world.clock.advance(60)
+    world.clock.advance(5_000)
+    assert query.run_batch() == 600
+    assert query.run_batch() is None
+
+
+def test_a_span_limits_the_stream_time_of_a_batch() -> None:
+    world = World()
+    query = Query(world, {**TRIM, "max_batch_span": 120.0})
+    for _ in range(30):
+        world.put(30)
+        world.clock.advance(60)
+    query.run(10)
+    assert sum(query.batches) == 900
+    # Two minutes of 30 records a minute, and at most one record more; the first includes its begin.
+    assert max(query.batches) <= 91
+    assert len(query.batches) >= 9
+
+
+def test_a_silence_longer_than_the_span_is_crossed() -> None:
+    world = World()
+    query = Query(world, {**TRIM, "max_batch_span": 60.0})
+    put = world.put(3)
+    query.run(5)
+    world.clock.advance(7_200)
+    put += world.put(4)
+    world.clock.advance(7_200)
+    put += world.put(4)
+    query.run(10)
+    assert query.payloads == put
+
+
+def test_a_count_limits_the_records_of_a_shard_exactly() -> None:
+    world = World(2)
+    query = Query(world, {**TRIM, "max_records_per_shard": 10})
+    world.put(35, hash_key=0)
+    world.put(5, hash_key=HALF)
+    query.run(5)
+    assert query.batches == [15, 10, 10, 5]
+
+
+def test_all_available_lifts_the_limits() -> None:
+    world = World()
+    query = Query(world, {**TRIM, "max_records_per_shard": 10})
+    world.put(95)
+    assert query.run_batch(unlimited=True) == 95
+
+
+def test_more_records_than_a_page_holds() -> None:
+    world = World()
+    query = Query(world, TRIM)
+    for _ in range(5):
+        world.put_bulk(6_000)
+        world.clock.advance(1)
+    query.run(5)
+    assert len(query.rows) == len(set(query.rows)) == 30_000
+
+
+def test_empty_pages_do_not_mean_that_a_shard_is_idle() -> None:
+    world = World()
+    query = Query(world, TRIM)
+    put = world.put(50)
+    world.aws.faults.add(Fault(kind="empty_read", probability=0.7))
+    world.clock.advance(30)
+    query.run(60)
+    assert query.payloads == put
+
+
+def test_an_aggregate_is_never_split_between_batches() -> None:
+    world = World()
+    query = Query(world, {**TRIM, "max_records_per_shard": 1})
+    for number in range(3):
+        aggregate = Aggregate(1_000_000, 10_000)
+        for item in range(1_000):
+            assert aggregate.try_append("k", None, b"%d/%d" % (number, item), hash_partition_key("k"))
+        world.client.put_record(
+            StreamName=STREAM, Data=aggregate.encode(), PartitionKey="a", ExplicitHashKey="0"
+        )
+        world.clock.advance(1)
+    query.run(5)
+    assert query.batches == [1_000, 1_000, 1_000]
+
+
+def test_throttled_and_failing_calls_are_repeated() -> None:
+    world = World(2, throttle=True, seed=3)
+    query = Query(world, TRIM)
+    world.aws.faults.add(Fault(kind="throttle", operation="GetRecords", probability=0.3))
+    world.aws.faults.add(Fault(kind="error", operation="GetShardIterator", probability=0.3, status=503))
+    world.aws.faults.add(Fault(kind="expired_iterator", probability=0.2))
+    put = world.put(40, hash_key=0) + world.put(40, hash_key=HALF)
+    query.run(10)
+    assert sorted(query.payloads) == sorted(put)
+
+
+def test_a_call_that_fails_for_longer_than_the_retry_timeout_fails_the_batch() -> None:
+    world = World()
+    query = Query(world, {**TRIM, "retry_timeout": 10.0})
+    world.put(1)
+    world.aws.faults.add(Fault(kind="throttle", operation="GetRecords"))
+    before = world.clock.monotonic()
+    with pytest.raises(AwsError, match="Rate exceeded"):
+        query.plan()
+    assert 5 < world.clock.monotonic() - before <= 11
+
+
+def test_a_clock_ahead_of_the_service_is_no_obstacle() -> None:
+    world = World()
+    query = Query(world, TRIM)
+    world.put_bulk(2_000)
+    offset = 3.5
+
+    class Ahead:
+        monotonic = staticmethod(world.clock.monotonic)
+
+        @staticmethod
+        def time() -> float:
+            return world.clock.time() + offset
+
+    query.planner._io.clock = Ahead()
+    query.planner._io.service_clock._clock = Ahead()
+    query.run(5)
+    assert len(query.rows) == 2_000
+
+
+# -- what looking costs ---------------------------------------------------------------------------------------------
+
+
+def test_questions_inside_the_interval_cost_nothing_and_change_nothing() -> None:
+    world = World()
+    query = Query(world, TRIM)
+    world.put(3)
+    query.run(5)
+    query.planner.plan(query.start)
+    before = world.calls()
+    for _ in range(90):
+        assert query.planner.plan(query.start) is query.start
+        world.clock.advance(0.01)
+    assert world.calls() == before
+
+
+def test_an_idle_shard_costs_one_call_a_look() -> None:
+    world = World(4)
+    query = Query(world, TRIM)
+    for shard in world.open_shards():
+        world.put(3, hash_key=int(shard["HashKeyRange"]["StartingHashKey"]))
+    query.run(5)
+    before = world.calls()
+    for _ in range(9):
+        assert query.run_batch() is None
+        world.clock.advance(1)
+    after = world.calls()
+    assert after["GetRecords"] - before["GetRecords"] == 4 * 9
+    assert after["GetShardIterator"] - before["GetShardIterator"] <= 4
+
+
+def test_a_busy_shard_costs_two_calls_a_look() -> None:
+    world = World()
+    query = Query(world, TRIM)
+    for _ in range(3):
+        world.put_bulk(400)
+        query.run_batch()
+        world.clock.advance(1)
+    world.put_bulk(400)
+    before = world.calls()
+    assert query.plan()
+    after = world.calls()
+    assert after["GetRecords"] - before["GetRecords"] == 1
+    assert after["GetShardIterator"] - before["GetShardIterator"] == 1
+
+
+# -- splits, merges, children ---------------------------------------------------------------------------------------
+
+
+def test_children_come_after_their_parent_was_finished_in_an_earlier_batch() -> None:
+    world = World()
+    query = Query(world, {**TRIM, "max_records_per_shard": 10})
+    parent = world.put(25, hash_key=0)
+    world.split(FIRST)
+    children = world.put(5, hash_key=0) + world.put(5, hash_key=HALF)
+    query.run(15)
+    assert query.payloads[:25] == parent
+    assert sorted(query.payloads[25:]) == sorted(children)
+    finished = [isinstance(offset.shards.get(FIRST), Ended) for offset in query.log].index(True)
+    for offset in query.log[: finished + 1]:
+        assert set(offset.shards) == {FIRST}
+    assert set(query.log[finished + 1].shards) == {SECOND, "shardId-000000000002"}
+
+
+def test_the_child_of_a_merge_waits_for_both_parents() -> None:
+    world = World(2)
+    query = Query(world, {**TRIM, "max_records_per_shard": 10})
+    world.put(45, hash_key=0, key="a")
+    world.put(5, hash_key=HALF, key="b")
+    world.merge(FIRST, SECOND)
+    world.put(3, hash_key=0, key="a")
+    query.run(15)
+    assert [p for p in query.payloads if p.startswith(b"a:")] == sorted(
+        (p for p in query.payloads if p.startswith(b"a:")), key=lambda p: int(p[2:])
+    )
+    assert len(query.payloads) == 53
+    child = "shardId-000000000002"
+    entered = [child in offset.shards for offset in query.log].index(True)
+    before = query.log[entered - 1].shards
+    assert isinstance(before[FIRST], Ended)
+    assert isinstance(before[SECOND], Ended)
+
+
+def test_a_closed_shard_that_was_not_drained_is_drained() -> None:
+    world = World()
+    query = Query(world, TRIM)
+    world.put(3)
+    query.run(3)
+    rest = world.put(60)
+    world.split(FIRST)
+    world.clock.advance(3_600)
+    query.restart()
+    query.run(12)
+    assert query.payloads[3:63] == rest
+
+
+def test_a_child_born_while_the_query_was_down_begins_at_its_first_record() -> None:
+    world = World()
+    query = Query(world)  # LATEST
+    assert query.run_batch() == 0
+    put = world.put(4)
+    query.run(3)
+    world.split(FIRST)
+    put += world.put(6, hash_key=0) + world.put(6, hash_key=HALF)
+    world.clock.advance(7_200)
+    query.restart()
+    put += world.put(1, hash_key=0)
+    query.run(15)
+    assert sorted(query.payloads) == sorted(put)
+
+
+def test_generations_of_splits_while_down() -> None:
+    world = World()
+    query = Query(world, TRIM)
+    put = world.put(2)
+    query.run(3)
+    for _ in range(3):
+        for shard in world.open_shards():
+            world.split(shard["ShardId"])
+        for shard in world.open_shards():
+            put += world.put(2, hash_key=int(shard["HashKeyRange"]["StartingHashKey"]))
+    query.restart()
+    query.run(30)
+    assert sorted(query.payloads) == sorted(put)
+    assert len(query.log[-1].shards) == 8, "finished shards leave the offset"
+
+
+def test_a_shard_that_ends_between_two_listings_is_noticed_at_once() -> None:
+    world = World()
+    query = Query(world, {**TRIM, "shard_refresh_interval": 3_000.0})
+    world.put(3)
+    query.run(3)
+    world.split(FIRST)
+    put = world.put(2, hash_key=0)
+    query.run(10)
+    assert query.payloads[3:] == put
+
+
+# -- starting positions ---------------------------------------------------------------------------------------------
+
+
+def test_latest_means_the_first_start_even_if_the_first_batch_crashes() -> None:
+    world = World()
+    world.put(9)
+    world.clock.advance(1)
+    query = Query(world)
+    put = world.put(2)
+    world.clock.advance(1)
+    assert query.plan()
+    query.read()  # … and the sink fails: batch 0 is planned and never committed
+    put += world.put(3)
+    world.clock.advance(600)
+    query.restart()
+    put += world.put(4)
+    query.run(5)
+    assert query.payloads == put
+
+
+def test_latest_is_pinned_by_an_empty_first_batch() -> None:
+    world = World()
+    world.put(3)
+    world.clock.advance(1)
+    query = Query(world)
+    assert query.run_batch() == 0
+    world.clock.advance(600)
+    put = world.put(2)
+    query.restart()
+    query.run(3)
+    assert query.payloads == put
+
+
+def test_a_split_between_start_and_first_plan_under_latest() -> None:
+    world = World()
+    world.put(3)
+    world.clock.advance(2)
+    query = Query(world)
+    put = world.put(2)
+    world.split(FIRST)
+    put += world.put(2, hash_key=0)
+    query.run(15)
+    assert query.payloads == put
+
+
+def test_at_timestamp() -> None:
+    world = World()
+    world.put(3)
+    world.clock.advance(10)
+    moment = round(world.clock.time() * 1000)
+    put = world.put(3)
+    world.split(FIRST)
+    put += world.put(3, hash_key=0)
+    query = Query(world, starting(f"AT_TIMESTAMP {moment}"))
+    query.run(15)
+    assert query.payloads == put
+
+
+def test_positions_per_shard() -> None:
+    world = World(3)
+    hashes = {s["ShardId"]: int(s["HashKeyRange"]["StartingHashKey"]) for s in world.open_shards()}
+    names = sorted(hashes)
+    for name in names:
+        world.put(4, hash_key=hashes[name], key=name)
+    page = world.client.get_records(
+        ShardIterator=world.client.get_shard_iterator(
+            StreamName=STREAM, ShardId=names[1], ShardIteratorType="TRIM_HORIZON"
+        )["ShardIterator"]
+    )
+    number = page["Records"][1]["SequenceNumber"]
+    world.clock.advance(1)
+    text = json.dumps(
+        {"default": "LATEST", names[0]: "TRIM_HORIZON", names[1]: f"AFTER_SEQUENCE_NUMBER {number}"}
+    )
+    query = Query(world, starting(text))
+    query.run(3)
+    assert [shard for shard, _, _ in query.rows] == [names[0]] * 4 + [names[1]] * 2
+    query.restart()
+    put = world.put(1, hash_key=hashes[names[2]])
+    query.run(3)
+    assert query.payloads[6:] == put
+
+
+def test_a_position_for_a_shard_that_does_not_exist_is_refused() -> None:
+    query = Query(World(), starting('{"shardId-000000000099": "TRIM_HORIZON"}'))
+    with pytest.raises(ConfigError, match="shardId-000000000099"):
+        query.plan()
+
+
+# -- stopping at now ------------------------------------------------------------------------------------------------
+
+
+def test_available_now_ends_at_what_was_there_and_needs_several_batches() -> None:
+    world = World(2)
+    query = Query(world, {**TRIM, "max_records_per_shard": 10})
+    put = world.put(35, hash_key=0) + world.put(5, hash_key=HALF)
+    world.clock.advance(1)
+    query.planner.stop_at_now()
+    assert query.run_batch() == 15
+    world.put(50, hash_key=0)
+    while query.run_batch() is not None:
+        pass
+    assert sorted(query.payloads) == sorted(put)
+    assert query.batches == [15, 10, 10, 5]
+
+
+def test_available_now_reads_closed_shards_and_their_children_and_stops() -> None:
+    world = World()
+    query = Query(world, TRIM)
+    put = world.put(5)
+    world.split(FIRST)
+    put += world.put(5, hash_key=0) + world.put(5, hash_key=HALF)
+    world.clock.advance(1)
+    query.planner.stop_at_now()
+    batches = 0
+    while query.run_batch() is not None:
+        batches += 1
+        world.put(3, hash_key=0)
+        world.split(world.open_shards()[0]["ShardId"])
+        assert batches < 20, "it stops although the stream goes on"
+    assert sorted(query.payloads) == sorted(put)
+    query.restart()
+    query.planner.stop_at_now()
+    while query.run_batch() is not None:
+        pass
+    assert len(query.payloads) == len(set(query.payloads)) == world.number
+
+
+def test_available_now_passes_over_empty_pages_and_misses_nothing() -> None:
+    world = World()
+    query = Query(world, TRIM)
+    put = world.put(200)
+    world.split(FIRST)
+    put += world.put(20, hash_key=0)
+    world.clock.advance(30)
+    world.client = LaggingClient(world.client)  # type: ignore[assignment]
+    query.restart()
+    query.planner.stop_at_now()
+    while query.run_batch() is not None:
+        pass
+    assert query.payloads == put
+
+
+class LaggingClient:
+    """Begins with empty pages that say that there is more, as the service may send them anywhere."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._left = 8
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def get_records(self, **request: Any) -> dict[str, Any]:
+        if self._left:
+            self._left -= 1
+            return {"Records": [], "NextShardIterator": request["ShardIterator"], "MillisBehindLatest": 5_000}
+        answer: dict[str, Any] = self._client.get_records(**request)
+        return answer
+
+
+def test_available_now_does_not_pass_its_goal_when_a_span_ends_behind_it() -> None:
+    world = World()
+    query = Query(world, {**TRIM, "max_batch_span": 60.0})
+    put = []
+    for _ in range(3):
+        put += world.put(20)
+        world.clock.advance(100)
+    query.planner.stop_at_now()
+    assert query.run_batch() is not None
+    world.put(5)
+    world.clock.advance(3_600)
+    while query.run_batch() is not None:
+        pass
+    assert query.payloads == put
+
+
+def test_available_now_leaves_shards_alone_that_were_born_later() -> None:
+    world = World()
+    query = Query(world, TRIM)
+    world.put(5)
+    world.clock.advance(1)
+    query.planner.stop_at_now()
+    query.run_batch()
+    world.split(FIRST)
+    world.clock.advance(30)
+    while query.run_batch() is not None:
+        pass
+    assert set(query.log[-1].shards) == {FIRST}
+
+
+def test_available_now_does_not_pass_its_goal_when_the_shard_ends_behind_it() -> None:
+    world = World()
+    query = Query(world, {**TRIM, "max_records_per_shard": 9})
+    put = world.put(10)
+    world.clock.advance(1)
+    query.planner.stop_at_now()
+    assert query.run_batch() == 9
+    world.put(3)
+    world.split(FIRST)
+    while query.run_batch() is not None:
+        pass
+    assert query.payloads == put
+
+
+def test_available_now_with_nothing_to_do() -> None:
+    world = World()
+    query = Query(world, TRIM)
+    query.planner.stop_at_now()
+    assert query.run_batch() == 0
+    assert query.run_batch() is None
+
+
+# -- loss -----------------------------------------------------------------------------------------------------------
+
+DAY = 86_400.0
+
+
+def test_a_checkpoint_older_than_the_retention_is_a_loss() -> None:
+    world = World()
+    query = Query(world, TRIM)
+    world.put(3)
+    query.run(3)
+    world.put(3)
+    world.clock.advance(1.5 * DAY)
+    put = world.put(3)
+    query.restart()
+    with pytest.raises(DataLossError, match=r"36\.0 h ago.*failOnDataLoss"):
+        query.plan()
+    query.options = options(**TRIM, fail_on_data_loss=False)
+    query.restart()
+    query.run(5)
+    assert query.payloads[3:] == put
+
+
+def test_idle_for_longer_than_the_retention_is_no_loss() -> None:
+    world = World()
+    query = Query(world, TRIM)
+    put = world.put(3)
+    query.run(3)
+    for _ in range(60):
+        world.clock.advance(3_600)
+        query.run_batch()
+    put += world.put(3)
+    query.restart()
+    query.run(5)
+    assert query.payloads == put
+
+
+def test_a_sequence_number_near_the_end_of_the_retention_is_not_asked_for_any_more() -> None:
+    """The service may not know it, although nothing was lost (idle for a whole retention)."""
+    world = World()
+    query = Query(world, TRIM)
+    world.put(3)
+    query.run(3)
+    for _ in range(23):
+        world.clock.advance(3_600)
+        query.run_batch()
+    world.put(1)
+    world.clock.advance(2)
+    assert query.plan()
+    (item,) = query.planner.ranges(query.start, query.log[-1])
+    assert isinstance(item.start, After)
+    assert isinstance(item.via, AtTimestamp)
+    assert item.start.arrival < item.via.millis
+    assert len(query.read()) == 1
+
+
+def test_idle_and_never_read_from_for_longer_than_the_retention_is_no_loss() -> None:
+    world = World()
+    query = Query(world)
+    for _ in range(60):
+        query.run_batch()
+        world.clock.advance(3_600)
+    put = world.put(3)
+    query.restart()
+    query.run(5)
+    assert query.payloads == put
+
+
+def test_idle_offsets_change_seldom() -> None:
+    world = World()
+    query = Query(world, TRIM)
+    world.put(3)
+    query.run(3)
+    batches = len(query.log)
+    for _ in range(24 * 60):
+        query.run_batch()
+        world.clock.advance(60)
+    assert len(query.log) - batches <= 4
+
+
+def test_a_planned_batch_that_was_trimmed_meanwhile_is_a_loss() -> None:
+    world = World()
+    query = Query(world, TRIM)
+    world.put(3)
+    assert query.plan()
+    world.clock.advance(1.5 * DAY)
+    world.put(2)
+    query.restart()
+    with pytest.raises(DataLossError, match="not there any more"):
+        query.read()
+    assert query.read(fail_on_data_loss=False) == []
+
+
+def test_a_stream_made_anew_is_noticed() -> None:
+    world = World()
+    query = Query(world, TRIM)
+    world.put(3)
+    query.run(3)
+    world.client.delete_stream(StreamName=STREAM)
+    world.clock.advance(100)
+    world.client.create_stream(StreamName=STREAM, ShardCount=1)
+    world.clock.advance(100)
+    put = world.put(2)
+    with pytest.raises(DataLossError, match="deleted and created again"):
+        query.plan()
+    query.options = options(**TRIM, fail_on_data_loss=False)
+    query.restart()
+    query.run(5)
+    assert query.payloads[3:] == put
+
+
+def test_the_checkpoint_of_another_stream_is_refused() -> None:
+    world = World()
+    query = Query(world, TRIM)
+    query.run(3)
+    with pytest.raises(OffsetError, match="another"):
+        query.planner.plan(StreamOffset(stream="another", created=1, starting="LATEST", started=1))
+
+
+def test_shards_that_are_gone_unread_are_a_loss() -> None:
+    world = World()
+    query = Query(world, TRIM)
+    world.put(3)
+    query.run(3)
+    # Known to be empty a moment ago, then split and unlisted: only the listing can tell.
+    world.put(1)
+    world.split(FIRST)
+    world.clock.advance(2 * DAY)
+    put = world.put(2, hash_key=0)
+    query.restart()
+    with pytest.raises(DataLossError, match=FIRST):
+        query.plan()
+    query.options = options(**TRIM, fail_on_data_loss=False)
+    query.restart()
+    query.run(10)
+    assert query.payloads[3:] == put
+
+
+# -- batch reads ----------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_read_covers_parents_children_and_nothing_later() -> None:
+    world = World()
+    put = world.put(30)
+    world.split(FIRST)
+    put += world.put(30, hash_key=0)
+    world.clock.advance(1)
+    query = Query(world)
+    ranges = query.planner.plan_read()
+    world.put(9, hash_key=0)
+    assert [row[2] for item in ranges for row in read(world, item, query.options)] == put
+
+
+def test_a_batch_read_between_two_instants() -> None:
+    world = World()
+    world.put(5)
+    world.clock.advance(10)
+    low = round(world.clock.time() * 1000)
+    put = world.put(40)
+    world.clock.advance(10)
+    high = round(world.clock.time() * 1000)
+    world.put(5)
+    chosen = {
+        **starting(f"AT_TIMESTAMP {low}"),
+        "ending_position": StartingPosition.parse(f"AT_TIMESTAMP {high}").default,
+    }
+    query = Query(world, chosen)
+    rows = [row[2] for item in query.planner.plan_read() for row in read(world, item, query.options)]
+    assert rows == put
+
+
+def test_a_batch_read_of_a_backlog_finds_its_last_record() -> None:
+    world = World()
+    for _ in range(30):
+        world.put_bulk(1_000)
+        world.clock.advance(300)
+    world.clock.advance(3_600)
+    query = Query(world)
+    assert sum(len(read(world, item, query.options)) for item in query.planner.plan_read()) == 30_000
+
+
+def test_a_batch_read_from_latest_is_refused() -> None:
+    with pytest.raises(ConfigError, match="LATEST"):
+        Query(World(), starting("LATEST")).planner.plan_read()
+
+
+# -- progress -------------------------------------------------------------------------------------------------------
+
+
+def test_the_report_says_how_far_behind_each_shard_is() -> None:
+    world = World(2)
+    query = Query(world, {**TRIM, "max_batch_span": 60.0})
+    assert query.planner.report() is None
+    for _ in range(60):
+        world.put(1, hash_key=0)
+        world.clock.advance(60)
+    world.put(1, hash_key=HALF)
+    query.run_batch()
+    report = query.planner.report()
+    assert report is not None
+    assert report["shards"] == 2
+    assert report["behindMs"][SECOND] == 0
+    assert 3_300_000 < report["behindMs"][FIRST] == report["maxBehindMs"] <= 3_600_000
+
+
+# -- everything at once ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_every_record_once_and_in_order_through_everything(seed: int) -> None:
+    """Random puts, splits, merges, pauses, faults, crashes before and after the sink's write."""
+    rng = Random(seed)
+    world = World(rng.choice([1, 2, 3]), throttle=rng.random() < 0.5, seed=seed)
+    chosen: dict[str, Any] = dict(TRIM)
+    if rng.random() < 0.4:
+        chosen["max_records_per_shard"] = rng.choice([1, 7, 50])
+    if rng.random() < 0.4:
+        chosen["max_batch_span"] = rng.choice([1.0, 20.0, 300.0])
+    query = Query(world, chosen)
+    world.aws.faults.add(Fault(kind="empty_read", probability=rng.choice([0, 0.2])))
+    world.aws.faults.add(Fault(kind="throttle", operation="GetRecords", probability=rng.choice([0, 0.1])))
+    world.aws.faults.add(Fault(kind="expired_iterator", probability=rng.choice([0, 0.05])))
+    keys = {f"key-{i}": rng.getrandbits(128) for i in range(6)}
+    put: dict[str, list[bytes]] = {key: [] for key in keys}
+    for _ in range(120):
+        for _ in range(rng.choice([0, 0, 1, 3, 12])):
+            key = rng.choice(list(keys))
+            put[key] += world.put(1, key=key, hash_key=keys[key])
+        world.clock.advance(rng.choice([0.0, 0.2, 1.0, 5.0, 60.0]))
+        shards = world.open_shards()
+        if rng.random() < 0.05 and len(shards) < 8:
+            world.split(rng.choice(shards)["ShardId"])
+        elif rng.random() < 0.05 and len(shards) > 1:
+            at = rng.randrange(len(shards) - 1)
+            world.merge(shards[at]["ShardId"], shards[at + 1]["ShardId"])
+        if rng.random() < 0.6 and (len(query.log) > query.committed or query.plan()):
+            rows = query.read()
+            if rng.random() < 0.2:
+                query.restart()  # the sink failed: the same batch comes again
+            else:
+                query.commit(rows)
+        if rng.random() < 0.1:
+            query.restart()
+    world.clock.advance(5)
+    query.run(90)
+    for key, expected in put.items():
+        assert [p for p in query.payloads if p.startswith(b"%s:" % key.encode())] == expected
+    assert len(query.payloads) == world.number
+
+
+def test_the_positions_of_an_offset_are_those_that_were_planned() -> None:
+    world = World()
+    query = Query(world)
+    assert query.run_batch() == 0
+    (position,) = query.log[0].shards.values()
+    assert position == AtTimestamp(query.log[0].started) or isinstance(position, AtTimestamp)
+    world2 = World()
+    query2 = Query(world2, TRIM)
+    assert query2.run_batch() == 0
+    assert query2.log[0].shards == {FIRST: Horizon()}
