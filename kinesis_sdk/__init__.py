@@ -32,7 +32,14 @@ if TYPE_CHECKING:
     )
     from kinesis_sdk.common.records import UserRecord
     from kinesis_sdk.common.stream import StreamId
-    from kinesis_sdk.consumer import Checkpointer, ConsumerConfig, RecordBatch, RecordHandler, Worker
+    from kinesis_sdk.consumer import (
+        BisectBatch,
+        Checkpointer,
+        ConsumerConfig,
+        RecordBatch,
+        RecordHandler,
+        Worker,
+    )
     from kinesis_sdk.producer import (
         AsyncProducer,
         Attempt,
@@ -59,7 +66,14 @@ _HOMES = {
         "SpooledRecord",
         "read_spool",
     ),
-    "kinesis_sdk.consumer": ("Checkpointer", "ConsumerConfig", "RecordBatch", "RecordHandler", "Worker"),
+    "kinesis_sdk.consumer": (
+        "BisectBatch",
+        "Checkpointer",
+        "ConsumerConfig",
+        "RecordBatch",
+        "RecordHandler",
+        "Worker",
+    ),
     "kinesis_sdk.common.records": ("UserRecord",),
     "kinesis_sdk.common.stream": ("StreamId",),
     "kinesis_sdk.common.errors": (
@@ -95,6 +109,7 @@ __all__ = [
     "SpooledRecord",
     "read_spool",
     # consumer
+    "BisectBatch",
     "Checkpointer",
     "ConsumerConfig",
     "RecordBatch",

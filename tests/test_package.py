@@ -11,6 +11,7 @@ PUBLIC = [
     "AsyncProducer",
     "Attempt",
     "AwsError",
+    "BisectBatch",
     "BufferFullError",
     "Checkpointer",
     "ConfigError",
