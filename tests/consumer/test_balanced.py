@@ -221,6 +221,15 @@ def test_a_lease_in_handover_counts_for_whom_it_goes_to_and_moves_no_further():
     assert {take.lease.lease_key for take in result.takes} <= {"s00001", "s00002", "s00003"}
 
 
+def test_only_what_has_arrived_moves_on():
+    leases = (
+        [lease(n, "b") for n in range(2)]
+        + [lease(5 + n, "b", marker="a") for n in range(4)]
+        + [lease(9, "me")]
+    )
+    assert {take.lease.lease_key for take in plan(leases).moves} == {"s00000", "s00001"}
+
+
 def test_its_own_name_is_resumed():
     leases = [lease(n, "me") for n in range(3)] + [lease(9, "a")]
     result = plan(leases, held=set())

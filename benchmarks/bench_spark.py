@@ -1,0 +1,272 @@
+"""Spark: reading against what Spark's Arrow transport can carry, writing against an empty writer and against boto3.
+
+    python benchmarks/bench_spark.py [--spark 4.3.0] [--rows 1000000]
+
+Everything in one run on this machine: the fake AWS in a process of its own without shard limits, Spark with two slots.
+The ratios are what counts; the fake shares the machine's cores. Best of ``--repeat`` runs each, taking turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+ACCOUNT = {"AWS_ACCESS_KEY_ID": "fake", "AWS_SECRET_ACCESS_KEY": "fake", "AWS_DEFAULT_REGION": "us-east-1"}
+SLOTS = 2
+PAYLOAD = 100
+TARGET_READ, TARGET_WRITE = 0.35, 5.0
+
+
+def fill(endpoint: str, stream: str, rows: int) -> int:
+    """Put aggregates of 100-byte records, evenly over two shards; returns the Kinesis records."""
+    import boto3
+
+    from kinesis_sdk.common.aggregation import Aggregate
+    from kinesis_sdk.common.hashkeys import hash_partition_key
+
+    client = boto3.client("kinesis", endpoint_url=endpoint)
+    keys = [f"key-{number}" for number in range(200)]
+    hashes = {key: hash_partition_key(key) for key in keys}
+    entries: list[dict[str, Any]] = []
+    count = done = 0
+    while done < rows:
+        aggregate = Aggregate(51_200, 1 << 40)
+        while done < rows:
+            key = keys[done % len(keys)]
+            if not aggregate.try_append(key, None, b"%0*d" % (PAYLOAD, done), hashes[key]):
+                break
+            done += 1
+        place = str((count % 2) << 127)
+        entries.append({"Data": aggregate.encode(), "PartitionKey": "a", "ExplicitHashKey": place})
+        count += 1
+        if len(entries) == 90 or done == rows:
+            assert not client.put_records(StreamName=stream, Records=entries)["FailedRecordCount"]
+            entries = []
+    return count
+
+
+def register_yardsticks(spark: Any, rows: int) -> None:
+    """A reader that repeats one ready Arrow batch with our schema, and a writer that only counts."""
+    from pyspark.sql.datasource import (
+        DataSource,
+        DataSourceArrowWriter,
+        DataSourceReader,
+        InputPartition,
+        WriterCommitMessage,
+    )
+
+    from kinesis_sdk.spark.arrow import DDL
+
+    class CeilingReader(DataSourceReader):
+        def partitions(self) -> list[InputPartition]:
+            return [InputPartition(number) for number in range(SLOTS)]
+
+        def read(self, _partition: InputPartition) -> Iterator[Any]:
+            from datetime import datetime, timezone
+
+            from kinesis_sdk.common.aggregation import Aggregate
+            from kinesis_sdk.common.hashkeys import hash_partition_key
+            from kinesis_sdk.common.records import KinesisRecord
+            from kinesis_sdk.spark.arrow import TARGET_ROWS, BatchBuilder
+
+            aggregate = Aggregate(1 << 30, TARGET_ROWS)
+            for number in range(TARGET_ROWS):
+                key = f"key-{number % 200}"
+                assert aggregate.try_append(key, None, b"%0*d" % (PAYLOAD, number), hash_partition_key(key))
+            record = KinesisRecord(aggregate.encode(), "a", "4" * 56, datetime.now(timezone.utc))
+            (batch,) = BatchBuilder("yardstick", deaggregate=True).build("shardId-000000000000", [record])
+            for _ in range(rows // SLOTS // TARGET_ROWS):
+                yield batch
+
+    class EmptyWriter(DataSourceArrowWriter):
+        def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+            for _ in iterator:
+                pass
+            return WriterCommitMessage()
+
+    class Yardstick(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "yardstick"
+
+        def schema(self) -> str:
+            return DDL
+
+        def reader(self, schema: Any) -> DataSourceReader:  # noqa: ARG002 — Spark's interface
+            return CeilingReader()
+
+        def writer(self, schema: Any, overwrite: bool) -> DataSourceArrowWriter:  # noqa: ARG002 — Spark's interface
+            return EmptyWriter()
+
+    spark.dataSource.register(Yardstick)
+
+
+def boto3_sender(endpoint: str, stream: str) -> Callable[[Any], None]:
+    """What people write by hand: 500 records a call, failed ones again."""
+
+    def send(rows: Any) -> None:
+        import boto3
+
+        client = boto3.client("kinesis", endpoint_url=endpoint)
+
+        def put(entries: list[dict[str, Any]]) -> None:
+            while entries:
+                answer = client.put_records(StreamName=stream, Records=entries)
+                if not answer["FailedRecordCount"]:
+                    return
+                entries = [e for e, r in zip(entries, answer["Records"], strict=True) if "ErrorCode" in r]
+
+        entries: list[dict[str, Any]] = []
+        for row in rows:
+            entries.append({"Data": bytes(row.data), "PartitionKey": row.partitionKey})
+            if len(entries) == 500:
+                put(entries)
+                entries = []
+        put(entries)
+
+    return send
+
+
+def best(repeat: int, rows: dict[str, int], runs: dict[str, Callable[[], object]]) -> dict[str, float]:
+    """Rows per second, best of several turns; the first turn warms up."""
+    fastest = dict.fromkeys(runs, 0.0)
+    for turn in range(repeat + 1):
+        for name, run in runs.items():
+            began = time.perf_counter()
+            run()
+            if turn:
+                fastest[name] = max(fastest[name], rows[name] / (time.perf_counter() - began))
+    return fastest
+
+
+def measure(options: argparse.Namespace) -> int:
+    import pyspark
+    from pyspark.sql import SparkSession
+    from pyspark.sql import functions as F  # noqa: N812 — Spark's habit
+
+    from kinesis_sdk.producer import ProducerConfig
+    from kinesis_sdk.spark import KinesisPartitionWriter, ProducerSettings
+    from kinesis_sdk.testing import start_server_process
+
+    os.environ.update(ACCOUNT)
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    with start_server_process(
+        "--no-throttle",
+        "--create-stream",
+        "read:2",
+        "--create-stream",
+        "write:8",
+        "--create-stream",
+        "hand:8",
+    ) as server:
+        spark = (
+            SparkSession.builder.master(f"local[{SLOTS}]")
+            .config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false")
+            .config("spark.driver.bindAddress", "127.0.0.1")
+            .config("spark.driver.host", "127.0.0.1")
+            .config("spark.driver.memory", "2g")
+            .getOrCreate()
+        )
+        spark.sparkContext.setLogLevel("OFF")
+        records = fill(server.endpoint_url, "read", options.rows)
+        register_yardsticks(spark, options.rows)
+        where = {"endpointUrl": server.endpoint_url, "region": "us-east-1"}
+
+        def read(name: str, **more: str) -> Callable[[], object]:
+            frame = spark.read.format(name).options(**more)
+            return lambda: frame.load().write.format("noop").mode("overwrite").save()
+
+        ours = {"streamName": "read", "fetchInterval": "0", **where}
+        reading = best(
+            options.repeat,
+            {"ceiling": options.rows // SLOTS // 32_768 * 32_768 * SLOTS, "ours": options.rows},
+            {"ceiling": read("yardstick"), "ours": read("kinesis_sdk", **ours)},
+        )
+        ratio = reading["ours"] / reading["ceiling"]
+        print(f"Spark {pyspark.__version__}, {SLOTS} slots, {options.rows:,} rows of {PAYLOAD} bytes")
+        print(
+            f"\nread ({options.rows / records:,.0f} user records in a Kinesis record)      rows/s   per slot"
+        )
+        print(
+            f"  Arrow transport ceiling           {reading['ceiling']:12,.0f} {reading['ceiling'] / SLOTS:10,.0f}"
+        )
+        print(
+            f"  kinesis_sdk                       {reading['ours']:12,.0f} {reading['ours'] / SLOTS:10,.0f}"
+        )
+        print(f"  ratio {ratio:.0%} (target {TARGET_READ:.0%})")
+
+        count = options.rows // 2
+        rows = (
+            spark.range(0, count, 1, SLOTS)
+            .select(
+                F.lpad(F.col("id").cast("string"), PAYLOAD, "0").cast("binary").alias("data"),
+                F.concat(F.lit("key-"), F.col("id") % 200).alias("partitionKey"),
+            )
+            .persist()
+        )
+        rows.count()
+        by_hand = rows.limit(count // 4).repartition(SLOTS).persist()
+        by_hand.count()
+        sink = {"streamName": "write", "rateLimit": "10000", **where}
+        settings = ProducerSettings(
+            config=ProducerConfig(rate_limit=10_000, max_connections=8, record_max_buffered_time=0.5),
+            region_name="us-east-1",
+            endpoint_url=server.endpoint_url,
+        )
+        helper = KinesisPartitionWriter("write", partition_key="partitionKey", data="data", settings=settings)
+        sender = boto3_sender(server.endpoint_url, "hand")
+        writing = best(
+            options.repeat,
+            {"empty": count, "ours": count, "helper": count, "boto3": count // 4},
+            {
+                "empty": lambda: rows.write.format("yardstick").mode("append").save(),
+                "ours": lambda: rows.write.format("kinesis_sdk").options(**sink).mode("append").save(),
+                "helper": lambda: rows.foreachPartition(helper),
+                "boto3": lambda: by_hand.foreachPartition(sender),
+            },
+        )
+        print("\nwrite                                     rows/s   per slot  of boto3")
+        for name, label in (
+            ("empty", "empty Arrow writer"),
+            ("ours", "kinesis_sdk, df.write"),
+            ("helper", "kinesis_sdk, foreachPartition"),
+            ("boto3", "boto3 in foreachPartition"),
+        ):
+            speed = writing[name]
+            print(f"  {label:33} {speed:12,.0f} {speed / SLOTS:10,.0f} {speed / writing['boto3']:8.1f}x")
+        times = writing["ours"] / writing["boto3"]
+        print(
+            f"  df.write: {times:.1f}x boto3 (target {TARGET_WRITE:.0f}x), "
+            f"{writing['ours'] / writing['empty']:.0%} of the empty writer"
+        )
+        spark.stop()
+    return 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--spark", default="4.3.0", help="version (default: %(default)s)")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="rows to read; half of it is written")
+    parser.add_argument("--repeat", type=int, default=3)
+    options = parser.parse_args()
+    if importlib.util.find_spec("pyspark") is not None:
+        return measure(options)
+    sys.path.insert(0, str(ROOT))
+    from integration.spark.environments import prepare
+
+    return subprocess.run([str(prepare(options.spark)), *sys.argv], check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

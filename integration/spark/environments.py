@@ -1,0 +1,80 @@
+"""A virtual environment per Spark version, made on first use and kept in an ignored folder of the repository.
+
+``python -m integration.spark.environments 4.3.0`` makes one ahead of time and prints its interpreter.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+CACHE = ROOT / ".cache"
+
+NEWEST, OLDEST = "4.3.0", "4.1.4"
+MINIMUM_PYTHON = {NEWEST: (3, 11), OLDEST: (3, 10)}
+
+PACKAGES = ("pyarrow>=18", "pandas>=2.2,<3", "pytest>=8.3", "hypothesis>=6.110", "matplotlib>=3.8")
+
+
+class CannotRunSparkError(Exception):
+    """Something that Spark needs is not on this machine."""
+
+
+def check_machine(version: str) -> None:
+    """See whether Spark can run here.
+
+    Raises:
+        CannotRunSparkError: No Java 17 or newer, or a Python that this version does not support.
+    """
+    java = shutil.which("java")
+    if java is None:
+        raise CannotRunSparkError("Spark needs Java 17 or newer, and there is no java on the PATH")
+    shown = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    words = (shown.stderr + shown.stdout).split('"')
+    major = words[1].split(".")[0] if len(words) > 1 else ""
+    if not major.isdigit() or int(major) < 17:
+        raise CannotRunSparkError(f"Spark needs Java 17 or newer; java says {shown.stderr.strip()[:100]!r}")
+    needed = MINIMUM_PYTHON.get(version, (3, 10))
+    if sys.version_info < needed:
+        raise CannotRunSparkError(f"pyspark {version} needs Python {needed[0]}.{needed[1]} or newer")
+
+
+def prepare(version: str) -> Path:
+    """The interpreter of the environment for a Spark version; made if it is not there.
+
+    Raises:
+        CannotRunSparkError: See `check_machine`.
+        subprocess.CalledProcessError: The packages could not be installed; pip has said why.
+    """
+    check_machine(version)
+    folder = CACHE / f"spark-{version}"
+    python = folder / "bin" / "python"
+    wanted = hashlib.sha256(
+        "\n".join((version, sys.version, *PACKAGES, (ROOT / "pyproject.toml").read_text())).encode()
+    ).hexdigest()
+    stamp = folder / ".installed"
+    CACHE.mkdir(exist_ok=True)
+    with (CACHE / f"spark-{version}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several test runs may want it at once
+        if stamp.exists() and stamp.read_text() == wanted and python.exists():
+            return python
+        if not python.exists():
+            subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+        subprocess.run(
+            [
+                str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
+                f"pyspark=={version}", *PACKAGES, "--editable", f"{ROOT}[cli]",
+            ],
+            check=True,
+        )  # fmt: skip
+        stamp.write_text(wanted)
+    return python
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"{prepare(sys.argv[1] if len(sys.argv) > 1 else NEWEST)}\n")

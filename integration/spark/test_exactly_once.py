@@ -1,0 +1,141 @@
+"""Every record exactly once and in order in a sink that is idempotent by batch id, whatever is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JError
+
+from integration.spark.harness import PERFECT, IdempotentSink, Load, drain, judge, start, wait_for
+
+pytestmark = pytest.mark.core
+
+SECONDS = 10
+
+
+def test_killed_and_restarted_through_split_merge_and_rescale(spark: Any, stream: Any, folder: Path) -> None:
+    orders = stream(2)
+    sink = IdempotentSink(folder / "sink", failing=0.2, seed=7)
+    rng = Random(5)
+    steps = [lambda: orders.split(0), lambda: orders.merge(1), lambda: orders.scale(3)]
+    starts = 0
+    with Load(orders) as load:
+        began = time.monotonic()
+        # A change of shards after every other run. Counted in batches, not in seconds: a slow machine takes longer
+        # and sees as much.
+        while steps or sink.failures < 2 or time.monotonic() - began < SECONDS:
+            assert time.monotonic() - began < 300, "too slow to say anything"
+            seen = sink.calls
+            query = start(spark, orders, sink, folder / "checkpoint")
+            starts += 1
+            wait_for(lambda q=query, n=seen: sink.calls > n or not q.isActive, what="a batch")
+            time.sleep(rng.uniform(0.0, 0.8))
+            query.stop()
+            if steps and starts % 2 == 0:
+                steps.pop(0)()
+    sink.failing = 0.0
+    drain(spark, orders, sink, folder / "checkpoint")
+    verdict = judge(load.put, sink.payloads())
+    assert {name: verdict[name] for name in PERFECT} == PERFECT, verdict
+    assert sink.differences == []
+    assert verdict["records"] > 1_000
+    assert sink.replays >= 1, "batches came again"
+
+
+def python_workers(spark: Any) -> list[int]:
+    """Ids of this session's Python worker processes: children of the daemon that its JVM started."""
+    jvm = spark.sparkContext._gateway.proc.pid
+    table = subprocess.run(
+        ["ps", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True
+    ).stdout
+    parents = {}
+    daemons = set()
+    for line in table.splitlines():
+        pid, parent, command = line.split(None, 2)
+        parents[int(pid)] = int(parent)
+        if "pyspark.daemon" in command:
+            daemons.add(int(pid))
+    ours = {pid for pid in daemons if jvm in (parents[pid], parents.get(parents[pid]))}
+    return [pid for pid in daemons if parents[pid] in ours]
+
+
+def test_worker_processes_killed_while_they_read(spark: Any, stream: Any, folder: Path) -> None:
+    orders = stream(2)
+    # Small pages at an interval: a batch takes long enough to be hit.
+    chosen = {"recordsPerFetch": "20", "fetchInterval": "100ms"}
+    sink = IdempotentSink(folder / "sink")
+    stopped = threading.Event()
+    killed: list[int] = []
+
+    def kill() -> None:
+        rng = Random(3)
+        while not stopped.wait(0.9):
+            workers = python_workers(spark)
+            if workers:
+                pid = rng.choice(workers)
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+                killed.append(pid)
+
+    killer = threading.Thread(target=kill, daemon=True)
+    with Load(orders, per_second=200, seed=2) as load:
+        killer.start()
+        began = time.monotonic()
+        while len(killed) < 4 and time.monotonic() - began < 60:
+            try:
+                query = start(spark, orders, sink, folder / "checkpoint", **chosen)
+            except Py4JError:
+                continue  # it was a process that only looks at the options
+            while query.isActive and len(killed) < 4 and time.monotonic() - began < 60:
+                time.sleep(0.05)
+            query.stop()
+        stopped.set()
+        killer.join()
+    drain(spark, orders, sink, folder / "checkpoint")
+    verdict = judge(load.put, sink.payloads())
+    assert {name: verdict[name] for name in PERFECT} == PERFECT, verdict
+    assert sink.differences == []
+    assert len(killed) >= 3
+
+
+def test_the_first_batch_crashes_under_latest(spark: Any, stream: Any, folder: Path) -> None:
+    """The offset that a query begins with is in no checkpoint: it must not be resolved a second time."""
+    orders = stream(1)
+    orders.put(b"k:before")
+    time.sleep(1.2)  # LATEST is exact to the millisecond, an emulator's clock may not be
+    options = orders.options(startingPosition="LATEST", minProbeInterval="200ms")
+
+    def run(sink: Any) -> Any:
+        frame = spark.readStream.format("kinesis_sdk").options(**options).load()
+        return (
+            frame.writeStream.foreachBatch(sink)
+            .option("checkpointLocation", str(folder / "checkpoint"))
+            .trigger(processingTime="200 milliseconds")
+            .start()
+        )
+
+    def explode(frame: Any, batch_id: int) -> None:
+        raise RuntimeError(f"batch {batch_id} on purpose")
+
+    query = run(explode)
+    wait_for(lambda: not query.isActive, what="the crash of batch 0")
+    orders.put(b"k:down-1", b"k:down-2")
+    time.sleep(1.2)
+    sink = IdempotentSink(folder / "sink")
+    query = run(sink)
+    orders.put(b"k:up-1")
+    try:
+        wait_for(lambda: len(sink.rows()) >= 3, what="three records")
+    finally:
+        query.stop()
+    assert sink.payloads() == [b"k:down-1", b"k:down-2", b"k:up-1"]

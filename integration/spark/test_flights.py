@@ -1,0 +1,154 @@
+"""The main job: real flights through the PySpark writer, the stream, and the PySpark reader, compared exactly."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from integration.spark.harness import start, wait_for
+from kinesis_sdk.cli.demo.flights import load_flights
+from kinesis_sdk.consumer import ConsumerConfig, RecordBatch, Worker
+
+pytestmark = pytest.mark.core
+
+
+def flights_frame(spark: Any, partitions: int = 2) -> Any:
+    rows = [(flight.origin, number, flight.line.decode()) for number, flight in enumerate(load_flights())]
+    return spark.createDataFrame(rows, "partitionKey string, number long, data string").repartition(
+        partitions
+    )
+
+
+def test_flights_through_kinesis_and_back(spark: Any, stream: Any, folder: Path) -> None:
+    """Writer, streaming reader into Parquet, batch reader and the consumer's workers, with a split on the way."""
+    flights = stream(2)
+    frame = flights_frame(spark).cache()
+    sent = Counter((row.partitionKey, row.data) for row in frame.collect())
+    consumed: Counter[tuple[str, str]] = Counter()
+    lock = threading.Lock()
+
+    def handle(batch: RecordBatch) -> None:
+        with lock:
+            consumed.update((record.partition_key, record.data.decode()) for record in batch.records)
+
+    workers = [
+        Worker(
+            flights.name,
+            application_name=f"{flights.name}-workers",
+            handler=handle,
+            config=ConsumerConfig(initial_position="TRIM_HORIZON", idle_time_between_reads=0.25),
+            endpoint_url=flights.endpoint.url,
+        )
+        for _ in range(2)
+    ]
+    threads = [threading.Thread(target=worker.run, daemon=True) for worker in workers]
+    for thread in threads:
+        thread.start()
+    output = folder / "parquet"
+    query = (
+        spark.readStream.format("kinesis_sdk")
+        .options(**flights.reader_options())
+        .load()
+        .writeStream.format("parquet")
+        .option("path", str(output))
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(processingTime="500 milliseconds")
+        .start()
+    )
+    try:
+        half = frame.sample(0.5, seed=1)
+        rest = frame.subtract(half)
+        for part in (half, rest):
+            (
+                part.select("partitionKey", "data")
+                .write.format("kinesis_sdk")
+                .options(**flights.options())
+                .mode("append")
+                .save()
+            )
+            flights.split()
+
+        def arrived() -> bool:
+            assert query.exception() is None
+            return output.exists() and spark.read.parquet(str(output)).count() >= len(load_flights())
+
+        wait_for(arrived, 60, "the Parquet output")
+        wait_for(lambda: sum(consumed.values()) >= len(load_flights()), 60, "the consumer's workers")
+    finally:
+        query.stop()
+        for worker in workers:
+            worker.stop()
+        for thread in threads:
+            thread.join(20)
+    rows = spark.read.parquet(str(output)).collect()
+    received = Counter((row.partitionKey, bytes(row.data).decode()) for row in rows)
+    # The writer delivers at least once: an aggregate that a producer with the old map put across the split goes
+    # again, and is in the stream twice. The reader brings what is in the stream, each position once.
+    assert set(received) == set(sent)
+    assert set(consumed) == set(sent)
+    positions = {(row.shardId, row.sequenceNumber, row.subSequenceNumber) for row in rows}
+    assert len(positions) == len(rows)
+    unsplit = [row for row in rows if row.shardId in {"shardId-000000000000", "shardId-000000000001"}]
+    before = Counter((row.partitionKey, bytes(row.data).decode()) for row in unsplit)
+    assert all(before[flight] <= sent[flight] for flight in before), "nothing twice without a split"
+    carriers = {row.sequenceNumber for row in rows}
+    assert len(rows) > 20 * len(carriers), "the writer aggregates"
+    batch = spark.read.format("kinesis_sdk").options(**flights.options()).load()
+    assert Counter((row.partitionKey, bytes(row.data).decode()) for row in batch.collect()) == received
+    assert json.loads(rows[0].data)["origin"] == rows[0].partitionKey
+
+
+def test_a_windowed_query_over_the_stream(spark: Any, stream: Any, folder: Path) -> None:
+    """Spark's own operators on top: a watermark and a window, started and ended by AvailableNow."""
+    from pyspark.sql import functions as F  # noqa: N812 — Spark's habit
+
+    flights = stream(1)
+    frame = flights_frame(spark, 1).limit(3_000)
+    expected = Counter(row.partitionKey for row in frame.collect())
+    frame.select("partitionKey", "data").write.format("kinesis_sdk").options(**flights.options()).mode(
+        "append"
+    ).save()
+    source = spark.readStream.format("kinesis_sdk").options(**flights.reader_options()).load()
+    counts = source.groupBy("partitionKey").agg(F.count("*").alias("flights"))
+    query = (
+        counts.writeStream.outputMode("complete")
+        .format("memory")
+        .queryName(f"counts_{folder.name.replace('-', '_')}")
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(60)
+    found = {row.partitionKey: row.flights for row in spark.table(query.name).collect()}
+    assert found == dict(expected)
+
+
+def test_an_idle_query_looks_seldom_and_makes_no_batches(spark: Any, stream: Any, folder: Path) -> None:
+    from integration.spark.harness import IdempotentSink
+
+    idle = stream(2)
+    idle.put(b"k:0", b"k:1")
+    sink = IdempotentSink(folder / "sink")
+    query = start(spark, idle, sink, folder / "checkpoint", trigger="0 seconds")
+    try:
+        wait_for(lambda: len(sink.rows()) == 2, what="the first batch")
+        if idle.endpoint.server is None:
+            return
+        batches = len(list(sink.folder.glob("*.json")))
+        # A fault without effect counts the calls of this stream alone.
+        counter = {"kind": "slow", "operation": "GetRecords", "stream": idle.name}
+        began = time.monotonic()
+        idle.endpoint.server.admin("faults", counter)
+        time.sleep(3)
+        (fault,) = idle.endpoint.server.admin("faults")
+        # Two shards, a look each 200 ms: without a throttle of its own the source would make hundreds.
+        assert 2 <= fault["seen"] <= 2 * (time.monotonic() - began) / 0.18 + 10
+        assert len(list(sink.folder.glob("*.json"))) <= batches + 1
+    finally:
+        query.stop()
