@@ -11,7 +11,7 @@ FLEETS ?= 2000
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test unit integration fuzz check format bench bench-producer bench-consumer bench-fleet clean
+.PHONY: help install demo example test unit integration fuzz check format bench bench-producer bench-consumer bench-fleet clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -45,6 +45,9 @@ check: install  ## What CI runs: lint, format, types, all tests.
 format: install  ## Format the code and fix what can be fixed safely.
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
+
+example: install  ## Flights through PySpark, Kinesis and back into a chart, flights.png (needs Java 17).
+	@$$($(BIN)/python -m integration.spark.environments) examples/flights_pipeline.py $(ARGS)
 
 fuzz: install  ## Random schedules and fleets in virtual time: SCHEDULES=100000 FLEETS=100000 for a long run.
 	@KINESIS_SDK_SCHEDULES=$(SCHEDULES) $(BIN)/python -m pytest tests/producer/test_schedules.py

@@ -5,7 +5,7 @@ are pure (`LeaseStrategy`, `plan_sync`, `plan_cleanup`); this module reads the t
 reports what changed. `renew` has a thread of its own, so a slow look or handler never delays a heartbeat.
 
 Cost per worker and minute with the defaults: 60 looks (one Scan page each while the table is below 1 MiB),
-one ListShards and one consistent Scan, one cleanup Scan; per held lease 18 renewals, fewer where checkpoints
+one ListShards and one consistent Scan, one cleanup Scan; per held lease 9 renewals, fewer where checkpoints
 count as such. A lease that moves costs six requests: the asking write, about three reads, the handover, the take.
 """
 

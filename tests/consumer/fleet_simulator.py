@@ -301,6 +301,8 @@ class Process:
 
     def start(self) -> None:
         self._guard("tick", lambda: self.coordinator.start() or 0.0)
+        if not self.coordinator._due:
+            return  # the table could not be reached for longer than a start repeats its calls; see `_step`
         self._guard("tick", lambda: self.coordinator.tick(self.monotonic()))
         self._guard("renew", lambda: self.coordinator.renew(self.monotonic()))
 
@@ -333,6 +335,9 @@ class Process:
             return
         if self.fleet.now < self.thaw_at:
             self.wake(loop, self.offset + self.thaw_at * self.rate)
+            return
+        if not self.coordinator._due:
+            self.start()  # whoever runs it starts it again
             return
         body = self.coordinator.renew if loop == "renew" else self.coordinator.tick
         self._guard(loop, lambda: body(self.monotonic()))
@@ -591,8 +596,13 @@ class FleetSimulator:
             held = owner.held(lease.lease_key)
             if held is None or not held.is_held(owner.monotonic()):
                 return f"{lease.lease_key}: {lease.owner} does not believe in it"
-        # The KCL's worker counts finished leases as work, so a fleet of nothing else need not be level.
-        return unfair(self.load()) if len(self.java) < len(live) else None
+        if not self.java:
+            return unfair(self.load())
+        # The KCL's worker does not take a lease for the sake of its group; and it counts finished leases as work, so
+        # that a fleet of nothing else need not even be level.
+        load = self.load()
+        level = len(self.java) == len(live) or max(load.values()) - min(load.values()) <= 1
+        return None if level else f"spread over workers: {load}"
 
     def believers(self) -> dict[str, list[str]]:
         result: dict[str, list[str]] = {}

@@ -9,7 +9,7 @@ import pytest
 from kinesis_sdk.common.errors import KinesisSdkError, PermanentAwsError
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.spark.errors import DataLossError, StalledError
-from kinesis_sdk.spark.offsets import After, Ended, Horizon
+from kinesis_sdk.spark.offsets import After, AtTimestamp, Ended, Horizon
 from kinesis_sdk.spark.reading import ReadPolicy, ShardRange, read_range, read_ranges
 from kinesis_sdk.spark.shardio import ServiceClock, ShardIo
 from kinesis_sdk.testing import Fault, VirtualClock
@@ -181,3 +181,27 @@ def test_the_service_clock_uses_our_own_within_a_headers_second() -> None:
     service.observe(None, 0, 0)
     service.observe({}, 0, 0)
     assert service.millis() == 1_699_999_991_000
+
+
+def test_a_start_by_time_holds_where_a_client_sends_whole_seconds_only() -> None:
+    """botocore cut timestamps to seconds for many years: the records before the instant are left out here."""
+    world = World()
+    world.clock.advance(0.2)
+    world.put(3)
+    world.clock.advance(0.3)
+    moment = AtTimestamp(round(world.clock.time() * 1000))
+    put = world.put(3)
+    found = numbers(world)
+
+    class Cutting:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(world.aws.client("kinesis"), name)
+
+        def get_shard_iterator(self, **request: Any) -> Any:
+            request["Timestamp"] = request["Timestamp"].replace(microsecond=0)
+            return world.aws.client("kinesis").get_shard_iterator(**request)
+
+    io = io_of(world)
+    io.client = Cutting()
+    item = ShardRange(SHARD, moment, After(found[-1], 0))
+    assert [record.data for records in read_range(io, item, POLICY) for record in records] == put
