@@ -268,7 +268,7 @@ class OrderedPipeline(StreamPipeline):
         records = self.take_buffered()
         shard_map = self.topology.shard_map
         for shard_id in list(self._limiters):
-            if shard_map is None or not shard_map.is_open(shard_id):
+            if shard_map is None or not isinstance(shard_id, str) or not shard_map.is_open(shard_id):
                 del self._limiters[shard_id]
         for lane in self._limiters.values():
             if isinstance(lane, ShardLane):

@@ -33,7 +33,7 @@ from kinesis_sdk.common.errors import (
 )
 from kinesis_sdk.common.records import Attempt
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.producer.aggregator import Aggregator, Entry
+from kinesis_sdk.producer.aggregator import Aggregator, Entry, Group
 from kinesis_sdk.producer.collector import Batch, Collector
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.judge import Verdict, judge
@@ -65,6 +65,9 @@ _HOPELESS_CONTACTS = 3
 
 _ABOUT_ONE_RECORD = frozenset({"ValidationException", "InvalidArgumentException"})
 """Codes with which the service refuses a whole request for one bad entry."""
+
+_MOST_LIMITERS = 4_096
+"""Without a map each hash key has a limiter: beyond so many, those with nothing to wait for are forgotten."""
 
 _NEVER = float("inf")
 
@@ -120,7 +123,7 @@ class StreamPipeline:
         self._live: set[PendingRecord] = set()
         self._sent: set[Batch] = set()
         self._aggregator = self._new_aggregator()
-        self._limiters: dict[str, ShardLimiter] = {}
+        self._limiters: dict[Group, ShardLimiter] = {}
         self._collector = self._new_collector()
         self._isolated: deque[Batch] = deque()
         self._deferred: list[_Deferred] = []
@@ -454,13 +457,19 @@ class StreamPipeline:
         return True
 
     def _limit(self, entry: Entry, now: float) -> None:
-        """A closed aggregate goes through its shard's limiter; without a predicted shard there is none."""
-        if entry.shard_id is None:
+        """A closed aggregate goes through its shard's limiter.
+
+        Without a predicted shard, its hash key has one: whatever shard that belongs to, it takes no more.
+        """
+        if self.topology.service_places:
             self._collect(entry, now)
             return
-        limiter = self._limiters.get(entry.shard_id)
+        group = entry.shard_id or entry.aggregate.hash_key
+        limiter = self._limiters.get(group)
         if limiter is None:
-            limiter = self._limiters[entry.shard_id] = ShardLimiter(self._config.rate_limit, now)
+            if len(self._limiters) >= _MOST_LIMITERS:
+                self._limiters = {other: waits for other, waits in self._limiters.items() if waits}
+            limiter = self._limiters[group] = ShardLimiter(self._config.rate_limit, now)
         limiter.add(entry)
         for released in limiter.release(now):
             self._collect(released, now)
@@ -475,8 +484,10 @@ class StreamPipeline:
         """Predict anew whatever was grouped for a shard that is not open any more, or for no shard."""
         shard_map = None if self.topology.service_places else self.topology.shard_map
 
-        def is_stale(shard_id: str | None) -> bool:
-            return shard_id is not None and not (shard_map and shard_map.is_open(shard_id))
+        def is_stale(group: Group | None) -> bool:
+            if group is None or (isinstance(group, bytes) and shard_map is None):
+                return False
+            return isinstance(group, bytes) or not (shard_map and shard_map.is_open(group))
 
         records = self._aggregator.take_all()
         stale = [shard_id for shard_id in self._limiters if is_stale(shard_id)]
@@ -523,7 +534,7 @@ class StreamPipeline:
         self.counters.failed_entries += 1
         if isinstance(error, ThrottledError):
             self.counters.throttled_entries += 1
-            limiter = self._limiters.get(entry.shard_id) if entry.shard_id is not None else None
+            limiter = self._limiters.get(entry.shard_id or entry.aggregate.hash_key)
             if limiter is not None:
                 limiter.on_throttled(started, now, self._rng)
             if self._config.fail_if_throttled:

@@ -593,3 +593,21 @@ def test_a_stream_that_takes_larger_records_gets_larger_aggregates() -> None:
     simulation.run()
     simulation.check()
     assert simulation.pipeline.counters.kinesis_records_stored == 2
+
+
+def test_without_a_map_a_hash_key_is_limited_as_its_shard_is() -> None:
+    simulation = Simulation(
+        ProducerConfig(aggregation_enabled=False, rate_limit=100), shards=4, throttle=False
+    )
+    simulation.aws.faults.add(Fault(kind="error", operation="ListShards", status=500))
+    simulation.put("a", b"first")
+    simulation.run(until=1.0)
+    begin = simulation.clock.monotonic()
+    fill(simulation, 3000, keys=1, size=10)
+    last = simulation.put("other", b"not held back by the hot key")
+    simulation.run(until=begin + 0.5)
+    assert last.done()
+    simulation.run(until=begin + 10)
+    assert all(record.done() for record in simulation.records)
+    spread = [at for at in simulation.sent_at if at > begin + 1.5]
+    assert spread, "a full bucket of 1,000 went at once, then 1,000 a second"
