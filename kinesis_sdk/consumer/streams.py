@@ -89,6 +89,8 @@ class TrackedStream:
 
     def by_shard(self, leases: Iterable[Lease]) -> list[Lease]:
         """This stream's leases with the shard id for a key, as plans read them."""
+        if self.key is None:
+            return [lease for lease in leases if self.owns(lease)]  # its lease keys are shard ids
         return [replace(lease, lease_key=lease.shard) for lease in leases if self.owns(lease)]
 
     def stored(self, lease: Lease) -> Lease:

@@ -1,7 +1,7 @@
 """The lease table in DynamoDB: each operation one conditional request.
 
 Rows are changed by update expressions only, so attributes of other versions survive. Costs per lease with the
-default failover time of 10 s: 0.30 writes per second of renewals (none where a checkpoint just counted as
+default failover time of 10 s: 0.15 writes per second of renewals (none where a checkpoint just counted as
 one), and 1/10 read unit (eventually consistent, rows of about 400 bytes: ten to a 4 KiB half unit) per look.
 """
 

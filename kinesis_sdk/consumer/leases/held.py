@@ -71,6 +71,8 @@ class HeldLease:
         self._handover_to: str | None = None
         # Set while a write's answer is missing: the row may be one counter ahead of what we know.
         self._uncertain = False
+        # When the first write without an answer was sent: what a repetition finds done may be its doing.
+        self._uncertain_since = acquired_at
         self._lock = threading.RLock()
 
     @property
@@ -199,6 +201,8 @@ class HeldLease:
                     self.notice(outcome.current, sent_at)
                     outcome = attempt(self._lease)
             except AwsError:
+                if not self._uncertain:
+                    self._uncertain_since = sent_at
                 self._uncertain = True
                 raise
             if isinstance(outcome, Conflict):
@@ -211,7 +215,8 @@ class HeldLease:
                 raise LeaseLostError(f"lease {self.key} is not held any more: {self._gone}")
             self._lease = outcome
             self.notice(outcome, sent_at)
-            self._written_at = sent_at
+            # Peers count from the write that changed the row, which an unanswered one may have been.
+            self._written_at = self._uncertain_since if self._uncertain else sent_at
             self._uncertain = False
 
     def _is_still_ours(self, current: Lease | None) -> bool:
