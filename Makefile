@@ -11,7 +11,7 @@ FLEETS ?= 2000
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo example test unit integration fuzz check format bench bench-producer bench-consumer bench-fleet clean
+.PHONY: help install demo example test unit integration spark fuzz check format bench bench-producer bench-consumer bench-fleet clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -28,13 +28,16 @@ $(STAMP): pyproject.toml
 demo: install  ## Run the main job: 20,000 real flights through Kinesis and back (REPEAT=10 for 200,000).
 	@$(BIN)/kinesis-sdk demo --repeat $(REPEAT) $(ARGS)
 
-test: unit fuzz integration  ## Run all tests.
+test: unit fuzz integration  ## Run all tests, the Spark suite excepted (make spark).
 
 unit: install  ## Run the unit tests only: no network, no sleeping, under a minute.
 	@$(BIN)/python -m pytest tests
 
 integration: install  ## Run what needs servers and processes: sockets, worker processes that get killed.
-	@$(BIN)/python -m pytest integration
+	@$(BIN)/python -m pytest integration --ignore=integration/test_spark.py
+
+spark: install  ## Run the Spark suite on two Spark versions (needs Java 17; minutes; SPARK_VERSIONS=4.3.0 for one).
+	@$(BIN)/python -m pytest integration/test_spark.py
 
 check: install  ## What CI runs: lint, format, types, all tests.
 	@$(BIN)/ruff check .
