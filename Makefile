@@ -31,7 +31,7 @@ demo: install  ## Run the main job: 20,000 real flights through Kinesis and back
 test: unit fuzz integration  ## Run all tests, the Spark suite excepted (make spark).
 
 unit: install  ## Run the unit tests only: no network, no sleeping, under a minute.
-	@$(BIN)/python -m pytest tests
+	@$(BIN)/python -m pytest -n 2 --dist worksteal tests
 
 integration: install  ## Run what needs servers and processes: sockets, worker processes that get killed.
 	@$(BIN)/python -m pytest integration --ignore=integration/test_spark.py
@@ -53,8 +53,8 @@ example: install  ## Flights through PySpark, Kinesis and back into a chart, fli
 	@$$($(BIN)/python -m integration.spark.environments) examples/flights_pipeline.py $(ARGS)
 
 fuzz: install  ## Random schedules and fleets in virtual time: SCHEDULES=100000 FLEETS=100000 for a long run.
-	@KINESIS_SDK_SCHEDULES=$(SCHEDULES) $(BIN)/python -m pytest tests/producer/test_schedules.py
-	@KINESIS_SDK_FLEETS=$(FLEETS) $(BIN)/python -m pytest tests/consumer/test_fleet_simulator.py tests/consumer/test_fleet.py
+	@KINESIS_SDK_SCHEDULES=$(SCHEDULES) $(BIN)/python -m pytest -n 2 --dist worksteal tests/producer/test_schedules.py
+	@KINESIS_SDK_FLEETS=$(FLEETS) $(BIN)/python -m pytest -n 2 --dist worksteal tests/consumer/test_fleet_simulator.py tests/consumer/test_fleet.py
 
 bench: bench-producer bench-consumer bench-fleet install  ## Print every benchmark table.
 	@$(BIN)/python benchmarks/bench_codec.py

@@ -16,8 +16,8 @@ from tests.consumer.fleet_simulator import Faults, FleetSimulator, chaos, rest, 
 HORIZON = ConsumerConfig(
     initial_position="TRIM_HORIZON", shard_sync_interval=3600, lease_cleanup_interval=3600
 )
-SEEDS = int(os.environ.get("KINESIS_SDK_FLEETS", "2000"))
-"""Random lives; more on demand. A failure names its seed, and ``chaos(seed)`` replays it."""
+SEEDS = int(os.environ.get("KINESIS_SDK_FLEETS", "200"))
+"""Random lives; `make fuzz`, which is part of `make test`, plays 2,000, and more on demand. A failure names its seed, and ``chaos(seed)`` replays it."""
 PART = 100
 
 
