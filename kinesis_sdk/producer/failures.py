@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from kinesis_sdk.common.stream import StreamId
 
 if TYPE_CHECKING:
-    from kinesis_sdk.producer.pipeline import Settled
     from kinesis_sdk.producer.record import PendingRecord
+    from kinesis_sdk.producer.settlement import Settled
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -28,9 +28,10 @@ from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.failures import Outlets
 from kinesis_sdk.producer.ledger import Ledger
 from kinesis_sdk.producer.metrics import ProducerMetrics, Reading
-from kinesis_sdk.producer.pipeline import Settled, StreamPipeline
+from kinesis_sdk.producer.pipeline import StreamPipeline
 from kinesis_sdk.producer.record import PendingRecord, mark_failed, mark_stored, run_callbacks
 from kinesis_sdk.producer.sender import TaskPool, load_facts, put_records, without_frames
+from kinesis_sdk.producer.settlement import Settled
 
 _LOGGER = logging.getLogger(__name__)
 _NEVER = float("inf")

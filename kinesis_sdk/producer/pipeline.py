@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from kinesis_sdk.common.aws import service_error
@@ -27,7 +26,6 @@ from kinesis_sdk.common.errors import (
     KinesisSdkError,
     PermanentAwsError,
     ProtocolError,
-    RecordFailedError,
     ResourceNotFoundError,
     ThrottledError,
 )
@@ -39,6 +37,7 @@ from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.judge import Verdict, judge
 from kinesis_sdk.producer.limiter import ShardLimiter
 from kinesis_sdk.producer.record import PendingRecord, Stored
+from kinesis_sdk.producer.settlement import Settled, Settlement
 from kinesis_sdk.producer.topology import StreamFacts, Topology
 
 _COLLECTION_EXTENSION = 0.05
@@ -72,39 +71,12 @@ _MOST_LIMITERS = 4_096
 _NEVER = float("inf")
 
 
-class Settled(NamedTuple):
-    """A final result: the user records of one Kinesis record that is stored, or one that failed."""
-
-    records: list[PendingRecord]
-    stored: Stored | None
-    error: KinesisSdkError | None
-
-
 class _Deferred(NamedTuple):
     entry: Entry
     stored: Stored
 
 
-@dataclass
-class Counters:
-    """What one stream's pipeline did so far; all counts."""
-
-    user_records_put: int = 0
-    user_records_stored: int = 0
-    user_records_failed: int = 0
-    user_bytes_stored: int = 0
-    kinesis_records_stored: int = 0
-    kinesis_bytes_stored: int = 0
-    put_records_calls: int = 0
-    failed_calls: int = 0
-    throttled_entries: int = 0
-    failed_entries: int = 0
-    wrong_shard_entries: int = 0
-    user_record_retries: int = 0
-    expired_user_records: int = 0
-
-
-class StreamPipeline:
+class StreamPipeline(Settlement):
     """The state of one stream. Not thread-safe: its owner calls it under one lock.
 
     Args:
@@ -114,13 +86,10 @@ class StreamPipeline:
     """
 
     def __init__(self, stream: StreamId, config: ProducerConfig, rng: random.Random) -> None:
-        self.stream = stream
+        super().__init__(stream)
         self.topology = Topology(rng)
-        self.counters = Counters()
-        self.settled: list[Settled] = []
         self._config = config
         self._rng = rng
-        self._live: set[PendingRecord] = set()
         self._sent: set[Batch] = set()
         self._aggregator = self._new_aggregator()
         self._limiters: dict[Group, ShardLimiter] = {}
@@ -199,11 +168,6 @@ class StreamPipeline:
             self.flush(self._flushed_epoch, now)
 
     @property
-    def live(self) -> Collection[PendingRecord]:
-        """Records without a final result."""
-        return self._live
-
-    @property
     def is_resting(self) -> bool:
         """Whether nothing is on its way that would make room: whatever there is waits in open aggregates."""
         return not (
@@ -276,16 +240,6 @@ class StreamPipeline:
                 due = now if self._collector.is_due(now) else self._collector.next_deadline
                 events.append(max(due, self._paused_until))
         return min(events)
-
-    @property
-    def has_work(self) -> bool:
-        """Whether some record has no final result yet."""
-        return bool(self._live)
-
-    def take_settled(self) -> list[Settled]:
-        """Final results since the last call; the shell hands them to the futures without holding its lock."""
-        settled, self.settled = self.settled, []
-        return settled
 
     # ------------------------------------------------------------------ from the network
 
@@ -598,36 +552,3 @@ class StreamPipeline:
                 self._fail_expired(record, now, why)
             else:
                 self._aggregate(record, now)
-
-    def _fail_expired(self, record: PendingRecord, now: float, why: str) -> None:
-        self.counters.expired_user_records += 1
-        cause = record.last_error
-        age = now - record.arrived
-        text = f"not stored within its time-to-live ({age:.1f} s after put; {why})"
-        record.add_failed_attempt(now, now, "Expired", text)
-        self._settle_failure(record, text, cause)
-
-    def _fail_all(
-        self, records: Iterable[PendingRecord], started: float, now: float, code: str, error: KinesisSdkError
-    ) -> None:
-        for record in records:
-            self._fail(record, started, now, code, error)
-
-    def _fail(
-        self, record: PendingRecord, started: float, now: float, code: str, error: KinesisSdkError
-    ) -> None:
-        record.add_failed_attempt(started, now, code, str(error))
-        self._settle_failure(record, "not stored", error)
-
-    def _settle_failure(self, record: PendingRecord, text: str, cause: KinesisSdkError | None) -> None:
-        reason = f": {cause}" if cause is not None else ""
-        failure = RecordFailedError(
-            f"record for stream {self.stream}: {text}{reason}",
-            stream=self.stream.name,
-            partition_key=record.partition_key,
-            attempts=tuple(record.history or ()),
-        )
-        failure.__cause__ = cause
-        self.counters.user_records_failed += 1
-        self._live.discard(record)
-        self.settled.append(Settled([record], None, failure))

@@ -23,9 +23,9 @@ from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.engine import Engine
 from kinesis_sdk.producer.failures import FailureHook, Outlets
 from kinesis_sdk.producer.metrics import ProducerMetrics
-from kinesis_sdk.producer.pipeline import Counters, StreamPipeline
+from kinesis_sdk.producer.pipeline import StreamPipeline
 from kinesis_sdk.producer.record import PendingRecord
-from kinesis_sdk.producer.stats import ProducerStats
+from kinesis_sdk.producer.stats import Counters, ProducerStats
 
 if TYPE_CHECKING:
     import boto3

@@ -40,3 +40,22 @@ class ProducerStats:
     user_record_retries: int
     expired_user_records: int
     buffered_bytes: int
+
+
+@dataclass
+class Counters:
+    """What one stream's pipeline did so far; all counts."""
+
+    user_records_put: int = 0
+    user_records_stored: int = 0
+    user_records_failed: int = 0
+    user_bytes_stored: int = 0
+    kinesis_records_stored: int = 0
+    kinesis_bytes_stored: int = 0
+    put_records_calls: int = 0
+    failed_calls: int = 0
+    throttled_entries: int = 0
+    failed_entries: int = 0
+    wrong_shard_entries: int = 0
+    user_record_retries: int = 0
+    expired_user_records: int = 0

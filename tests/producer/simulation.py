@@ -15,9 +15,10 @@ from kinesis_sdk.common.shards import list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.ordered import OrderedPipeline
-from kinesis_sdk.producer.pipeline import Settled, StreamPipeline
+from kinesis_sdk.producer.pipeline import StreamPipeline
 from kinesis_sdk.producer.record import PendingRecord, acknowledge, fail
 from kinesis_sdk.producer.sender import load_facts, put_records
+from kinesis_sdk.producer.settlement import Settled
 from kinesis_sdk.testing import FakeAws, VirtualClock
 
 STREAM = "orders"
