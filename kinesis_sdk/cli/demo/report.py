@@ -118,16 +118,19 @@ def print_report(report: DemoReport, *, as_json: bool) -> None:
     table.add_column()
     for name, value in _rows(report):
         table.add_row(name, value)
-    # Wide enough for every row where output goes to a file or a pipe.
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
-    console.print()
-    console.print(table)
-    console.print()
     verdict = "[bold green]PASSED[/]" if report.passed else "[bold red]FAILED[/]"
-    console.print(
+    summary = (
         f"{verdict}  {report.lost:,} lost, {report.failed:,} failed, "
         f"{report.duplicates_unexplained:,} unexplained duplicates, {report.out_of_order:,} out of order"
     )
+    if sys.stdout.isatty():
+        Console(highlight=False).print("", table, "", summary, sep="\n")
+        return
+    # A file or a pipe: wide enough for every row, and without the blanks that fill a table's last column.
+    console = Console(highlight=False, width=160)
+    with console.capture() as captured:
+        console.print("", table, "", summary, sep="\n")
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
 
 
 def _milliseconds(values: Mapping[str, float]) -> str:
