@@ -53,7 +53,7 @@ def test_text_and_hash_keys_and_random_partition_keys(spark: Any, stream: Any) -
 def test_a_record_that_is_not_stored_fails_the_job_with_counts_by_cause(spark: Any, stream: Any) -> None:
     orders = stream(1)
     if orders.endpoint.server is None:
-        pytest.skip("needs faults")
+        pytest.skip("makes the service fail, which only our fake can be told to do")
     orders.endpoint.server.admin(
         "faults",
         {"kind": "partial", "operation": "PutRecords", "code": "InternalFailure", "stream": orders.name},

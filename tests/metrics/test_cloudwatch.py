@@ -73,7 +73,6 @@ def test_calls_are_cut_at_a_thousand() -> None:
 
 
 def test_calls_are_cut_by_size_and_no_call_is_longer_than_the_estimate() -> None:
-    pytest.importorskip("botocore")
     from botocore.serialize import create_serializer
     from botocore.session import get_session
 
