@@ -64,6 +64,20 @@ def test_exponents_and_foreign_attributes():
     assert "leaseOwner" not in item and "parentShardId" not in item
 
 
+@pytest.mark.parametrize(("text", "number"), [("1E+2", 100), ("1.0E2", 100), ("24.0", 24), ("0E+3", 0)])
+def test_whole_numbers_may_carry_exponents_too(text, number):
+    item = {
+        "leaseKey": {"S": "s"},
+        "leaseCounter": {"N": text},
+        "ownerSwitchesSinceCheckpoint": {"N": text},
+        "checkpoint": {"S": "5"},
+        "checkpointSubSequenceNumber": {"N": text},
+    }
+    lease = lease_from_item(item)
+    assert (lease.counter, lease.owner_switches) == (number, number)
+    assert lease.checkpoint == ExtendedSequenceNumber("5", number)
+
+
 def test_a_pending_state_written_as_a_number_is_kept_and_not_interpreted():
     base = {"leaseKey": {"S": "s"}, "leaseCounter": {"N": "3"}, "checkpoint": {"S": "LATEST"}}
     lease = lease_from_item({**base, "pendingCheckpointState": {"N": "5"}})
@@ -79,6 +93,16 @@ def test_a_pending_state_written_as_a_number_is_kept_and_not_interpreted():
         {"leaseKey": {"S": "s"}, "leaseCounter": {"N": "1"}},
         {"leaseKey": {"S": "s"}, "leaseCounter": {"S": "1"}, "checkpoint": {"S": "LATEST"}},
         {"leaseKey": {"S": "s"}, "leaseCounter": {"N": "1"}, "checkpoint": {"S": "garbage"}},
+        {"leaseKey": {"S": "s"}, "leaseCounter": {"N": "1.5"}, "checkpoint": {"S": "LATEST"}},
+        {"leaseKey": {"S": "s"}, "leaseCounter": {"N": "Infinity"}, "checkpoint": {"S": "LATEST"}},
+        {"leaseKey": {"S": "s"}, "leaseCounter": {"N": "x"}, "checkpoint": {"S": "LATEST"}},
+        # Read without its parents, a shard would overtake them.
+        {
+            "leaseKey": {"S": "s"},
+            "leaseCounter": {"N": "1"},
+            "checkpoint": {"S": "LATEST"},
+            "parentShardId": {"S": "p"},
+        },
     ],
 )
 def test_what_is_no_lease_says_so(item):

@@ -11,7 +11,7 @@ from pathlib import Path
 import boto3
 import pytest
 
-from kinesis_sdk.common.errors import ConfigError, ThrottledError, TransientAwsError
+from kinesis_sdk.common.errors import ConfigError, ProtocolError, ThrottledError, TransientAwsError
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.common.shards import Shard
@@ -453,6 +453,18 @@ def test_other_entities_are_skipped_and_malformed_items_are_reported_once(caplog
     assert [record.getMessage() for record in caplog.records if "skipped" in record.getMessage()] == [
         "lease table app: item {'S': 'bad'} is skipped: not a lease item: KeyError: 'leaseCounter'"
     ]
+
+
+def test_a_malformed_item_is_not_taken_for_none():
+    """A child whose parent has no lease is read at once; one whose parent can not be read has to wait."""
+    table = Table()
+    store = table.store()
+    store.ensure_ready()
+    table.client.put_item(TableName="app", Item={"leaseKey": {"S": "shard-0"}, "leaseCounter": {"N": "1"}})
+    with pytest.raises(ProtocolError, match="shard-0 is no lease"):
+        store.get("shard-0")
+    assert not store.create_if_absent(lease())
+    assert store.renew(lease(counter=0)) == Conflict(None), "what nobody can read is not ours"
 
 
 def test_scans_go_through_all_pages():

@@ -17,6 +17,7 @@ from kinesis_sdk.common.errors import (
     AwsError,
     ConditionFailedError,
     ConfigError,
+    ProtocolError,
     ResourceNotFoundError,
     TransientAwsError,
 )
@@ -238,12 +239,29 @@ class DynamoDBLeaseStore:
             return None
 
     def get(self, lease_key: str) -> Lease | None:
-        """Read one lease, consistently."""
+        """Read one lease, consistently.
+
+        Raises:
+            ProtocolError: There is an item that is no lease. It must not pass for none: a shard whose parent has no
+                lease is read at once.
+        """
+        item = self._item(lease_key)
+        lease = self._read(item) if item else None
+        if item and lease is None:
+            raise ProtocolError(f"lease table {self.table_name}: item {lease_key} is no lease")
+        return lease
+
+    def _item(self, lease_key: str) -> Mapping[str, Any] | None:
         with translate_errors("GetItem", self._client):
             answer = self._client.get_item(
                 TableName=self.table_name, Key={attributes.LEASE_KEY: {"S": lease_key}}, ConsistentRead=True
             )
-        item = answer.get("Item")
+        item: Mapping[str, Any] | None = answer.get("Item")
+        return item
+
+    def _current(self, error: ConditionFailedError, lease_key: str) -> Lease | None:
+        """The row that a write lost against. Old emulators do not return it."""
+        item = error.item or self._item(lease_key)
         return self._read(item) if item else None
 
     # Writing
@@ -339,7 +357,7 @@ class DynamoDBLeaseStore:
                     ReturnValuesOnConditionCheckFailure="ALL_OLD",
                 )
         except ConditionFailedError as error:
-            current = self._read(error.item) if error.item else self.get(lease.lease_key)
+            current = self._current(error, lease.lease_key)
             asked = current is not None and (current.owner, current.checkpoint_owner) == (owner, lease.owner)
             return current if asked and current is not None else Conflict(current)
         return self._answered(answer, rows.marked(lease, owner))
@@ -436,8 +454,7 @@ class DynamoDBLeaseStore:
                     ReturnValuesOnConditionCheckFailure="ALL_OLD",
                 )
         except ConditionFailedError as error:
-            # Old emulators do not return the item; one read tells whether the row is our own write.
-            current = self._read(error.item) if error.item else self.get(seen.lease_key)
+            current = self._current(error, seen.lease_key)
             return wanted if rows.shows(current, wanted) else Conflict(current)
         return self._answered(response, wanted) if answer else wanted
 

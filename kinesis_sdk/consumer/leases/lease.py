@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 from kinesis_sdk.common.hashkeys import HashKeyRange
@@ -139,9 +140,24 @@ def _text(item: Item, name: str) -> str | None:
     return value.get("S") if value is not None else None
 
 
+def _whole(text: str) -> int:
+    """A whole number as DynamoDB may write it: ``100``, ``1E+2``, ``100.0``."""
+    if text.isdigit():
+        return int(text)
+    number = Decimal(text)
+    if number != number.to_integral_value():
+        raise ValueError(f"not a whole number: {text}")
+    return int(number)
+
+
 def _number(item: Item, name: str) -> int | None:
     value = item.get(name)
-    return int(value["N"]) if value is not None and "N" in value else None
+    return _whole(value["N"]) if value is not None and "N" in value else None
+
+
+def _shard_ids(item: Item, name: str) -> tuple[str, ...]:
+    # A set of another type is no lease: without its parents, a shard would be read before they are.
+    return tuple(sorted(item[name]["SS"])) if name in item else ()
 
 
 def _position(item: Item, name: str, sub_name: str) -> ExtendedSequenceNumber | None:
@@ -158,7 +174,7 @@ def lease_from_item(item: Item) -> Lease:
         ValueError: The item has no lease key, counter or checkpoint, or one that is no such thing.
     """
     try:
-        key, counter = item[LEASE_KEY]["S"], int(item[LEASE_COUNTER]["N"])
+        key, counter = item[LEASE_KEY]["S"], _whole(item[LEASE_COUNTER]["N"])
         checkpoint = _position(item, CHECKPOINT, CHECKPOINT_SUB)
         start, end = _text(item, STARTING_HASH_KEY), _text(item, ENDING_HASH_KEY)
         throughput = item.get(THROUGHPUT_KBPS)
@@ -172,8 +188,8 @@ def lease_from_item(item: Item) -> Lease:
             pending_checkpoint=_position(item, PENDING_CHECKPOINT, PENDING_CHECKPOINT_SUB),
             # A KCL defect writes this state as a number on create; such a value stays in `extra`.
             pending_checkpoint_state=bytes(state["B"]) if state is not None and "B" in state else None,
-            parent_shard_ids=tuple(sorted(item.get(PARENT_SHARD_IDS, {}).get("SS", ()))),
-            child_shard_ids=tuple(sorted(item.get(CHILD_SHARD_IDS, {}).get("SS", ()))),
+            parent_shard_ids=_shard_ids(item, PARENT_SHARD_IDS),
+            child_shard_ids=_shard_ids(item, CHILD_SHARD_IDS),
             hash_key_range=HashKeyRange(int(start), int(end)) if start and end else None,
             throughput_kbps=float(throughput["N"]) if throughput is not None else None,
             checkpoint_owner=_text(item, CHECKPOINT_OWNER) or None,
@@ -183,7 +199,7 @@ def lease_from_item(item: Item) -> Lease:
             handover_owner=_text(item, HANDOVER_OWNER) or None,
             extra={name: value for name, value in item.items() if not _is_known(name, value)},
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise ValueError(f"not a lease item: {type(error).__name__}: {error}") from error
     if checkpoint is None:
         raise ValueError(f"not a lease item: {key} has no checkpoint")

@@ -50,7 +50,11 @@ class LeaseStore(Protocol):
         ...
 
     def get(self, lease_key: str) -> Lease | None:
-        """One lease, read consistently; None if there is none."""
+        """One lease, read consistently; None if there is none.
+
+        Raises:
+            ProtocolError: What is stored under this key is no lease.
+        """
         ...
 
     def create_if_absent(self, lease: Lease) -> bool:
