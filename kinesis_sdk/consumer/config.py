@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
 from typing import Literal
 
 from kinesis_sdk.common.errors import ConfigError
@@ -14,6 +14,8 @@ from kinesis_sdk.consumer.failure import HandlerErrorPolicy, handler_error_polic
 from kinesis_sdk.consumer.fetch.pace import READ_INTERVAL
 from kinesis_sdk.consumer.leases import pacing
 from kinesis_sdk.consumer.leases.strategies.groups import SEPARATOR
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,6 +276,12 @@ class ConsumerConfig:
     def initial_timestamp(self) -> datetime | None:
         """The instant of an AT_TIMESTAMP start; None for the other positions."""
         return self.initial_position if isinstance(self.initial_position, datetime) else None
+
+    @property
+    def initial_timestamp_millis(self) -> int | None:
+        """The same in epoch milliseconds, as leases carry it."""
+        moment = self.initial_timestamp
+        return None if moment is None else (moment - _EPOCH) // timedelta(milliseconds=1)
 
     @property
     def renew_interval(self) -> float:

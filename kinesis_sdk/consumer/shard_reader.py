@@ -41,7 +41,7 @@ def start_position(lease: Lease, config: ConsumerConfig, *, follows_parent: bool
 
     Args:
         lease: The lease.
-        config: For the instant of an AT_TIMESTAMP start.
+        config: For the instant of an AT_TIMESTAMP start whose lease carries none (Java's do not).
         follows_parent: Whether this application read a parent to its end: then LATEST means the beginning.
 
     Raises:
@@ -53,11 +53,12 @@ def start_position(lease: Lease, config: ConsumerConfig, *, follows_parent: bool
         # At, not after: the checkpoint may lie inside an aggregate. What was processed is dropped.
         return Position.at_sequence_number(name)
     if name == AT_TIMESTAMP:
-        configured = config.initial_timestamp
-        if configured is not None:
-            return Position.at_timestamp(int(configured.timestamp() * 1000))
+        # The pin first: a worker that comes later may have been given a later instant ("an hour ago").
         if pinned is not None:
             return Position.at_timestamp(pinned)
+        configured = config.initial_timestamp_millis
+        if configured is not None:
+            return Position.at_timestamp(configured)
         raise ConfigError(
             "initial_position",
             config.initial_position,
@@ -221,8 +222,8 @@ class ShardReader:
         name = self._held.lease.checkpoint.sequence_number
         if name == LATEST:
             self._pin(result.started_at_millis)
-        elif name == AT_TIMESTAMP and self._parts.config.initial_timestamp is not None:
-            self._pin(int(self._parts.config.initial_timestamp.timestamp() * 1000))
+        elif name == AT_TIMESTAMP:
+            self._pin(self._parts.config.initial_timestamp_millis)
 
     def _pin(self, millis: int | None) -> None:
         lease = self._held.lease

@@ -158,6 +158,28 @@ def test_latest_is_not_skipped_by_a_failover_before_the_first_checkpoint():
     assert fleet.data() == [b"%d" % n for n in range(5, 12)]
 
 
+def test_a_timestamp_is_what_it_meant_when_the_leases_were_made():
+    """Every worker may say "now" or "an hour ago"; who takes over later must not skip what came between."""
+    fleet = Fleet(shards=2)
+    fleet.clock.advance(100)
+
+    def now(**more):
+        moment = datetime.fromtimestamp(fleet.clock.time(), timezone.utc)
+        return ConsumerConfig(initial_position=moment, **more)
+
+    # One of the shards is not even begun.
+    fleet.add("a", fleet.recorder("a", checkpoint=False), now(max_leases_for_worker=1))
+    fleet.run(1)
+    fleet.put(20)
+    fleet.run(5)
+    assert 0 < len(fleet.delivered) < 20
+    fleet.crash("a")
+    fleet.clock.advance(600)
+    fleet.delivered.clear()
+    fleet.add("b", config=now())
+    assert fleet.run(30, fleet.all_delivered)
+
+
 def test_a_timestamp_from_before_the_stream_starts_at_its_beginning():
     config = ConsumerConfig(initial_position=datetime(2001, 9, 10, tzinfo=timezone.utc))
     fleet = Fleet(shards=2, config=config)

@@ -13,6 +13,7 @@ from kinesis_sdk.common.errors import (
     ConfigError,
     HandlerError,
     LeaseLostError,
+    ProtocolError,
     ResourceNotFoundError,
     ThrottledError,
 )
@@ -477,6 +478,21 @@ def test_a_child_waits_for_its_parents():
     assert scene.events == ["initialize", "process"]
 
 
+def test_a_child_waits_while_its_parents_row_can_not_be_read():
+    scene = recorded(got(1), lease=row("s", TRIM_HORIZON, parent_shard_ids=("p",)))
+    read, scene.store.get = scene.store.get, lambda key: unreadable(key) if key == "p" else read(key)
+    scene.run(20)
+    assert scene.consumer.is_waiting_on_parents
+    assert "item p is no lease" in scene.consumer.last_error
+    scene.store.get = read
+    scene.run(20)
+    assert scene.events == ["initialize", "process"]
+
+
+def unreadable(key):
+    raise ProtocolError(f"lease table app: item {key} is no lease")
+
+
 @pytest.mark.parametrize(
     ("parents", "pinned", "expected"),
     [
@@ -520,13 +536,18 @@ def test_an_idle_latest_start_is_pinned_too():
     assert scene.opened == [Position.latest(), Position.at_timestamp(123_000)]
 
 
-def test_timestamp_starts_come_from_the_configuration_else_from_the_pin():
+def test_timestamp_starts_come_from_the_pin_else_from_the_configuration():
+    """Java stores no instant; where there is one, it is the one from which the shard was read before."""
     moment = datetime(2026, 1, 2, tzinfo=timezone.utc)
     millis = int(moment.timestamp() * 1000)
     scene = Scene(got(), lease=row("s", AT_TIMESTAMP), initial_position=moment)
     scene.run(1)
     assert scene.opened == [Position.at_timestamp(millis)]
     assert scene.row.initial_timestamp_millis == millis
+    later = Scene(lease=row("s", AT_TIMESTAMP, initial_timestamp_millis=777), initial_position=moment)
+    later.run(1)
+    assert later.opened == [Position.at_timestamp(777)]
+    assert later.row.initial_timestamp_millis == 777
     other = Scene(lease=row("s", AT_TIMESTAMP, initial_timestamp_millis=777))
     other.run(1)
     assert other.opened == [Position.at_timestamp(777)]

@@ -40,7 +40,8 @@ STREAM_NAME = "streamName"
 SHARD_ID = "shardId"
 """In multi-stream tables, where the lease key is longer."""
 INITIAL_TIMESTAMP = "initialTimestampMillis"
-"""Ours: the instant that LATEST (or AT_TIMESTAMP) meant when the shard was first read, in epoch milliseconds."""
+"""Ours: the instant that AT_TIMESTAMP meant when the lease was made, or LATEST when the shard was first read, in
+epoch milliseconds."""
 HANDOVER_OWNER = "handoverOwner"
 """Ours: an owner that understands `CHECKPOINT_OWNER`. Only while it equals ``leaseOwner``: a Java worker that takes
 the lease leaves it as it was."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from kinesis_sdk.common.aws import KinesisClient, call_with_retries
 from kinesis_sdk.common.errors import (
@@ -19,7 +20,7 @@ from kinesis_sdk.common.errors import (
     ResourceNotFoundError,
     StreamRecreatedError,
 )
-from kinesis_sdk.common.sequence import LATEST
+from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST
 from kinesis_sdk.common.shards import Shard, list_shards
 from kinesis_sdk.consumer.config import ConsumerConfig
 from kinesis_sdk.consumer.leases.lease import Lease
@@ -138,7 +139,12 @@ class ShardDuties:
                 self._store.set_hash_key_range(tracked.lease_key(shard_id), hash_key_range)
         else:
             plan = self._plan_bootstrap(tracked)
-        for lease in map(tracked.stored, plan):
+        # The whole fleet means the same instant, whenever and by whomever a shard is read first.
+        moment = tracked.config.initial_timestamp_millis
+        for planned in plan:
+            lease = tracked.stored(planned)
+            if lease.checkpoint.sequence_number == AT_TIMESTAMP:
+                lease = replace(lease, initial_timestamp_millis=moment)
             if self._store.create_if_absent(lease):
                 _LOGGER.info("lease %s: created at %s", lease.lease_key, lease.checkpoint.sequence_number)
         return bool(plan)
