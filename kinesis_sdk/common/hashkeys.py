@@ -88,6 +88,10 @@ class HashKeyRange:
         number = hash_key if isinstance(hash_key, int) else int.from_bytes(hash_key, "big")
         return self.start <= number <= self.end
 
+    def overlaps(self, other: HashKeyRange) -> bool:
+        """Whether some hash key lies in both ranges."""
+        return self.start <= other.end and other.start <= self.end
+
     @property
     def start_bytes(self) -> bytes:
         """``start`` as 16 big-endian bytes."""

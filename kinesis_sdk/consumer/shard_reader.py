@@ -199,7 +199,8 @@ class ShardReader:
     def _explain_missing(self, error: ResourceNotFoundError) -> FetchResult:
         """The service knows no such shard: its retention is over, or the stream itself is gone."""
         shard_id = self._held.shard_id
-        if any(shard.shard_id == shard_id for shard in self._parts.list_shards()):
+        listed = self._parts.list_shards()
+        if any(shard.shard_id == shard_id for shard in listed):
             raise TransientAwsError(
                 f"the stream lists shard {shard_id}, but it can not be read: {error.message}",
                 operation=error.operation,
@@ -211,7 +212,8 @@ class ShardReader:
             shard_id,
             self._held.lease.checkpoint,
         )
-        return FetchResult(records=[], millis_behind_latest=0, ended=True)
+        children = tuple(shard for shard in listed if shard_id in shard.parents)
+        return FetchResult(records=[], millis_behind_latest=0, ended=True, child_shards=children)
 
     def _pin_start(self, result: FetchResult) -> None:
         """Store what a LATEST or AT_TIMESTAMP start meant, before anything is delivered.

@@ -129,3 +129,13 @@ def test_full_range_and_order() -> None:
         HashKeyRange(0, 9),
         HashKeyRange(5, 6),
     ]
+
+
+def test_ranges_overlap_where_they_share_a_key():
+    middle = HashKeyRange(10, 20)
+    for other in (HashKeyRange(0, 10), HashKeyRange(20, 30), HashKeyRange(12, 13), HashKeyRange(0, 99)):
+        assert middle.overlaps(other)
+        assert other.overlaps(middle)
+    for other in (HashKeyRange(0, 9), HashKeyRange(21, 30)):
+        assert not middle.overlaps(other)
+        assert not other.overlaps(middle)

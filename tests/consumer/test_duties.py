@@ -246,6 +246,47 @@ def test_children_of_a_shard_whose_retention_ended_start_at_their_beginning():
     assert [one.lease_key for one in plan] == [key(2), key(3)], "one generation at a time"
 
 
+@pytest.mark.parametrize("generations", [1, 2])
+def test_what_follows_a_shard_whose_retention_ended_is_read_from_its_beginning(generations):
+    """The fleet was down for longer than the retention: what is left is to be read, LATEST or not."""
+    fleet = Fleet(config=ConsumerConfig(initial_position="LATEST"))
+    fleet.add("a", fleet.recorder("a"))
+    fleet.run(5)
+    fleet.put(3)
+    assert fleet.run(10, fleet.all_delivered)
+    fleet.crash("a")
+    for _ in range(generations):
+        fleet.split()
+        fleet.clock.advance(40 * 3600)
+    listed = [one["ShardId"] for one in fleet.raw.list_shards(StreamName=STREAM)["Shards"]]
+    assert listed == [key(n) for n in range(generations, 2 * generations + 1)], "the branch is cut off"
+    fleet.put(50)
+    fleet.clock.advance(1800)
+    fleet.add("b", fleet.recorder("b"))
+    assert fleet.run(60, fleet.all_delivered)
+    fleet.run(300)
+    assert fleet.all_delivered()
+
+
+def test_a_trimmed_lease_stays_until_its_successors_have_leases():
+    fleet = Fleet(shards=1, config=ConsumerConfig(initial_position="LATEST"))
+    engine = fleet.add("a")
+    fleet.run(5)
+    fleet.crash("a")
+    for _ in range(2):
+        fleet.split()
+        fleet.clock.advance(40 * 3600)
+    rows = [replace(fleet.store.get(key(0)), checkpoint=ExtendedSequenceNumber("SHARD_END"))]
+    fleet.store._rows = {key(0): rows[0]}
+    duties = engine.coordinator._duties
+    duties.clean_up(rows, fleet.clock.monotonic())
+    assert fleet.store.get(key(0)) is not None
+    assert duties.sync()
+    assert {row.checkpoint.sequence_number for row in fleet.store.list()} == {"SHARD_END", "TRIM_HORIZON"}
+    duties.clean_up(rows, fleet.clock.monotonic())
+    assert fleet.store.get(key(0)) is None
+
+
 # Streams that are gone, and that came back
 
 

@@ -593,6 +593,15 @@ def test_a_shard_that_left_the_stream_is_finished_without_children(caplog):
     assert scene.events == ["initialize", "process", "shard_ended"]
     assert scene.row.checkpoint == END
     assert "does not list it any more" in caplog.text
+    assert scene.syncs == 1, "what follows it has to be found"
+
+
+def test_children_of_a_shard_that_left_the_stream_are_created_at_its_end():
+    scene = recorded(got(1), ResourceNotFoundError("no such shard", operation="GetRecords"))
+    scene.listed = [CHILD, Shard("x", FULL)]
+    assert scene.run() is None
+    assert (scene.row.checkpoint, scene.row.child_shard_ids) == (END, ("c",))
+    assert scene.store.get("c").checkpoint == ExtendedSequenceNumber(TRIM_HORIZON)
 
 
 def test_a_shard_that_is_listed_but_not_found_is_tried_again():

@@ -48,6 +48,10 @@ class ChildLeases:
         stream still lists it, its data is still to be read, so the child must not be created: a child takes an
         absent parent for a finished one. (The KCL waits as well, and now and then drops its lease.)
 
+        Args:
+            parent: The finished shard.
+            children: Its children; none if its retention ended, and theirs.
+
         Returns:
             False if it has to be called again later.
 
@@ -72,6 +76,9 @@ class ChildLeases:
                     return False
             if self._store.create_if_absent(self._stored(lease)):
                 _LOGGER.info("lease %s: created as a child of %s", lease.lease_key, parent)
-        if children:
+        if not children:
+            # It was trimmed: what follows it has to be found by comparing table and stream, while its lease is there.
+            self._request_sync()
+        else:
             self._store.set_child_shard_ids(self._key(parent), [child.shard_id for child in children])
         return True

@@ -231,7 +231,12 @@ class ShardDuties:
     def _delete_finished(self, tracked: TrackedStream, own: Sequence[Lease]) -> None:
         if not any(lease.is_finished for lease in own):
             return
-        listed = {shard.shard_id for shard in self.list_shards(tracked)} if needs_listing(own) else None
+        listed = None
+        if needs_listing(own):
+            shards = self.list_shards(tracked)
+            # A lease of a trimmed shard is what tells that its successors were not read yet.
+            if not plan_sync(shards, own, tracked.config.initial_checkpoint):
+                listed = {shard.shard_id for shard in shards}
         for shard_id in plan_cleanup(own, listed):
             self._store.delete(tracked.lease_key(shard_id))
             _LOGGER.info("lease %s: deleted, its shard is finished", tracked.lease_key(shard_id))

@@ -73,8 +73,9 @@ def plan_sync(shards: Iterable[Shard], leases: Iterable[Lease], position: str) -
     An open shard without a lease gets none now if data before it is still to be read under a lease that exists
     or is created here: the end of that shard creates it. One generation is created at a time. Beyond the KCL: a
     shard whose listed parents all have finished leases gets one at TRIM_HORIZON, because nobody else will
-    create it any more and nothing of it was read. The same goes for a shard with a leased parent that the stream does
-    not list any more: that parent's retention ended while it was read.
+    create it any more and nothing of it was read. The same goes for a shard that follows a leased one which the stream
+    does not list any more, because its retention ended while it was read: a child of it, or (where the generations
+    between are forgotten, too) a shard of the same hash keys.
 
     Args:
         shards: Answer to ListShards without a filter, listed *after* the leases were read.
@@ -96,9 +97,15 @@ def plan_sync(shards: Iterable[Shard], leases: Iterable[Lease], position: str) -
 
     has_lineage: dict[str, bool] = {}
 
+    trimmed = [lease for key, lease in by_key.items() if key not in graph.shards]
+
     def follows_a_trimmed_lease(shard_id: str) -> bool:
-        parents = graph.shards[shard_id].parents
-        return any(parent in by_key and parent not in graph.shards for parent in parents)
+        shard = graph.shards[shard_id]
+        return any(
+            lease.lease_key in shard.parents
+            or (lease.hash_key_range is not None and lease.hash_key_range.overlaps(shard.hash_key_range))
+            for lease in trimmed
+        )
 
     def lineage(shard_id: str) -> bool:
         """Whether data of this shard, or before it, is or will be read under a lease.
