@@ -12,7 +12,13 @@ from kinesis_sdk.common.records import KinesisRecord, UserRecord
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, ExtendedSequenceNumber
 from kinesis_sdk.common.shards import Shard
 from kinesis_sdk.consumer.config import ConsumerConfig
-from kinesis_sdk.consumer.fetch.fetcher import Fetcher, FetchResult, KnowsStart, Position
+from kinesis_sdk.consumer.fetch.fetcher import (
+    AT_SEQUENCE_NUMBER,
+    Fetcher,
+    FetchResult,
+    KnowsStart,
+    Position,
+)
 from kinesis_sdk.consumer.leases.held import HeldLease
 from kinesis_sdk.consumer.leases.lease import Lease
 from kinesis_sdk.consumer.ledger import position_of
@@ -106,6 +112,8 @@ class ShardReader:
         # one. Neither: where the lease says.
         self._taken_through: str | None = None
         self._rewound: ExtendedSequenceNumber | None = None
+        # The record that the first answer has to begin with: its position is a record's, so it exists or expired.
+        self._awaited: str | None = None
 
     @property
     def is_open(self) -> bool:
@@ -146,6 +154,7 @@ class ShardReader:
             self._skip_through = None if lease.checkpoint.is_sentinel else lease.checkpoint
         if self._fetcher is None:
             self._fetcher = self._parts.open_fetcher(self._held.shard_id, start, now, self._on_ready)
+            self._awaited = start.sequence_number if start.kind == AT_SEQUENCE_NUMBER else None
             _LOGGER.info("shard %s: starts at %s (lease %s)", self._held.shard_id, start, lease.checkpoint)
         if start.kind == LATEST and isinstance(self._fetcher, KnowsStart):
             self._pin(self._fetcher.started_at_millis)
@@ -187,6 +196,9 @@ class ShardReader:
                 self.reading_since = None
         result = self._fetched
         self._pin_start(result)
+        if self._awaited is not None and result.records:
+            self._look_for_loss(self._awaited, result.records[0])
+            self._awaited = None
         records = self._user_records(result.records)
         if result.records:
             self._taken_through = result.records[-1].sequence_number
@@ -214,6 +226,24 @@ class ShardReader:
         )
         children = tuple(shard for shard in listed if shard_id in shard.parents)
         return FetchResult(records=[], millis_behind_latest=0, ended=True, child_shards=children)
+
+    def _look_for_loss(self, awaited: str, first: KinesisRecord) -> None:
+        """Tell what nobody else does: from a position before its horizon, the service reads on at the horizon.
+
+        Whether anything was lost can not be known: a shard may have been idle for all that time.
+        """
+        if first.sequence_number == awaited:
+            return
+        shard_id = self._held.shard_id
+        _LOGGER.warning(
+            "shard %s: the record of its checkpoint %s has expired, reading goes on at %s; if something arrived "
+            "between them, it expired unread",
+            shard_id,
+            awaited,
+            first.sequence_number,
+        )
+        dimensions = {"Operation": "ProcessTask", "ShardId": shard_id}
+        self._parts.metrics.add("CheckpointExpired", 1, "Count", dimensions)
 
     def _pin_start(self, result: FetchResult) -> None:
         """Store what a LATEST or AT_TIMESTAMP start meant, before anything is delivered.

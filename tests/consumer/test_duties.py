@@ -268,6 +268,28 @@ def test_what_follows_a_shard_whose_retention_ended_is_read_from_its_beginning(g
     assert fleet.all_delivered()
 
 
+@pytest.mark.parametrize("hours", [1, 30])
+def test_a_position_whose_retention_ended_is_told(hours, caplog):
+    fleet = Fleet()
+    fleet.add("a")
+    fleet.put(5)
+    fleet.run(20)
+    fleet.crash("a")
+    fleet.put(5)
+    fleet.clock.advance(hours * 3600)
+    fleet.put(5)
+    fleet.add("b")
+    fleet.run(20)
+    told = [record.getMessage() for record in caplog.records if "expired unread" in record.getMessage()]
+    if hours == 1:
+        assert fleet.all_delivered()
+        assert told == []
+    else:
+        assert fleet.data() == fleet.sent[:5] + fleet.sent[10:]
+        assert len(told) == 1
+        assert told[0].startswith(f"shard {key(0)}: the record of its checkpoint ")
+
+
 def test_a_trimmed_lease_stays_until_its_successors_have_leases():
     fleet = Fleet(shards=1, config=ConsumerConfig(initial_position="LATEST"))
     engine = fleet.add("a")

@@ -13,6 +13,9 @@ from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON
 from kinesis_sdk.common.shards import Shard
 
+AT_SEQUENCE_NUMBER = "AT_SEQUENCE_NUMBER"
+"""Kind of a position that is a record itself."""
+
 
 @dataclass(frozen=True)
 class Position:
@@ -47,7 +50,7 @@ class Position:
     @classmethod
     def at_sequence_number(cls, sequence_number: str) -> Position:
         """A record itself."""
-        return cls("AT_SEQUENCE_NUMBER", sequence_number)
+        return cls(AT_SEQUENCE_NUMBER, sequence_number)
 
     @classmethod
     def after_sequence_number(cls, sequence_number: str) -> Position:
