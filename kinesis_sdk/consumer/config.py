@@ -104,7 +104,7 @@ class ConsumerConfig:
             share no read limit with other consumers, at a price per consumer, shard and hour. While subscribing
             fails, the shard is polled.
         consumer_name: Name to register for enhanced fan-out; None is the application's name. Never deregistered.
-        consumer_arn: A consumer that is registered already; for workers with one stream.
+        consumer_arn: A consumer that is registered already; for workers with one stream (`StreamSpec` has its own).
         stall_timeout: Seconds without progress after which a shard is reported as stalled; a read that hangs is
             then begun anew. A handler that hangs is only reported: it can not be stopped, and is never run twice
             at once.

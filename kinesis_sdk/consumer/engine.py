@@ -399,7 +399,9 @@ class ConsumerEngine:
         self, tracked: TrackedStream, shard_id: str, start: Position, now: float, on_ready: Callable[[], None]
     ) -> Fetcher:
         key = tracked.lease_key(shard_id)
-        return self._fetchers.open(tracked.stream, shard_id, key, start, now, on_ready)
+        return self._fetchers.open(
+            tracked.stream, shard_id, key, start, now, on_ready, consumer_arn=tracked.config.consumer_arn
+        )
 
     # Watching
 

@@ -64,6 +64,8 @@ class FetcherSource:
         start: Position,
         now: float,
         on_ready: Callable[[], None],
+        *,
+        consumer_arn: str | None = None,
     ) -> Fetcher:
         """Begin to read a shard.
 
@@ -74,6 +76,7 @@ class FetcherSource:
             start: Where to begin.
             now: Monotonic time.
             on_ready: Called from any thread when there is something to fetch.
+            consumer_arn: The stream's registered consumer, if it is known.
 
         Raises:
             AwsError: The start could not be resolved.
@@ -84,7 +87,7 @@ class FetcherSource:
             return self._ahead(polling, on_ready)
         pushed = FanOutFetcher(
             cast(FanOutClient, self._kinesis),
-            self._registration(stream),
+            self._registration(stream, consumer_arn),
             shard_id,
             polling.position,
             rng=self._rng,
@@ -128,7 +131,7 @@ class FetcherSource:
         reader.bind(lambda: self._scheduler.wake(task))
         self._scheduler.wake(task)
 
-    def _registration(self, stream: StreamId) -> ConsumerRegistration:
+    def _registration(self, stream: StreamId, consumer_arn: str | None) -> ConsumerRegistration:
         with self._lock:
             known = self._registrations.get(str(stream))
             if known is None:
@@ -136,6 +139,6 @@ class FetcherSource:
                     cast(FanOutClient, self._kinesis),
                     stream,
                     name=self._config.consumer_name or self._application_name,
-                    arn=self._config.consumer_arn,
+                    arn=consumer_arn,
                 )
             return known

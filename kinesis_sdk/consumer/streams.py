@@ -24,6 +24,7 @@ from kinesis_sdk.common.errors import ConfigError, ProtocolError, ResourceNotFou
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.validation import check_int
 from kinesis_sdk.consumer.config import ConsumerConfig
+from kinesis_sdk.consumer.fetch.registration import check_consumer_arn
 from kinesis_sdk.consumer.leases.lease import Lease
 
 _LOGGER = logging.getLogger("kinesis_sdk.consumer")
@@ -41,6 +42,8 @@ class StreamSpec:
             value that Java workers of the same application use, if there are any.
         account_id: Twelve digits in lease keys; None takes the ARN's, or asks the service.
         initial_position: As `ConsumerConfig.initial_position`; None takes that.
+        consumer_arn: For enhanced fan-out: a consumer of this stream that is registered already. None registers one,
+            which the service does not allow on another account's stream.
 
     Raises:
         ConfigError: A value that can not be.
@@ -50,6 +53,7 @@ class StreamSpec:
     creation_epoch: int | None = None
     account_id: str | None = None
     initial_position: Literal["LATEST", "TRIM_HORIZON"] | datetime | None = None
+    consumer_arn: str | None = None
 
     def __post_init__(self) -> None:
         StreamId.parse(self.stream)
@@ -59,6 +63,8 @@ class StreamSpec:
             raise ConfigError("account_id", self.account_id, "twelve digits")
         if self.initial_position is not None:
             ConsumerConfig(initial_position=self.initial_position)
+        if self.consumer_arn is not None:
+            check_consumer_arn("consumer_arn", self.consumer_arn)
 
 
 Streams = Sequence["str | StreamId | StreamSpec"] | Callable[[], Iterable["str | StreamId | StreamSpec"]]
@@ -71,7 +77,7 @@ class TrackedStream:
 
     Attributes:
         stream: For requests.
-        config: The worker's settings with this stream's initial position.
+        config: The worker's settings with this stream's initial position and registered consumer.
         key: ``account:name:epoch``; None in the single-stream form.
     """
 
@@ -130,6 +136,10 @@ class StreamDirectory:
     ) -> None:
         if (stream is None) == (streams is None):
             raise ConfigError("streams", streams, "either one stream or several")
+        if streams is not None and config.consumer_arn is not None:
+            raise ConfigError(
+                "consumer_arn", config.consumer_arn, "None with several streams: each StreamSpec has its own"
+            )
         self._config = config
         self._kinesis = kinesis
         self._streams = streams
@@ -226,8 +236,11 @@ class StreamDirectory:
                 epoch = int(created.timestamp() if isinstance(created, datetime) else created)
         if account is None or not epoch:
             raise ProtocolError(f"DescribeStreamSummary: {stream} has no account or creation time")
-        position = spec.initial_position
-        config = self._config if position is None else replace(self._config, initial_position=position)
+        config = self._config
+        if spec.initial_position is not None:
+            config = replace(config, initial_position=spec.initial_position)
+        if spec.consumer_arn is not None:
+            config = replace(config, consumer_arn=spec.consumer_arn)
         return TrackedStream(stream, config, f"{account}:{stream.name}:{epoch}")
 
 

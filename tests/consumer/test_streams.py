@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
+from botocore.exceptions import ClientError
 
 from kinesis_sdk.common.errors import ConfigError, ProtocolError, ResourceNotFoundError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
@@ -54,6 +56,7 @@ class Streams:
             clock=self.clock,
             rng=Random(name),
             sleep=self.clock.advance,
+            application_name="app",
         )
         engine.start()
         self.engines[name] = engine
@@ -223,6 +226,26 @@ def test_an_arn_goes_into_every_request():
     assert all(request.get("StreamARN") == scene.arn("orders") for request in seen)
 
 
+def test_a_stream_of_another_account_brings_its_own_registered_consumer():
+    """No stream's consumer is asked for as another's, and none is registered where one is given."""
+    scene = Streams("orders", "refunds", config=replace(HORIZON, retrieval_mode="fanout"), shards=1)
+    asked = []
+
+    def describe(**request):
+        asked.append(request)
+        raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "Describe")
+
+    scene.raw.describe_stream_consumer = describe
+    theirs = f"{scene.arn('orders')}/consumer/theirs:17"
+    scene.add("a", [StreamSpec(stream=scene.arn("orders"), consumer_arn=theirs), scene.arn("refunds")])
+    scene.put("orders", b"1")
+    assert scene.run(5, lambda: scene.data() == {b"1"} and len(asked) == 2), "polled, as nothing else works"
+    assert sorted(asked, key=len) == [
+        {"ConsumerARN": theirs},
+        {"StreamARN": scene.arn("refunds"), "ConsumerName": "app"},
+    ]
+
+
 def test_leases_of_the_other_form_are_not_seen():
     scene = Streams("orders")
     scene.store.ensure_ready()
@@ -271,6 +294,13 @@ def test_what_can_not_be_tracked():
         StreamSpec(stream="orders", creation_epoch=0)
     with pytest.raises(ConfigError, match="initial_position"):
         StreamSpec(stream="orders", initial_position="NOW")
+    with pytest.raises(ConfigError, match="consumer_arn"):
+        StreamSpec(stream="orders", consumer_arn="arn:aws:kinesis:us-east-1:1:stream/orders")
+    with pytest.raises(ConfigError, match=r"consumer_arn=.*each StreamSpec has its own"):
+        arn = "arn:aws:kinesis:us-east-1:123456789012:stream/orders/consumer/app:17"
+        StreamDirectory(
+            replace(HORIZON, consumer_arn=arn), scene.raw, streams=["orders"], sleep=lambda s: None
+        )
     with pytest.raises(ConfigError, match="not both"):
         Worker("orders", streams=["refunds"], application_name="app", handler=print)
     with pytest.raises(ConfigError, match="not both"):

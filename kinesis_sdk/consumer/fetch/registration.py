@@ -24,6 +24,12 @@ _NEVER = float("inf")
 _LOGGER = logging.getLogger("kinesis_sdk.consumer.fetch")
 
 
+def check_consumer_arn(field: str, arn: str) -> None:
+    """Raise `ConfigError` unless this is the ARN of a registered consumer."""
+    if not isinstance(arn, str) or not _CONSUMER_ARN.fullmatch(arn):
+        raise ConfigError(field, arn, "the ARN of a registered stream consumer")
+
+
 class FanOutClient(KinesisClient, Protocol):
     """The further part of boto3's Kinesis client that enhanced fan-out calls."""
 
@@ -58,8 +64,8 @@ class ConsumerRegistration:
     def __init__(
         self, client: FanOutClient, stream: StreamId, *, name: str | None = None, arn: str | None = None
     ) -> None:
-        if arn is not None and not _CONSUMER_ARN.fullmatch(arn):
-            raise ConfigError("consumer_arn", arn, "the ARN of a registered stream consumer")
+        if arn is not None:
+            check_consumer_arn("consumer_arn", arn)
         if arn is None and (name is None or not _NAME.fullmatch(name)):
             raise ConfigError("consumer_name", name, "1 to 128 of a-z A-Z 0-9 _ . - for enhanced fan-out")
         self._client = client
