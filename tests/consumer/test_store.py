@@ -167,6 +167,19 @@ def test_delete(store):
     assert store.get("shard-0") is None, "an update must not bring a row back"
 
 
+def test_an_unowned_lease_is_deleted_only_as_it_was_seen(store):
+    store.create_if_absent(lease())
+    seen = store.get("shard-0")
+    mine = store.take(seen, "a")
+    assert not store.delete("shard-0", unowned=seen), "somebody lives by it"
+    assert store.get("shard-0") == mine
+    given_back = store.release(mine)
+    assert not store.delete("shard-0", unowned=seen), "somebody began to read it"
+    assert store.delete("shard-0", unowned=given_back)
+    assert store.get("shard-0") is None
+    assert store.delete("shard-0", unowned=given_back), "a lost answer"
+
+
 def test_an_answer_that_was_lost_counts_as_success(store):
     store.create_if_absent(lease())
     taken = store.take(lease(), "a")

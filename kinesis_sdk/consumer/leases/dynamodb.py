@@ -379,10 +379,26 @@ class DynamoDBLeaseStore:
         """Store the range of a shard; the counter stays as it is."""
         return self._set(lease_key, range_attributes(hash_key_range))
 
-    def delete(self, lease_key: str) -> None:
+    def delete(self, lease_key: str, *, unowned: Lease | None = None) -> bool:
         """Remove a lease."""
-        with translate_errors("DeleteItem", self._client):
-            self._client.delete_item(TableName=self.table_name, Key={attributes.LEASE_KEY: {"S": lease_key}})
+        request: dict[str, Any] = {
+            "TableName": self.table_name,
+            "Key": {attributes.LEASE_KEY: {"S": lease_key}},
+        }
+        if unowned is not None:
+            # A row that is not there is what was wanted: perhaps an answer was lost.
+            request["ConditionExpression"] = "attribute_not_exists(#key) OR #c = :seen"
+            request["ExpressionAttributeNames"] = {
+                "#key": attributes.LEASE_KEY,
+                "#c": attributes.LEASE_COUNTER,
+            }
+            request["ExpressionAttributeValues"] = {":seen": {"N": str(unowned.counter)}}
+        try:
+            with translate_errors("DeleteItem", self._client):
+                self._client.delete_item(**request)
+        except ConditionFailedError:
+            return False
+        return True
 
     def _set(self, lease_key: str, changes: Mapping[str, Any]) -> bool:
         """Metadata: no more condition than that the row exists, so that none is brought back."""

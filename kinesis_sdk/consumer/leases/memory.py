@@ -98,10 +98,14 @@ class InMemoryLeaseStore:
         """Store the range of a shard."""
         return self._set(lease_key, hash_key_range=hash_key_range)
 
-    def delete(self, lease_key: str) -> None:
+    def delete(self, lease_key: str, *, unowned: Lease | None = None) -> bool:
         """Remove a lease."""
         with self._lock:
+            row = self._rows.get(lease_key)
+            if row is not None and unowned is not None and row.counter != unowned.counter:
+                return False
             self._rows.pop(lease_key, None)
+            return True
 
     def _set(self, lease_key: str, **fields: Any) -> bool:
         with self._lock:

@@ -120,8 +120,17 @@ class LeaseStore(Protocol):
         """Store the children of an ended shard; the counter stays. False if there is no such lease."""
         ...
 
-    def delete(self, lease_key: str) -> None:
-        """Remove a lease, whether or not it exists."""
+    def delete(self, lease_key: str, *, unowned: Lease | None = None) -> bool:
+        """Remove a lease, whether or not it exists.
+
+        Args:
+            lease_key: Its key.
+            unowned: The row as seen, without an owner: remove it only if nobody wrote it since. None asks nothing, as
+                the KCL: a finished lease may be deleted under the worker that still renews it.
+
+        Returns:
+            False if somebody has taken it meanwhile.
+        """
         ...
 
 

@@ -224,8 +224,11 @@ class ShardDuties:
             self._delete_finished(tracked, tracked.by_shard(leases))
         for lease in leases:
             # A lease that somebody keeps is not former to him: another worker's list of streams may be newer.
-            if lease.stream_name in former and lease.holder is None:
-                self._store.delete(lease.lease_key)
+            if (
+                lease.stream_name in former
+                and lease.holder is None
+                and self._store.delete(lease.lease_key, unowned=lease)
+            ):
                 _LOGGER.info("lease %s: deleted, its stream is not consumed any more", lease.lease_key)
 
     def _delete_finished(self, tracked: TrackedStream, own: Sequence[Lease]) -> None:
