@@ -1,0 +1,244 @@
+"""Writes whose answer is lost: our own effect counts as success, a peer's never does.
+
+Every write of a held lease, on both stores, with every order of losses (before or after it had effect, up to two in a
+row) and everything that a peer can write between a loss and the repetition.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from random import Random
+
+import pytest
+
+from kinesis_sdk.common.errors import AwsError, LeaseLostError, TransientAwsError
+from kinesis_sdk.common.hashkeys import HashKeyRange
+from kinesis_sdk.common.sequence import TRIM_HORIZON, ExtendedSequenceNumber
+from kinesis_sdk.consumer.leases import Conflict, DynamoDBLeaseStore, InMemoryLeaseStore, Lease
+from kinesis_sdk.consumer.leases.held import HeldLease
+from kinesis_sdk.testing import FakeAws, VirtualClock
+
+POSITION = ExtendedSequenceNumber("77", 3)
+
+
+class Unreliable:
+    """A store whose writes lose their answers by script."""
+
+    def __init__(self, store):
+        self.store = store
+        self.script = []
+
+    def __getattr__(self, name):
+        method = getattr(self.store, name)
+
+        def call(*arguments, **more):
+            what = self.script.pop(0) if self.script else "fine"
+            if what == "before":
+                raise TransientAwsError("no answer", operation=name)
+            result = method(*arguments, **more)
+            if what == "after":
+                raise TransientAwsError("no answer", operation=name)
+            return result
+
+        return call
+
+
+def in_memory():
+    return InMemoryLeaseStore()
+
+
+def on_the_fake():
+    clock = VirtualClock()
+    client = FakeAws(clock=clock).client("dynamodb")
+    store = DynamoDBLeaseStore(client, "app", sleep=clock.advance, monotonic=clock.monotonic)
+    store.ensure_ready()
+    return store
+
+
+class Scene:
+    def __init__(self, make):
+        self.table = make()
+        self.mine = Unreliable(self.table)
+        self.table.create_if_absent(Lease(lease_key="s", checkpoint=ExtendedSequenceNumber(TRIM_HORIZON)))
+        self.held = HeldLease(
+            self.mine,
+            self.table.take(self.row, "me"),
+            worker_id="me",
+            failover_time=10,
+            clock=VirtualClock(),
+            acquired_at=0.0,
+        )
+
+    @property
+    def row(self):
+        return self.table.get("s")
+
+
+def java_assigns(scene):
+    """A Java leader's plain assignment asks for owners, not for the counter."""
+    seen = scene.row
+    scene.table.take(seen, "java")
+
+
+def comes_and_goes(scene):
+    taken = scene.table.take(scene.row, "peer")
+    scene.table.take(taken, "me")  # as another process of our name would, or a leader
+
+
+WRITES = {
+    "renew": (lambda held: held.renew(), lambda row: True),
+    "checkpoint": (lambda held: held.checkpoint(POSITION), lambda row: row.checkpoint == POSITION),
+    "prepare": (
+        lambda held: held.prepare(POSITION, b"state"),
+        lambda row: (row.pending_checkpoint, row.pending_checkpoint_state) == (POSITION, b"state"),
+    ),
+    "pin": (lambda held: held.pin(5), lambda row: row.initial_timestamp_millis == 5),
+    "release": (lambda held: held.release(), lambda row: row.owner in (None, "peer")),
+}
+LOSSES = [[*losses] for count in (1, 2) for losses in product(("before", "after"), repeat=count)]
+HARMLESS = {
+    "nothing": lambda scene: None,
+    "metadata": lambda scene: scene.table.set_child_shard_ids("s", ["c"]),
+    "range": lambda scene: scene.table.set_hash_key_range("s", HashKeyRange(0, 5)),
+    "asked for it": lambda scene: scene.row.owner and scene.table.request_handover(scene.row, "peer"),
+}
+FATAL = {
+    "took it": lambda scene: scene.table.take(scene.row, "peer"),
+    "assigned it": java_assigns,
+    "took it and gave it back": comes_and_goes,
+    "deleted it": lambda scene: scene.table.delete("s"),
+}
+
+
+def attempt(scene, write, losses, between):
+    """Repeat a write until it is answered; a peer acts after the first loss."""
+    scene.mine.script = [*losses]
+    for number in range(len(losses) + 1):
+        try:
+            write(scene.held)
+        except AwsError:
+            if number == 0:
+                between(scene)
+        else:
+            return
+    raise AssertionError("it never came through")
+
+
+@pytest.mark.parametrize("make", [in_memory, on_the_fake])
+@pytest.mark.parametrize("losses", LOSSES, ids="-".join)
+@pytest.mark.parametrize("name", WRITES)
+def test_our_own_write_counts_once(name, losses, make):
+    write, shows = WRITES[name]
+    for between in HARMLESS.values():
+        scene = Scene(make)
+        before = scene.row
+        attempt(scene, write, losses, between)
+        row = scene.row
+        assert shows(row), "it has effect"
+        assert before.counter < row.counter <= before.counter + 1 + len(losses)
+        assert replace(scene.held.lease, **METADATA) == replace(row, **METADATA), "and we know the row"
+        if name != "release":
+            assert row.holder == "me"
+            scene.held.renew()
+            assert scene.row.counter == row.counter + 1
+
+
+METADATA = {"child_shard_ids": (), "hash_key_range": None}
+
+
+@pytest.mark.parametrize("make", [in_memory, on_the_fake])
+@pytest.mark.parametrize("losses", LOSSES, ids="-".join)
+@pytest.mark.parametrize("name", WRITES)
+def test_a_peers_write_never_counts(name, losses, make):
+    write, _ = WRITES[name]
+    for between in FATAL.values():
+        scene = Scene(make)
+        after = []
+
+        def act(scene, between=between, after=after):
+            between(scene)
+            after.append(scene.row)
+
+        with pytest.raises(LeaseLostError):
+            attempt(scene, write, losses, act)
+        assert scene.row == after[0], "nothing was written over it"
+        for again in WRITES.values():
+            with pytest.raises(LeaseLostError):
+                again[0](scene.held)
+        assert scene.row == after[0]
+
+
+@pytest.mark.parametrize("make", [in_memory, on_the_fake])
+@pytest.mark.parametrize("times", [1, 2])
+def test_writes_of_whoever_looks(make, times):
+    """Create, take, ask, complete, metadata, delete: done once, however often the answer is lost."""
+    store = Unreliable(make())
+    table = store.store
+    new = Lease(lease_key="s", checkpoint=ExtendedSequenceNumber(TRIM_HORIZON))
+
+    def repeated(write):
+        store.script = ["after"] * times
+        for _ in range(times):
+            with pytest.raises(AwsError):
+                write()
+        return write()
+
+    assert repeated(lambda: store.create_if_absent(new)) is False, "it is there, which is all that it says"
+    assert table.get("s") == new
+    mine = repeated(lambda: store.take(new, "me"))
+    assert mine == table.get("s")
+    assert (mine.owner, mine.counter, mine.owner_switches) == ("me", 1, 0)
+    assert store.take(new, "peer") == Conflict(mine)
+    asked = repeated(lambda: store.request_handover(mine, "peer"))
+    assert asked == table.get("s")
+    assert (asked.owner, asked.checkpoint_owner, asked.counter) == ("peer", "me", 1)
+    assert store.request_handover(mine, "third") == Conflict(asked)
+    done = repeated(lambda: store.complete_handover(asked))
+    assert done == table.get("s")
+    assert (done.owner, done.counter) == ("peer", 2)
+    taken = table.take(done, "third")
+    assert store.complete_handover(asked) == Conflict(taken)
+    assert store.take(done, "peer") == Conflict(taken)
+    assert repeated(lambda: store.set_child_shard_ids("s", ["c"]))
+    assert repeated(lambda: store.set_hash_key_range("s", HashKeyRange(1, 2)))
+    assert table.get("s") == replace(taken, child_shard_ids=("c",), hash_key_range=HashKeyRange(1, 2))
+    assert repeated(lambda: store.delete("s"))
+    assert table.get("s") is None
+    assert not repeated(lambda: store.set_child_shard_ids("s", ["c"]))
+    assert table.get("s") is None, "metadata bring no row back"
+
+
+@pytest.mark.parametrize("make", [in_memory, on_the_fake])
+def test_losses_in_a_row_of_different_writes(make):
+    """What was answered has effect, whatever was lost before it; counters and checkpoints only rise."""
+    for seed in range(100):
+        rng = Random(seed)
+        scene = Scene(make)
+        last = scene.row
+        for number in range(12):
+            position = ExtendedSequenceNumber(str(number + 1))
+            write, shows = rng.choice(
+                [
+                    (lambda held: held.renew(), lambda row: True),
+                    (
+                        lambda held, p=position: held.checkpoint(p),
+                        lambda row, p=position: row.checkpoint == p,
+                    ),
+                    (
+                        lambda held, p=position: held.prepare(p),
+                        lambda row, p=position: row.pending_checkpoint == p,
+                    ),
+                ]
+            )
+            scene.mine.script = rng.choices(["fine", "before", "after"], k=2)
+            try:
+                write(scene.held)
+            except TransientAwsError:
+                pass
+            else:
+                assert shows(scene.row), seed
+                assert scene.held.lease == scene.row, seed
+            assert scene.row.counter >= last.counter
+            assert scene.row.checkpoint >= last.checkpoint
+            last = scene.row
