@@ -148,7 +148,7 @@ class ResourceNotFoundError(PermanentAwsError):
 
 
 class BadPositionError(PermanentAwsError):
-    """A shard has no such position to read from: a checkpoint of another stream, or a damaged one."""
+    """A shard has no such position to read from: a checkpoint of another stream, a damaged one, an unknown instant."""
 
 
 class AwsConfigError(PermanentAwsError):

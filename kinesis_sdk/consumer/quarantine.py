@@ -1,4 +1,7 @@
-"""A shard whose lease names a position that the shard does not have: another stream's, or damaged by hand.
+"""A shard whose lease names a position that can not be read.
+
+It is another stream's, or damaged by hand, or a timestamp that only the configuration of the worker that wrote it
+knows: the KCL's table does not hold the instant.
 
 Reading on from somewhere else would lose or repeat records without anybody knowing, and stopping the worker would
 stop every other worker in turn. So the lease is kept, the error reported as loudly as can be, and the row looked at
@@ -43,7 +46,7 @@ class Quarantine:
         pause = backoff(self._failures, _FIRST_PAUSE, _MOST_PAUSE, self._parts.rng)
         shard_id = self._held.shard_id
         _LOGGER.error(
-            "shard %s: not consumed, its lease has a checkpoint that the shard does not have (%s); repair the row. "
+            "shard %s: not consumed, its lease has no position that can be read (%s); repair the row. "
             "Looking again in %.0f s; other shards go on",
             shard_id,
             error,
@@ -62,6 +65,11 @@ class Quarantine:
         """Take over a checkpoint that somebody wrote by hand; raises as `LeaseStore.get`."""
         if not self.active:
             return
-        row = self._parts.store.get(self._held.key)
-        if row is not None and row.checkpoint != self._held.lease.checkpoint and self._held.adopt(row):
+        row, known = self._parts.store.get(self._held.key), self._held.lease
+        if row is None or (row.checkpoint, row.initial_timestamp_millis) == (
+            known.checkpoint,
+            known.initial_timestamp_millis,
+        ):
+            return
+        if self._held.adopt(row):
             _LOGGER.warning("shard %s: its lease was repaired: %s", self._held.shard_id, row.checkpoint)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kinesis_sdk.common.aggregation import deaggregate
-from kinesis_sdk.common.errors import ConfigError, ResourceNotFoundError, TransientAwsError
+from kinesis_sdk.common.errors import BadPositionError, ResourceNotFoundError, TransientAwsError
 from kinesis_sdk.common.records import KinesisRecord, UserRecord
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, ExtendedSequenceNumber
 from kinesis_sdk.common.shards import Shard
@@ -20,7 +20,7 @@ from kinesis_sdk.consumer.fetch.fetcher import (
     Position,
 )
 from kinesis_sdk.consumer.leases.held import HeldLease
-from kinesis_sdk.consumer.leases.lease import Lease
+from kinesis_sdk.consumer.leases.lease import INITIAL_TIMESTAMP, Lease
 from kinesis_sdk.consumer.ledger import position_of
 from kinesis_sdk.consumer.shard_state import ShardConsumerParts
 
@@ -51,7 +51,7 @@ def start_position(lease: Lease, config: ConsumerConfig, *, follows_parent: bool
         follows_parent: Whether this application read a parent to its end: then LATEST means the beginning.
 
     Raises:
-        ConfigError: An AT_TIMESTAMP start without an instant: the KCL's lease table does not hold it.
+        BadPositionError: An AT_TIMESTAMP start without an instant: the KCL's lease table does not hold it.
     """
     name = lease.checkpoint.sequence_number
     pinned = lease.initial_timestamp_millis
@@ -65,10 +65,11 @@ def start_position(lease: Lease, config: ConsumerConfig, *, follows_parent: bool
         configured = config.initial_timestamp_millis
         if configured is not None:
             return Position.at_timestamp(configured)
-        raise ConfigError(
-            "initial_position",
-            config.initial_position,
-            f"a datetime: lease {lease.lease_key} starts at a timestamp, which the lease table does not hold",
+        raise BadPositionError(
+            f"lease {lease.lease_key} starts at AT_TIMESTAMP, and neither the lease table nor initial_position says at "
+            "which instant. Give this worker the initial_position (a datetime) of the worker that created the lease, "
+            f"or put the instant into the row ({INITIAL_TIMESTAMP}, a number of epoch milliseconds), or another "
+            "checkpoint"
         )
     if name == LATEST and not follows_parent:
         return Position.at_timestamp(pinned) if pinned is not None else Position.latest()
@@ -139,7 +140,7 @@ class ShardReader:
         nor a crash can skip what arrives from now on. Cost: one UpdateItem per such start.
 
         Raises:
-            ConfigError: See `start_position`.
+            BadPositionError: See `start_position`.
             AwsError: The call failed; calling again is safe.
             LeaseLostError: The pin found the lease gone.
         """

@@ -10,7 +10,6 @@ import pytest
 
 from kinesis_sdk.common.aggregation import Aggregate
 from kinesis_sdk.common.errors import (
-    ConfigError,
     HandlerError,
     LeaseLostError,
     ProtocolError,
@@ -551,8 +550,11 @@ def test_timestamp_starts_come_from_the_pin_else_from_the_configuration():
     other = Scene(lease=row("s", AT_TIMESTAMP, initial_timestamp_millis=777))
     other.run(1)
     assert other.opened == [Position.at_timestamp(777)]
-    with pytest.raises(ConfigError, match="initial_position"):
-        Scene(lease=row("s", AT_TIMESTAMP)).run(1)
+    unknown = Scene(lease=row("s", AT_TIMESTAMP))
+    unknown.run(1)
+    assert unknown.opened == []
+    assert unknown.consumer.is_quarantined
+    assert "initial_position" in unknown.consumer.last_error
 
 
 def test_a_finished_lease_is_given_back_untouched():

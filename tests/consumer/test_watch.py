@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import replace
+from datetime import datetime, timezone
 
 import pytest
 
 from kinesis_sdk.common.errors import HandlerError, TransientAwsError
-from kinesis_sdk.common.sequence import LATEST, ExtendedSequenceNumber
+from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, ExtendedSequenceNumber
 from kinesis_sdk.consumer import ConsumerConfig, RecordHandler, ShardState
 from kinesis_sdk.consumer.leases.store import checkpointed
 from kinesis_sdk.testing import Fault
@@ -156,6 +157,41 @@ def test_a_damaged_checkpoint_quarantines_its_shard_only(caplog):
     fleet.run(30)
     assert fleet.store.get(bad).checkpoint > right
     assert len(fleet.data()) == len(set(fleet.data()))
+
+
+@pytest.mark.parametrize("repair", ["instant", "checkpoint", "configuration"])
+def test_a_timestamp_that_only_another_worker_knows_holds_up_its_shard_only(repair, caplog):
+    """A Java worker wrote AT_TIMESTAMP, whose instant is in its configuration and nowhere else."""
+    fleet = Fleet(shards=2, config=CONFIG)
+    fleet.put(20)
+    bad, good = "shardId-000000000000", "shardId-000000000001"
+    before = fleet.add("before")
+    before.abort()
+    fleet.crash("before")
+    fleet.store._rows[bad] = replace(fleet.store.get(bad), checkpoint=ExtendedSequenceNumber(AT_TIMESTAMP))
+    engine = fleet.add("a")
+    fleet.run(30)
+    assert engine.error is None
+    health = {shard.shard_id: shard for shard in engine.shard_health()}
+    assert (health[bad].quarantined, health[good].quarantined) == (True, False)
+    errors = [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR]
+    assert len(errors) <= 4
+    assert f"lease {bad} starts at AT_TIMESTAMP" in errors[0]
+    assert "initial_position" in errors[0]
+    assert "initialTimestampMillis" in errors[0]
+    assert {shard for _, shard, *_ in fleet.delivered} == {good}
+    row = fleet.store.get(bad)
+    if repair == "instant":
+        fleet.store._rows[bad] = replace(row, initial_timestamp_millis=1000)
+    elif repair == "checkpoint":
+        fleet.store._rows[bad] = replace(row, checkpoint=ExtendedSequenceNumber("TRIM_HORIZON"))
+    else:
+        fleet.stop("a")
+        knowing = replace(CONFIG, initial_position=datetime(2001, 9, 10, tzinfo=timezone.utc))
+        fleet.run(5)
+        fleet.add("knowing", config=knowing)
+    assert fleet.run(700, fleet.all_delivered)
+    assert sorted(fleet.data()) == sorted(fleet.sent), "nothing twice"
 
 
 def test_a_stop_does_not_write_over_a_repaired_row():
