@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from integration.localstack.fixtures import localstack
+
+__all__ = ["localstack"]
+
 
 @pytest.fixture(autouse=True)
 def _test_account(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,10 +25,18 @@ _STOP_SECONDS = 20.0
 
 
 def running_endpoint() -> str | None:
-    """The endpoint of a LocalStack that the environment points at, by localstack-client's rules; else None."""
+    """The endpoint of a LocalStack that the environment points at, by localstack-client's rules; else None.
+
+    EDGE_PORT beside a LOCALSTACK_HOST without a port is how older releases of localstack-client were told; the newer
+    ones, of which one is used here, would quietly take the default port.
+    """
     if not any(os.environ.get(name, "").strip() for name in _POINTERS):
         return None
-    return str(get_service_endpoint("kinesis"))
+    host = os.environ.get("LOCALSTACK_HOST", "").strip() or "localhost"
+    port = os.environ.get("EDGE_PORT", "").strip()
+    if port and ":" not in host:
+        host = f"{host}:{port}"
+    return str(get_service_endpoint("kinesis", host))
 
 
 def is_healthy(endpoint: str) -> bool:
