@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from typing import Any
@@ -233,6 +234,26 @@ def test_access_keys(endpoint: str) -> None:
         connect("kinesis", server.endpoint_url, key="GOOD").list_streams()
         with pytest.raises(ClientError, match="UnrecognizedClientException"):
             connect("kinesis", server.endpoint_url, key="BAD").list_streams()
+
+
+def test_temporary_credentials_over_http() -> None:
+    clock = VirtualClock()
+    with FakeAwsServer(FakeAws(clock=clock, access_keys=())) as server:
+        url = f"{server.endpoint_url}/_fake/credentials"
+        with urllib.request.urlopen(url, data=b'{"seconds": 30}') as answer:
+            issued = json.load(answer)
+        kinesis = boto3.client(
+            "kinesis",
+            endpoint_url=server.endpoint_url,
+            region_name="eu-central-1",
+            aws_access_key_id=issued["AccessKeyId"],
+            aws_secret_access_key=issued["SecretAccessKey"],
+            aws_session_token=issued["SessionToken"],
+        )
+        kinesis.list_streams()
+        clock.advance(31)
+        with pytest.raises(ClientError, match="ExpiredTokenException"):
+            kinesis.list_streams()
 
 
 def test_lost_answers_over_http(aws: FakeAws, endpoint: str) -> None:

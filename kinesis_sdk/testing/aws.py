@@ -12,6 +12,7 @@ from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.testing.client import FakeClient
 from kinesis_sdk.testing.clock import VirtualClock
 from kinesis_sdk.testing.cloudwatch import FakeCloudWatch, FakeSts
+from kinesis_sdk.testing.credentials import Credentials
 from kinesis_sdk.testing.dynamodb import FakeDynamoDB
 from kinesis_sdk.testing.errors import AnswerLostError, AwsError
 from kinesis_sdk.testing.faults import Faults
@@ -45,7 +46,11 @@ class FakeAws:
         index_delay: Seconds for which an index added to a table is CREATING.
         sleep: Carries out the faults of kind `slow` in this process, and the waiting of subscriptions on a virtual
             clock. By default it really sleeps on a real clock and does nothing on a virtual one.
-        access_keys: Access key ids that are valid; None accepts every one.
+        access_keys: Permanent access key ids that are valid over HTTP; None accepts every one.
+
+    Attributes:
+        credentials: Who may call over HTTP; ``credentials.issue(60)`` makes temporary credentials, which the server
+            refuses with ExpiredTokenException once they have expired.
 
     Raises:
         ValueError: `account_id` is not twelve digits.
@@ -75,7 +80,7 @@ class FakeAws:
         self.faults = Faults(seed)
         self.region = region
         self.account_id = account_id
-        self.access_keys = None if access_keys is None else frozenset(access_keys)
+        self.credentials = Credentials(self.clock, access_keys)
         self.is_virtual = isinstance(self.clock, VirtualClock)
         if sleep is None:
             sleep = _no_sleep if self.is_virtual else time.sleep

@@ -2,7 +2,7 @@
 
 One thread per connection on blocking sockets: of the servers that Python has, this costs the least CPU per request.
 HTTP/1.1 with keep-alive; JSON by ``X-Amz-Target`` for Kinesis, DynamoDB and CloudWatch, the query protocol for
-CloudWatch and STS. Requests are not verified beyond their access key.
+CloudWatch and STS. Requests are not verified beyond access key and session token.
 
 | admin request | answer |
 | --- | --- |
@@ -12,6 +12,7 @@ CloudWatch and STS. Requests are not verified beyond their access key.
 | ``POST /_fake/faults`` | switches on one fault or a list; answers ``{"ids": […]}`` |
 | ``DELETE /_fake/faults`` | switches all off; ``/_fake/faults/3`` only that one |
 | ``GET /_fake/metrics`` | metric data received |
+| ``POST /_fake/credentials`` | ``{"seconds": 60}``: temporary credentials, see `FakeAws.credentials` |
 | ``POST /_fake/clock`` | ``{"advance": seconds}`` on a virtual clock |
 | ``POST /_fake/reset`` | forgets everything |
 """
@@ -379,14 +380,10 @@ class FakeAwsServer:
         header = request.headers.get("authorization")
         if not header:
             raise AwsError("MissingAuthenticationTokenException", "Missing Authentication Token", status=400)
-        keys = self.aws.access_keys
-        if keys is None:
-            return
         match = _CREDENTIAL.search(header)
-        if match is None or match.group(1) not in keys:
-            raise AwsError(
-                "UnrecognizedClientException", "The security token included in the request is invalid."
-            )
+        self.aws.credentials.check(
+            match.group(1) if match else None, request.headers.get("x-amz-security-token")
+        )
 
     @staticmethod
     def _body(request: _Request) -> bytes:
@@ -462,6 +459,8 @@ class FakeAwsServer:
             values = json.loads(request.body)
             faults = [Fault.from_dict(value) for value in (values if isinstance(values, list) else [values])]
             return {"ids": [aws.faults.add(fault) for fault in faults]}
+        if what == ("POST", "credentials"):
+            return aws.credentials.issue(float(json.loads(request.body)["seconds"]))
         if what == ("POST", "clock"):
             if not isinstance(aws.clock, VirtualClock):
                 raise ValueError("the account runs on the machine's clock, which cannot be advanced")

@@ -1,0 +1,84 @@
+"""Who may call: permanent access keys, and temporary credentials with a session token that expires.
+
+Signatures are not checked. An access key id that begins with ``ASIA`` is temporary, as on AWS: it needs the session
+token that it was issued with, in time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Collection
+from datetime import datetime, timezone
+
+from kinesis_sdk.common.clock import Clock
+from kinesis_sdk.testing.errors import AwsError
+
+_TEMPORARY = "ASIA"
+
+
+class Credentials:
+    """The access keys of an account. Thread-safe.
+
+    Args:
+        clock: Decides what has expired.
+        access_keys: Permanent access key ids that are valid; None accepts every one.
+    """
+
+    def __init__(self, clock: Clock, access_keys: Collection[str] | None = None) -> None:
+        self.access_keys = None if access_keys is None else frozenset(access_keys)
+        self._clock = clock
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+        self._issued: dict[str, tuple[str, float]] = {}
+
+    def issue(self, seconds: float) -> dict[str, str]:
+        """Make temporary credentials.
+
+        Args:
+            seconds: How long they are valid; above 0.
+
+        Returns:
+            ``AccessKeyId``, ``SecretAccessKey``, ``SessionToken`` and ``Expiration`` (ISO 8601), as STS names them.
+
+        Raises:
+            ValueError: They would not be valid at all.
+        """
+        if seconds <= 0:
+            raise ValueError(f"seconds must be above 0, not {seconds!r}")
+        expires = self._clock.time() + seconds
+        number = next(self._numbers)
+        key, token = f"{_TEMPORARY}FAKE{number:012d}", f"fake-session-token-{number}"
+        with self._lock:
+            self._issued[key] = (token, expires)
+        return {
+            "AccessKeyId": key,
+            "SecretAccessKey": "fake-secret",
+            "SessionToken": token,
+            "Expiration": datetime.fromtimestamp(expires, timezone.utc).isoformat(),
+        }
+
+    def check(self, access_key: str | None, session_token: str | None) -> None:
+        """Let a caller pass.
+
+        Args:
+            access_key: From the signature; None if there is none to be found.
+            session_token: ``X-Amz-Security-Token``, if any.
+
+        Raises:
+            AwsError: ExpiredTokenException, or UnrecognizedClientException for whoever is not known.
+        """
+        if access_key is not None and access_key.startswith(_TEMPORARY):
+            with self._lock:
+                token, expires = self._issued.get(access_key, (None, 0.0))
+            if token is not None and token == session_token:
+                if self._clock.time() < expires:
+                    return
+                raise AwsError(
+                    "ExpiredTokenException", "The security token included in the request is expired"
+                )
+        elif self.access_keys is None or access_key in self.access_keys:
+            return
+        raise AwsError(
+            "UnrecognizedClientException", "The security token included in the request is invalid."
+        )
