@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kinesis_sdk.cli.demo.verify import Delivery, Put, take_over_times, verify
+from kinesis_sdk.cli.demo.verify import Delivery, Put, account_for, take_over_times, verify
 
 
 def put(
@@ -83,3 +83,19 @@ def test_take_over_time_is_from_the_kill_to_the_first_record_of_another_worker()
         seen(3, (2, 0), worker="w2", at=6.0, shard="s1"),
     ]
     assert take_over_times(deliveries, killed={"w1": 5.0}) == {"s0": 4.0}
+
+
+def test_what_nobody_put_is_named_and_judged_no_further() -> None:
+    verdict = account_for({7: put()}, [seen(7, (1, 0)), seen(8, (2, 0))], explain=lambda *_: None)
+    assert (verdict.unknown, verdict.delivered, verdict.lost) == ([8], 1, [])
+
+
+def test_the_duplicate_without_a_reason_is_shown() -> None:
+    first, second, third = (seen(7, (1, 0), at=at) for at in (1.0, 2.0, 3.0))
+    verdict = account_for(
+        {7: put()},
+        [third, first, second],
+        explain=lambda again, before, _: "because" if len(before) == 1 else None,
+    )
+    assert verdict.without_reason == [third]
+    assert (verdict.explained, verdict.unexplained, verdict.duplicates) == ({"because": 1}, 1, 2)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,81 @@ from kinesis_sdk.cli.demo.verify import Delivery
 from kinesis_sdk.common.records import UserRecord
 
 
+class LineWriter:
+    """Appends JSON lines to a file, each with one `write`: what was written survives the process.
+
+    Args:
+        path: File to append to.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+    def write(self, item: Mapping[str, Any]) -> None:
+        """Append one object."""
+        line = json.dumps(item, separators=(",", ":")).encode() + b"\n"
+        while line:
+            line = line[os.write(self._file, line) :]
+
+
+class LineReader:
+    """Reads a file of JSON lines while it grows; call `read` again for more."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+
+    def read(self) -> Iterator[dict[str, Any]]:
+        """Objects that are new since the last call."""
+        if not self._path.exists():
+            return
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            fresh = file.read()
+        complete = fresh.rfind(b"\n") + 1  # a killed process may leave half a line
+        self._offset += complete
+        for line in fresh[:complete].splitlines():
+            yield json.loads(line)
+
+
+def write_groups(run: bytes, records: Sequence[UserRecord]) -> list[tuple[str, int, list[int]]]:
+    """A batch as it is written down: records that share a sequence number share a group.
+
+    Args:
+        run: Name of the run; records of other runs are left out.
+        records: The batch.
+
+    Returns:
+        Groups of sequence number, first sub-sequence number and the records' numbers.
+    """
+    groups: list[tuple[str, int, list[int]]] = []
+    numbers: list[int] = []
+    sequence_number = ""
+    following = 0
+    for record in records:
+        number = read_number(run, record.data)
+        if number is None:
+            continue
+        if record.sequence_number != sequence_number or record.sub_sequence_number != following:
+            sequence_number, following = record.sequence_number, record.sub_sequence_number
+            numbers = []
+            groups.append((sequence_number, following, numbers))
+        numbers.append(number)
+        following += 1
+    return groups
+
+
+def read_groups(item: Mapping[str, Any], worker: str) -> Iterator[Delivery]:
+    """The deliveries of a line with ``shard``, ``at``, ``groups`` and perhaps ``acquisition``."""
+    shard_id, at, acquisition = item["shard"], item["at"], item.get("acquisition", 0)
+    for sequence_number, first, numbers in item["groups"]:
+        sequence = int(sequence_number)
+        for index, number in enumerate(numbers):
+            yield Delivery(number, worker, shard_id, (sequence, first + index), at, acquisition)
+
+
 class DeliveryWriter:
-    """Writes what one worker process did.
+    """Writes what one worker process of the demo did.
 
     Args:
         path: File to append to.
@@ -28,39 +101,21 @@ class DeliveryWriter:
 
     def __init__(self, path: Path, run: str) -> None:
         self._run = run.encode()
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._lines = LineWriter(path)
 
     def batch(self, shard_id: str, records: Sequence[UserRecord]) -> None:
-        """Write down a batch. Records that share a sequence number share a group."""
-        groups: list[tuple[str, int, list[int]]] = []
-        numbers: list[int] = []
-        sequence_number = ""
-        following = 0
-        for record in records:
-            number = read_number(self._run, record.data)
-            if number is None:
-                continue
-            if record.sequence_number != sequence_number or record.sub_sequence_number != following:
-                sequence_number, following = record.sequence_number, record.sub_sequence_number
-                numbers = []
-                groups.append((sequence_number, following, numbers))
-            numbers.append(number)
-            following += 1
+        """Write down a batch."""
+        groups = write_groups(self._run, records)
         if groups:
-            self._write({"shard": shard_id, "at": time.time(), "groups": groups})
+            self._lines.write({"shard": shard_id, "at": time.time(), "groups": groups})
 
     def leases(self, count: int) -> None:
         """Write down how many leases the worker holds."""
-        self._write({"leases": count})
+        self._lines.write({"leases": count})
 
     def error(self, text: str) -> None:
         """Write down why the worker ends."""
-        self._write({"error": text})
-
-    def _write(self, item: dict[str, Any]) -> None:
-        line = json.dumps(item, separators=(",", ":")).encode() + b"\n"
-        while line:
-            line = line[os.write(self._file, line) :]
+        self._lines.write({"error": text})
 
 
 class DeliveryReader:
@@ -72,30 +127,17 @@ class DeliveryReader:
     """
 
     def __init__(self, path: Path, worker: str) -> None:
-        self._path = path
+        self._lines = LineReader(path)
         self._worker = worker
-        self._offset = 0
         self.leases = 0
         self.error: str | None = None
 
     def read(self) -> Iterator[Delivery]:
         """Deliveries that are new since the last call."""
-        if not self._path.exists():
-            return
-        with self._path.open("rb") as file:
-            file.seek(self._offset)
-            fresh = file.read()
-        complete = fresh.rfind(b"\n") + 1  # a killed worker may leave half a line
-        self._offset += complete
-        for line in fresh[:complete].splitlines():
-            item = json.loads(line)
+        for item in self._lines.read():
             if "leases" in item:
                 self.leases = item["leases"]
             elif "error" in item:
                 self.error = item["error"]
             else:
-                shard_id, at = item["shard"], item["at"]
-                for sequence_number, first, numbers in item["groups"]:
-                    sequence = int(sequence_number)
-                    for index, number in enumerate(numbers):
-                        yield Delivery(number, self._worker, shard_id, (sequence, first + index), at)
+                yield from read_groups(item, self._worker)

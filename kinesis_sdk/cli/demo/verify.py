@@ -1,9 +1,12 @@
-"""What was put against what was processed: lost, duplicated and why, in order or not. Pure."""
+"""What was put against what was processed: lost, duplicated and why, in order or not. Pure.
+
+`verify` is the demo's judge; the end-to-end tests judge more, and begin with `account_for`, too.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -37,6 +40,7 @@ class Delivery(NamedTuple):
         shard_id: Shard it was read from.
         position: (sequence number, sub-sequence number).
         at: Wall-clock seconds.
+        acquisition: Which of the worker's acquisitions of a lease delivered it, where workers tell.
     """
 
     number: int
@@ -44,6 +48,11 @@ class Delivery(NamedTuple):
     shard_id: str
     position: tuple[int, int]
     at: float
+    acquisition: int = 0
+
+
+Explain = Callable[[Delivery, Sequence[Delivery], Put], str | None]
+"""Why a record came again: (this delivery, the earlier ones in order, the put) to a reason, or None for none."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +71,8 @@ class Verdict:
         overtaken: Records stored before an earlier put of the same key: retries overtake, which the producer
             does not promise against.
         put_to_process: Seconds from put to first processing, by record.
+        without_reason: The unexplained duplicates themselves.
+        unknown: Numbers that were processed and that nobody put.
     """
 
     lost: list[int]
@@ -73,39 +84,62 @@ class Verdict:
     out_of_order: int
     overtaken: int
     put_to_process: list[float] = field(repr=False)
+    without_reason: list[Delivery] = field(default_factory=list, repr=False)
+    unknown: list[int] = field(default_factory=list)
 
 
 def verify(puts: Sequence[Put], deliveries: Iterable[Delivery], *, killed: Mapping[str, float]) -> Verdict:
-    """Account for every record.
+    """Account for every record of the demo.
 
     Args:
         puts: What was put; its index is the record's number.
         deliveries: What was processed, in any order.
         killed: Workers that were killed, and when (wall-clock seconds).
     """
+    return account_for(
+        dict(enumerate(puts)),
+        deliveries,
+        explain=lambda again, before, put: _explain(again, before, put, killed),
+    )
+
+
+def account_for(puts: Mapping[int, Put], deliveries: Iterable[Delivery], *, explain: Explain) -> Verdict:
+    """Account for every record.
+
+    Args:
+        puts: What was put, by number.
+        deliveries: What was processed, in any order.
+        explain: Finds the reason of a duplicate.
+    """
     by_number: dict[int, list[Delivery]] = {}
+    unknown: set[int] = set()
     for delivery in sorted(deliveries, key=lambda d: d.at):
-        by_number.setdefault(delivery.number, []).append(delivery)
+        if delivery.number in puts:
+            by_number.setdefault(delivery.number, []).append(delivery)
+        else:
+            unknown.add(delivery.number)
     explained: Counter[str] = Counter()
-    unexplained = 0
+    without_reason: list[Delivery] = []
     for number, seen in by_number.items():
         for index, again in enumerate(seen[1:], start=1):
-            reason = _explain(again, seen[:index], puts[number], killed)
+            reason = explain(again, seen[:index], puts[number])
             if reason:
                 explained[reason] += 1
             else:
-                unexplained += 1
-    lost = [n for n, put in enumerate(puts) if put.position is not None and n not in by_number]
+                without_reason.append(again)
+    lost = [n for n, put in puts.items() if put.position is not None and n not in by_number]
     return Verdict(
         lost=lost,
-        failed=sum(put.position is None for put in puts),
+        failed=sum(put.position is None for put in puts.values()),
         delivered=len(by_number),
         duplicates=sum(len(seen) - 1 for seen in by_number.values()),
         explained=dict(explained),
-        unexplained=unexplained,
+        unexplained=len(without_reason),
         out_of_order=_count_out_of_order(puts, by_number),
-        overtaken=_count_overtaken(puts),
+        overtaken=_count_overtaken(puts.values()),
         put_to_process=[seen[0].at - puts[n].put_at for n, seen in by_number.items()],
+        without_reason=without_reason,
+        unknown=sorted(unknown),
     )
 
 
@@ -122,7 +156,7 @@ def _explain(
     return "processed again after a lease moved" if other else None
 
 
-def _count_out_of_order(puts: Sequence[Put], by_number: Mapping[int, Sequence[Delivery]]) -> int:
+def _count_out_of_order(puts: Mapping[int, Put], by_number: Mapping[int, Sequence[Delivery]]) -> int:
     """Per key, first deliveries of acknowledged positions must come in the stream's order."""
     firsts: dict[str, list[tuple[tuple[int, int], float, int]]] = {}
     for number, seen in by_number.items():
@@ -141,7 +175,7 @@ def _count_out_of_order(puts: Sequence[Put], by_number: Mapping[int, Sequence[De
     return wrong
 
 
-def _count_overtaken(puts: Sequence[Put]) -> int:
+def _count_overtaken(puts: Iterable[Put]) -> int:
     newest: dict[str, tuple[int, int]] = {}
     overtaken = 0
     for put in puts:
