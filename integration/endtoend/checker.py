@@ -1,0 +1,110 @@
+"""The judge of a run: what was put and stored against what was processed, and what became of the leases. Pure.
+
+| it is a violation that | kind |
+| --- | --- |
+| an acknowledged record was not processed | `lost` |
+| a record was put and never got a result, or failed | `record without a result`, `record failed` |
+| a record was processed that nobody put, or that is not what was put | `unknown record`, `not what was put` |
+| a record came again and no event accounts for it | `duplicate` |
+| a shard's records, a key's records of an ordered producer, or shards came out of order | `out of …`, `child …` |
+| a checkpoint went back, or beyond what was delivered, or was ignored | `checkpoint …`, `delivered below …` |
+| two workers processed a shard at the same time | `two owners at a time` |
+| the lease table is not tidy at the end | see `check_table` |
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from integration.endtoend import leases, records
+from integration.endtoend.history import History, Violation
+from integration.endtoend.records import listed
+from kinesis_sdk.cli.demo.verify import Delivery, account_for, take_over_times
+
+_TAKE_OVER_WINDOW = 120.0
+_SHARD_WINDOW = 30.0
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The verdict.
+
+    Attributes:
+        violations: What must not be; none in a good run.
+        acknowledged: Records that producers were told are stored.
+        unacknowledged: Records processed beside these: their producer was killed before it was told.
+        processed: Different records processed.
+        lost: Numbers of acknowledged records that nobody processed.
+        duplicates: Deliveries beyond the first of a record, by cause.
+        overtaken: Records stored before an earlier put of their key, which only ordered producers promise against.
+        take_overs: Seconds from a kill until another worker processed something of a shard that the victim had.
+        put_to_process: Seconds, by record.
+    """
+
+    violations: list[Violation]
+    acknowledged: int
+    unacknowledged: int
+    processed: int
+    lost: list[int]
+    duplicates: Mapping[str, int]
+    overtaken: int
+    take_overs: list[float]
+    put_to_process: list[float]
+
+    @property
+    def kinds(self) -> Counter[str]:
+        """Violations by kind."""
+        return Counter(violation.kind for violation in self.violations)
+
+
+def check(history: History) -> Findings:
+    """Judge a run that has come to its end."""
+    extra = records.unacknowledged(history)
+    in_time = records.in_time(history.deliveries)
+    verdict = account_for(
+        {**history.puts, **extra},
+        in_time,
+        explain=lambda again, before, put: records.explain(history, again, before, put),
+    )
+    violations = [
+        *listed("lost", verdict.lost),
+        *records.check_results(history),
+        *listed("unknown record", verdict.unknown),
+        *listed("duplicate", [_told(delivery) for delivery in verdict.without_reason]),
+        *records.check_shard_order(in_time),
+        *records.check_lineage(history, in_time),
+        *records.check_key_order(history, in_time),
+        *leases.check_checkpoints(history, in_time),
+        *leases.check_starts(history, in_time),
+        *leases.check_owners(history, in_time),
+        *leases.check_table(history, in_time),
+        *history.watch.violations,
+    ]
+    return Findings(
+        violations=violations,
+        acknowledged=sum(put.position is not None for put in history.puts.values()),
+        unacknowledged=len(extra),
+        processed=verdict.delivered,
+        lost=verdict.lost,
+        duplicates=dict(verdict.explained),
+        overtaken=verdict.overtaken,
+        take_overs=_take_overs(history, in_time),
+        put_to_process=verdict.put_to_process,
+    )
+
+
+def _told(delivery: Delivery) -> str:
+    return f"{delivery.number} of {delivery.shard_id} by {delivery.worker}"
+
+
+def _take_overs(history: History, in_time: list[Delivery]) -> list[float]:
+    """One time for each shard that somebody was busy with when killed."""
+    found: list[float] = []
+    for life in history.workers.values():
+        if life.killed_at is not None:
+            begin, end = life.killed_at - _SHARD_WINDOW, life.killed_at + _TAKE_OVER_WINDOW
+            near = [delivery for delivery in in_time if begin <= delivery.at <= end]
+            found += take_over_times(near, killed={life.name: life.killed_at}).values()
+    return sorted(found)

@@ -1,0 +1,142 @@
+"""Checks of leases: one owner at a time, checkpoints that only go forward, a table that is left tidy. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from integration.endtoend.history import Acquisition, History, Violation
+from integration.endtoend.records import listed
+from kinesis_sdk.cli.demo.verify import Delivery
+from kinesis_sdk.common.sequence import TRIM_HORIZON, ExtendedSequenceNumber
+
+_GRACE = 2.0
+"""Seconds after a pause in which a worker may still be about to notice what it missed."""
+
+
+def position_of(delivery: Delivery) -> ExtendedSequenceNumber:
+    """A delivery's position as checkpoints have it."""
+    return ExtendedSequenceNumber(str(delivery.position[0]), delivery.position[1])
+
+
+def _by_shard(history: History) -> dict[str, list[Acquisition]]:
+    found: dict[str, list[Acquisition]] = defaultdict(list)
+    for held in sorted(history.acquisitions.values(), key=lambda a: a.at):
+        found[held.shard_id].append(held)
+    return found
+
+
+def check_checkpoints(history: History, deliveries: Sequence[Delivery]) -> Iterator[Violation]:
+    """Within an acquisition and from one to the next, checkpoints go forward, and never beyond what was delivered.
+
+    A worker that was frozen between taking a lease and beginning with it, so that others had it meanwhile, begins with
+    an old checkpoint; it can store nothing.
+    """
+    reached = _reached(deliveries)
+    for shard_id, acquisitions in sorted(_by_shard(history).items()):
+        highest = ExtendedSequenceNumber(TRIM_HORIZON)
+        for held in acquisitions:
+            is_late = history.pause_of(held.worker, held.at - _GRACE, held.at) is not None
+            if held.start < highest and not is_late:
+                text = f"{shard_id}: {held.worker} was given {held.start} after {highest} was stored"
+                yield Violation("checkpoint went back", text)
+            last = held.start
+            for at, position in held.checkpoints:
+                if position < last:
+                    text = f"{shard_id}: {held.worker} stored {position} after {last}"
+                    yield Violation("checkpoint went back", text)
+                last = position
+                if not position.is_shard_end and not position.is_sentinel and position != held.start:
+                    times, positions = reached.get((held.worker, held.number), ([], []))
+                    index = bisect_right(times, at)
+                    if index == 0 or positions[index - 1] < position:
+                        text = f"{shard_id}: {held.worker} stored {position}, which it did not deliver"
+                        yield Violation("checkpoint ahead", text)
+            highest = max(highest, last)
+
+
+def _reached(
+    deliveries: Sequence[Delivery],
+) -> dict[tuple[str, int], tuple[list[float], list[ExtendedSequenceNumber]]]:
+    """How far each acquisition had come, and when."""
+    highest: dict[tuple[str, int], tuple[int, int]] = {}
+    found: dict[tuple[str, int], tuple[list[float], list[ExtendedSequenceNumber]]] = {}
+    for delivery in deliveries:
+        key = (delivery.worker, delivery.acquisition)
+        if delivery.position <= highest.get(key, (-1, 0)):
+            continue
+        highest[key] = delivery.position
+        times, positions = found.setdefault(key, ([], []))
+        times.append(delivery.at)
+        positions.append(position_of(delivery))
+    return found
+
+
+def check_starts(history: History, deliveries: Sequence[Delivery]) -> Iterator[Violation]:
+    """Nothing is delivered that was checkpointed when the lease was taken."""
+    wrong = []
+    for delivery in deliveries:
+        held = history.acquisitions.get((delivery.worker, delivery.acquisition))
+        if held is None or held.shard_id != delivery.shard_id:
+            yield Violation("delivery without a lease", f"{delivery.number} by {delivery.worker}")
+        elif position_of(delivery) <= held.start:
+            wrong.append(f"{delivery.number} of {delivery.shard_id} by {delivery.worker}")
+    yield from listed("delivered below the checkpoint", wrong)
+
+
+def check_owners(history: History, deliveries: Sequence[Delivery]) -> Iterator[Violation]:
+    """Once another worker has begun with a lease, its former owner delivers nothing more.
+
+    Unless it was kept from noticing: it may then have one batch in its hands.
+    """
+    next_begins: dict[tuple[str, int], float] = {}
+    for acquisitions in _by_shard(history).values():
+        for index, held in enumerate(acquisitions):
+            others = [other for other in acquisitions[index + 1 :] if other.worker != held.worker]
+            if others:
+                next_begins[held.worker, held.number] = others[0].at
+    wrong = []
+    for delivery in deliveries:
+        lost_at = next_begins.get((delivery.worker, delivery.acquisition), delivery.at)
+        if delivery.at <= lost_at:
+            continue
+        if history.pause_of(delivery.worker, lost_at - history.failover_time - _GRACE, delivery.at) is None:
+            wrong.append(f"{delivery.number} of {delivery.shard_id} by {delivery.worker}")
+    yield from listed("two owners at a time", wrong)
+
+
+def check_table(history: History, deliveries: Sequence[Delivery]) -> Iterator[Violation]:
+    """After a clean stop of everybody: a lease per open shard, nobody's, up to the last record; no leftovers."""
+    last: dict[str, ExtendedSequenceNumber] = {}
+    for delivery in deliveries:
+        position = position_of(delivery)
+        last[delivery.shard_id] = max(position, last.get(delivery.shard_id, position))
+    children: dict[str, list[str]] = defaultdict(list)
+    for shard_id, shard in history.shards.items():
+        for parent in shard.parents:
+            children[parent].append(shard_id)
+    for shard_id, shard in sorted(history.shards.items()):
+        if shard.is_open and shard_id not in history.rows:
+            yield Violation("no lease", shard_id)
+    for key, row in sorted(history.rows.items()):
+        listing = history.shards.get(key)
+        if listing is None:
+            yield Violation("foreign lease", key)
+            continue
+        if row.owner is not None or row.checkpoint_owner is not None:
+            yield Violation("lease not released", f"{key} of {row.holder}")
+        if row.extra:
+            yield Violation("foreign attributes", f"{key}: {', '.join(sorted(row.extra))}")
+        if row.pending_checkpoint is not None:
+            yield Violation("checkpoint left pending", key)
+        if row.is_finished:
+            if listing.is_open:
+                yield Violation("open shard finished", key)
+            elif all(child not in history.rows or history.rows[child].is_started for child in children[key]):
+                yield Violation("finished lease left over", key)
+        elif not listing.is_open:
+            yield Violation("closed shard not finished", f"{key} at {row.checkpoint}")
+        elif row.checkpoint < last.get(key, row.checkpoint):
+            text = f"{key}: processed up to {last[key]}, stored is {row.checkpoint}"
+            yield Violation("processed and not checkpointed", text)

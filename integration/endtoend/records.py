@@ -1,0 +1,152 @@
+"""Checks of records: each acknowledged one processed, none without a cause twice, all in their order. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+from integration.endtoend.history import STRIDE, History, Violation
+from kinesis_sdk.cli.demo.verify import Delivery, Put
+
+KILLED = "processed again after a kill"
+FROZEN = "processed again after a freeze"
+STALLED = "processed again after the machine stood still"
+WIRE = "processed again after a fault on the wire"
+STORED_TWICE = "stored twice by a retry"
+STORED_ACROSS = "stored twice across a reshard"
+STORED_BY_VICTIM = "stored twice by a producer that was killed"
+
+_PAUSES = {"freeze": FROZEN, "stall": STALLED, "wire": WIRE}
+_SHOWN = 5
+
+
+def listed(kind: str, things: Sequence[object]) -> Iterator[Violation]:
+    """One violation for any number of things, with the first of them."""
+    if things:
+        shown = ", ".join(map(str, things[:_SHOWN]))
+        more = f" and {len(things) - _SHOWN} more" if len(things) > _SHOWN else ""
+        yield Violation(kind, f"{shown}{more}")
+
+
+def explain(history: History, again: Delivery, before: Sequence[Delivery], put: Put) -> str | None:
+    """Why a record came again, if an event accounts for it.
+
+    A record at another position is a second copy in the stream, for which its producer must have had a reason to send
+    it again. A record from the same position was read twice: whoever had it last must have been killed, frozen or
+    cut off before the next one read it, or the next one is who was.
+    """
+    same = [d for d in before if d.position == again.position and d.shard_id == again.shard_id]
+    if not same:
+        return _explain_copy(history, again, before, put)
+    last = same[-1]
+    if (last.worker, last.acquisition) == (again.worker, again.acquisition):
+        held = history.acquisitions[again.worker, again.acquisition]
+        if not any(last.at <= at <= again.at for at in held.failures):
+            return None
+    killed_at = history.workers[last.worker].killed_at
+    if killed_at is not None and killed_at <= again.at:
+        return KILLED
+    for worker in (last.worker, again.worker):
+        pause = history.pause_of(worker, last.at, again.at)
+        if pause is not None:
+            return _PAUSES[pause.cause]
+    return None
+
+
+def _explain_copy(history: History, again: Delivery, before: Sequence[Delivery], put: Put) -> str | None:
+    copies = len({(d.shard_id, d.position) for d in (*before, again)})
+    if put.position is None:
+        producer = history.producer_of(again.number)
+        if producer is not None and producer.killed_at is not None:
+            return STORED_BY_VICTIM
+    if copies > put.attempts:
+        return None
+    return STORED_ACROSS if again.number in history.moved else STORED_TWICE
+
+
+def unacknowledged(history: History) -> dict[int, Put]:
+    """Records that were processed although their producer was killed before it could say that they are stored."""
+    found: dict[int, Put] = {}
+    for delivery in history.deliveries:
+        if delivery.number not in history.puts:
+            producer = history.producer_of(delivery.number)
+            if producer is not None and producer.killed_at is not None:
+                found[delivery.number] = Put("", delivery.at, None, "", 1, 0.0)
+    return found
+
+
+def check_results(history: History) -> Iterator[Violation]:
+    """Every record of a producer that was not killed has a result, and none of them is a failure."""
+    by_producer: dict[int, int] = defaultdict(int)
+    for number in history.puts:
+        by_producer[number // STRIDE] += 1
+    for life in history.producers.values():
+        if life.killed_at is None and life.count is None:
+            yield Violation("producer did not end", life.name)
+        elif life.count is not None and by_producer[life.first // STRIDE] != life.count:
+            have = by_producer[life.first // STRIDE]
+            yield Violation("record without a result", f"{life.name}: {have} of {life.count} have one")
+    yield from listed("record failed", sorted(n for n, put in history.puts.items() if put.position is None))
+    yield from listed("not what was put", history.corrupt)
+
+
+def in_time(deliveries: Iterable[Delivery]) -> list[Delivery]:
+    """Deliveries as they happened; those of one batch have one time and are in order of their positions."""
+    return sorted(deliveries, key=lambda d: (d.at, d.position))
+
+
+def check_shard_order(deliveries: Sequence[Delivery]) -> Iterator[Violation]:
+    """Whatever comes from a shard for the first time comes after everything before it in the shard."""
+    seen: dict[str, set[tuple[int, int]]] = defaultdict(set)
+    highest: dict[str, tuple[int, int]] = {}
+    wrong = []
+    for delivery in deliveries:
+        shard_id, position = delivery.shard_id, delivery.position
+        if position in seen[shard_id]:
+            continue
+        seen[shard_id].add(position)
+        if position < highest.get(shard_id, (-1, 0)):
+            wrong.append(f"{delivery.number} of {shard_id} by {delivery.worker}")
+        highest[shard_id] = max(position, highest.get(shard_id, (-1, 0)))
+    yield from listed("out of the shard's order", wrong)
+
+
+def check_lineage(history: History, deliveries: Sequence[Delivery]) -> Iterator[Violation]:
+    """Nothing of a child before everything of its parents; what parents deliver again does not count."""
+    begun: dict[str, float] = {}
+    ended: dict[str, float] = {}
+    seen: set[tuple[str, tuple[int, int]]] = set()
+    for delivery in deliveries:
+        begun.setdefault(delivery.shard_id, delivery.at)
+        if (delivery.shard_id, delivery.position) not in seen:
+            seen.add((delivery.shard_id, delivery.position))
+            ended[delivery.shard_id] = delivery.at
+    for shard_id, at in sorted(begun.items()):
+        if shard_id not in history.shards:
+            yield Violation("unknown shard", shard_id)
+            continue
+        for parent in history.shards[shard_id].parents:
+            if ended.get(parent, at) > at:
+                yield Violation("child before parent", f"{shard_id} before the end of {parent}")
+
+
+def check_key_order(history: History, deliveries: Sequence[Delivery]) -> Iterator[Violation]:
+    """What an ordered producer put comes in the order of its puts, key by key; first appearances count."""
+    ordered = {life.first // STRIDE: life.name for life in history.producers.values() if life.ordered}
+    seen: set[int] = set()
+    highest: dict[tuple[int, str], int] = {}
+    wrong = []
+    for delivery in deliveries:
+        number = delivery.number
+        producer = number // STRIDE
+        if producer not in ordered or number in seen:
+            continue
+        seen.add(number)
+        put = history.puts.get(number)
+        if put is None:
+            continue  # nobody promised anything about what a killed producer could not acknowledge
+        line = (producer, put.key)
+        if number < highest.get(line, -1):
+            wrong.append(f"{number} of {ordered[producer]}, key {put.key}, after {highest[line]}")
+        highest[line] = max(number, highest.get(line, -1))
+    yield from listed("out of the key's order", wrong)
