@@ -11,7 +11,8 @@ import logging
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from kinesis_sdk.common.aggregation import decode
+from kinesis_sdk.common.aggregation import decode, is_misplaced
+from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.records import KinesisRecord
 
 if TYPE_CHECKING:
@@ -57,8 +58,16 @@ class BatchBuilder:
         self.schema: pa.Schema = pa.schema([(name, types[kind]) for name, kind in COLUMNS])
         self._numbers: pa.Array = pa.array(range(1_024), pa.int64())
 
-    def build(self, shard_id: str, records: Iterable[KinesisRecord]) -> Iterator[pa.RecordBatch]:
-        """Record batches of a page of one shard, in order."""
+    def build(
+        self, shard_id: str, records: Iterable[KinesisRecord], *, owned: HashKeyRange | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Record batches of a page of one shard, in order.
+
+        Args:
+            shard_id: The shard.
+            records: Its page.
+            owned: Its hash keys: an aggregate with a user record elsewhere is discarded whole. None: none is.
+        """
         pa = self._pa
         deaggregate = self._deaggregate
         data: list[bytes] = []
@@ -104,6 +113,9 @@ class BatchBuilder:
             if found is None:
                 alone.append(record)
             elif found:
+                if owned is not None and is_misplaced(found, owned):
+                    self._log_discarded(shard_id, record, len(found))
+                    continue
                 end_alone()
                 table, explicit, payloads = zip(*found, strict=True)
                 rows = len(payloads)
@@ -123,6 +135,16 @@ class BatchBuilder:
         if count > len(self._numbers):
             self._numbers = self._pa.array(range(2 * count), self._pa.int64())
         return self._numbers.slice(0, count)
+
+    @staticmethod
+    def _log_discarded(shard_id: str, record: KinesisRecord, count: int) -> None:
+        _LOGGER.warning(
+            "shard %s: aggregate %s with %d user records is discarded (misplacedAggregates=discard): "
+            "a record in it belongs to another shard",
+            shard_id,
+            record.sequence_number,
+            count,
+        )
 
     @staticmethod
     def _known(table: tuple[str | None, ...], record: KinesisRecord) -> list[str]:

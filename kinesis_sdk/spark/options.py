@@ -62,6 +62,9 @@ class SourceOptions:
     """How long throttled and failed calls are repeated."""
     deaggregate: bool = True
     """Take aggregated records apart."""
+    misplaced_aggregates: str = "deliver"
+    """What to do with an aggregate that holds a record of another shard's hash keys: ``deliver``, or ``discard`` it
+    whole, as the KCL does because a KPL (and this package's producer) puts its records again."""
     fail_on_data_loss: bool = True
     """Fail when records are gone that the checkpoint needs; else log it and go on."""
 
@@ -76,7 +79,10 @@ class SourceOptions:
         if values.pop("consumer_mode", "polling") != "polling":
             raise ConfigError("consumerMode", "efo", "polling (enhanced fan-out is not supported yet)")
         access, stream = _take_target(values)
-        return cls(stream=stream, access=access, **values)
+        chosen = cls(stream=stream, access=access, **values)
+        if chosen.misplaced_aggregates == "discard" and not chosen.deaggregate:
+            raise ConfigError("misplacedAggregates", "discard", "deliver where deaggregate is false")
+        return chosen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,6 +226,7 @@ _SOURCE: _Table = {
     "fetchInterval": ("fetch_interval", _duration(0, 60)),
     "retryTimeout": ("retry_timeout", _duration(1, 86_400)),
     "deaggregate": ("deaggregate", _flag),
+    "misplacedAggregates": ("misplaced_aggregates", _choice("deliver", "discard")),
     "failOnDataLoss": ("fail_on_data_loss", _flag),
     "consumerMode": ("consumer_mode", _choice("polling", "efo")),
 }

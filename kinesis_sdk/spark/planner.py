@@ -17,6 +17,7 @@ from typing import Any
 from kinesis_sdk.common.aws import KinesisClient, call_with_retries
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON
 from kinesis_sdk.common.shards import Shard, ShardGraph, list_shards
 from kinesis_sdk.spark.errors import DataLossError, OffsetError
@@ -24,7 +25,7 @@ from kinesis_sdk.spark.lineage import admitted, initial_positions, retired, star
 from kinesis_sdk.spark.offsets import After, AtTimestamp, Ended, Horizon, Position, StreamOffset
 from kinesis_sdk.spark.options import SourceOptions
 from kinesis_sdk.spark.positions import Spec, StartingPosition
-from kinesis_sdk.spark.probe import Found, ShardProbe, time_of
+from kinesis_sdk.spark.probe import Found, ShardProbe, is_reached, time_of
 from kinesis_sdk.spark.reading import ShardRange
 from kinesis_sdk.spark.shardio import ShardIo
 
@@ -40,6 +41,10 @@ _FRESH = 0.9
 _DRAIN_MARGIN = 600_000
 """Milliseconds taken off the time at which a shard was seen to be empty. What was put a moment ago may not be readable
 yet, and arrival times are approximate; against retentions of a day or more ten minutes are nothing."""
+
+_ARRIVAL_MARGIN = 600_000
+"""Milliseconds behind its ending position up to which a batch read looks: arrival times are approximate and need not
+rise, and what belongs to the read is decided record by record."""
 
 _LATEST_MARGIN = 1_000
 """Milliseconds before a LATEST start at which the open shards are listed: a split in the same instant must not hide
@@ -163,7 +168,7 @@ class StreamPlanner:
             if self._described_at == float("-inf"):
                 self._describe()
             begin, via = self._entry(shard_id, begin)
-            items.append(ShardRange(shard_id, begin, goal, via))
+            items.append(ShardRange(shard_id, begin, goal, via, owned=self._owned(shard_id)))
         return items
 
     def plan_read(self) -> list[ShardRange]:
@@ -188,14 +193,20 @@ class StreamPlanner:
                 raise ConfigError("startingPosition", name, "ids of shards that the stream lists")
         before = options.ending_position.millis if options.ending_position.kind == AT_TIMESTAMP else None
         starts = {name: starting.of(name).position(0) for name in graph.shards}
+        if before is not None:
+            starts = {
+                n: p for n, p in starts.items() if not (isinstance(p, AtTimestamp) and p.millis >= before)
+            }
+        until = None if before is None else before + _ARRIVAL_MARGIN
 
         def tip(name: str) -> Position:
-            return self._probe(name).find_tip(starts[name], closed=not graph.shards[name].is_open)
+            closed = not graph.shards[name].is_open
+            return self._probe(name).find_tip(starts[name], closed=closed, until=until)
 
         return [
-            ShardRange(name, starts[name], goal, None, before)
-            for name, goal in self._for_all(tip, graph.shards).items()
-            if isinstance(goal, After | Ended)
+            ShardRange(name, starts[name], goal, None, before, self._owned(name))
+            for name, goal in self._for_all(tip, starts).items()
+            if isinstance(goal, After | Ended) and not is_reached(starts[name], goal)
         ]
 
     def report(self) -> dict[str, Any] | None:
@@ -405,6 +416,16 @@ class StreamPlanner:
         if isinstance(position, After) and position.arrival < now - self._retention * _FRESH:
             return position, AtTimestamp(known - _DRAIN_MARGIN)
         return position, None
+
+    def _owned(self, shard_id: str) -> HashKeyRange | None:
+        """Hash keys beyond which an aggregate is discarded; None if none is, or if the shard is not listed any more."""
+        if self._options.misplaced_aggregates != "discard":
+            return None
+        graph = self._graph
+        if graph is None or shard_id not in graph.shards:
+            graph = self._list()
+        shard = graph.shards.get(shard_id)
+        return None if shard is None else shard.hash_key_range
 
     def _lose(self, message: str, shard_id: str | None = None) -> None:
         if self._options.fail_on_data_loss:

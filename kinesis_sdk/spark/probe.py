@@ -95,14 +95,31 @@ class ShardProbe:
         self._active = found.end != start
         return found
 
-    def find_tip(self, start: Position, *, via: Position | None = None, closed: bool = False) -> Position:
+    def find_tip(
+        self,
+        start: Position,
+        *,
+        via: Position | None = None,
+        closed: bool = False,
+        until: int | None = None,
+    ) -> Position:
         """The newest record now (`After`), `Ended`, or ``start`` if there is nothing behind it.
 
         Unlike `find_end` it does not give up on empty pages.
+
+        Args:
+            start: Where to look from; not `Ended`.
+            via: See `find_end`.
+            closed: See `find_end`.
+            until: Epoch milliseconds. The first record that arrived then or later is enough, if there is one.
         """
+        now = self._io.service_clock.millis()
+        if until is not None and until < now - self._tip_lag:
+            page = self._at(until, 1, patient=True)
+            if page.records:
+                return after(page.records[0])
         if closed:
             return Ended()
-        now = self._io.service_clock.millis()
         page = self._peek(start, via, patient=True)
         if page.ended or not page.records:
             return Ended() if page.ended else start

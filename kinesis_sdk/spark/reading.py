@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kinesis_sdk.common.errors import KinesisSdkError
+from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.spark.errors import DataLossError, StalledError
 from kinesis_sdk.spark.offsets import After, Ended, Position
@@ -35,6 +36,7 @@ class ShardRange:
         end: Inclusive record, or the shard's end.
         via: Where the iterator is opened if the service may not know ``start`` any more.
         before: Only records that arrived before this (epoch milliseconds) belong to the range; for batch reads.
+        owned: The shard's hash keys, where aggregates that hold records of other shards are to be discarded.
     """
 
     shard_id: str
@@ -42,6 +44,7 @@ class ShardRange:
     end: After | Ended
     via: Position | None = None
     before: int | None = None
+    owned: HashKeyRange | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

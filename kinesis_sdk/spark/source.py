@@ -165,7 +165,7 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
 
     builder = BatchBuilder(options.stream.name, deaggregate=options.deaggregate)
     for item, records in read_ranges(make_io, ranges, policy):
-        yield from builder.build(item.shard_id, records)
+        yield from builder.build(item.shard_id, records, owned=item.owned)
 
 
 class KinesisReader(DataSourceReader):  # type: ignore[misc]

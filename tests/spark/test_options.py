@@ -23,6 +23,7 @@ def test_defaults() -> None:
     assert options.max_batch_span is None
     assert options.fail_on_data_loss
     assert options.deaggregate
+    assert options.misplaced_aggregates == "deliver"
     assert options.records_per_fetch == 10_000
 
 
@@ -110,6 +111,7 @@ def test_an_option_like_no_other_names_all() -> None:
         ("consumerMode", "efo"),
         ("endingPosition", "TRIM_HORIZON"),
         ("startingPosition", "EARLIEST"),
+        ("misplacedAggregates", "drop"),
         ("streamName", "not a name"),
         ("streamArn", "orders"),
         ("accessKeyId", "AKID"),
@@ -119,6 +121,13 @@ def test_an_option_like_no_other_names_all() -> None:
 def test_bad_values_name_their_option(name: str, value: str) -> None:
     with pytest.raises(ConfigError):
         SourceOptions.parse({**NAME, name: value})
+
+
+def test_discarding_misplaced_aggregates_needs_deaggregation() -> None:
+    chosen = SourceOptions.parse({**NAME, "misplacedAggregates": "Discard"})
+    assert chosen.misplaced_aggregates == "discard"
+    with pytest.raises(ConfigError, match="misplacedAggregates"):
+        SourceOptions.parse({**NAME, "misplacedAggregates": "discard", "deaggregate": "false"})
 
 
 def test_the_stream_is_required_and_an_arn_brings_its_region() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 from kinesis_sdk.common.aggregation import Aggregate
 from kinesis_sdk.common.errors import AwsError, ConfigError
-from kinesis_sdk.common.hashkeys import hash_partition_key
+from kinesis_sdk.common.hashkeys import HashKeyRange, hash_partition_key
 from kinesis_sdk.spark.errors import DataLossError, OffsetError
 from kinesis_sdk.spark.offsets import After, AtTimestamp, Ended, Horizon, StreamOffset
 from kinesis_sdk.spark.positions import StartingPosition
@@ -670,6 +671,25 @@ def test_shards_that_are_gone_unread_are_a_loss() -> None:
     assert query.payloads[3:] == put
 
 
+# -- misplaced aggregates -------------------------------------------------------------------------------------------
+
+
+def test_ranges_know_their_hash_keys_where_misplaced_aggregates_are_discarded() -> None:
+    world = World(2)
+    world.put(5, hash_key=0)
+    world.put(5, hash_key=HALF)
+    query = Query(world, {**TRIM, "misplaced_aggregates": "discard"})
+    assert query.plan()
+    owned = {item.shard_id: item.owned for item in query.planner.ranges(query.start, query.log[0])}
+    assert owned == {FIRST: HashKeyRange(0, HALF - 1), SECOND: HashKeyRange(HALF, 2 * HALF - 1)}
+    query.restart()
+    again = query.planner.ranges(query.start, query.log[0])
+    assert {item.shard_id: item.owned for item in again} == owned, "a restarted driver has listed nothing yet"
+    assert {item.shard_id: item.owned for item in query.planner.plan_read()} == owned
+    usual = Query(world, TRIM)
+    assert [item.owned for item in usual.planner.ranges(query.start, query.log[0])] == [None, None]
+
+
 # -- batch reads ----------------------------------------------------------------------------------------------------
 
 
@@ -701,6 +721,55 @@ def test_a_batch_read_between_two_instants() -> None:
     query = Query(world, chosen)
     rows = [row[2] for item in query.planner.plan_read() for row in read(world, item, query.options)]
     assert rows == put
+
+
+def test_a_batch_read_of_an_hour_does_not_read_the_day() -> None:
+    world = World(2)
+    world.split(FIRST)
+    put: list[bytes] = []
+    for hour in range(20):
+        now = round(world.clock.time() * 1000)
+        if hour == 3:
+            low = now
+        if hour == 4:
+            high = now
+        for _ in range(30):
+            new = world.put(2, hash_key=0) + world.put(1, hash_key=HALF)
+            put += new if hour == 3 else []
+            world.clock.advance(120)
+        if hour == 10:
+            world.split("shardId-000000000002")
+    chosen = {
+        **starting(f"AT_TIMESTAMP {low}"),
+        "ending_position": StartingPosition.parse(f"AT_TIMESTAMP {high}").default,
+    }
+    query = Query(world, chosen)
+    ranges = query.planner.plan_read()
+    assert sorted(r[2] for item in ranges for r in read(world, item, query.options)) == sorted(put)
+    unfiltered = [replace(item, before=None) for item in ranges]
+    passed = [row for item in unfiltered for row in read(world, item, query.options)]
+    assert len(passed) < 2 * len(put)
+
+
+def test_a_batch_read_of_nothing_is_empty() -> None:
+    world = World()
+    put = world.put(3)
+    world.clock.advance(10)
+    newest = world.client.get_records(
+        ShardIterator=world.client.get_shard_iterator(
+            StreamName=STREAM, ShardId=FIRST, ShardIteratorType="TRIM_HORIZON"
+        )["ShardIterator"]
+    )["Records"][-1]["SequenceNumber"]
+    assert len(put) == 3
+    behind = Query(
+        world, starting(json.dumps({"default": "TRIM_HORIZON", FIRST: f"AFTER_SEQUENCE_NUMBER {newest}"}))
+    )
+    assert behind.planner.plan_read() == []
+    backwards = {
+        **starting("AT_TIMESTAMP 2000"),
+        "ending_position": StartingPosition.parse("AT_TIMESTAMP 1000").default,
+    }
+    assert Query(world, backwards).planner.plan_read() == []
 
 
 def test_a_batch_read_of_a_backlog_finds_its_last_record() -> None:

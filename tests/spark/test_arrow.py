@@ -1,0 +1,176 @@
+"""Pages to Arrow batches. Needs pyarrow: runs in the Spark environments, and here where it is installed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kinesis_sdk.common.aggregation import Aggregate, deaggregate
+from kinesis_sdk.common.hashkeys import (
+    FULL_RANGE,
+    HashKeyRange,
+    explicit_hash_key_to_bytes,
+    hash_partition_key,
+)
+from kinesis_sdk.common.records import KinesisRecord
+
+pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed here; `make spark` runs this with it")
+
+from kinesis_sdk.spark.arrow import COLUMNS, TARGET_ROWS, BatchBuilder  # noqa: E402 — after the skip
+
+SHARD = "shardId-000000000000"
+NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
+Item = tuple[str, str | None, bytes]
+
+
+def carrier(data: bytes, number: int = 1, key: str = "carrier") -> KinesisRecord:
+    return KinesisRecord(data, key, str(number), NOON + timedelta(milliseconds=number))
+
+
+def pack(items: Iterable[Item]) -> bytes:
+    aggregate = Aggregate(1 << 30, 1 << 30)
+    for key, explicit, data in items:
+        place = hash_partition_key(key) if explicit is None else explicit_hash_key_to_bytes(explicit)
+        assert aggregate.try_append(key, explicit, data, place)
+    return aggregate.encode()
+
+
+def rows_of(records: Iterable[KinesisRecord], **how: Any) -> list[dict[str, Any]]:
+    builder = BatchBuilder("orders", deaggregate=how.pop("deaggregate", True))
+    batches = list(builder.build(SHARD, records, **how))
+    assert all(batch.schema.equals(builder.schema) for batch in batches), "4.2 and later compare exactly"
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def test_a_record_that_travelled_alone() -> None:
+    assert rows_of([carrier(b"payload", 7, "k")]) == [
+        {
+            "data": b"payload",
+            "partitionKey": "k",
+            "sequenceNumber": "7",
+            "subSequenceNumber": None,
+            "approximateArrivalTimestamp": NOON + timedelta(milliseconds=7),
+            "shardId": SHARD,
+            "streamName": "orders",
+            "explicitHashKey": None,
+        }
+    ]
+
+
+def test_the_schema_is_what_spark_was_told() -> None:
+    schema = BatchBuilder("orders", deaggregate=True).schema
+    assert schema.names == [name for name, _ in COLUMNS]
+    assert schema.field("approximateArrivalTimestamp").type == pa.timestamp("us", tz="UTC")
+    assert schema.field("data").type == pa.binary()
+    assert schema.field("subSequenceNumber").type == pa.int64()
+
+
+def test_an_aggregate_is_taken_apart_in_order() -> None:
+    items: list[Item] = [("a", None, b"0"), ("b", "5", b"1"), ("a", None, b"2")]
+    rows = rows_of([carrier(b"before", 1), carrier(pack(items), 2), carrier(b"after", 3)])
+    assert [row["data"] for row in rows] == [b"before", b"0", b"1", b"2", b"after"]
+    assert [row["partitionKey"] for row in rows] == ["carrier", "a", "b", "a", "carrier"]
+    assert [row["subSequenceNumber"] for row in rows] == [None, 0, 1, 2, None]
+    assert [row["sequenceNumber"] for row in rows] == ["1", "2", "2", "2", "3"]
+    assert [row["explicitHashKey"] for row in rows] == [None, None, "5", None, None]
+
+
+def test_without_deaggregation_an_aggregate_is_one_row() -> None:
+    blob = pack([("a", None, b"0"), ("b", None, b"1")])
+    (row,) = rows_of([carrier(blob)], deaggregate=False)
+    assert row["data"] == blob
+    assert row["subSequenceNumber"] is None
+
+
+def test_what_is_no_intact_aggregate_passes_as_it_is() -> None:
+    blob = bytearray(pack([("a", None, b"0")]))
+    blob[-1] ^= 1
+    (row,) = rows_of([carrier(bytes(blob))])
+    assert row["data"] == bytes(blob)
+
+
+def test_a_page_of_nothing_has_no_batches() -> None:
+    assert list(BatchBuilder("orders", deaggregate=True).build(SHARD, [])) == []
+
+
+def test_a_batch_ends_with_a_whole_kinesis_record() -> None:
+    half = TARGET_ROWS // 2 + 1
+    page = [carrier(pack([("k", None, b"%d" % i) for i in range(half)]), number) for number in range(1, 6)]
+    sizes = [batch.num_rows for batch in BatchBuilder("orders", deaggregate=True).build(SHARD, page)]
+    assert sizes == [2 * half, 2 * half, half]
+
+
+def test_records_alone_are_cut_at_the_target() -> None:
+    page = [carrier(b"", number) for number in range(TARGET_ROWS + 5)]
+    sizes = [batch.num_rows for batch in BatchBuilder("orders", deaggregate=True).build(SHARD, page)]
+    assert sizes == [TARGET_ROWS, 5]
+
+
+def test_more_user_records_than_numbers_were_prepared_for() -> None:
+    page = [carrier(pack([("k", None, b"") for _ in range(count)]), count) for count in (10, 5_000, 3)]
+    numbers = [row["subSequenceNumber"] for row in rows_of(page)]
+    assert numbers == [*range(10), *range(5_000), *range(3)]
+
+
+def test_a_key_index_beyond_its_table_gets_the_carriers_key(caplog: pytest.LogCaptureFixture) -> None:
+    from hashlib import md5
+
+    blob = pack([("a", None, b"secret-payload"), ("a", None, b"1")])
+    # The last record's key index, from 0 to 5: field 1 as a varint.
+    body = bytearray(blob[4:-16])
+    at = bytes(body).rindex(b"\x08\x00")
+    body[at + 1] = 5
+    forged = blob[:4] + bytes(body) + md5(bytes(body), usedforsecurity=False).digest()
+    with caplog.at_level(logging.WARNING, "kinesis_sdk.spark"):
+        rows = rows_of([carrier(forged)])
+    assert [row["partitionKey"] for row in rows] == ["a", "carrier"]
+    assert "1 of 2 user records" in caplog.text
+    assert "secret-payload" not in caplog.text
+
+
+def test_a_misplaced_aggregate_is_delivered_unless_the_shards_range_is_given(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    low, high = HashKeyRange(0, (1 << 127) - 1), HashKeyRange(1 << 127, FULL_RANGE.end)
+    page = [
+        carrier(pack([("k", "5", b"mine"), ("k", "6", b"mine, too")]), 1),
+        carrier(pack([("k", "5", b"mine"), ("k", str(1 << 127), b"not mine")]), 2),
+        carrier(b"alone", 3),
+    ]
+    assert len(rows_of(page)) == 5
+    with caplog.at_level(logging.WARNING, "kinesis_sdk.spark"):
+        kept = rows_of(page, owned=low)
+    assert [row["data"] for row in kept] == [b"mine", b"mine, too", b"alone"], (
+        "a record alone is nobody's twice"
+    )
+    assert "aggregate 2 with 2 user records is discarded" in caplog.text
+    assert "not mine" not in caplog.text
+    assert [row["data"] for row in rows_of(page, owned=high)] == [b"alone"]
+    assert len(rows_of(page, owned=FULL_RANGE)) == 5
+
+
+texts = st.text(min_size=1, max_size=6).filter(lambda text: text.isprintable())
+items = st.tuples(texts, st.none() | st.integers(0, FULL_RANGE.end).map(str), st.binary(max_size=8))
+
+
+@settings(max_examples=150, deadline=None)
+@given(page=st.lists(st.binary(max_size=8) | st.lists(items, min_size=2, max_size=5), max_size=8))
+def test_rows_are_what_the_shared_deaggregation_gives(page: list[bytes | list[Item]]) -> None:
+    records = [carrier(part if isinstance(part, bytes) else pack(part), n) for n, part in enumerate(page)]
+    expected = [
+        (r.data, r.partition_key, r.sequence_number, r.sub_sequence_number if r.aggregated else None)
+        for r in deaggregate(records)
+    ]
+    found = [
+        (row["data"], row["partitionKey"], row["sequenceNumber"], row["subSequenceNumber"])
+        for row in rows_of(records)
+    ]
+    assert found == expected
+    hashes = [r.explicit_hash_key for r in deaggregate(records)]
+    assert [row["explicitHashKey"] for row in rows_of(records)] == hashes
