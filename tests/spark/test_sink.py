@@ -1,0 +1,206 @@
+"""The writers without a JVM. Needs pyspark and pyarrow: runs in the Spark environments, and here where they are."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed here; `make spark` runs this with it")
+pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed here; `make spark` runs this with it")
+
+from pyspark.sql.types import (  # noqa: E402 — after the skip
+    BinaryType,
+    IntegerType,
+    Row,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from kinesis_sdk.common.aggregation import decode  # noqa: E402
+from kinesis_sdk.common.errors import ConfigError, InvalidRecordError  # noqa: E402
+from kinesis_sdk.producer import Producer, ProducerConfig  # noqa: E402
+from kinesis_sdk.spark import PartitionFailedError, partition  # noqa: E402
+from kinesis_sdk.spark.options import SinkOptions  # noqa: E402
+from kinesis_sdk.spark.sink import (  # noqa: E402
+    Columns,
+    KinesisStreamWriter,
+    KinesisWriter,
+    Written,
+    _batches_of_rows,
+    plan_columns,
+    write_batches,
+)
+from kinesis_sdk.testing import FakeAws, Fault  # noqa: E402
+
+ALL = Columns("data", "partitionKey", "explicitHashKey")
+KEYED = Columns("data", "partitionKey", None)
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeAws]:
+    """A fake account that producers made in this process talk to."""
+    aws = FakeAws()
+    client = aws.client("kinesis")
+    client.create_stream(StreamName="orders", ShardCount=2)
+    made: list[Producer] = []
+
+    def make(config: ProducerConfig, **_where: Any) -> Producer:
+        made.append(Producer(config, client=client))
+        return made[-1]
+
+    monkeypatch.setattr(partition, "Producer", make)
+    monkeypatch.setattr(partition, "_producers", {})
+    yield aws
+    for producer in made:
+        producer.close(5)
+
+
+def chosen(**more: str) -> SinkOptions:
+    options = {"streamName": "orders", "region": "us-east-1", "recordMaxBufferedTime": "1ms", **more}
+    return SinkOptions.parse({**options, "accessKeyId": "a", "secretAccessKey": "b"})
+
+
+def stored(aws: FakeAws) -> list[tuple[str, str, bytes]]:
+    """Shard, key and payload of every user record."""
+    client = aws.client("kinesis")
+    found = []
+    for shard in client.list_shards(StreamName="orders")["Shards"]:
+        name = shard["ShardId"]
+        at = client.get_shard_iterator(StreamName="orders", ShardId=name, ShardIteratorType="TRIM_HORIZON")
+        for record in client.get_records(ShardIterator=at["ShardIterator"])["Records"]:
+            subs = decode(record["Data"])
+            if subs is None:
+                found.append((name, record["PartitionKey"], record["Data"]))
+            else:
+                found += [(name, sub.partition_key or "?", sub.data) for sub in subs]
+    return found
+
+
+def batch(**columns: Any) -> Any:
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def fields(*wanted: tuple[str, Any]) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in wanted])
+
+
+def test_columns_are_found_in_any_case_and_order() -> None:
+    schema = fields(("PARTITIONKEY", StringType()), ("explicithashkey", StringType()), ("Data", BinaryType()))
+    assert plan_columns(schema, chosen(), overwrite=False) == Columns(
+        "Data", "PARTITIONKEY", "explicithashkey"
+    )
+    only = fields(("data", StringType()))
+    assert plan_columns(only, chosen(partitionKey="random"), overwrite=False) == Columns("data", None, None)
+
+
+@pytest.mark.parametrize(
+    ("columns", "problem"),
+    [
+        ([("partitionKey", StringType())], "column data"),
+        ([("data", IntegerType()), ("partitionKey", StringType())], "binary or string"),
+        ([("data", StringType())], "partitionKey=random"),
+        ([("data", StringType()), ("partitionKey", BinaryType())], "expected string"),
+        ([("data", StringType()), ("partitionKey", StringType()), ("extra", StringType())], "column extra"),
+    ],
+)
+def test_columns_that_do_not_fit(columns: list[tuple[str, Any]], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        plan_columns(fields(*columns), chosen(), overwrite=False)
+
+
+def test_a_stream_is_never_overwritten() -> None:
+    with pytest.raises(ConfigError, match="append"):
+        plan_columns(fields(("data", StringType()), ("partitionKey", StringType())), chosen(), overwrite=True)
+
+
+def test_every_row_is_stored_when_the_task_ends(aws: FakeAws) -> None:
+    batches = [
+        batch(
+            data=[b"%d" % n for n in range(start, start + 3_000)],
+            partitionKey=[f"k{n % 9}" for n in range(3_000)],
+        )
+        for start in (0, 3_000)
+    ]
+    result = write_batches(chosen(), KEYED, iter(batches))
+    assert (result.records, result.payload_bytes) == (6_000, sum(len(b"%d" % n) for n in range(6_000)))
+    assert Counter(data for _, _, data in stored(aws)) == {b"%d" % n: 1 for n in range(6_000)}
+
+
+def test_text_is_sent_as_utf8_and_hash_keys_choose_the_shard(aws: FakeAws) -> None:
+    rows = batch(data=["ä", "b", "c"], partitionKey=["k"] * 3, explicitHashKey=["0", str(2**127), None])
+    result = write_batches(chosen(), ALL, [rows])
+    assert result.payload_bytes == 4
+    found = {data: shard[-1] for shard, _, data in stored(aws)}
+    assert found["ä".encode()] == "0"
+    assert found[b"b"] == "1"
+    assert len(found) == 3
+    large = pa.RecordBatch.from_arrays(
+        [pa.array(["z"], pa.large_string()), pa.array(["k"])], names=["data", "partitionKey"]
+    )
+    assert write_batches(chosen(), KEYED, [large]).records == 1
+
+
+def test_random_keys_differ(aws: FakeAws) -> None:
+    write_batches(chosen(partitionKey="random"), Columns("data", None, None), [batch(data=[b"x"] * 50)])
+    assert len({key for _, key, _ in stored(aws)}) == 50
+
+
+def test_no_rows_are_no_error(aws: FakeAws) -> None:
+    assert write_batches(chosen(), KEYED, []).records == 0
+    empty = pa.RecordBatch.from_arrays(
+        [pa.array([], pa.binary()), pa.array([], pa.string())], ["data", "partitionKey"]
+    )
+    result = write_batches(chosen(), KEYED, [empty])
+    assert (result.records, result.payload_bytes) == (0, 0)
+
+
+def test_null_data_and_null_keys_are_refused_by_count(aws: FakeAws) -> None:
+    with pytest.raises(InvalidRecordError, match="data: 1 of 2 rows"):
+        write_batches(chosen(), KEYED, [batch(data=[b"x", None], partitionKey=["k", "k"])])
+    with pytest.raises(InvalidRecordError, match="partitionKey: 2 of 2 rows"):
+        keys = pa.array([None, None], pa.string())
+        write_batches(
+            chosen(),
+            KEYED,
+            [pa.RecordBatch.from_arrays([pa.array([b"x", b"y"]), keys], ["data", "partitionKey"])],
+        )
+    assert stored(aws) == []
+
+
+def test_what_is_not_stored_fails_the_task_with_counts(aws: FakeAws) -> None:
+    aws.faults.add(Fault(kind="partial", operation="PutRecords", code="InternalFailure"))
+    rows = batch(data=[b"do-not-show"] * 7, partitionKey=["k"] * 7)
+    with pytest.raises(PartitionFailedError, match=r"7 records .*7 InternalFailure") as caught:
+        write_batches(chosen(flushTimeout="200ms", errorSample="1"), KEYED, [rows])
+    assert caught.value.causes == {"InternalFailure": 7}
+    assert "do-not-show" not in str(caught.value)
+
+
+def test_writers_travel_and_report(aws: FakeAws, caplog: pytest.LogCaptureFixture) -> None:
+    rows = batch(data=[b"abc"] * 4, partitionKey=["k"] * 4)
+    with caplog.at_level(logging.INFO, "kinesis_sdk.spark"):
+        writer: Any = pickle.loads(pickle.dumps(KinesisWriter(chosen(), KEYED)))
+        message = pickle.loads(pickle.dumps(writer.write(iter([rows]))))
+        assert isinstance(message, Written)
+        writer.commit([message, None])
+        writer.abort([message, None])
+        stream: Any = pickle.loads(pickle.dumps(KinesisStreamWriter(chosen(), KEYED)))
+        stream.commit([message], batchId=5)
+        stream.abort([None], batchId=6)
+    assert "write to orders: 4 records (12 bytes of payload) stored by 1 tasks" in caplog.text
+    assert "write to orders failed; 4 records or more" in caplog.text
+    assert "batch 5 to orders: 4 records" in caplog.text
+    assert "batch 6 to orders failed; 0 records or more" in caplog.text
+    assert "abc" not in caplog.text
+
+
+def test_rows_become_batches_where_streams_give_rows(aws: FakeAws) -> None:
+    rows = iter([Row(data=b"%d" % n, partitionKey="k") for n in range(25_000)])
+    sizes = [item.num_rows for item in _batches_of_rows(rows)]
+    assert sizes == [10_000, 10_000, 5_000]
