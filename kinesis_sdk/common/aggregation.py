@@ -29,7 +29,7 @@ bytes and decoded here, so that one invalid key can not make the whole aggregate
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import md5
 from itertools import count, repeat
 from typing import Any, NamedTuple
@@ -50,8 +50,10 @@ __all__ = [
     "OVERHEAD",
     "Aggregate",
     "SubRecord",
+    "SubRecordColumns",
     "deaggregate",
     "decode",
+    "decode_columns",
     "effective_hash_key",
     "is_misplaced",
 ]
@@ -194,6 +196,38 @@ def decode(blob: bytes | bytearray | memoryview) -> list[SubRecord] | None:
     if columns is None:
         return _sub_records(message)
     return list(map(_new, repeat(SubRecord), zip(columns[0], repeat(None), columns[1])))
+
+
+class SubRecordColumns(NamedTuple):
+    """The user records inside an aggregate, a list per field, all of one length.
+
+    Attributes:
+        partition_keys: The users' keys; None where the aggregate's index points beyond its table.
+        explicit_hash_keys: As in `SubRecord`; None instead of a list if no user record has one.
+        payloads: Data.
+    """
+
+    partition_keys: Sequence[str | None]
+    explicit_hash_keys: Sequence[str | None] | None
+    payloads: Sequence[bytes]
+
+
+def decode_columns(blob: bytes | bytearray | memoryview) -> SubRecordColumns | None:
+    """What `decode` returns, by columns: for those who make columns of it, at two thirds of the price."""
+    message = _parse(blob)
+    if message is None:
+        return None
+    columns = _columns(message)
+    if columns is not None:
+        return SubRecordColumns(columns[0], None, columns[1])
+    subs = _sub_records(message)
+    if subs is None:
+        return None
+    hashes = [sub.explicit_hash_key for sub in subs]
+    given = any(hash_key is not None for hash_key in hashes)
+    return SubRecordColumns(
+        [sub.partition_key for sub in subs], hashes if given else None, [sub.data for sub in subs]
+    )
 
 
 def effective_hash_key(partition_key: str, explicit_hash_key: str | None) -> bytes | None:

@@ -8,10 +8,11 @@ the user records of one aggregate if that holds more.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, cast
 
-from kinesis_sdk.common.aggregation import decode, is_misplaced
+from kinesis_sdk.common.aggregation import SubRecord, SubRecordColumns, decode_columns, is_misplaced
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.records import KinesisRecord
 
@@ -109,23 +110,24 @@ class BatchBuilder:
             return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
         for record in records:
-            found = decode(record.data) if deaggregate else None
+            found = decode_columns(record.data) if deaggregate else None
             if found is None:
                 alone.append(record)
-            elif found:
-                if owned is not None and is_misplaced(found, owned):
-                    self._log_discarded(shard_id, record, len(found))
+            elif found.payloads:
+                table, explicit, payloads = found
+                rows = len(payloads)
+                if owned is not None and is_misplaced(_places(found), owned):
+                    self._log_discarded(shard_id, record, rows)
                     continue
                 end_alone()
-                table, explicit, payloads = zip(*found, strict=True)
-                rows = len(payloads)
                 data.extend(payloads)
-                keys.extend(self._known(table, record) if None in table else table)
+                keys.extend(self._known(table, record))
                 sequences.append(pa.repeat(pa.scalar(record.sequence_number, self._text), rows))
                 subs.append(self._first_numbers(rows))
                 moments.append(pa.repeat(pa.scalar(record.approximate_arrival_timestamp, self._moment), rows))
-                has_hashes = any(item is not None for item in explicit)
-                hashes.append(pa.array(explicit, self._text) if has_hashes else pa.nulls(rows, self._text))
+                hashes.append(
+                    pa.nulls(rows, self._text) if explicit is None else pa.array(explicit, self._text)
+                )
             if len(data) + len(alone) >= TARGET_ROWS:
                 yield batch()
         if data or alone:
@@ -147,8 +149,10 @@ class BatchBuilder:
         )
 
     @staticmethod
-    def _known(table: tuple[str | None, ...], record: KinesisRecord) -> list[str]:
-        """Keys of an aggregate with bad indexes: those records get their carrier's."""
+    def _known(table: Sequence[str | None], record: KinesisRecord) -> Sequence[str]:
+        """Keys of an aggregate; records with a bad index get their carrier's."""
+        if None not in table:
+            return cast(Sequence[str], table)
         _LOGGER.warning(
             "aggregate %s has %d of %d user records with a key index beyond its table; "
             "they are delivered under the Kinesis record's partition key",
@@ -157,3 +161,10 @@ class BatchBuilder:
             len(table),
         )
         return [record.partition_key if key is None else key for key in table]
+
+
+def _places(found: SubRecordColumns) -> Iterator[SubRecord]:
+    """Everything that says where user records belong, each place once."""
+    table, explicit, _ = found
+    pairs = zip(table, repeat(None) if explicit is None else explicit)  # noqa: B905 — `repeat` has no end
+    return (SubRecord(key, hash_key, b"") for key, hash_key in set(pairs))

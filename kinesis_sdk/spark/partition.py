@@ -31,6 +31,7 @@ from kinesis_sdk.common.errors import ConfigError, InvalidRecordError, ProducerE
 from kinesis_sdk.producer import Producer, ProducerConfig
 from kinesis_sdk.producer.record import PendingRecord
 from kinesis_sdk.spark.access import Access
+from kinesis_sdk.spark.garbage import rare_collections
 
 Field = str | Callable[[Any], Any]
 """A column name, or a picklable function of the row."""
@@ -258,7 +259,11 @@ class KinesisPartitionWriter:
         explicit_hash_key: Field | None = None,
         settings: ProducerSettings | None = None,
     ) -> None:
-        for name, value in (("partition_key", partition_key), ("data", data)):
+        for name, value in (
+            ("partition_key", partition_key),
+            ("data", data),
+            ("explicit_hash_key", explicit_hash_key or ""),
+        ):
             if not isinstance(value, str) and not callable(value):
                 raise ConfigError(name, value, "a column name or a function of the row")
         self.stream = stream
@@ -269,7 +274,7 @@ class KinesisPartitionWriter:
 
     def __call__(self, rows: Iterable[Any]) -> None:
         """Put the rows of one partition."""
-        with shared_producer(self.settings) as producer:
+        with rare_collections(), shared_producer(self.settings) as producer:
             for row in rows:
                 explicit = None if self.explicit_hash_key is None else _read(row, self.explicit_hash_key)
                 producer.put(self.stream, _read(row, self.partition_key), _read(row, self.data), explicit)

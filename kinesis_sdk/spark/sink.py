@@ -17,6 +17,7 @@ from pyspark.sql import datasource as spark_datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from kinesis_sdk.common.errors import ConfigError, InvalidRecordError
+from kinesis_sdk.spark.garbage import rare_collections
 from kinesis_sdk.spark.options import SinkOptions
 from kinesis_sdk.spark.partition import shared_producer
 
@@ -100,7 +101,7 @@ def write_batches(options: SinkOptions, columns: Columns, batches: Iterable[pa.R
 
     stream = str(options.stream)
     size = 0
-    with shared_producer(options.settings, error_sample=options.error_sample) as producer:
+    with rare_collections(), shared_producer(options.settings, error_sample=options.error_sample) as producer:
         for batch in batches:
             data = batch.column(columns.data)
             _refuse_nulls(columns.data, data)

@@ -15,6 +15,7 @@ from kinesis_sdk.common.aggregation import (
     SubRecord,
     deaggregate,
     decode,
+    decode_columns,
     effective_hash_key,
     is_misplaced,
 )
@@ -202,6 +203,31 @@ def test_odd_but_intact(blob: bytes, expected: list[tuple[str | None, str | None
     ]
     assert [user.sub_sequence_number for user in users] == list(range(len(expected)))
     assert all(user.aggregated for user in users)
+
+
+def rows_of_columns(blob: bytes) -> list[tuple[str | None, str | None, bytes]] | None:
+    columns = decode_columns(blob)
+    if columns is None:
+        return None
+    hashes = columns.explicit_hash_keys
+    given = [None] * len(columns.payloads) if hashes is None else hashes
+    return list(zip(columns.partition_keys, given, columns.payloads, strict=True))
+
+
+@settings(deadline=None, max_examples=400)
+@given(st.lists(FRAGMENTS, min_size=1, max_size=8).map(b"".join).filter(bool))
+def test_columns_hold_what_rows_hold(body: bytes) -> None:
+    assert rows_of_columns(seal(body)) == decode(seal(body))
+    assert decode_columns(body) is None
+
+
+def test_columns_say_that_nobody_has_an_explicit_hash_key() -> None:
+    unused = decode_columns(hexed(KEY_A, "120135", GOOD))
+    assert unused is not None
+    assert unused.explicit_hash_keys is None
+    used = decode_columns(hexed(KEY_A, "120135", GOOD, "1a07", "0800", "1000", "1a0178"))
+    assert used is not None
+    assert used.explicit_hash_keys == [None, "5"]
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])

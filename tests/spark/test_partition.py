@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import pickle
 import subprocess
 import sys
@@ -128,3 +129,28 @@ def test_a_producer_caught_in_a_closure_names_the_fix() -> None:
 def test_importing_it_imports_neither_pyspark_nor_boto3() -> None:
     code = "import sys, kinesis_sdk.spark; sys.exit(bool({'pyspark', 'boto3', 'pyarrow'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_garbage_collector_runs_seldom_in_a_task_and_as_before_after_it(aws: FakeAws) -> None:
+    before = gc.get_threshold()
+    inside = []
+
+    def note(_row: Any) -> str:
+        inside.append(gc.get_threshold())
+        return "k"
+
+    writer = KinesisPartitionWriter("flights", partition_key=note, data="line", settings=SETTINGS)
+    try:
+        writer([{"line": "x"}])
+        assert inside[0][0] > before[0]
+        assert gc.get_threshold() == before
+        with pytest.raises(InvalidRecordError):
+            writer([{"other": "x"}])
+        assert gc.get_threshold() == before
+        for rare in ((0, 10, 10), (1_000_000, 10, 10)):
+            gc.set_threshold(*rare)
+            writer([{"line": "x"}])
+            assert inside[-1][0] == rare[0], "what the user has set stays"
+            assert gc.get_threshold()[0] == rare[0]
+    finally:
+        gc.set_threshold(*before)
