@@ -27,8 +27,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -43,10 +42,10 @@ from kinesis_sdk.common.errors import (
     ResourceNotFoundError,
     TransientAwsError,
 )
-from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.consumer.failure import backoff
 from kinesis_sdk.consumer.fetch.budget import ByteBudget, Reservation
-from kinesis_sdk.consumer.fetch.fetcher import Fetcher, FetchResult, Position, read_child_shards
+from kinesis_sdk.consumer.fetch.events import EventReader, joined, read_event, start_thread
+from kinesis_sdk.consumer.fetch.fetcher import Fetcher, FetchResult, Position
 from kinesis_sdk.consumer.fetch.prefetch import size_of
 from kinesis_sdk.consumer.fetch.registration import ConsumerRegistration, FanOutClient
 
@@ -75,55 +74,6 @@ _SLACK = 0.1
 _NEVER = float("inf")
 
 _LOGGER = logging.getLogger("kinesis_sdk.consumer.fetch")
-
-
-class EventReader:
-    """Takes the events of one subscription to its fetcher, on a thread of its own.
-
-    Args:
-        stream: boto3's ``EventStream``, or one of its shape.
-        owner: Where events go.
-        started: Monotonic time of the subscription.
-
-    Attributes:
-        started: The same.
-        accepted: Events that were handed over.
-    """
-
-    def __init__(self, stream: Any, owner: FanOutFetcher, started: float) -> None:
-        self.started = started
-        self.accepted = 0
-        self._stream = stream
-        self._events: Iterator[Mapping[str, Any]] = iter(stream)
-        self._owner = owner
-
-    def run(self) -> None:
-        """Read to the end."""
-        while self.read_one():
-            pass
-
-    def read_one(self) -> bool:
-        """Wait for one event and hand it over; False when that was the last.
-
-        The stream is closed here and nowhere else: closing it under a thread that reads from it waits for that read.
-        """
-        goes_on = False
-        try:
-            event = next(self._events)
-            goes_on = self._owner._accept(self, event)
-        except StopIteration:
-            self._owner._stream_ended(self, None)
-        except Exception as error:  # noqa: BLE001 - botocore's, urllib3's and the socket's; the owner sorts them
-            self._owner._stream_ended(self, error)
-        finally:
-            if not goes_on:
-                with suppress(OSError):  # it is of no use any more, however it dies
-                    self._stream.close()
-        return goes_on
-
-
-def _start_thread(reader: EventReader, shard_id: str) -> None:
-    threading.Thread(target=reader.run, name=f"kinesis-fanout-{shard_id}", daemon=True).start()
 
 
 class FanOutFetcher:
@@ -160,7 +110,7 @@ class FanOutFetcher:
         on_ready: Callable[[], None],
         open_polling: Callable[[Position, float], Fetcher] | None = None,
         started_at_millis: int | None = None,
-        start_reader: Callable[[EventReader, str], None] = _start_thread,
+        start_reader: Callable[[EventReader, str], None] = start_thread,
     ) -> None:
         self._client = client
         self._registration = registration
@@ -230,7 +180,7 @@ class FanOutFetcher:
                 results, self._ready = list(self._ready), deque()
                 self._ready_bytes = 0
                 self._make_room()
-                return _joined(results)
+                return joined(results)
             error, self._error = self._error, None
             if error is None:
                 return self._poll(now)
@@ -410,16 +360,12 @@ class FanOutFetcher:
 
     # The reader's thread
 
-    def _accept(self, reader: EventReader, event: Mapping[str, Any]) -> bool:
-        """Queue an event once there is room; False if the subscription is over or nobody wants it any more.
-
-        Raises:
-            ProtocolError: It breaks the service's contract (KCL ``FanOutRecordsPublisher.isValidEvent``).
-        """
+    def accept(self, reader: EventReader, event: Mapping[str, Any]) -> bool:
+        """See `EventSink`."""
         content = event.get("SubscribeToShardEvent")
         if content is None:
             return True  # of a kind that is newer than this code
-        result, following = self._read(content)
+        result, following = read_event(content, self._shard_id, self._started_at_millis)
         reservation = self._reserve(reader, size_of(result))
         with self._lock:
             wanted = self._reader is reader
@@ -444,25 +390,6 @@ class FanOutFetcher:
             return False
         self._on_ready()
         return not result.ended
-
-    def _read(self, content: Mapping[str, Any]) -> tuple[FetchResult, str | None]:
-        following = content.get("ContinuationSequenceNumber")
-        children = read_child_shards(content.get("ChildShards"), self._shard_id)
-        records = content.get("Records")
-        if not isinstance(records, list) or bool(following) == bool(children):
-            raise ProtocolError(
-                f"SubscribeToShard: an event of shard {self._shard_id} has {len(children)} child shards, "
-                f"{'a' if following else 'no'} continuation and "
-                f"{'records' if isinstance(records, list) else 'no Records'}"
-            )
-        result = FetchResult(
-            records=[KinesisRecord.from_api(item) for item in records],
-            millis_behind_latest=int(content.get("MillisBehindLatest") or 0),
-            ended=not following,
-            child_shards=children,
-            started_at_millis=self._started_at_millis,
-        )
-        return result, following
 
     def _reserve(self, reader: EventReader, size: int) -> Reservation | None:
         """Wait for room. None if the event needs none, or if its subscription is not wanted any more."""
@@ -494,8 +421,8 @@ class FanOutFetcher:
         self._has_room = True
         self._room.notify_all()
 
-    def _stream_ended(self, reader: EventReader, error: Exception | None) -> None:
-        """A subscription is over: renew it where it stopped."""
+    def stream_ended(self, reader: EventReader, error: Exception | None) -> None:
+        """See `EventSink`: the subscription is renewed where it stopped."""
         translated = None if error is None else translate_error(error, "SubscribeToShard", self._client)
         with self._lock:
             if self._reader is not reader:
@@ -514,23 +441,3 @@ class FanOutFetcher:
         else:
             _LOGGER.info("shard %s: the subscription breaks off, renewing it: %s", self._shard_id, translated)
         self._wake()
-
-
-def _joined(results: list[FetchResult]) -> FetchResult:
-    """Several events in a row as one."""
-    if len(results) == 1:
-        return results[0]
-    last = results[-1]
-
-    def done() -> None:
-        for result in results:
-            result.on_done()
-
-    return FetchResult(
-        records=[record for result in results for record in result.records],
-        millis_behind_latest=last.millis_behind_latest,
-        ended=last.ended,
-        child_shards=last.child_shards,
-        started_at_millis=last.started_at_millis,
-        on_done=done,
-    )

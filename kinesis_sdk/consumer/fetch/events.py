@@ -1,0 +1,133 @@
+"""The events of a subscription: who waits for them, and what they say."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any, Protocol
+
+from kinesis_sdk.common.errors import ProtocolError
+from kinesis_sdk.common.records import KinesisRecord
+from kinesis_sdk.consumer.fetch.fetcher import FetchResult, read_child_shards
+
+
+class EventSink(Protocol):
+    """Where events go."""
+
+    def accept(self, reader: EventReader, event: Mapping[str, Any]) -> bool:
+        """Queue an event once there is room; False if the subscription is over or nobody wants it any more.
+
+        Raises:
+            ProtocolError: It breaks the service's contract.
+        """
+        ...
+
+    def stream_ended(self, reader: EventReader, error: Exception | None) -> None:
+        """A subscription is over: it ended as it should, or with an error."""
+        ...
+
+
+class EventReader:
+    """Takes the events of one subscription to its fetcher, on a thread of its own.
+
+    Args:
+        stream: boto3's ``EventStream``, or one of its shape.
+        sink: Where events go.
+        started: Monotonic time of the subscription.
+
+    Attributes:
+        started: The same.
+        accepted: Events that were handed over.
+    """
+
+    def __init__(self, stream: Any, sink: EventSink, started: float) -> None:
+        self.started = started
+        self.accepted = 0
+        self._stream = stream
+        self._events: Iterator[Mapping[str, Any]] = iter(stream)
+        self._sink = sink
+
+    def run(self) -> None:
+        """Read to the end."""
+        while self.read_one():
+            pass
+
+    def read_one(self) -> bool:
+        """Wait for one event and hand it over; False when that was the last.
+
+        The stream is closed here and nowhere else: closing it under a thread that reads from it waits for that read.
+        """
+        goes_on = False
+        try:
+            event = next(self._events)
+            goes_on = self._sink.accept(self, event)
+        except StopIteration:
+            self._sink.stream_ended(self, None)
+        except Exception as error:  # noqa: BLE001 - botocore's, urllib3's and the socket's; the sink sorts them
+            self._sink.stream_ended(self, error)
+        finally:
+            if not goes_on:
+                with suppress(OSError):  # it is of no use any more, however it dies
+                    self._stream.close()
+        return goes_on
+
+
+def start_thread(reader: EventReader, shard_id: str) -> None:
+    """Run a reader on a daemon thread."""
+    threading.Thread(target=reader.run, name=f"kinesis-fanout-{shard_id}", daemon=True).start()
+
+
+def read_event(
+    content: Mapping[str, Any], shard_id: str, started_at_millis: int | None
+) -> tuple[FetchResult, str | None]:
+    """What a ``SubscribeToShardEvent`` brings, and after which sequence number the subscription goes on.
+
+    Args:
+        content: The event.
+        shard_id: Its shard.
+        started_at_millis: See `FetchResult`.
+
+    Returns:
+        The records, and the continuation; None at the shard's end.
+
+    Raises:
+        ProtocolError: It breaks the service's contract (KCL ``FanOutRecordsPublisher.isValidEvent``).
+    """
+    following = content.get("ContinuationSequenceNumber")
+    children = read_child_shards(content.get("ChildShards"), shard_id)
+    records = content.get("Records")
+    if not isinstance(records, list) or bool(following) == bool(children):
+        raise ProtocolError(
+            f"SubscribeToShard: an event of shard {shard_id} has {len(children)} child shards, "
+            f"{'a' if following else 'no'} continuation and "
+            f"{'records' if isinstance(records, list) else 'no Records'}"
+        )
+    result = FetchResult(
+        records=[KinesisRecord.from_api(item) for item in records],
+        millis_behind_latest=int(content.get("MillisBehindLatest") or 0),
+        ended=not following,
+        child_shards=children,
+        started_at_millis=started_at_millis,
+    )
+    return result, following
+
+
+def joined(results: list[FetchResult]) -> FetchResult:
+    """Several events in a row as one."""
+    if len(results) == 1:
+        return results[0]
+    last = results[-1]
+
+    def done() -> None:
+        for result in results:
+            result.on_done()
+
+    return FetchResult(
+        records=[record for result in results for record in result.records],
+        millis_behind_latest=last.millis_behind_latest,
+        ended=last.ended,
+        child_shards=last.child_shards,
+        started_at_millis=last.started_at_millis,
+        on_done=done,
+    )
