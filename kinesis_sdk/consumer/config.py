@@ -106,8 +106,10 @@ class ConsumerConfig:
         consumer_name: Name to register for enhanced fan-out; None is the application's name. Never deregistered.
         consumer_arn: A consumer that is registered already; for workers with one stream (`StreamSpec` has its own).
         stall_timeout: Seconds without progress after which a shard is reported as stalled; a read that hangs is
-            then begun anew. A handler that hangs is only reported: it can not be stopped, and is never run twice
-            at once.
+            then begun anew. A handler that hangs is only reported, see ``handler_timeout``.
+        handler_timeout: Seconds after which a callback that still runs is given up: the lease is given back, and
+            whoever takes it begins at the last checkpoint with a new handler. Python can not stop the old call, which
+            goes on beside the new one, but can not checkpoint any more. None never gives up.
 
     Raises:
         ConfigError: A value out of its range; names field, value and range.
@@ -164,6 +166,7 @@ class ConsumerConfig:
     consumer_name: str | None = None
     consumer_arn: str | None = None
     stall_timeout: float = 60.0
+    handler_timeout: float | None = None
 
     def __post_init__(self) -> None:
         if self.table_name is not None:
@@ -255,6 +258,8 @@ class ConsumerConfig:
         if self.checkpoint_records is not None:
             check_int("checkpoint_records", self.checkpoint_records, 1)
         check_seconds("stall_timeout", self.stall_timeout, 1, 86_400)
+        if self.handler_timeout is not None:
+            check_seconds("handler_timeout", self.handler_timeout, 1, 86_400)
 
     @property
     def idle_times(self) -> tuple[float, float, float]:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from kinesis_sdk.common.aws import KinesisClient
 from kinesis_sdk.common.clock import Clock
-from kinesis_sdk.common.errors import KinesisSdkError, ResourceNotFoundError
+from kinesis_sdk.common.errors import AwsError, KinesisSdkError, LeaseLostError, ResourceNotFoundError
 from kinesis_sdk.common.metrics import Metrics, NoMetrics
 from kinesis_sdk.common.shards import Shard, list_shards
 from kinesis_sdk.common.stream import StreamId
@@ -85,6 +85,7 @@ class ConsumerEngine:
         membership: Of a fleet of Java KCL 3 workers.
         on_stopped: Called from any thread once a requested stop is complete; perhaps more than once.
         on_stuck_read: Called when a read hangs: the thread that it has is lost for as long as it does.
+        on_stuck_step: The same for a handler that is given up.
 
     Attributes:
         coordinator: The lease loops.
@@ -115,6 +116,7 @@ class ConsumerEngine:
         on_stopped: Callable[[], None] = _nothing,
         membership: JavaMembership | None = None,
         on_stuck_read: Callable[[], None] = _nothing,
+        on_stuck_step: Callable[[], None] = _nothing,
     ) -> None:
         self.worker_id = worker_id
         self.error: BaseException | None = None
@@ -135,9 +137,17 @@ class ConsumerEngine:
         self._run_fetch = run_fetch
         self._budget = ByteBudget(config.max_prefetch_bytes)
         self._on_stuck_read = on_stuck_read
+        self._on_stuck_step = on_stuck_step
+        self._run_renewal = run_renewal
         # An idle shard is read rarely; that must not look like a stall.
         patience = max(config.stall_timeout, 2 * config.idle_times[2])
-        self._watch = StallWatch(patience, metrics, self._read_again)
+        self._watch = StallWatch(
+            patience,
+            metrics,
+            self._read_again,
+            handler_timeout=config.handler_timeout,
+            give_up=self._give_up,
+        )
         if config.auto_checkpoint is not None:
             handlers = replace(handlers, auto_checkpoint=config.auto_checkpoint)
         self.coordinator = Coordinator(
@@ -358,7 +368,7 @@ class ConsumerEngine:
                 self.fail(error)
             token = consumer.held.token
             if token in self._broken:
-                consumer.abandon()  # it fails even while stopping
+                consumer.abandon("abandoned after an error")  # it fails even while stopping
                 due = None
             else:
                 self._broken.add(token)
@@ -383,8 +393,9 @@ class ConsumerEngine:
     def _completed(self, consumer: ShardConsumer) -> None:
         self.coordinator.forget(consumer.held)
         with self._lock:
-            self._consumers.pop(consumer.held.token, None)
-            self._delivered_before += consumer.records_delivered
+            # The second time, if a handler that was given up does end.
+            if self._consumers.pop(consumer.held.token, None) is not None:
+                self._delivered_before += consumer.records_delivered
             waiting = [task for other, task in self._consumers.values() if other.is_waiting_on_parents]
         if consumer.reason is ShutdownReason.SHARD_END:
             self._fetchers.forget(consumer.held.key)
@@ -416,6 +427,24 @@ class ConsumerEngine:
         consumer.read_again()
         self._on_stuck_read()
         consumer.on_ready()
+
+    def _give_up(self, consumer: ShardConsumer) -> None:
+        self._on_stuck_step()
+        # A call: not on the thread that starts all steps.
+        self._run_renewal(lambda: self._take_away(consumer))
+
+    def _take_away(self, consumer: ShardConsumer) -> None:
+        """Give the lease of a consumer back whose handler hangs, and forget the consumer: the shard is free."""
+        try:
+            consumer.held.release()
+        except LeaseLostError:
+            pass  # a peer has it already
+        except AwsError as error:
+            _LOGGER.warning("lease %s: could not be released, it will expire: %s", consumer.held.key, error)
+        except BaseException as error:  # noqa: BLE001 - a pool thread must not lose it
+            self.fail(error)
+        consumer.abandon("its handler hangs")
+        self._completed(consumer)
 
     # Looking inside
 

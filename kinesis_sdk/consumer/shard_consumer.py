@@ -130,9 +130,9 @@ class ShardConsumer:
         """Ask for a clean stop: the running callback finishes, the lease is released."""
         self._stop_requested = True
 
-    def abandon(self) -> None:
-        """Drop everything without callbacks; the lease is left to expire."""
-        self.held.mark_lost("abandoned after an error")
+    def abandon(self, reason: str) -> None:
+        """Drop everything without callbacks; a lease that is held is left to expire. From any thread."""
+        self.held.mark_lost(reason)
         self._complete()
 
     @property

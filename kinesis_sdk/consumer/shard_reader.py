@@ -184,13 +184,15 @@ class ShardReader:
             AwsError, ProtocolError: The read failed; the position is unchanged.
             LeaseLostError: The pin found the lease gone.
         """
-        assert self._fetcher is not None
+        fetcher = self._fetcher
+        if fetcher is None:  # abandoned meanwhile
+            return None
         if self._fetched is None:
-            if self._fetcher.due > now:
+            if fetcher.due > now:
                 return None
             self.reading_since = now
             try:
-                self._fetched = self._fetcher.fetch(now)
+                self._fetched = fetcher.fetch(now)
             except ResourceNotFoundError as error:
                 self._fetched = self._explain_missing(error)
             finally:

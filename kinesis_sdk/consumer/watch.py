@@ -1,7 +1,9 @@
 """No silent stall: which shards make no progress, and what is done about it.
 
-A read that hangs is begun anew after the last record that was taken. A handler that hangs is reported and nothing
-more: Python can not stop it, and a second call beside it could process the same records twice at once.
+A read that hangs is begun anew after the last record that was taken. A handler that hangs is reported. Python can not
+stop it, and a second call beside it may process the same records twice at once, so nothing more is done unless
+``handler_timeout`` says so: then its lease is given back, and whoever takes it begins at the last checkpoint with a
+new handler. The call that hangs can not checkpoint any more.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ from kinesis_sdk.consumer.health import Stall
 from kinesis_sdk.consumer.repeats import RepeatLog
 from kinesis_sdk.consumer.shard_consumer import ShardConsumer
 from kinesis_sdk.consumer.shard_state import ShardState
+
+_LOGGER = logging.getLogger("kinesis_sdk.consumer")
 
 
 def find_stall(consumer: ShardConsumer, now: float, timeout: float) -> Stall | None:
@@ -43,19 +47,32 @@ class StallWatch:
         timeout: Seconds; see ``ConsumerConfig.stall_timeout``.
         metrics: Gets ``ShardStalled`` (milliseconds) for each look that finds one.
         read_again: Makes a consumer begin its read anew.
+        handler_timeout: Seconds; see ``ConsumerConfig.handler_timeout``.
+        give_up: Takes the shard away from a consumer whose handler hangs.
     """
 
-    def __init__(self, timeout: float, metrics: Metrics, read_again: Callable[[ShardConsumer], None]) -> None:
+    def __init__(
+        self,
+        timeout: float,
+        metrics: Metrics,
+        read_again: Callable[[ShardConsumer], None],
+        *,
+        handler_timeout: float | None,
+        give_up: Callable[[ShardConsumer], None],
+    ) -> None:
         self.timeout = timeout
+        self._handler_timeout = handler_timeout
+        self._give_up = give_up
         self._metrics = metrics
         self._read_again = read_again
-        self._repeats = RepeatLog(logging.getLogger("kinesis_sdk.consumer"))
+        self._repeats = RepeatLog(_LOGGER)
         self._acted: dict[str, float] = {}
 
     def look(self, consumers: Iterable[ShardConsumer], now: float) -> float:
         """Look at all shards; returns when to look again."""
         stalled: dict[str, float] = {}
         for consumer in consumers:
+            self._look_at_handler(consumer, now)
             stall = find_stall(consumer, now, self.timeout)
             if stall is None:
                 continue
@@ -69,4 +86,17 @@ class StallWatch:
                 self._read_again(consumer)
             stalled[shard_id] = last
         self._acted = stalled
-        return now + self.timeout / 4
+        return now + min(self.timeout, self._handler_timeout or self.timeout) / 4
+
+    def _look_at_handler(self, consumer: ShardConsumer, now: float) -> None:
+        running, timeout = consumer.running_callback, self._handler_timeout
+        if timeout is None or running is None or now - running[1] <= timeout:
+            return
+        _LOGGER.error(
+            "shard %s: %s runs for %.0f s and is given up; the shard begins again at %s",
+            consumer.shard_id,
+            running[0],
+            now - running[1],
+            consumer.held.lease.checkpoint,
+        )
+        self._give_up(consumer)

@@ -215,6 +215,7 @@ class Worker:
             on_stopped=self._done.set,
             membership=self._membership(),
             on_stuck_read=fetches.widen,
+            on_stuck_step=steps.widen,
         )
         engine.start()
         self._engine = engine

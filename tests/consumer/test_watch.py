@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 
 import pytest
 
-from kinesis_sdk.common.errors import HandlerError, TransientAwsError
+from kinesis_sdk.common.errors import HandlerError, LeaseLostError, TransientAwsError
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, ExtendedSequenceNumber
 from kinesis_sdk.consumer import ConsumerConfig, RecordHandler, ShardState
 from kinesis_sdk.consumer.leases.store import checkpointed
@@ -59,49 +59,118 @@ def test_failing_reads_are_reported_begun_anew_and_go_on_where_they_stood(caplog
     assert engine.shard_health()[0].stall is None
 
 
+class OnThreads:
+    """A fleet of one whose steps run on threads, as a pool runs them; time stays in the test's hands."""
+
+    def __init__(self, handler, **config):
+        self.fleet = Fleet(config=replace(CONFIG, **config))
+        self.fleet.put(3)
+        self.threads = []
+        self.stuck = []
+        self.fleet.more = {"on_stuck_step": lambda: self.stuck.append(1)}
+        self.engine = self.fleet.add("a", handler)
+        original = self.engine.scheduler.add
+        self.engine.scheduler.add = lambda step, run=None: original(step, run or self.on_a_thread)
+
+    def on_a_thread(self, function):
+        self.threads.append(threading.Thread(target=function))
+        self.threads[-1].start()
+
+    def run(self, seconds, until=lambda: False):
+        """Look at everything each half second; threads get real time to come so far."""
+        for _ in range(int(seconds * 2)):
+            self.fleet.clock.advance(0.5)
+            now = self.fleet.clock.monotonic()
+            self.engine.renew(now)
+            self.engine.tick_table(now)
+            self.engine.scheduler.dispatch(now)
+            pause = threading.Event()
+            for _ in range(200):
+                if until() or not self.busy():
+                    break
+                pause.wait(0.001)
+            if until():
+                return True
+        return until()
+
+    def busy(self):
+        """Whether a step is under way that is not a handler which hangs."""
+        hanging = sum(c.running_callback is not None for c, _ in self.engine._consumers.values())
+        return sum(thread.is_alive() for thread in self.threads) > hanging + len(self.stuck)
+
+    def close(self):
+        for thread in self.threads:
+            thread.join(20)
+
+
 def test_a_handler_that_hangs_is_reported_and_not_called_again(caplog):
-    """Steps are put aside by the test, as a pool puts them on a thread."""
-    fleet = Fleet(config=CONFIG)
-    fleet.put(3)
     calls = []
-    entered, leave = threading.Event(), threading.Event()
+    leave = threading.Event()
 
     def handle(batch):
         calls.append(len(batch.records))
-        entered.set()
         leave.wait(20)
 
-    engine = fleet.add("a", handle)
-    threads = []
-
-    def on_a_thread(function):
-        threads.append(threading.Thread(target=function))
-        threads[-1].start()
-
-    for _, task in engine._consumers.values():
-        task.run = on_a_thread
-    original = engine.scheduler.add
-    engine.scheduler.add = lambda step, run=None: original(step, run or on_a_thread)
+    scene = OnThreads(handle)
     try:
-        while not entered.wait(0.01):
-            fleet.clock.advance(0.5)
-            now = fleet.clock.monotonic()
-            engine.renew(now)
-            engine.tick_table(now)
-            engine.scheduler.dispatch(now)
-        for _ in range(40):
-            fleet.clock.advance(3)
-            engine.renew(fleet.clock.monotonic())
-            engine.scheduler.dispatch(fleet.clock.monotonic())
-        (health,) = engine.shard_health()
+        assert scene.run(30, lambda: bool(calls))
+        scene.run(120)
+        (health,) = scene.engine.shard_health()
         assert "process_records is running" in str(health.stall)
         assert not health.stall.reading
         assert "process_records is running" in stalls(caplog)[0]
         assert calls == [3]
+        assert scene.stuck == []
     finally:
         leave.set()
-        for thread in threads:
-            thread.join(20)
+        scene.close()
+
+
+def test_a_handler_that_hangs_is_given_up_if_that_is_wanted(caplog):
+    """The shard begins again with a new handler; what the old call still tries is refused."""
+    leave, late = threading.Event(), []
+
+    class Handler(RecordHandler):
+        def process_records(self, batch):
+            handlers.append((self, [record.data for record in batch.records]))
+            if len(handlers) > 1:
+                batch.checkpoint()
+                return
+            leave.wait(20)
+            try:
+                batch.checkpoint()
+            except LeaseLostError as error:
+                late.append(error)
+
+        def lease_lost(self):
+            late.append("lease_lost")
+
+    handlers = []
+    scene = OnThreads(Handler, handler_timeout=90.0)
+    try:
+        assert scene.run(30, lambda: len(handlers) == 1)
+        scene.run(85)
+        assert len(handlers) == 1
+        assert scene.run(60, lambda: len(handlers) == 2)
+        (first, data), (second, again) = handlers
+        assert first is not second
+        assert data == again == scene.fleet.sent
+        assert scene.stuck == [1], "its thread is replaced"
+        assert scene.run(5, lambda: not scene.fleet.store.list()[0].checkpoint.is_sentinel)
+        assert "process_records runs for" in caplog.text
+        assert "begins again at TRIM_HORIZON" in caplog.text
+        leave.set()
+        scene.stuck.clear()
+        scene.run(5)
+        assert [str(one) for one in late] and isinstance(late[0], LeaseLostError)
+        assert "lease_lost" not in late, "its shard is in other hands since long"
+        assert scene.engine.records_delivered == 3
+        scene.engine.request_stop()
+        assert scene.run(10, lambda: scene.engine.is_stopped)
+        assert scene.engine.error is None
+    finally:
+        leave.set()
+        scene.close()
 
 
 def test_a_stall_is_a_metric():
