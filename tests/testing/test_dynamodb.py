@@ -9,6 +9,7 @@ from botocore.exceptions import ClientError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kinesis_sdk.testing.dynamodb import FakeDynamoDB
 from tests.testing.conftest import Account
 
 
@@ -374,6 +375,96 @@ def test_a_transaction_is_all_or_nothing(account: Account) -> None:
     assert get(account, "b") is None
     account.dynamodb.transact_write_items(TransactItems=[{"Put": insert}, {"ConditionCheck": exists}])
     assert get(account, "b") == key("b")
+
+
+class SeenWaiting:
+    """A table's lock that tells when somebody has to wait for it, and lets that one go first when it is free."""
+
+    def __init__(self, lock: Any) -> None:
+        self._lock = lock
+        self._owner = threading.current_thread()
+        self.waiting = threading.Event()
+        self.served = threading.Event()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            self.waiting.set()
+            self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+        if self.waiting.is_set() and threading.current_thread() is self._owner:
+            assert self.served.wait(30)
+
+
+CONDITION = {
+    "ConditionExpression": "n = :old",
+    "ExpressionAttributeValues": {":old": {"N": "0"}},
+}
+CONDITIONAL_WRITES: dict[str, Any] = {
+    "update": lambda client: client.update_item(
+        TableName="tab",
+        Key=key("lease"),
+        UpdateExpression="ADD n :one",
+        ConditionExpression="n = :old",
+        ExpressionAttributeValues={":old": {"N": "0"}, ":one": {"N": "1"}},
+    ),
+    "legacy update": lambda client: client.update_item(
+        TableName="tab",
+        Key=key("lease"),
+        AttributeUpdates={"n": {"Action": "ADD", "Value": {"N": "1"}}},
+        Expected={"n": {"Value": {"N": "0"}, "Exists": True}},
+    ),
+    "put": lambda client: client.put_item(
+        TableName="tab", Item={**key("lease"), "n": {"N": "1"}}, **CONDITION
+    ),
+    "delete": lambda client: client.delete_item(TableName="tab", Key=key("lease"), **CONDITION),
+    "transaction": lambda client: client.transact_write_items(
+        TransactItems=[{"Put": {"TableName": "tab", "Item": {**key("lease"), "n": {"N": "1"}}, **CONDITION}}]
+    ),
+}
+
+
+@pytest.mark.parametrize("second", CONDITIONAL_WRITES)
+@pytest.mark.parametrize("first", CONDITIONAL_WRITES)
+def test_nothing_comes_between_a_condition_and_its_write(
+    account: Account, monkeypatch: pytest.MonkeyPatch, first: str, second: str
+) -> None:
+    """The worst moment, every time: a whole second write is begun when the first one has been judged."""
+    account.table()
+    put(account, "lease", n=0)
+    table = account.aws.tables.find("tab")
+    lock = table.lock = SeenWaiting(table.lock)
+    outcomes: list[str] = []
+    judged: list[threading.Thread] = []
+
+    def write(kind: str) -> None:
+        try:
+            CONDITIONAL_WRITES[kind](account.dynamodb)
+            outcomes.append("won")
+        except ClientError as error:
+            outcomes.append(error.response["Error"]["Code"])
+
+    def rush() -> None:
+        write(second)
+        lock.served.set()
+        lock.waiting.set()
+
+    prepare = FakeDynamoDB._prepare
+
+    def judge(*arguments: Any) -> Any:
+        change = prepare(*arguments)
+        if not judged:
+            judged.append(threading.Thread(target=rush, daemon=True))
+            judged[0].start()
+            assert lock.waiting.wait(30), "it neither waits nor ends"
+        return change
+
+    monkeypatch.setattr(FakeDynamoDB, "_prepare", judge)
+    write(first)
+    assert lock.served.wait(30)
+    assert sorted(outcomes)[1] == "won"
+    assert outcomes.count("won") == 1
 
 
 def test_exactly_one_of_many_racers_wins(account: Account) -> None:
