@@ -113,7 +113,7 @@ class StreamPlanner:
             stream=str(self._options.stream),
             created=self._created,
             starting=str(starting),
-            started=self._io.service_clock.millis(),
+            started=self._io.service_clock.past_millis(),
         )
 
     def stop_at_now(self) -> None:
@@ -226,8 +226,15 @@ class StreamPlanner:
     # -- looking at the stream ----------------------------------------------------------------------------------
 
     def _describe(self) -> None:
+        def describe() -> Any:
+            sent = self._clock.time()
+            answer = self._client.describe_stream_summary(**self._options.stream.request)
+            # The first answer that there is: LATEST is about to be made an instant of the service's clock.
+            self._io.service_clock.observe(answer.get("ResponseMetadata"), sent, self._clock.time())
+            return answer
+
         answer = call_with_retries(
-            lambda: self._client.describe_stream_summary(**self._options.stream.request),
+            describe,
             operation="DescribeStreamSummary",
             client=self._client,
             timeout=self._options.retry_timeout,

@@ -257,7 +257,7 @@ class ShardProbe:
     def _at(self, millis: int, limit: int, *, patient: bool) -> Page:
         for back in (0, 1_000, 5_000):
             try:
-                cursor = self._io.cursor(self._shard_id, AtTimestamp(millis - back))
+                cursor = self._io.cursor(self._shard_id, AtTimestamp(millis - back), await_instant=False)
                 return self._follow(cursor, limit, patient=patient)
             except PermanentAwsError as error:
                 # The service refuses a timestamp ahead of its own clock, which ours may be.

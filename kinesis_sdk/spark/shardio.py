@@ -11,7 +11,14 @@ from typing import Any, NamedTuple, TypeVar
 
 from kinesis_sdk.common.aws import KinesisClient, translate_errors
 from kinesis_sdk.common.clock import Clock
-from kinesis_sdk.common.errors import AwsError, ExpiredIteratorError, KinesisSdkError, ProtocolError
+from kinesis_sdk.common.errors import (
+    AwsError,
+    ExpiredIteratorError,
+    KinesisSdkError,
+    PermanentAwsError,
+    ProtocolError,
+    TransientAwsError,
+)
 from kinesis_sdk.common.fast_get import GetRecordsPage, get_records
 from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.stream import StreamId
@@ -23,6 +30,10 @@ T = TypeVar("T")
 
 _FIRST_BACKOFF = 0.25
 _MOST_BACKOFF = 4.0
+
+_SKEW = 5_000
+"""Milliseconds by which the service's clock may be behind what we think that it is: at most one by its Date headers, and
+nothing is known where they are missing."""
 
 
 class Page(NamedTuple):
@@ -94,6 +105,11 @@ class ServiceClock:
         """Epoch milliseconds of the service, to the best of our knowledge."""
         return int((self._clock.time() + min(max(0.0, self._least), self._most)) * 1000)
 
+    def past_millis(self) -> int:
+        """As `millis`, but where our own clock is known to be wrong rather up to a second early than late."""
+        offset = 0.0 if self._least <= 0.0 <= self._most else self._least
+        return int((self._clock.time() + offset) * 1000)
+
 
 class ShardIo:
     """Calls that read shards of one stream, repeated until ``retry_timeout``. Thread-safe as its client is.
@@ -152,8 +168,14 @@ class ShardIo:
                 )
             self.sleep(pause)
 
-    def open(self, shard_id: str, position: Position) -> str:
+    def open(self, shard_id: str, position: Position, *, await_instant: bool = True) -> str:
         """A shard iterator at a position.
+
+        Args:
+            shard_id: The shard.
+            position: The position; not `Ended`.
+            await_instant: The service refuses an instant ahead of its own clock. True waits until it is past, since
+                there is nothing to read before; False raises.
 
         Raises:
             AwsError: GetShardIterator failed.
@@ -163,8 +185,15 @@ class ShardIo:
 
         def call() -> str:
             sent = self.clock.time()
-            with translate_errors("GetShardIterator", self.client):
-                answer = self.client.get_shard_iterator(**request)
+            try:
+                with translate_errors("GetShardIterator", self.client):
+                    answer = self.client.get_shard_iterator(**request)
+            except PermanentAwsError as error:
+                if await_instant and error.code == "InvalidArgumentException" and self._is_recent(position):
+                    raise TransientAwsError(
+                        error.message, operation=error.operation, code=error.code, endpoint=error.endpoint
+                    ) from error
+                raise
             self.service_clock.observe(answer.get("ResponseMetadata"), sent, self.clock.time())
             iterator = answer.get("ShardIterator")
             if not iterator:
@@ -173,9 +202,15 @@ class ShardIo:
 
         return self.repeat(call, f"GetShardIterator for {shard_id}")
 
-    def cursor(self, shard_id: str, position: Position, *, via: Position | None = None) -> Cursor:
+    def _is_recent(self, position: Position) -> bool:
+        """Whether the service may take a position for one in the future."""
+        return isinstance(position, AtTimestamp) and position.millis > self.service_clock.millis() - _SKEW
+
+    def cursor(
+        self, shard_id: str, position: Position, *, via: Position | None = None, await_instant: bool = True
+    ) -> Cursor:
         """A cursor at a position; see `Cursor`."""
-        return Cursor(self, shard_id, position, via=via)
+        return Cursor(self, shard_id, position, via=via, await_instant=await_instant)
 
 
 class Cursor:
@@ -186,13 +221,30 @@ class Cursor:
         shard_id: The shard.
         position: Records before it are left out: up to a sequence number, or by their arrival.
         via: Where to open the iterator if not at ``position`` itself, because that is too old for the service.
+        await_instant: See `ShardIo.open`.
     """
 
-    __slots__ = ("_io", "_iterator", "_least_arrival", "_least_number", "_position", "_via", "shard_id")
+    __slots__ = (
+        "_await_instant",
+        "_io",
+        "_iterator",
+        "_least_arrival",
+        "_least_number",
+        "_position",
+        "_via",
+        "shard_id",
+    )
 
     def __init__(
-        self, io: ShardIo, shard_id: str, position: Position, *, via: Position | None = None
+        self,
+        io: ShardIo,
+        shard_id: str,
+        position: Position,
+        *,
+        via: Position | None = None,
+        await_instant: bool = True,
     ) -> None:
+        self._await_instant = await_instant
         self._io = io
         self.shard_id = shard_id
         self._position = position
@@ -212,7 +264,8 @@ class Cursor:
 
         def fetch() -> GetRecordsPage:
             if self._iterator is None:
-                self._iterator = io.open(self.shard_id, self._via or self._position)
+                where = self._via or self._position
+                self._iterator = io.open(self.shard_id, where, await_instant=self._await_instant)
             sent = io.clock.time()
             answer = get_records(io.client, self._iterator, limit, io.stream.arn)
             io.service_clock.observe(answer.metadata, sent, io.clock.time())

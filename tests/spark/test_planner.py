@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from email.utils import formatdate
 from random import Random
 from typing import Any
 
@@ -12,6 +13,7 @@ from kinesis_sdk.common.errors import AwsError, ConfigError
 from kinesis_sdk.common.hashkeys import HashKeyRange, hash_partition_key
 from kinesis_sdk.spark.errors import DataLossError, OffsetError
 from kinesis_sdk.spark.offsets import After, AtTimestamp, Ended, Horizon, StreamOffset
+from kinesis_sdk.spark.planner import StreamPlanner
 from kinesis_sdk.spark.positions import StartingPosition
 from kinesis_sdk.testing import Fault
 
@@ -181,6 +183,54 @@ def test_a_clock_ahead_of_the_service_is_no_obstacle() -> None:
     query.planner._io.service_clock._clock = Ahead()
     query.run(5)
     assert len(query.rows) == 2_000
+
+
+class Dated:
+    """A client whose answers carry the service's Date header, as HTTP answers do."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._world.client, name)
+
+        def dated(**request: Any) -> Any:
+            answer = call(**request)
+            date = formatdate(int(self._world.clock.time()), usegmt=True)
+            return {**answer, "ResponseMetadata": {"HTTPHeaders": {"date": date}}}
+
+        return dated
+
+
+@pytest.mark.parametrize("offset", [-3_600.0, -3.5, -0.4, 0.4, 3.5, 3_600.0])
+@pytest.mark.parametrize("phase", [0.0, 0.5, 0.99])
+def test_latest_on_a_machine_whose_clock_is_wrong(offset: float, phase: float) -> None:
+    """LATEST is an instant of the service's clock: nothing that came after the start is left out by ours."""
+    world = World()
+    world.clock.advance(-world.clock.time() % 1 + phase)
+    old = world.put(3)
+    world.clock.advance(2)
+
+    class Wrong:
+        monotonic = staticmethod(world.clock.monotonic)
+
+        @staticmethod
+        def time() -> float:
+            return world.clock.time() + offset
+
+    query = Query(world)
+    query.planner = StreamPlanner(
+        Dated(world), query.options, clock=Wrong(), sleep=world.clock.advance, rng=Random(1)
+    )
+    query.initial = query.planner.initial()
+    ahead = query.initial.started / 1000 - world.clock.time()
+    assert -1.01 < ahead <= max(0.0, min(offset, 1.0)) + 0.001
+    assert query.run_batch() == 0
+    world.clock.advance(0.6)
+    put = world.put(3)
+    query.run(5)
+    assert query.payloads == put
+    assert old
 
 
 # -- what looking costs ---------------------------------------------------------------------------------------------
