@@ -248,7 +248,7 @@ class KinesisStreamReader(*_StreamReaderBases):  # type: ignore[misc]
         seconds = _DEFAULT_SPAN if span is None else span
         if seconds == 0 and self._options.max_records_per_shard is None:
             return ReadAllAvailable()
-        return ReadMaxBytes(round(seconds or _DEFAULT_SPAN) * _SHARD_BYTES_PER_SECOND)
+        return ReadMaxBytes(max(1, round((seconds or _DEFAULT_SPAN) * _SHARD_BYTES_PER_SECOND)))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 — Spark's name
         """Stop at what the stream holds now."""

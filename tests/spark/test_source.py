@@ -1,0 +1,148 @@
+"""The data source's classes without a JVM. Needs pyspark and pyarrow: runs in the Spark environments, and here where
+they are."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed here; `make spark` runs this with it")
+pytest.importorskip("pyarrow", reason="pyarrow is not installed here; `make spark` runs this with it")
+
+from pyspark.sql.types import (
+    BinaryType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.spark import source
+from kinesis_sdk.spark.arrow import COLUMNS
+from kinesis_sdk.spark.offsets import Ended, Horizon, StreamOffset
+from kinesis_sdk.spark.reading import ShardRange
+from kinesis_sdk.spark.source import (
+    HAS_ADMISSION_CONTROL,
+    KinesisDataSource,
+    KinesisReader,
+    KinesisStreamReader,
+    RangePartition,
+)
+from kinesis_sdk.testing import FakeAws
+
+KINDS = {"binary": BinaryType(), "string": StringType(), "long": LongType(), "timestamp": TimestampType()}
+SCHEMA = StructType([StructField(name, KINDS[kind]) for name, kind in COLUMNS])
+OPTIONS = {"streamName": "orders", "region": "us-east-1", "startingPosition": "TRIM_HORIZON"}
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeAws]:
+    aws = FakeAws()
+    client = aws.client("kinesis")
+    client.create_stream(StreamName="orders", ShardCount=2)
+    monkeypatch.setattr(source, "shared_client", lambda _access: client)
+    yield aws
+
+
+def put(aws: FakeAws, *payloads: bytes) -> None:
+    for payload in payloads:
+        aws.client("kinesis").put_record(StreamName="orders", Data=payload, PartitionKey="k")
+
+
+def stream_reader(**more: str) -> KinesisStreamReader:
+    return KinesisDataSource({**OPTIONS, **more}).streamReader(SCHEMA)
+
+
+def test_a_schema_of_ones_own_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no schema of your own"):
+        KinesisDataSource(OPTIONS).reader(StructType([StructField("data", StringType())]))
+    assert isinstance(KinesisDataSource(OPTIONS).reader(SCHEMA), KinesisReader)
+    assert KinesisDataSource.name() == "kinesis_sdk"
+
+
+def test_making_readers_does_no_calls_and_pickling_leaves_the_planner_behind(aws: FakeAws) -> None:
+    reader = stream_reader()
+    assert set(aws.stats()["calls"]) <= {"CreateStream"}
+    reader.initialOffset()
+    copy = pickle.loads(pickle.dumps(reader))
+    assert copy._planner is None
+    assert copy._options == reader._options
+    assert len(pickle.dumps(reader)) < 4_000
+
+
+def test_the_starting_instant_is_the_same_whenever_it_is_asked_for(aws: FakeAws) -> None:
+    reader = stream_reader(startingPosition="LATEST")
+    first = reader.initialOffset()
+    assert reader.initialOffset() == first
+
+
+def test_a_query_with_and_without_a_start(aws: FakeAws) -> None:
+    """From 4.2 on the engine passes the start; before, the reader knows it from what was asked last."""
+    put(aws, b"0", b"1")
+    new = stream_reader(minProbeInterval="200ms")
+    begin = new.initialOffset()
+    end = new.latestOffset(begin)
+    assert end != begin
+    assert new.latestOffset(end) == end
+    old = stream_reader(minProbeInterval="200ms")
+    assert StreamOffset.from_dict(old.latestOffset()).shards == StreamOffset.from_dict(end).shards
+    restarted = stream_reader()
+    assert restarted.partitions(end, end) == []
+    assert restarted.latestOffset() == end
+    rows = [
+        value
+        for part in new.partitions(begin, end)
+        for batch in pickle.loads(pickle.dumps(new)).read(part)
+        for value in batch.column("data").to_pylist()
+    ]
+    assert rows == [b"0", b"1"]
+    assert list(new.read(RangePartition([]))) == [], "Spark makes a partition where there is none"
+    report = new.reportLatestOffset()
+    assert report is not None
+    assert report["maxBehindMs"] == 0
+    assert stream_reader().reportLatestOffset() is None
+    assert new.commit(end) is None
+    assert new.stop() is None
+
+
+def test_shards_are_grouped_so_that_there_are_at_most_64_tasks() -> None:
+    def sizes(shards: int, per_task: int | None) -> list[int]:
+        ranges = [ShardRange(f"shardId-{n:012d}", Horizon(), Ended()) for n in range(shards)]
+        return [len(part.value) for part in source._group(ranges, per_task)]
+
+    assert sizes(3, None) == [1, 1, 1]
+    assert sizes(64, None) == [1] * 64
+    assert sizes(65, None) == [2] * 32 + [1]
+    assert sizes(1_000, None) == [16] * 62 + [8]
+    assert sizes(5, 2) == [2, 2, 1]
+    assert sizes(0, None) == []
+
+
+@pytest.mark.skipif(not HAS_ADMISSION_CONTROL, reason="pyspark before 4.2 has no read limits")
+def test_read_limits(aws: FakeAws) -> None:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
+
+    limit: Any = stream_reader().getDefaultReadLimit()
+    assert isinstance(limit, ReadMaxBytes)
+    assert limit.max_bytes == 120 * 1024 * 1024
+    assert isinstance(stream_reader(maxBatchSpan="0").getDefaultReadLimit(), ReadAllAvailable)
+    assert isinstance(
+        stream_reader(maxBatchSpan="0", maxRecordsPerShard="5").getDefaultReadLimit(), ReadMaxBytes
+    )
+    assert stream_reader(maxBatchSpan="100ms").getDefaultReadLimit().max_bytes == round(0.1 * 1024**2)
+    put(aws, *[b"%d" % n for n in range(30)])
+    limited = stream_reader(maxRecordsPerShard="3")
+    begin = limited.initialOffset()
+
+    def rows(limit: Any) -> int:
+        reader = stream_reader(maxRecordsPerShard="3")
+        end = reader.latestOffset(begin, limit)
+        return sum(batch.num_rows for part in reader.partitions(begin, end) for batch in reader.read(part))
+
+    assert rows(limited.getDefaultReadLimit()) == 3
+    assert rows(ReadAllAvailable()) == 30, "the engine's word counts more than the options"
