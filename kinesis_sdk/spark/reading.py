@@ -135,7 +135,8 @@ def read_ranges(
 ) -> Iterator[_Item]:
     """The pages of several ranges, each shard's in order, fetched by threads while earlier ones are worked on.
 
-    At most one page per thread waits; closing the iterator stops the threads at their next page.
+    At most one page waits, and one in the hands of each thread; closing the iterator stops the threads at their next
+    page. A page is up to 10 MB.
 
     Args:
         make_io: Makes the calls of one thread.
@@ -149,7 +150,7 @@ def read_ranges(
     for item in items:
         pending.put(item)
     threads = min(len(items), _MOST_THREADS)
-    results: queue.Queue[_Item | BaseException | None] = queue.Queue(maxsize=threads)
+    results: queue.Queue[_Item | BaseException | None] = queue.Queue(maxsize=1)
     stopped = threading.Event()
 
     def put(result: _Item | BaseException | None) -> bool:
