@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
 import os
@@ -21,7 +22,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError, ConnectionClosedError
 
-from kinesis_sdk.testing import FakeAws, FakeAwsServer, Fault, VirtualClock, start_server_process
+from kinesis_sdk.testing import FakeAws, FakeAwsServer, Fault, VirtualClock, cbor, start_server_process
 
 
 def connect(service: str, endpoint: str, key: str = "x", **config: Any) -> Any:
@@ -226,6 +227,37 @@ def test_connections_are_kept(endpoint: str) -> None:
         connection.request("GET", "/_fake/health")
         assert json.load(connection.getresponse()) == {"status": "ok"}
         assert connection.sock is sock
+    connection.close()
+
+
+def test_cbor_as_the_sdk_for_java_speaks_it(endpoint: str) -> None:
+    connection = http.client.HTTPConnection(urlsplit(endpoint).netloc, timeout=10)
+
+    def call(operation: str, body: bytes) -> tuple[int, Any]:
+        headers = {
+            "X-Amz-Target": f"Kinesis_20131202.{operation}",
+            "Content-Type": cbor.CONTENT_TYPE,
+            "Authorization": "AWS4-HMAC-SHA256 Credential=x/",
+        }
+        connection.request("POST", "/", body, headers)
+        answer = connection.getresponse()
+        text = answer.read()
+        assert not text or answer.headers["Content-Type"] == cbor.CONTENT_TYPE
+        return answer.status, cbor.decode(text) if text else None
+
+    assert call("CreateStream", cbor.encode({"StreamName": "s", "ShardCount": 1})) == (200, None)
+    put = {"StreamName": "s", "Data": base64.b64encode(bytes(range(256))).decode(), "PartitionKey": "k"}
+    assert b"\x59\x01\x00\x00\x01\x02" in cbor.encode(put), "a byte string of 256 bytes"
+    assert call("PutRecord", cbor.encode(put))[0] == 200
+    where = {"StreamName": "s", "ShardId": "shardId-000000000000", "ShardIteratorType": "TRIM_HORIZON"}
+    _, iterator = call("GetShardIterator", cbor.encode(where))
+    _, answer = call("GetRecords", cbor.encode(iterator))
+    assert answer["Records"][0]["Data"] == put["Data"]
+    assert answer["Records"][0]["ApproximateArrivalTimestamp"] > 1e9
+    status, error = call("GetRecords", cbor.encode({"ShardIterator": "none"}))
+    assert (status, error["__type"]) == (400, "InvalidArgumentException")
+    status, error = call("GetRecords", b"{}")
+    assert (status, error["__type"]) == (400, "SerializationException")
     connection.close()
 
 

@@ -2,7 +2,8 @@
 
 One thread per connection on blocking sockets: of the servers that Python has, this costs the least CPU per request.
 HTTP/1.1 with keep-alive; JSON by ``X-Amz-Target`` for Kinesis, DynamoDB and CloudWatch, the query protocol for
-CloudWatch and STS. Requests are not verified beyond access key and session token.
+CloudWatch and STS; for Kinesis also CBOR, which the SDK for Java speaks, but not for SubscribeToShard's events.
+Requests are not verified beyond access key and session token.
 
 | admin request | answer |
 | --- | --- |
@@ -33,6 +34,7 @@ from email.utils import formatdate
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
+from kinesis_sdk.testing import cbor
 from kinesis_sdk.testing.aws import FakeAws
 from kinesis_sdk.testing.clock import VirtualClock
 from kinesis_sdk.testing.errors import AnswerLostError, AwsError
@@ -345,28 +347,32 @@ class FakeAwsServer:
         prefix, _, operation = target.rpartition(".")
         service = self.aws.service_of_target(prefix)
         kind = "application/x-amz-json-1.1" if service in {"kinesis", None} else "application/x-amz-json-1.0"
+        in_cbor = service == "kinesis" and request.headers.get("content-type") == cbor.CONTENT_TYPE
+        if in_cbor:
+            kind = cbor.CONTENT_TYPE
         try:
             if service is None:
                 raise AwsError(
                     "UnknownOperationException", f"Nothing here answers to X-Amz-Target {target!r}."
                 )
-            body = self._call(service, operation, request, self._json(request))
+            body = self._call(service, operation, request, self._document(request, in_cbor=in_cbor))
         except AwsError as error:
             document = {"__type": error.code, "message": error.message, **error.members}
-            return error.status, kind, json.dumps(document).encode()
+            return error.status, kind, cbor.encode(document) if in_cbor else json.dumps(document).encode()
         except AnswerLostError:
             raise
         except Exception:  # noqa: BLE001 — logged and answered
             # A member of an unexpected type, most likely: the client gets an answer, the developer the reason.
             _log.exception("%s failed", target)
-            return 500, kind, b'{"__type":"InternalFailure","message":"The fake failed; see its log."}'
+            document = {"__type": "InternalFailure", "message": "The fake failed; see its log."}
+            return 500, kind, cbor.encode(document) if in_cbor else json.dumps(document).encode()
         if isinstance(body, bytes):
-            return 200, kind, body
+            return 200, kind, cbor.encode(json.loads(body)) if in_cbor else body
         if isinstance(body.get("EventStream"), Subscription):
             return 200, CONTENT_TYPE, body["EventStream"]
         if not body and service in _EMPTY_ANSWERS:
             return 200, kind, b""
-        return 200, kind, json.dumps(body, separators=(",", ":")).encode()
+        return 200, kind, cbor.encode(body) if in_cbor else json.dumps(body, separators=(",", ":")).encode()
 
     def _call(
         self, service: str, operation: str, request: _Request, values: dict[str, Any]
@@ -398,13 +404,15 @@ class FakeAwsServer:
         except (OSError, EOFError, zlib.error):
             raise AwsError("SerializationException", "The body is not gzip.") from None
 
-    def _json(self, request: _Request) -> dict[str, Any]:
+    def _document(self, request: _Request, *, in_cbor: bool) -> dict[str, Any]:
+        body = self._body(request)
+        form = "CBOR" if in_cbor else "JSON"
         try:
-            values = json.loads(self._body(request) or b"{}")
+            values = {} if not body else cbor.decode(body) if in_cbor else json.loads(body)
         except ValueError:
-            raise AwsError("SerializationException", "The body is not JSON.") from None
+            raise AwsError("SerializationException", f"The body is not {form}.") from None
         if not isinstance(values, dict):
-            raise AwsError("SerializationException", "The body is not a JSON object.")
+            raise AwsError("SerializationException", f"The body is not a {form} object.")
         return values
 
     def _query(self, request: _Request) -> tuple[int, str, bytes]:
