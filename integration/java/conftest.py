@@ -1,0 +1,41 @@
+"""The fixture ``stage``: one account for a session, on which both kinds of workers live."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from integration.java.processes import Stage, open_stage
+from integration.localstack.install import CannotInstallError
+
+
+@pytest.fixture(scope="session")
+def _account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    folder = tmp_path_factory.mktemp("java")
+    # The test's own environment for clients that are made here, before any test's fixture runs.
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            patch.setenv(name, "test")
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        opened = open_stage(folder, "--no-throttle")
+        try:
+            stage = opened.__enter__()
+        except CannotInstallError as error:
+            if os.environ.get("REQUIRE_KCL") == "1":
+                raise
+            pytest.skip(f"the real KCL can not run here: {error}")
+        try:
+            yield stage
+        finally:
+            opened.__exit__(None, None, None)
+
+
+@pytest.fixture
+def stage(_account: Stage) -> Iterator[Stage]:
+    """An account on which no worker runs; the test's workers are gone afterwards. Skips without Java 17 or npm."""
+    try:
+        yield _account
+    finally:
+        _account.end_workers()

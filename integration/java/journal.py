@@ -1,0 +1,101 @@
+"""What a worker did, one JSON line an event; the same for a Java worker's Python child and for a worker of ours.
+
+Standard library only: the child of the MultiLangDaemon imports it without this repository. A batch is told before
+it can be checkpointed, in one write, so what a killed worker checkpointed it has told. Times are the machine's
+monotonic clock, which all processes share.
+
+| event | fields beside ``t``, ``worker``, ``shard`` |
+| --- | --- |
+| initialize | ``position``: sequence and sub-sequence number |
+| records | ``records``: sequence number, sub-sequence number, text of the data, partition key |
+| processed | after the batch and its checkpoint |
+| stood | ``position``: checkpointed for the last time, see `Processing` |
+| lease_lost, shard_ended, shutdown_requested | |
+| count | instead of ``records`` and ``processed``: ``count``, ``cpu`` of the process in seconds |
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+Entry = tuple[str, int, bytes, str]
+Checkpoint = Callable[[str, int], None]
+
+
+class Processing:
+    """What both kinds of handlers do with a batch.
+
+    Args:
+        path: File to append to.
+        worker: Name in the events.
+        stand_at: Data of records at which a shard's position stays: checkpointed there, in the middle of a batch or
+            an aggregate, and never again.
+        count_only: Whether a batch is only counted, for measuring.
+    """
+
+    def __init__(
+        self, path: str | Path, worker: str, *, stand_at: Sequence[str] = (), count_only: bool = False
+    ) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        self._worker = worker
+        self._stand_at = {text.encode() for text in stand_at}
+        self._stands: set[str] = set()
+        self._count_only = count_only
+
+    def tell(self, event: str, shard: str, **fields: Any) -> None:
+        """Append one event."""
+        line = {"t": time.monotonic(), "worker": self._worker, "event": event, "shard": shard, **fields}
+        os.write(self._file, json.dumps(line).encode() + b"\n")
+
+    def process(self, shard: str, records: Sequence[Entry], checkpoint: Checkpoint) -> None:
+        """Tell a batch and checkpoint it.
+
+        Args:
+            shard: The shard.
+            records: Sequence number, sub-sequence number, data, partition key.
+            checkpoint: Stores a position.
+        """
+        if not records:
+            return
+        if self._count_only:
+            checkpoint(*records[-1][:2])
+            self.tell("count", shard, count=len(records), cpu=time.process_time())
+            return
+        told = [(number, sub, data.decode(), key) for number, sub, data, key in records]
+        self.tell("records", shard, records=told)
+        if shard not in self._stands:
+            stand = next((record for record in records if record[2] in self._stand_at), None)
+            number, sub, _, _ = stand or records[-1]
+            checkpoint(number, sub)
+            if stand is not None:
+                self._stands.add(shard)
+                self.tell("stood", shard, position=[number, sub])
+        self.tell("processed", shard)
+
+    def may_checkpoint(self, shard: str) -> bool:
+        """Whether the shard's position moves at all."""
+        return shard not in self._stands
+
+
+class Reader:
+    """Events of a file that grows. A line that is being written is left for the next time."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        self._events: list[dict[str, Any]] = []
+
+    def events(self) -> list[dict[str, Any]]:
+        """All events so far, in their order."""
+        if self._path.exists():
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                whole, end, _ = file.read().rpartition(b"\n")
+            self._offset += len(whole) + len(end)
+            self._events += [json.loads(line) for line in whole.splitlines()]
+        return self._events

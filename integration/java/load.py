@@ -1,0 +1,73 @@
+"""A steady load from our producer, and what it was acknowledged for."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from integration.java.processes import Stage
+from kinesis_sdk import Producer, ProducerConfig
+from kinesis_sdk.producer import PutResult
+
+_TICK = 0.05
+
+
+class Load:
+    """Puts aggregated records at an even pace from a thread until the with statement ends, and waits for all of them.
+
+    The data of a record is its number; keys are random looking, or ``place`` says where a record goes.
+
+    Args:
+        stage: Where.
+        stream: Stream name.
+        rate: User records per second.
+        place: Explicit hash key of a record by its number; None lets its key decide.
+        settings: `ProducerConfig`'s.
+
+    Attributes:
+        stored: By data: where it is, once the with statement has ended.
+    """
+
+    def __init__(
+        self,
+        stage: Stage,
+        stream: str,
+        rate: int,
+        *,
+        place: Callable[[int], str] | None = None,
+        **settings: Any,
+    ) -> None:
+        self._stream = stream
+        self._rate = rate
+        self._place = place
+        config = ProducerConfig(record_max_buffered_time=0.2, **settings)
+        self._producer = Producer(config, endpoint_url=stage.kinesis_url)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="load", daemon=True)
+        self._futures: list[Any] = []
+        self.stored: dict[str, PutResult] = {}
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._producer.close()
+        self.stored = {str(number): future.result() for number, future in enumerate(self._futures)}
+
+    @property
+    def count(self) -> int:
+        """Records put so far."""
+        return len(self._futures)
+
+    def _run(self) -> None:
+        began = time.monotonic()
+        while not self._stop.wait(_TICK):
+            due = int((time.monotonic() - began) * self._rate)
+            for number in range(len(self._futures), due):
+                place = None if self._place is None else self._place(number)
+                self._futures.append(self._producer.put(self._stream, f"key-{number}", b"%d" % number, place))

