@@ -151,11 +151,15 @@ class ShardProbe:
             if closed:
                 return Found(Ended(begun), 0)
         tip = now - self._tip_lag
+        looked: tuple[int, Page] | None = None
         if self._active and begun is not None:
             target = tip if span is None else min(tip, begun + span)
-            found = self._search(target, now, begun, historical=target < tip)
+            page = self._at(target, 1 if target < tip else _PAGE, patient=False)
+            looked = target, page
+            found = _hit(page, begun, historical=target < tip)
             if isinstance(found, Ended) or (found is not None and not is_reached(start, found)):
                 return self._bounded(found, cap, now, at_tip=target == tip)
+            # Nothing there: before the newest record is searched for, see whether there is any.
         page = self._peek(start, via, patient=cap is not None)
         if not page.records:
             return self._nothing(start, page)
@@ -169,7 +173,8 @@ class ShardProbe:
             last = after(within[-1])
             return self._bounded(Ended(last.arrival) if page.ended else last, cap, now, at_tip=True)
         target = tip if limit is None else min(tip, limit)
-        found = self._search(target, now, arrival_of(within[-1]), historical=target < tip)
+        known = looked[1] if looked is not None and looked[0] == target else None
+        found = self._search(target, now, arrival_of(within[-1]), historical=target < tip, page=known)
         return self._bounded(self._later(found, within[-1]), cap, now, at_tip=target == tip)
 
     def _bounded(self, end: Position, cap: Position | None, now: int, *, at_tip: bool = False) -> Found:
@@ -207,7 +212,14 @@ class ShardProbe:
             self._io.sleep(_HOP_PAUSE)
 
     def _search(
-        self, target: int, now: int, lower: int, *, historical: bool = False, patient: bool = False
+        self,
+        target: int,
+        now: int,
+        lower: int,
+        *,
+        historical: bool = False,
+        patient: bool = False,
+        page: Page | None = None,
     ) -> After | Ended | None:
         """A record at a time, or the last one before it.
 
@@ -218,14 +230,13 @@ class ShardProbe:
             historical: Whether the target is not the tip: then the first record at or behind it is wanted,
                 else the last one there is.
             patient: Whether to follow empty pages for as long as it takes.
+            page: What is at the target, if that is known already.
         """
-        page = self._at(target, 1 if historical else _PAGE, patient=patient)
-        if page.records and historical:
-            return after(page.records[0])
-        if page.records:
-            return Ended(arrival_of(page.records[-1])) if page.ended else after(page.records[-1])
-        if page.ended:
-            return Ended(lower)
+        if page is None:
+            page = self._at(target, 1 if historical else _PAGE, patient=patient)
+        found = _hit(page, lower, historical=historical)
+        if found is not None:
+            return found
         if not page.caught_up:
             return None
         # Nothing from the target on: step back until something is there, then close in on the last of it.
@@ -297,6 +308,15 @@ def is_reached(position: Position, goal: Position) -> bool:
     if isinstance(goal, After):
         return isinstance(position, After) and position.number >= goal.number
     return not isinstance(goal, Ended)
+
+
+def _hit(page: Page, lower: int, *, historical: bool) -> After | Ended | None:
+    """The end that a page at a target gives: its first record if the target is not the tip, else its last one."""
+    if page.records and historical:
+        return after(page.records[0])
+    if page.records:
+        return Ended(arrival_of(page.records[-1])) if page.ended else after(page.records[-1])
+    return Ended(lower) if page.ended else None
 
 
 def _until(records: list[KinesisRecord], cap: Position | None) -> list[KinesisRecord]:

@@ -21,6 +21,7 @@ from kinesis_sdk.common.clock import SystemClock
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.spark.access import shared_client
 from kinesis_sdk.spark.arrow import COLUMNS, DDL, BatchBuilder
+from kinesis_sdk.spark.garbage import rare_collections
 from kinesis_sdk.spark.offsets import StreamOffset
 from kinesis_sdk.spark.options import SinkOptions, SourceOptions
 from kinesis_sdk.spark.planner import StreamPlanner
@@ -164,8 +165,9 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
         )
 
     builder = BatchBuilder(options.stream.name, deaggregate=options.deaggregate)
-    for item, records in read_ranges(make_io, ranges, policy):
-        yield from builder.build(item.shard_id, records, owned=item.owned)
+    with rare_collections():
+        for item, records in read_ranges(make_io, ranges, policy):
+            yield from builder.build(item.shard_id, records, owned=item.owned)
 
 
 class KinesisReader(DataSourceReader):  # type: ignore[misc]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import replace
 from email.utils import formatdate
 from random import Random
@@ -719,6 +720,45 @@ def test_shards_that_are_gone_unread_are_a_loss() -> None:
     query.restart()
     query.run(10)
     assert query.payloads[3:] == put
+
+
+def test_hundreds_of_shards_are_looked_at_side_by_side() -> None:
+    world = World(300)
+    width = 2 * HALF // 300
+    put = [payload for n in range(300) for payload in world.put(2, hash_key=n * width + 1)]
+    lock = threading.Lock()
+    running, most = 0, 0
+
+    class Counting:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(world.client, name)
+
+        def get_records(self, **request: Any) -> Any:
+            nonlocal running, most
+            with lock:
+                running += 1
+                most = max(most, running)
+            try:
+                if running < 16:
+                    gathered.wait(0.05)  # so that others can come, too
+                return world.client.get_records(**request)
+            finally:
+                with lock:
+                    running -= 1
+
+    gathered = threading.Event()
+    query = Query(world, {**TRIM, "probe_threads": 16})
+    query.planner._io.client = Counting()
+    assert query.run_batch() == 600
+    gathered.set()
+    assert sorted(query.payloads) == sorted(put)
+    assert 2 <= most <= 16
+    assert len(query.log[0].to_json()) < 300 * 160
+    for calls, why in ((2, "a shard that was busy: at the tip, then behind the start"), (1, "an idle one")):
+        before = world.calls()["GetRecords"]
+        world.clock.advance(2)
+        assert query.run_batch() is None
+        assert world.calls()["GetRecords"] - before == 300 * calls, why
 
 
 # -- misplaced aggregates -------------------------------------------------------------------------------------------
