@@ -21,6 +21,11 @@ AGGREGATE_PARTITION_KEY = "a"
 """Partition key of a Kinesis record that is an aggregate; placement comes from the explicit hash key."""
 
 
+# What a sealed aggregate has in place of its own; never written to.
+_NO_KEYS: dict[str, int] = {}
+_NO_PARTS: list[bytes] = []
+
+
 def _varint(value: int) -> bytes:
     out = bytearray()
     while value > 0x7F:
@@ -202,6 +207,13 @@ class Aggregate:
         self.count = count + 1
         return True
 
+    def seal(self) -> None:
+        """Nothing is appended any more: give back what only appending needs, since a closed aggregate may wait long."""
+        self.max_count = 0
+        self._keys = self._placed_keys = self._hash_keys = _NO_KEYS
+        if self.count == 1:  # it travels unwrapped
+            self._key_table = self._hash_table = self._parts = _NO_PARTS
+
     @property
     def partition_key(self) -> str:
         """Partition key of the Kinesis record: the user's own for a single user record, else ``a``."""
@@ -220,6 +232,8 @@ class Aggregate:
     @property
     def payload_size(self) -> int:
         """Bytes of the user records' payloads."""
+        if self.count == 1:
+            return self.size
         return sum(map(len, self._parts[1::2]))
 
     def encode(self) -> bytes:

@@ -158,5 +158,6 @@ class Aggregator:
 
     def _close(self, group: Group) -> Entry:
         current = self._open.pop(group)
+        current.seal()
         shard_id = group if isinstance(group, str) else None
         return Entry(current, current.records, shard_id, current.deadline, current.expires)

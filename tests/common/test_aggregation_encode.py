@@ -227,3 +227,17 @@ def test_more_keys_than_prefixes_are_remembered_for() -> None:
     items: list[Item] = [(f"k{number}", None, bytes(number % 3)) for number in range(count)]
     items += items[:2] + items[-2:]
     assert filled(items).encode() == reference.encode(items)
+
+
+@pytest.mark.parametrize("count", [1, 2, 50])
+@pytest.mark.parametrize("explicit", [None, "5"])
+def test_a_sealed_aggregate_is_what_it_was_and_takes_no_more(count: int, explicit: str | None) -> None:
+    items: list[Item] = [(f"key-{number % 7}", explicit, b"%d" % number) for number in range(count)]
+    aggregate = filled(items)
+    before = (aggregate.encode(), aggregate.size, aggregate.payload_size, aggregate.partition_key)
+    aggregate.seal()
+    assert (aggregate.encode(), aggregate.size, aggregate.payload_size, aggregate.partition_key) == before
+    assert aggregate.payload_size == sum(len(data) for _, _, data in items)
+    for key, hash_key, data in (items[0], ("new", None, b"x")):
+        assert not append(aggregate, (key, hash_key, data))
+    assert aggregate.encode() == before[0]
