@@ -6,7 +6,8 @@ add ─► aggregator ─► limiter (per shard) ─► collector ─► poll: b
           └── retry: after half the buffered time, before the expiry ◄── on_response / on_failure ──► settled
 ```
 A user record is in exactly one place: an open aggregate, a limiter's queue, the collector, an isolated batch,
-a batch that the shell sends, the list of verdicts that wait for a shard map, or `settled`. Until it is settled
+a batch that the shell sends, the list of verdicts that wait for a shard map, the rest before a further retry, or
+`settled`. Until it is settled
 it is also in the set of live records, from which everything that was not sent can be built anew: a caller's
 thread can be interrupted at any instruction (`KeyboardInterrupt`), and what it was doing then is undone.
 """
@@ -29,7 +30,6 @@ from kinesis_sdk.common.errors import (
     ResourceNotFoundError,
     ThrottledError,
 )
-from kinesis_sdk.common.records import Attempt
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.aggregator import Aggregator, Entry, Group
 from kinesis_sdk.producer.collector import Batch, Collector
@@ -37,22 +37,13 @@ from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.judge import Verdict, judge
 from kinesis_sdk.producer.limiter import ShardLimiter
 from kinesis_sdk.producer.record import PendingRecord, Stored
+from kinesis_sdk.producer.retries import LAST_CHANCE, Retries
 from kinesis_sdk.producer.settlement import Settled, Settlement
 from kinesis_sdk.producer.topology import StreamFacts, Topology
 
 _COLLECTION_EXTENSION = 0.05
 _COLLECTION_EXTENSION_SHARE = 0.2
 """A closed aggregate waits for company in a request for min(50 ms, 20 % of the buffered time), as in the KPL."""
-
-_LAST_CHANCE = 1.0
-"""Seconds before its expiry at which a record leaves its aggregate at the latest: so that it is still sent."""
-
-_FLUSH_RETRY_DELAY = 0.1
-_FIRST_RETRY_DELAY = 0.02
-_MAX_RETRY_DELAY = 1.0
-"""A record's first two retries wait for half the buffered time, as in the KPL, but not less than the first of
-these; each further one twice as long as the one before, up to the second. That bounds how many attempts a
-record remembers, and how many requests somebody without buffered time makes of a throttled shard."""
 
 _SMALLEST_RECORD_LIMIT = 1024 * 1024
 """Bytes that every stream takes in a record, as long as we do not know better."""
@@ -96,11 +87,12 @@ class StreamPipeline(Settlement):
         self._collector = self._new_collector()
         self._isolated: deque[Batch] = deque()
         self._deferred: list[_Deferred] = []
+        self._retries = Retries(config.record_max_buffered_time)
         self._extension = min(
             _COLLECTION_EXTENSION, _COLLECTION_EXTENSION_SHARE * config.record_max_buffered_time
         )
         ttl = config.record_ttl
-        self.buffered_time = min(config.record_max_buffered_time, ttl - min(_LAST_CHANCE, ttl / 2))
+        self.buffered_time = min(config.record_max_buffered_time, ttl - min(LAST_CHANCE, ttl / 2))
         """Seconds after `put` at which a record leaves its aggregate at the latest: early enough to be sent."""
         self.max_record_size = config.max_user_record_size
         """Most bytes (data and partition key) of a user record that this stream takes, as far as is known."""
@@ -171,7 +163,11 @@ class StreamPipeline(Settlement):
     def is_resting(self) -> bool:
         """Whether nothing is on its way that would make room: whatever there is waits in open aggregates."""
         return not (
-            self._sent or self._isolated or len(self._collector) or any(map(len, self._limiters.values()))
+            self._sent
+            or self._isolated
+            or self._retries
+            or len(self._collector)
+            or any(map(len, self._limiters.values()))
         )
 
     def flush(self, epoch: int, now: float) -> None:
@@ -197,6 +193,8 @@ class StreamPipeline(Settlement):
 
     def poll(self, now: float, slots: int) -> list[Batch]:
         """Do what is due; return at most ``slots`` requests to send now."""
+        for record in self._retries.take_due(now):
+            self._aggregate(record, now)
         for entry in self._aggregator.close_due(now):
             self._limit(entry, now)
         # A copy: an expired record's neighbours may be predicted for a shard that has no limiter yet.
@@ -225,7 +223,11 @@ class StreamPipeline(Settlement):
     def next_event(self, now: float, slots: int) -> float:
         """Monotonic seconds at which `poll` or a load has something to do; infinity if never."""
         deadline = self._aggregator.next_deadline
-        events = [deadline if deadline is not None else _NEVER, self._collector.next_expiry]
+        events = [
+            deadline if deadline is not None else _NEVER,
+            self._collector.next_expiry,
+            self._retries.next_due,
+        ]
         for limiter in self._limiters.values():
             event = limiter.next_event(now)
             if event is not None:
@@ -360,6 +362,7 @@ class StreamPipeline(Settlement):
         for limiter in self._limiters.values():
             limiter.take_all()
         self._isolated.clear()
+        self._retries.clear()
         return records
 
     def abandon(self, now: float, error: KinesisSdkError) -> None:
@@ -512,15 +515,9 @@ class StreamPipeline(Settlement):
     ) -> None:
         """Note the attempt of every user record inside; send them back into the aggregator, or fail them."""
         moment = ended if now is None else now
-        shared: dict[float, Attempt] = {}
+        self._retries.note(entry.records, started, ended, code, message, error)
         again: list[PendingRecord] = []
         for record in entry.records:
-            attempt = shared.get(record.last_event)
-            if attempt is None:
-                attempt = Attempt(started - record.last_event, ended - started, code, message, False)
-                shared[record.last_event] = attempt
-            record.add_attempt(attempt, ended)
-            record.last_error = error
             if moment >= record.expires:
                 self._fail_expired(record, moment, "the last attempt ended after it")
                 continue
@@ -530,20 +527,16 @@ class StreamPipeline(Settlement):
             self._retry_all(entry, again, moment)
 
     def _retry_all(self, entry: Entry, records: list[PendingRecord], now: float) -> None:  # noqa: ARG002
-        """Back into the aggregator; ``entry`` is what the records were in."""
+        """Back into the aggregator, at once or after a rest; ``entry`` is what the records were in."""
         for record in records:
             record.deadline = now + self._retry_delay(record, now)
-            self._aggregate(record, now)
+            if self._retries.rests(record):
+                self._retries.rest(record)
+            else:
+                self._aggregate(record, now)
 
     def _retry_delay(self, record: PendingRecord, now: float) -> float:
-        delay = max(self._config.record_max_buffered_time / 2, _FIRST_RETRY_DELAY)
-        if record.epoch <= self._flushed_epoch:
-            delay = min(delay, _FLUSH_RETRY_DELAY)
-        repeated = len(record.history or ()) - 2
-        if repeated > 0:
-            delay = max(delay, min(delay * 2 ** min(repeated, 10), _MAX_RETRY_DELAY))
-        left = record.expires - now
-        return min(delay, left - min(_LAST_CHANCE, left / 2))
+        return self._retries.delay(record, now, hurry=record.epoch <= self._flushed_epoch)
 
     def _expire(self, entry: Entry, now: float, why: str) -> None:
         """A Kinesis record holds an expired user record: that one fails, the others are grouped anew."""

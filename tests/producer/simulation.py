@@ -17,7 +17,7 @@ from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.ordered import OrderedPipeline
 from kinesis_sdk.producer.pipeline import StreamPipeline
 from kinesis_sdk.producer.record import PendingRecord, acknowledge, fail
-from kinesis_sdk.producer.sender import load_facts, put_records
+from kinesis_sdk.producer.sender import load_facts, put_records, without_frames
 from kinesis_sdk.producer.settlement import Settled
 from kinesis_sdk.testing import FakeAws, VirtualClock
 
@@ -153,7 +153,7 @@ class Simulation:
                 if stalled:
                     outcome["error"] = TransientAwsError("timed out", operation="PutRecords")
             except KinesisSdkError as error:
-                outcome["error"] = error
+                outcome["error"] = without_frames(error)
             except ConnectionRefusedError as error:
                 from kinesis_sdk.common.errors import EndpointUnreachableError
 

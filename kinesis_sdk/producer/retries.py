@@ -1,0 +1,122 @@
+"""Failed attempts of user records, and the rest that a record takes before it is tried again.
+
+A record's first two retries go back into an aggregate at once, with a deadline of half the buffered time, as in the
+KPL; if the aggregate fills, they leave with it. From the third on a record stays here until its time has come: an
+aggregate that fills at once, or a record that travels alone, would otherwise be sent again as fast as the service
+can refuse it (amazon-kinesis-producer#35, #183).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+
+from kinesis_sdk.common.errors import KinesisSdkError
+from kinesis_sdk.common.records import Attempt
+from kinesis_sdk.producer.record import PendingRecord
+
+_FLUSH_DELAY = 0.1
+_FIRST_DELAY = 0.02
+_MAX_DELAY = 1.0
+"""A record's first two retries wait for half the buffered time, as in the KPL, but not less than the first of
+these; each further one twice as long as the one before, up to the second. That bounds how many attempts a
+record remembers, and how many requests somebody without buffered time makes of a throttled shard."""
+
+_QUICK_RETRIES = 2
+
+LAST_CHANCE = 1.0
+"""Seconds before its expiry at which a record leaves its aggregate at the latest: so that it is still sent."""
+
+
+class Retries:
+    """The above, for one stream. Pure: time comes in. Not thread-safe.
+
+    Args:
+        buffered_time: ``record_max_buffered_time`` (seconds).
+    """
+
+    __slots__ = ("_attempts", "_batch", "_delay", "_errors", "_pushed", "_resting")
+
+    def __init__(self, buffered_time: float) -> None:
+        self._delay = max(buffered_time / 2, _FIRST_DELAY)
+        self._resting: list[tuple[float, int, PendingRecord]] = []
+        self._pushed = 0
+        # What the records of one answer share. A record that keeps failing remembers some dozens of attempts, and
+        # each would cost more than the record if it were its own.
+        self._batch = (0.0, 0.0)
+        self._attempts: dict[tuple[float, str, str], Attempt] = {}
+        self._errors: dict[tuple[str, str], tuple[str, KinesisSdkError]] = {}
+
+    def note(
+        self,
+        records: list[PendingRecord],
+        started: float,
+        ended: float,
+        code: str,
+        message: str,
+        error: KinesisSdkError,
+    ) -> None:
+        """Note an attempt that failed, in the history of each user record of a Kinesis record."""
+        if self._batch != (started, ended):
+            self._batch = (started, ended)
+            self._attempts.clear()
+            self._errors.clear()
+        message, error = self._errors.setdefault((code, message), (message, error))
+        first: dict[
+            float, Attempt
+        ] = {}  # every record has an arrival of its own: not worth remembering longer
+        for record in records:
+            attempt: Attempt | None
+            last = record.last_event
+            again = record.history is not None
+            attempt = self._attempts.get((last, code, message)) if again else first.get(last)
+            if attempt is None:
+                attempt = Attempt(started - last, ended - started, code, message, False)
+                if again:
+                    self._attempts[last, code, message] = attempt
+                else:
+                    first[last] = attempt
+            record.add_attempt(attempt, ended)
+            record.last_error = error
+
+    def delay(self, record: PendingRecord, now: float, *, hurry: bool) -> float:
+        """Seconds until a record is tried again.
+
+        Args:
+            record: The record; its last attempt is noted.
+            now: Monotonic seconds.
+            hurry: A flush waits for it.
+        """
+        delay = min(self._delay, _FLUSH_DELAY) if hurry else self._delay
+        repeated = len(record.history or ()) - _QUICK_RETRIES
+        if repeated > 0:
+            delay = max(delay, min(delay * 2 ** min(repeated, 10), _MAX_DELAY))
+        left = record.expires - now
+        return min(delay, left - min(LAST_CHANCE, left / 2))
+
+    def rests(self, record: PendingRecord) -> bool:
+        """Whether the record should `rest` until its deadline; else it may leave as soon as an aggregate fills."""
+        return len(record.history or ()) > _QUICK_RETRIES
+
+    def rest(self, record: PendingRecord) -> None:
+        """Keep a record until its deadline."""
+        self._pushed += 1
+        heapq.heappush(self._resting, (record.deadline, self._pushed, record))
+
+    def take_due(self, now: float) -> Iterator[PendingRecord]:
+        """Remove and yield the records that rested long enough."""
+        resting = self._resting
+        while resting and resting[0][0] <= now:
+            yield heapq.heappop(resting)[2]
+
+    @property
+    def next_due(self) -> float:
+        """When `take_due` has something to yield; infinity if nothing rests."""
+        return self._resting[0][0] if self._resting else float("inf")
+
+    def clear(self) -> None:
+        """Nothing rests any more: its owner takes all records elsewhere."""
+        self._resting.clear()
+
+    def __len__(self) -> int:
+        return len(self._resting)

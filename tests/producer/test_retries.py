@@ -1,0 +1,108 @@
+"""How long a record rests before it is tried again, and what its failed attempts cost."""
+
+from __future__ import annotations
+
+import pytest
+
+from kinesis_sdk.common.errors import ThrottledError, TransientAwsError
+from kinesis_sdk.producer.config import ProducerConfig
+from kinesis_sdk.producer.record import PendingRecord
+from kinesis_sdk.producer.retries import Retries
+from kinesis_sdk.testing import Fault
+from tests.producer.simulation import Simulation
+from tests.producer.support import make_record
+
+ERROR = TransientAwsError("no", operation="PutRecords")
+
+
+def failed(times: int, *, expires: float = 1_000.0) -> PendingRecord:
+    record = make_record(expires=expires)
+    for number in range(times):
+        record.add_failed_attempt(float(number), float(number), "InternalFailure", "no")
+    return record
+
+
+def test_two_quick_retries_then_twice_as_long_each_time_up_to_a_second() -> None:
+    retries = Retries(0.1)
+    delays = [retries.delay(failed(times), 0.0, hurry=False) for times in range(1, 10)]
+    assert delays == [0.05, 0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0]
+    assert [retries.rests(failed(times)) for times in range(1, 5)] == [False, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("buffered_time", "hurry", "delay"), [(0.0, False, 0.02), (60.0, False, 30.0), (60.0, True, 0.1)]
+)
+def test_the_first_delay(buffered_time: float, hurry: bool, delay: float) -> None:
+    assert Retries(buffered_time).delay(failed(1), 0.0, hurry=hurry) == delay
+
+
+@pytest.mark.parametrize("left", [0.001, 0.5, 1.0, 1.5])
+def test_a_retry_comes_before_the_expiry(left: float) -> None:
+    delay = Retries(60.0).delay(failed(1, expires=10.0 + left), 10.0, hurry=False)
+    assert 0 < delay < left
+
+
+def test_records_come_back_in_the_order_of_their_deadlines() -> None:
+    retries = Retries(0.1)
+    assert retries.next_due == float("inf")
+    records = [make_record(deadline=deadline) for deadline in (3.0, 1.0, 2.0, 1.0)]
+    for record in records:
+        retries.rest(record)
+    assert len(retries) == 4
+    assert retries.next_due == 1.0
+    assert list(retries.take_due(0.999)) == []
+    assert list(retries.take_due(1.0)) == [records[1], records[3]]
+    assert retries.next_due == 2.0
+    retries.clear()
+    assert list(retries.take_due(99.0)) == []
+
+
+def test_records_of_one_answer_share_what_they_remember_of_it() -> None:
+    retries = Retries(0.1)
+    one, two, other = failed(1), failed(1), failed(1)
+    retries.note([one], 5.0, 6.0, "A", "said " * 2, ERROR)
+    retries.note([two], 5.0, 6.0, "A", "said " * 2, TransientAwsError("no", operation="PutRecords"))
+    retries.note([other], 5.0, 6.0, "B", "other", ThrottledError("other"))
+    assert one.history is not None
+    assert two.history is not None
+    assert other.history is not None
+    assert one.history[1] is two.history[1]
+    assert one.last_error is two.last_error is ERROR
+    assert other.history[1].code == "B"
+    assert other.last_error is not ERROR
+    retries.note([one], 7.0, 8.0, "A", "said " * 2, ERROR)
+    retries.note([two], 7.0, 8.5, "A", "said " * 2, ERROR)
+    assert (one.history[2].delay, one.history[2].duration) == (1.0, 1.0)
+    assert two.history[2].duration == 1.5, "another answer"
+
+
+def test_attempts_of_records_with_different_pasts_have_their_own_delays() -> None:
+    retries = Retries(0.1)
+    early, late = make_record(arrived=1.0), make_record(arrived=2.0)
+    retries.note([early, late], 5.0, 6.0, "A", "no", ERROR)
+    assert early.history is not None
+    assert late.history is not None
+    assert (early.history[0].delay, late.history[0].delay) == (4.0, 3.0)
+
+
+@pytest.mark.parametrize("aggregated", [True, False])
+def test_what_fills_requests_at_once_is_not_sent_as_fast_as_it_is_refused(aggregated: bool) -> None:
+    # A full aggregate or request leaves at once, whatever its deadline: retries would go round and round.
+    config = ProducerConfig(
+        aggregation_enabled=aggregated,
+        aggregation_max_size=200,
+        collection_max_count=5,
+        record_ttl=5.0,
+        rate_limit=10_000,
+    )
+    simulation = Simulation(config, latency=0.001, throttle=False)
+    simulation.put("warm", b"up")
+    simulation.run()
+    simulation.aws.faults.add(Fault(kind="partial", operation="PutRecords", code="InternalFailure"))
+    for number in range(300):
+        simulation.put(f"k{number % 20}", b"x" * 60)
+    simulation.run()
+    simulation.check()
+    attempts = [len(record.history or ()) for record in simulation.records[1:]]
+    assert min(attempts) >= 8
+    assert max(attempts) <= 25
