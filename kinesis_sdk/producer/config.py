@@ -77,11 +77,12 @@ class ProducerConfig:
 
     max_buffered_bytes: int = 64 * 1024 * 1024
     """Bound on what the producer holds (payload, keys and bookkeeping of every record that has no final
-    result yet); 65,536 and more. `put` waits when it is reached."""
+    result yet); 65,536 and more. `put` waits when it is reached. Requests that are with the network hold their
+    encoded form beside it, up to some three times the payload that is in them."""
 
     max_buffered_records: int | None = None
     """Bound on the number of these records, beside their bytes; 1 and more. None: bytes alone count, and each
-    record is charged about 700 of them on top of its own, so 64 MiB are at most some 95,000 records."""
+    record is charged about 800 of them on top of its own, so 64 MiB are at most some 83,000 records."""
 
     put_timeout: float | None = None
     """Seconds that `put` waits for room before it raises `BufferFullError`; None waits as long as it takes,

@@ -1,0 +1,190 @@
+"""What a buffered record really costs, and that nothing grows while nothing gets through."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import tracemalloc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kinesis_sdk.common.errors import BufferFullError
+from kinesis_sdk.producer import Producer, ProducerConfig
+from kinesis_sdk.producer.record import RECORD_OVERHEAD
+from kinesis_sdk.testing import FakeAws, Fault
+from tests.producer.simulation import STREAM, Simulation
+from tests.producer.support import LONG, Gate
+
+SIZE = 100
+COUNT = 4_000
+
+
+@pytest.fixture
+def traced() -> Iterator[None]:
+    tracemalloc.start()
+    yield
+    tracemalloc.stop()
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    aws = FakeAws(throttle=False)
+    aws.client("kinesis").create_stream(StreamName=STREAM, ShardCount=4)
+    gate = Gate(aws)
+    yield gate
+    gate.open.set()
+
+
+def held() -> int:
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0]
+
+
+def warm(producer: Producer, gate: Gate) -> None:
+    """Let it learn its stream, start its threads, fill its caches; then nothing gets through any more."""
+    pipeline = producer._pipeline(STREAM)
+    while not pipeline.topology.described:
+        producer.put(STREAM, "warm", b"up")
+        assert producer.flush(LONG) == 0
+    for number in range(500):
+        producer.put(STREAM, f"key-{number}", bytes(SIZE))
+    assert producer.flush(LONG) == 0
+    while gate.arrived.acquire(blocking=False):
+        pass
+    gate.open.clear()
+    producer.put(STREAM, "warm", b"up")
+    producer.flush(0)
+    assert gate.arrived.acquire(timeout=LONG)
+    gate.requests.clear()
+
+
+@contextlib.contextmanager
+def opening(gate: Gate) -> Iterator[None]:
+    """Whatever a test finds, closing its producer must not wait."""
+    try:
+        yield
+    finally:
+        gate.open.set()
+
+
+@pytest.mark.parametrize("aggregated", [True, False])
+@pytest.mark.parametrize("way", ["put and keep", "put and drop", "send", "put_many"])
+def test_a_buffered_record_costs_what_it_is_charged(
+    traced: None, gate: Gate, way: str, aggregated: bool
+) -> None:
+    config = ProducerConfig(
+        aggregation_enabled=aggregated,
+        record_max_buffered_time=3_600.0,
+        record_ttl=7_200.0,
+        max_connections=1,
+        rate_limit=10_000,
+    )
+    keys = [f"key-{number}" for number in range(500)]
+    futures: list[Any] = [None] * COUNT
+    with Producer(config, client=gate) as producer, opening(gate):
+        warm(producer, gate)
+        before = held()
+        charged = producer.stats().buffered_bytes
+        for number in range(COUNT):
+            key, data = keys[number % 500], bytes(SIZE)
+            if way == "put and keep":
+                futures[number] = producer.put(STREAM, key, data)
+            elif way == "put and drop":
+                producer.put(STREAM, key, data)
+            elif way == "send":
+                producer.send(STREAM, key, data)
+            elif number % 500 == 0:
+                futures[number : number + 500] = producer.put_many(STREAM, [(k, bytes(SIZE)) for k in keys])
+        real = (held() - before) / COUNT
+        charge = (producer.stats().buffered_bytes - charged) / COUNT
+    assert charge == pytest.approx(SIZE + 7 + RECORD_OVERHEAD, abs=1)
+    assert 0.5 < real / charge < 1.1, f"{real - SIZE - 7:.0f} bytes of bookkeeping"
+
+
+@pytest.mark.parametrize("aggregated", [True, False])
+def test_memory_is_flat_at_the_bound_while_the_endpoint_stalls(
+    traced: None, gate: Gate, aggregated: bool
+) -> None:
+    bound = 2 * 1024 * 1024
+    config = ProducerConfig(
+        aggregation_enabled=aggregated,
+        record_max_buffered_time=0.0,
+        record_ttl=7_200.0,
+        max_buffered_bytes=bound,
+        max_connections=2,
+        put_timeout=0,
+        rate_limit=10_000,
+    )
+    with Producer(config, client=gate) as producer, opening(gate):
+        warm(producer, gate)
+        before = held()
+
+        def push(count: int) -> int:
+            refused = 0
+            for number in range(count):
+                try:
+                    producer.put(STREAM, f"key-{number % 500}", bytes(SIZE))
+                    producer.send(STREAM, f"key-{number % 500}", bytes(SIZE))
+                except BufferFullError:
+                    refused += 1
+                refused += producer.try_put(STREAM, "key-1", bytes(SIZE)) is None
+            return refused
+
+        assert push(2_000) > 1_000
+        assert gate.arrived.acquire(timeout=LONG)  # the second connection is in use, too
+        gate.requests.clear()
+        assert producer.flush(0) > 0
+        full = held() - before
+        assert full < (1.0 if aggregated else 1.6) * bound, "encoded requests stand beside the bound"
+        assert producer.stats().buffered_bytes <= bound
+        for _ in range(3):
+            assert push(1_000) == 2_000
+            assert producer.flush(0) > 0
+        assert held() - before - full < 0.02 * bound
+
+
+class Nowhere(list[Any]):
+    """A log that nobody reads."""
+
+    def append(self, _item: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize("aggregated", [True, False])
+@pytest.mark.parametrize("trouble", ["every entry fails", "every entry is throttled", "no answer in time"])
+def test_records_that_fail_over_and_over_do_not_grow(traced: None, trouble: str, aggregated: bool) -> None:
+    count = 1_000  # what comes back fills aggregates, or requests, at once
+    config = ProducerConfig(
+        aggregation_enabled=aggregated,
+        aggregation_max_size=2_000,
+        collection_max_count=500 if not aggregated else 20,
+        rate_limit=10_000,
+    )
+    simulation = Simulation(config, shards=4, throttle=False, latency=0.001)
+    for number in range(200):
+        simulation.put(f"key-{number}", bytes(SIZE))
+    simulation.run()
+    simulation.requests, simulation.sent_at = Nowhere(), Nowhere()
+    if trouble == "every entry fails":
+        simulation.aws.faults.add(Fault(kind="partial", operation="PutRecords", code="InternalFailure"))
+    elif trouble == "every entry is throttled":
+        simulation.aws.faults.add(Fault(kind="partial", operation="PutRecords"))
+    else:
+        simulation.aws.faults.add(Fault(kind="timeout_before_storing", operation="PutRecords"))
+    before = held()
+    begin = simulation.clock.monotonic()
+    for number in range(count):
+        simulation.put(f"key-{number % 200}", bytes(SIZE))
+    records = simulation.records[-count:]
+    charge = sum(record.cost for record in records)
+    simulation.run(until=begin + 2.0)
+    early = held() - before
+    simulation.run(until=begin + 12.0)
+    late = held() - before
+    assert not any(record.done() for record in records)
+    most = max(len(record.history or ()) for record in records)
+    assert 5 < most < 60
+    assert late < 2.0 * charge
+    assert late - early < 0.3 * charge
