@@ -14,7 +14,8 @@ from typing import Any
 from kinesis_sdk.testing import legacy
 from kinesis_sdk.testing.attributes import Item, Value, item_size, normalise_item
 from kinesis_sdk.testing.errors import AwsError, validation
-from kinesis_sdk.testing.expressions import Node, Parser, Path, Placeholders, evaluate, paths_in, project
+from kinesis_sdk.testing.evaluation import evaluate, project
+from kinesis_sdk.testing.expressions import Node, Parser, Path, Placeholders, paths_in
 from kinesis_sdk.testing.tableadmin import TableAdmin
 from kinesis_sdk.testing.tables import Index, KeySchema, Place, Table, digest_of, partition
 from kinesis_sdk.testing.updates import apply_actions, apply_attribute_updates

@@ -1,4 +1,4 @@
-"""DynamoDB expressions: one grammar, parsed into small tuples, and evaluated against an item.
+"""DynamoDB expressions: one grammar, parsed into small tuples; `evaluation` applies them to an item.
 
 ```
 condition  := and-terms joined by OR          term      := NOT term | ( condition ) | comparison | function
@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import Any
 
 from kinesis_sdk.testing import attributes
-from kinesis_sdk.testing.attributes import Item, Value, normalise
+from kinesis_sdk.testing.attributes import Value, normalise
 from kinesis_sdk.testing.errors import validation
 from kinesis_sdk.testing.reserved import RESERVED_WORDS
 
@@ -37,6 +37,7 @@ _CONDITION_FUNCTIONS = {
     "begins_with": 2,
     "contains": 2,
 }
+_ORDERED = ("N", "S", "B")
 _CLAUSES = ("SET", "REMOVE", "ADD", "DELETE")
 
 
@@ -138,6 +139,8 @@ class Parser:
         self._placeholders = placeholders
         self._tokens: list[tuple[str, str]] = []
         self._at = 0
+        # The tokens between which the last pair of parentheses stood.
+        self._pair = (-1, -1)
         at, text = 0, text.rstrip()
         while at < len(text):
             match = _TOKEN.match(text, at)
@@ -253,8 +256,13 @@ class Parser:
         if self._word("NOT"):
             return ("not", self._term())
         if self._sign("("):
+            opened = self._at
             node = self._any()
+            # "((a))", and neither "((a) OR b)" nor "((a) OR (b))".
+            if self._pair == (opened, self._at):
+                raise validation(f"Invalid {self._where}: The expression has redundant parentheses;")
             self._expect(")")
+            self._pair = (opened - 1, self._at)
             return node
         start = self._at
         name = self._function()
@@ -265,12 +273,23 @@ class Parser:
         kind, text = self._next
         if kind == "sign" and text in _COMPARATORS:
             self._at += 1
-            return ("compare", left, text, self._operand())
+            right = self._operand()
+            if text not in ("=", "<>"):
+                self._check_types(text, _ORDERED, left, right)
+            self._check_distinct(text, left, right)
+            return ("compare", left, text, right)
         if self._word("BETWEEN"):
             low = self._operand()
             if not self._word("AND"):
                 raise self._error(self._next[1])
             high = self._operand()
+            self._check_types("BETWEEN", _ORDERED, left, low, high)
+            self._check_distinct("BETWEEN", left, low, high)
+            if low[0] == high[0] == "value" and _type_of(low) != _type_of(high):
+                raise validation(
+                    f"Invalid {self._where}: The BETWEEN operator requires same data type for lower and upper bounds; "
+                    f"lower bound operand: AttributeValue: {low[1]}, upper bound operand: AttributeValue: {high[1]}"
+                )
             if low[0] == high[0] == "value" and attributes.compare(high[1], "<", low[1]):
                 raise validation(
                     f"Invalid {self._where}: The BETWEEN operator requires upper bound to be greater than or equal "
@@ -283,6 +302,7 @@ class Parser:
             while self._sign(","):
                 choices.append(self._operand())
             self._expect(")")
+            self._check_distinct("IN", left, *choices)
             return ("in", left, choices)
         raise self._error(text)
 
@@ -303,6 +323,9 @@ class Parser:
             raise validation(
                 f"Invalid {self._where}: Operator or function requires a document path; operator or function: {name}"
             )
+        self._check_distinct(name, *arguments)
+        if name == "begins_with":
+            self._check_types(name, ("S", "B"), *arguments)
         if name == "attribute_type" and (
             arguments[1][0] != "value" or arguments[1][1].get("S") not in attributes.TYPES
         ):
@@ -310,6 +333,23 @@ class Parser:
                 f"Invalid {self._where}: Invalid attribute type name found; function: attribute_type"
             )
         return (name, *arguments)
+
+    def _check_types(self, operator: str, accepted: tuple[str, ...], *operands: Node) -> None:
+        """Refuse operands whose type is known without an item, and wrong."""
+        for operand in operands:
+            kind = _type_of(operand)
+            if kind is not None and kind not in accepted:
+                raise validation(
+                    f"Invalid {self._where}: Incorrect operand type for operator or function; operator or function: "
+                    f"{operator}, operand type: {kind}"
+                )
+
+    def _check_distinct(self, operator: str, first: Node, *others: Node) -> None:
+        if first[0] == "path" and first in others:
+            raise validation(
+                f"Invalid {self._where}: The first operand must be distinct from the remaining operands for this "
+                f"operator or function; operator: {operator}, first operand: {list(first[1])}"
+            )
 
     # -- projections and updates --------------------------------------------------------------------------------
 
@@ -373,7 +413,16 @@ class Parser:
         self._expect(",")
         second = self._set_term()
         self._expect(")")
+        if name == "if_not_exists":
+            self._check_distinct(name, first, second)
         return (name, first, second)
+
+
+def _type_of(operand: Node) -> str | None:
+    """The type of an operand where no item is needed to tell it."""
+    if operand[0] == "size":
+        return "N"
+    return attributes.kind_of(operand[1]) if operand[0] == "value" else None
 
 
 def refuse_overlaps(paths: list[Path], where: str) -> None:
@@ -400,96 +449,3 @@ def paths_in(node: Any) -> list[Path]:
     if node[0] in {"path", "size"}:
         return [node[1]]
     return [] if node[0] == "value" else [path for part in node[1:] for path in paths_in(part)]
-
-
-def lookup(item: Item, path: Path) -> Value | None:
-    """The value at a path, or None when there is none."""
-    value = item.get(path[0])
-    for part in path[1:]:
-        if value is None:
-            return None
-        if isinstance(part, int):
-            members = value.get("L", ())
-            value = members[part] if part < len(members) else None
-        else:
-            value = value.get("M", {}).get(part)
-    return value
-
-
-def resolve(node: Node, item: Item) -> Value | None:
-    """The value of an operand, or None when its attribute is missing."""
-    kind = node[0]
-    if kind == "value":
-        value: Value = node[1]
-        return value
-    found = lookup(item, node[1])
-    if kind == "path":
-        return found
-    length = attributes.length_of(found)
-    return None if length is None else {"N": str(length)}
-
-
-def evaluate(node: Node, item: Item) -> bool:
-    """Whether an item meets a parsed condition. A missing item is an empty one."""
-    kind = node[0]
-    if kind == "and":
-        return evaluate(node[1], item) and evaluate(node[2], item)
-    if kind == "or":
-        return evaluate(node[1], item) or evaluate(node[2], item)
-    if kind == "not":
-        return not evaluate(node[1], item)
-    left = resolve(node[1], item)
-    if kind == "attribute_exists":
-        return left is not None
-    if kind == "attribute_not_exists":
-        return left is None
-    if kind == "compare":
-        return attributes.compare(left, node[2], resolve(node[3], item))
-    if kind == "in":
-        return any(attributes.compare(left, "=", resolve(choice, item)) for choice in node[2])
-    if kind == "between":
-        return attributes.compare(left, ">=", resolve(node[2], item)) and attributes.compare(
-            left, "<=", resolve(node[3], item)
-        )
-    right = resolve(node[2], item)
-    if kind == "attribute_type":
-        return left is not None and right is not None and attributes.kind_of(left) == right["S"]
-    if kind == "begins_with":
-        return right is not None and attributes.begins_with(left, right)
-    return attributes.contains(left, right)
-
-
-def project(item: Item, paths: list[Path] | None) -> Item:
-    """The parts of an item at `paths`; all of it when None. Members of lists close up."""
-    if paths is None:
-        return item
-    tree: dict[Any, Any] = {}
-    for path in paths:
-        branch = tree
-        for part in path:
-            branch = branch.setdefault(part, {})
-    return {
-        name: found
-        for name, below in tree.items()
-        if name in item and (found := _prune(item[name], below)) is not None
-    }
-
-
-def _prune(value: Value, tree: dict[Any, Any]) -> Value | None:
-    if not tree:
-        return value
-    if "M" in value:
-        members = {
-            name: found
-            for name, below in tree.items()
-            if name in value["M"] and (found := _prune(value["M"][name], below)) is not None
-        }
-        return {"M": members} if members else None
-    if "L" in value:
-        picked = [
-            found
-            for index in sorted(part for part in tree if isinstance(part, int))
-            if index < len(value["L"]) and (found := _prune(value["L"][index], tree[index])) is not None
-        ]
-        return {"L": picked} if picked else None
-    return None

@@ -11,7 +11,8 @@ from typing import Any
 from kinesis_sdk.testing import attributes
 from kinesis_sdk.testing.attributes import Item, Value, kind_of, normalise
 from kinesis_sdk.testing.errors import validation
-from kinesis_sdk.testing.expressions import Node, Path, lookup, resolve
+from kinesis_sdk.testing.evaluation import lookup, resolve
+from kinesis_sdk.testing.expressions import Node, Path
 
 _BAD_PATH = "The document path provided in the update expression is invalid for update"
 
@@ -20,8 +21,8 @@ def _operand(node: Node, item: Item) -> Value:
     """The value on the right side of SET, computed from the item as it was before the update."""
     kind = node[0]
     if kind == "if_not_exists":
-        found = lookup(item, node[1][1])
-        return found if found is not None else _operand(node[2], item)
+        found, other = lookup(item, node[1][1]), _operand(node[2], item)  # the other one has to exist even so
+        return other if found is None else found
     if kind == "list_append":
         left, right = _operand(node[1], item), _operand(node[2], item)
         if "L" not in left or "L" not in right:
@@ -101,6 +102,7 @@ def apply_actions(item: Item, actions: list[Node]) -> Item:
             change = _add if clause == "ADD" else _delete
             value = change(lookup(item, path), action[2][1])
             if value is None and lookup(item, path) is None:
+                _parent(updated, path)
                 continue
         container, last = _parent(updated, path), path[-1]
         if value is not None:

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinesis_sdk.testing.errors import AwsError
-from kinesis_sdk.testing.expressions import Parser, Placeholders, evaluate, project
+from kinesis_sdk.testing.evaluation import evaluate, project
+from kinesis_sdk.testing.expressions import Parser, Placeholders
 
 ITEM = {
     "a": {"N": "5"},
@@ -15,7 +16,15 @@ ITEM = {
     "m": {"M": {"x": {"N": "1"}, "l": {"L": [{"S": "p"}, {"S": "q"}]}}},
     "words": {"SS": ["u", "v"]},
 }
-VALUES = {":one": {"N": "1"}, ":five": {"N": "5.0"}, ":he": {"S": "he"}, ":N": {"S": "N"}, ":u": {"S": "u"}}
+VALUES = {
+    ":set": {"SS": ["u"]},
+    ":set2": {"SS": ["v"]},
+    ":one": {"N": "1"},
+    ":five": {"N": "5.0"},
+    ":he": {"S": "he"},
+    ":N": {"S": "N"},
+    ":u": {"S": "u"},
+}
 NAMES = {"#a": "a", "#m": "m"}
 
 
@@ -50,6 +59,19 @@ def holds(text: str, item: Any = ITEM) -> bool:
         ("NOT (a = :one AND s = :he)", True),
         ("a = :five OR a = :one AND a = :one", True),
         ("(a = :five OR a = :one) AND a = :one", False),
+        ("((a = :five) OR a = :one)", True),
+        ("((a = :five) AND (s <> :he))", True),
+        ("(a = :one OR (a = :five))", True),
+        # Types that only the item tells are no error: nothing is ordered across types.
+        ("s > :one", False),
+        ("s < :one", False),
+        ("NOT s > :one", True),
+        ("a BETWEEN :he AND size(s)", False),
+        ("begins_with(a, :he)", False),
+        ("contains(a, :one)", False),
+        ("size(s) = size(s)", True),
+        ("words = :set", False),
+        ("absent IN (:one, gone)", False),
     ],
 )
 def test_conditions(text: str, expected: bool) -> None:
@@ -78,6 +100,23 @@ def test_conditions(text: str, expected: bool) -> None:
         "a = :five; b",
         "owner = :five",
         "m.Key = :five",
+        # What DynamoDB Local refuses without looking at an item.
+        "s > :set",
+        "NOT :set <= a",
+        "a BETWEEN :one AND :he",
+        "a BETWEEN :set AND :set2",
+        "a BETWEEN :five AND :one",
+        "begins_with(s, :one)",
+        "begins_with(size(s), s)",
+        "begins_with(:set, s)",
+        "a = a",
+        "m.x <> #m.x",
+        "a IN (:one, a)",
+        "a BETWEEN a AND :five",
+        "contains(words, words)",
+        "((a = :five))",
+        "NOT ((a = :five) )",
+        "a = :one OR ((a = :five AND s = :he))",
     ],
 )
 def test_what_does_not_parse(text: str) -> None:

@@ -68,6 +68,12 @@ def test_update_expressions(text: str, changes: dict[str, Any]) -> None:
         "SET n :two",
         "UPSERT n = :two",
         "SET k = size(l)(n)",
+        # What DynamoDB Local refuses, too.
+        "SET k = if_not_exists(n, absent)",
+        "SET k = if_not_exists(n, n)",
+        "DELETE absent.x :s",
+        "DELETE n.x :s",
+        "ADD absent.x :two",
         "REMOVE",
     ],
 )
