@@ -42,6 +42,12 @@ class DaemonPool:
         self._threads = 0
         self._idle = 0
         self._closed = False
+        self._members: set[int] = set()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs on a thread of this pool."""
+        return threading.get_ident() in self._members
 
     def submit(self, function: Callable[[], None]) -> None:
         """Run a function soon; dropped once the pool is closed."""
@@ -69,10 +75,13 @@ class DaemonPool:
             self._condition.notify_all()
 
     def _work(self) -> None:
+        self._members.add(threading.get_ident())
         while True:
             with self._condition:
                 while not self._todo:
                     if self._closed:
+                        # Its number may soon be another thread's.
+                        self._members.discard(threading.get_ident())
                         return
                     self._idle += 1
                     self._condition.wait()
@@ -167,6 +176,12 @@ class EventLoopThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
+        self._ident: int | None = None
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs on the loop's thread."""
+        return threading.get_ident() == self._ident
 
     def run(self, awaitable: Awaitable[None], on_done: Callable[[BaseException | None], None]) -> None:
         """Begin an awaitable; tell its outcome, once, on the loop's thread (or here, if it is closed)."""
@@ -202,8 +217,10 @@ class EventLoopThread:
                 self._loop.call_soon_threadsafe(self._cancel, self._loop)
 
     def _main(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._ident = threading.get_ident()
         asyncio.set_event_loop(loop)
         loop.run_forever()
+        self._ident = None
         loop.close()
 
     def _begin(

@@ -26,7 +26,7 @@ from uuid import uuid4
 
 from kinesis_sdk.common.aws import DynamoDBClient, KinesisClient, make_client
 from kinesis_sdk.common.clock import Clock, SystemClock
-from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.errors import ConfigError, ConsumerError
 from kinesis_sdk.common.metrics import Metrics
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.validation import check_text
@@ -242,8 +242,14 @@ class Worker:
             Whether the stop was clean.
 
         Raises:
+            ConsumerError: Called from a callback of the worker, for whose end it would wait: `request_stop` is for
+                those.
             KinesisSdkError: The fatal error that had ended the worker before, if any.
         """
+        if self._event_loop.is_current or any(pool.is_current for pool in self._pools):
+            raise ConsumerError(
+                "stop waits for the very callback that calls it; call request_stop, which returns at once"
+            )
         self.request_stop()
         clean = self._engine is None or self._done.wait(timeout)
         if not clean:

@@ -13,6 +13,7 @@ import kinesis_sdk.consumer as consumer
 from kinesis_sdk.common.errors import (
     AwsConfigError,
     ConfigError,
+    ConsumerError,
     EndpointUnreachableError,
     HandlerError,
     PermanentAwsError,
@@ -204,6 +205,30 @@ def test_a_handler_that_hangs_does_not_keep_stop_waiting_for_ever():
     assert entered.wait(20)
     assert not worker.stop(0.2)
     release.set()
+
+
+@pytest.mark.parametrize("form", ["plain", "coroutine"])
+def test_a_callback_can_ask_for_the_stop_and_not_wait_for_it(form):
+    scene = Scene()
+    scene.put(b"0")
+    refused = []
+
+    def handle(batch):
+        try:
+            worker.stop()
+        except ConsumerError as error:
+            refused.append(str(error))
+        worker.request_stop()
+
+    async def handle_later(batch):
+        handle(batch)
+
+    worker = scene.worker(handle if form == "plain" else handle_later)
+    worker.run()
+    assert refused == [
+        "stop waits for the very callback that calls it; call request_stop, which returns at once"
+    ]
+    assert worker.stop()
 
 
 # What makes work impossible is raised at once
