@@ -5,6 +5,7 @@ All times are wall-clock seconds of one machine.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -16,6 +17,10 @@ from kinesis_sdk.consumer.leases.lease import Lease
 
 STRIDE = 1_000_000_000
 """Numbers of records that each producer process has to itself."""
+
+
+WRONG_SHARD = "Wrong Shard"
+"""Code of an attempt whose aggregate landed across a reshard."""
 
 
 class Pause(NamedTuple):
@@ -152,12 +157,13 @@ class History:
     Attributes:
         puts: What producers know about each record: acknowledged, or failed (no position).
         moved: Numbers of records of which a copy landed across a reshard, so that they were put again.
+        retries: Records by the code of a failed attempt.
         producers: By name.
         workers: By name.
         deliveries: In any order.
         acquisitions: By worker and number.
         corrupt: What workers said about records that are not what was put.
-        wire: When the wire was harmed, for everybody.
+        everybody: Pauses of all workers at once: of the wire, or of the machine.
         watch: What became of the lease table meanwhile.
         shards: All shards of the stream at the end, by id.
         rows: The lease table at the end, after all workers stopped.
@@ -166,12 +172,13 @@ class History:
 
     puts: dict[int, Put] = field(default_factory=dict)
     moved: set[int] = field(default_factory=set)
+    retries: Counter[str] = field(default_factory=Counter)
     producers: dict[str, ProducerLife] = field(default_factory=dict)
     workers: dict[str, WorkerLife] = field(default_factory=dict)
     deliveries: list[Delivery] = field(default_factory=list)
     acquisitions: dict[tuple[str, int], Acquisition] = field(default_factory=dict)
     corrupt: list[str] = field(default_factory=list)
-    wire: list[Pause] = field(default_factory=list)
+    everybody: list[Pause] = field(default_factory=list)
     watch: TableWatch = field(default_factory=TableWatch)
     shards: Mapping[str, Shard] = field(default_factory=dict)
     rows: Mapping[str, Lease] = field(default_factory=dict)
@@ -179,7 +186,7 @@ class History:
 
     def pause_of(self, worker: str, begin: float, end: float) -> Pause | None:
         """Something that kept a worker from its work at any time between two instants."""
-        pauses = [*self.workers[worker].pauses, *self.wire]
+        pauses = [*self.workers[worker].pauses, *self.everybody]
         return next((p for p in pauses if p.begin <= end and p.end >= begin), None)
 
     def producer_of(self, number: int) -> ProducerLife | None:

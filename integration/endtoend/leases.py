@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from integration.endtoend.history import Acquisition, History, Violation
 from integration.endtoend.records import listed
@@ -86,24 +87,28 @@ def check_starts(history: History, deliveries: Sequence[Delivery]) -> Iterator[V
 
 
 def check_owners(history: History, deliveries: Sequence[Delivery]) -> Iterator[Violation]:
-    """Once another worker has begun with a lease, its former owner delivers nothing more.
+    """Once a lease was taken anew and begun with, its former acquisition delivers nothing more.
 
-    Unless it was kept from noticing: it may then have one batch in its hands.
+    Unless it was kept from noticing: it may then have one batch in its hands, and begins no other.
     """
     next_begins: dict[tuple[str, int], float] = {}
     for acquisitions in _by_shard(history).values():
-        for index, held in enumerate(acquisitions):
-            others = [other for other in acquisitions[index + 1 :] if other.worker != held.worker]
-            if others:
-                next_begins[held.worker, held.number] = others[0].at
+        for held, following in pairwise(acquisitions):
+            next_begins[held.worker, held.number] = following.at
     wrong = []
+    late: dict[tuple[str, int], set[float]] = defaultdict(set)
     for delivery in deliveries:
         lost_at = next_begins.get((delivery.worker, delivery.acquisition), delivery.at)
         if delivery.at <= lost_at:
             continue
+        late[delivery.worker, delivery.acquisition].add(delivery.at)
         if history.pause_of(delivery.worker, lost_at - history.failover_time - _GRACE, delivery.at) is None:
             wrong.append(f"{delivery.number} of {delivery.shard_id} by {delivery.worker}")
     yield from listed("two owners at a time", wrong)
+    went_on = [
+        f"{worker} with {len(batches)} batches" for (worker, _), batches in late.items() if len(batches) > 1
+    ]
+    yield from listed("went on without the lease", went_on)
 
 
 def check_table(history: History, deliveries: Sequence[Delivery]) -> Iterator[Violation]:

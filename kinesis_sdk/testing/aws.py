@@ -132,6 +132,15 @@ class FakeAws:
             raise ValueError(f"no fake service {service!r}; there are {', '.join(SERVICES)}")
         return list(self._services[service].operations)
 
+    def authorise(self, operation: str, access_key: str | None, session_token: str | None) -> None:
+        """Let a caller over HTTP pass, or count and raise what `Credentials.check` raises."""
+        try:
+            self.credentials.check(access_key, session_token)
+        except AwsError as error:
+            with self._lock:
+                self._errors[f"{operation}:{error.code}"] += 1
+            raise
+
     def call(
         self,
         service: str,

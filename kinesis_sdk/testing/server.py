@@ -377,19 +377,18 @@ class FakeAwsServer:
     def _call(
         self, service: str, operation: str, request: _Request, values: dict[str, Any]
     ) -> dict[str, Any] | bytes:
-        self._authorise(request)
+        self._authorise(operation, request)
         if self._latency:
             time.sleep(self._latency)
         return self.aws.call(service, operation, values, sleep=time.sleep)
 
-    def _authorise(self, request: _Request) -> None:
+    def _authorise(self, operation: str, request: _Request) -> None:
         header = request.headers.get("authorization")
         if not header:
             raise AwsError("MissingAuthenticationTokenException", "Missing Authentication Token", status=400)
         match = _CREDENTIAL.search(header)
-        self.aws.credentials.check(
-            match.group(1) if match else None, request.headers.get("x-amz-security-token")
-        )
+        key = match.group(1) if match else None
+        self.aws.authorise(operation, key, request.headers.get("x-amz-security-token"))
 
     @staticmethod
     def _body(request: _Request) -> bytes:

@@ -165,7 +165,7 @@ def kill(worker: str, moment: float) -> Callable[[History], None]:
         (kill("a", 4.0), records.KILLED),
         (freeze("a", 4.0, 30.0), records.FROZEN),
         (freeze("a", 4.0, 30.0, "stall"), records.STALLED),
-        (lambda history: history.wire.append(Pause(4.0, 9.0, "wire")), records.WIRE),
+        (lambda history: history.everybody.append(Pause(4.0, 9.0, "wire")), records.WIRE),
         (kill("a", 50.0), None),
         (kill("b", 50.0), None),
         (freeze("a", 0.0, 1.0), None),
@@ -207,7 +207,7 @@ def test_a_batch_comes_again_after_its_checkpoint_failed() -> None:
     history.acquisitions["b", 2].failures.append(21.2)
     again(history, 4, at=21.5)
     assert kinds(history) == {"duplicate"}, "why did it fail?"
-    history.wire.append(Pause(21.0, 21.3, "wire"))
+    history.everybody.append(Pause(21.0, 21.3, "wire"))
     assert check(history).duplicates == {records.WIRE: 1}
     history.acquisitions["b", 2].failures = [20.9]
     assert kinds(history) == {"duplicate"}, "that was another one"
@@ -331,6 +331,23 @@ def test_two_owners_at_a_time() -> None:
     assert kinds(history) == set()
     history.workers["a"].pauses = [Pause(1.0, 2.0, "freeze")]
     assert kinds(history) == {"two owners at a time"}, "it had time enough to notice"
+
+
+def test_a_worker_that_takes_its_own_lease_anew_is_another_owner() -> None:
+    history = story()
+    history.acquisitions["b", 3] = Acquisition("b", 3, "s1", at("TRIM_HORIZON"), 21.5)
+    history.acquisitions["b", 2].checkpoints = []
+    history.acquisitions["b", 3].checkpoints = [(22.6, at("TRIM_HORIZON"))]
+    assert kinds(history) == {"two owners at a time"}
+
+
+def test_a_worker_that_comes_back_late_finishes_one_batch_and_begins_no_other() -> None:
+    history = story()
+    history.workers["a"].pauses.append(Pause(3.5, 30.0, "freeze"))
+    again(history, 3, worker="a", at=10.5, acquisition=1)
+    assert kinds(history) == set()
+    again(history, 3, worker="a", at=10.6, acquisition=1)
+    assert "went on without the lease" in kinds(history)
 
 
 def test_a_delivery_without_a_lease() -> None:

@@ -1,0 +1,31 @@
+"""A ``credential_process`` for botocore: credentials of the fake that expire before botocore expects it.
+
+botocore begins to refresh 15 minutes before the time that it is told. It is told that much more, and a second on top:
+in that second every call is refused with ExpiredTokenException, as with a clock that is wrong.
+
+Run as a script, with the fake's endpoint and the seconds for which the credentials are really valid.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import urllib.request
+from datetime import datetime, timedelta
+
+_REFRESHED_BEFORE = timedelta(minutes=15)
+_TOO_LATE = timedelta(seconds=1)
+
+
+def main() -> None:
+    """Print credentials as botocore reads them."""
+    endpoint, seconds = sys.argv[1:]
+    body = json.dumps({"seconds": float(seconds)}).encode()
+    with urllib.request.urlopen(f"{endpoint}/_fake/credentials", data=body, timeout=10) as answer:
+        issued = json.load(answer)
+    expires = datetime.fromisoformat(issued["Expiration"]) + _REFRESHED_BEFORE + _TOO_LATE
+    print(json.dumps({**issued, "Version": 1, "Expiration": expires.isoformat()}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""Processes of a run: started with their settings on standard input, killed, stopped, frozen, looked at."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_ROOT = Path(__file__).parents[2]
+
+
+class Usage(NamedTuple):
+    """What a process uses now.
+
+    Attributes:
+        rss: Resident memory, bytes.
+        threads: Threads.
+    """
+
+    rss: int
+    threads: int
+
+
+class ChildProcess:
+    """One process.
+
+    Args:
+        module: What it runs.
+        name: Its name.
+        settings: Goes to its standard input as a line of JSON, with ``log``, where it writes down what it does.
+        folder: For that and for what it prints.
+        environment: Its environment.
+
+    Attributes:
+        log: Where it writes down what it does.
+        frozen_at: When it was frozen (wall clock), while it is.
+        leaving: Whether it was asked to stop.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        name: str,
+        settings: Mapping[str, Any],
+        folder: Path,
+        environment: Mapping[str, str],
+    ) -> None:
+        self.name = name
+        self.log = folder / f"{name}.jsonl"
+        self.frozen_at: float | None = None
+        self.leaving = False
+        self._printed = folder / f"{name}.log"
+        with self._printed.open("wb") as printed:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", module],
+                stdin=subprocess.PIPE,
+                stdout=printed,
+                stderr=printed,
+                env=dict(environment),
+                cwd=_ROOT,
+                # Ctrl-C in the terminal is for the run, which then ends everything in order.
+                start_new_session=True,
+            )
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({**settings, "log": str(self.log)}).encode() + b"\n")
+        self._process.stdin.flush()
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._process.pid
+
+    @property
+    def status(self) -> int | None:
+        """Exit status; None while it lives."""
+        return self._process.poll()
+
+    @property
+    def is_able(self) -> bool:
+        """Whether it lives, is not frozen and was not asked to stop."""
+        return self.status is None and self.frozen_at is None and not self.leaving
+
+    def tail(self) -> str:
+        """The end of what it printed."""
+        return self._printed.read_text(errors="replace")[-3000:]
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self._process.kill()
+        self._process.wait()
+        self._close()
+
+    def terminate(self) -> None:
+        """SIGTERM, and it goes when it is done."""
+        self.leaving = True
+        self._process.terminate()
+
+    def freeze(self) -> None:
+        """SIGSTOP."""
+        self.frozen_at = time.time()
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        self.frozen_at = None
+        self._process.send_signal(signal.SIGCONT)
+
+    def wait(self, timeout: float) -> int | None:
+        """Exit status; None if it still lives after so many seconds."""
+        try:
+            return self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            if self._process.returncode is not None:
+                self._close()
+
+    def destroy(self) -> None:
+        """Whatever it does, it is gone afterwards."""
+        if self.status is None:
+            self._process.kill()
+            self._process.wait()
+        self._close()
+
+    def usage(self) -> Usage | None:
+        """What it uses; None where the system does not tell, or when it has just ended."""
+        try:
+            text = Path(f"/proc/{self.pid}/status").read_text()
+        except OSError:
+            return None
+        fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+        if "VmRSS" not in fields:
+            return None
+        return Usage(int(fields["VmRSS"].split()[0]) * 1024, int(fields["Threads"]))
+
+    def _close(self) -> None:
+        if self._process.stdin is not None and not self._process.stdin.closed:
+            self._process.stdin.close()

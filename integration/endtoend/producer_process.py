@@ -1,0 +1,97 @@
+"""A producer of an end-to-end run: one process, which writes down a record's result once its future has it.
+
+A line is written by the future's own callback, so a producer that is killed has claimed nothing that it was not told.
+
+| line | when |
+| --- | --- |
+| ``n``, ``p`` put at, ``a`` after s, ``s`` shard, ``q`` ``b`` position, ``t`` attempts, ``c`` why | acknowledged |
+| ``n``, ``p``, ``t``, ``failed`` | failed, with the cause |
+| ``put`` | twice a second: records put so far |
+| ``count`` | put in all, everything has a result |
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import sys
+import threading
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from kinesis_sdk.cli.demo.delivery_log import LineWriter
+from kinesis_sdk.cli.demo.flights import load_flights, make_payload
+from kinesis_sdk.common.errors import RecordFailedError
+from kinesis_sdk.producer import Producer, ProducerConfig
+from kinesis_sdk.producer.record import PendingRecord
+
+_REPORT_SECONDS = 0.5
+
+
+def wait_for_end(stop: threading.Event) -> None:
+    """The run holds the other end of our standard input: when it is gone, so are we."""
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+
+    def wait() -> None:
+        sys.stdin.read()
+        stop.set()
+
+    threading.Thread(target=wait, name="parent", daemon=True).start()
+
+
+def _tell(log: LineWriter, number: int, put_at: float, future: Any) -> None:
+    try:
+        result = future.result(0)
+    except RecordFailedError as error:
+        log.write({"n": number, "p": put_at, "t": len(error.attempts), "failed": str(error)})
+        return
+    log.write(
+        {
+            "n": number,
+            "p": put_at,
+            "a": time.time() - put_at,
+            "s": result.shard_id,
+            "q": result.sequence_number,
+            "b": result.sub_sequence_number,
+            "t": len(result.attempts),
+            "c": sorted({attempt.code for attempt in result.attempts if attempt.code}),
+        }
+    )
+
+
+def main() -> int:
+    """Put flights at an even pace until told to stop; then flush."""
+    settings = json.loads(sys.stdin.readline())
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    stop = threading.Event()
+    wait_for_end(stop)
+    log = LineWriter(Path(settings["log"]))
+    flights = load_flights()
+    first, rate, run, stream = (settings[name] for name in ("first", "rate", "run", "stream"))
+    config = ProducerConfig(**settings["config"])
+    count = 0
+    reported = start = time.monotonic()
+    with Producer(config, region_name=settings["region"], endpoint_url=settings["endpoint_url"]) as producer:
+        while not stop.wait(0.005):
+            now = time.monotonic()
+            # After a freeze it goes on at its pace; what was missed is not made up for in one burst.
+            start = max(start, now - (count + rate) / rate)
+            for number in range(first + count, first + int((now - start) * rate) + 1):
+                flight = flights[number % len(flights)]
+                put_at = time.time()
+                future: PendingRecord = producer.put(stream, flight.origin, make_payload(run, number, flight))
+                future.add_done_callback(partial(_tell, log, number, put_at))
+                count += 1
+            if now - reported > _REPORT_SECONDS:
+                reported = now
+                log.write({"put": count})
+        producer.flush()
+    log.write({"count": count})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

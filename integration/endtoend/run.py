@@ -1,0 +1,583 @@
+"""A run: producers and workers as processes on one stream, what is done to them on the way, and the verdict.
+
+```python
+options = RunOptions(endpoint_url=url, control_url=url)
+with Run(options, folder) as run:
+    run.start()
+    run.go_on(5)
+    run.split()
+    run.kill_worker()
+    run.go_on(10)
+    findings = run.finish()
+```
+
+Everything happens in the caller's thread: `go_on` and `until` read logs, look at the lease table, take samples and do what
+is due. The endpoint of the processes may be a proxy's; the run itself goes around it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import os
+import random
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from integration.endtoend.checker import Findings, check
+from integration.endtoend.history import STRIDE, History, Pause, ProducerLife, Violation, WorkerLife
+from integration.endtoend.processes import ChildProcess
+from integration.endtoend.trails import ProducerTrail, WorkerTrail
+from integration.endtoend.worker_process import STALL_SECONDS
+from kinesis_sdk.cli.demo.flights import load_flights
+from kinesis_sdk.common.aws import call_with_retries, make_client
+from kinesis_sdk.common.shards import Shard, list_shards
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.consumer.leases.dynamodb import DynamoDBLeaseStore
+
+_TICK = 0.05
+_LOOK_SECONDS = 0.25
+_SAMPLE_SECONDS = 1.0
+_EFFECT = 2.0
+_START_TIMEOUT = 90.0
+_STOP_TIMEOUT = 90.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """What to run.
+
+    Attributes:
+        endpoint_url: Endpoint of the processes.
+        control_url: Endpoint of the run itself: the same one, not through a proxy.
+        shards: Shards of the stream at first.
+        workers: Worker processes at first.
+        producers: For each producer process at first, whether it keeps order.
+        rate: Records per second of each producer.
+        failover_time: Of the workers; seconds.
+        checkpoint_every: Least seconds between two checkpoints of a shard.
+        fan_out: Every so many-th worker reads by enhanced fan-out; 0: none.
+        spared: Whether the first worker and the first producer are never killed or stopped, but frozen, so that what
+            they use over time says something.
+        consumer: Further settings of `ConsumerConfig`.
+        producer: Further settings of `ProducerConfig`.
+        environment: Replaces or adds environment variables of the processes; None removes one.
+        seed: Decides whom things happen to.
+        drain_timeout: Seconds without anything new processed after which what is missing counts as lost.
+    """
+
+    endpoint_url: str
+    control_url: str
+    shards: int = 8
+    workers: int = 3
+    producers: tuple[bool, ...] = (False, True)
+    rate: float = 200.0
+    failover_time: float = 5.0
+    checkpoint_every: float = 1.0
+    fan_out: int = 0
+    spared: bool = False
+    consumer: Mapping[str, Any] = field(default_factory=dict)
+    producer: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, str | None] = field(default_factory=dict)
+    seed: int = 0
+    drain_timeout: float = 60.0
+
+
+class Event(NamedTuple):
+    """Something that was done on the way, for people.
+
+    Attributes:
+        at: When (wall clock).
+        kind: ``kill``, ``stop``, ``freeze``, ``reshard``, ``wire``, ``end`` or ``lost``.
+        text: In words.
+        seconds: How long it lasts.
+    """
+
+    at: float
+    kind: str
+    text: str
+    seconds: float = 0.0
+
+
+class Sample(NamedTuple):
+    """How far everything was at an instant.
+
+    Attributes:
+        at: Wall clock.
+        put: Records put.
+        acknowledged: Of these, acknowledged.
+        processed: Different records processed.
+        rss: Resident memory of each process, bytes.
+        threads: Threads of each process.
+    """
+
+    at: float
+    put: int
+    acknowledged: int
+    processed: int
+    rss: Mapping[str, int]
+    threads: Mapping[str, int]
+
+
+class _Worker(NamedTuple):
+    process: ChildProcess
+    trail: WorkerTrail
+
+
+class _Producer(NamedTuple):
+    process: ChildProcess
+    trail: ProducerTrail
+
+
+class Run:
+    """See the module. A context manager: whatever happens, no process, stream or table is left.
+
+    Args:
+        options: What to run.
+        folder: For the logs of the processes.
+        say: Told what happens, a line each.
+
+    Attributes:
+        history: What happened so far.
+        events: What was done.
+        samples: One a second.
+        violations: What the processes themselves did wrong: ended by themselves, did not end when told to.
+    """
+
+    def __init__(self, options: RunOptions, folder: Path, say: Callable[[str], None] = print) -> None:
+        name = f"endtoend-{uuid.uuid4().hex[:8]}"
+        self.options = options
+        self.history = History(failover_time=options.failover_time)
+        self.events: list[Event] = []
+        self.samples: list[Sample] = []
+        self.violations: list[Violation] = []
+        self._folder = folder
+        self._say = say
+        self._rng = random.Random(options.seed)
+        self._flights = load_flights()
+        self._run = name[-8:]
+        self._stream = StreamId.parse(name)
+        self._application = name
+        self._kinesis = make_client("kinesis", endpoint_url=options.control_url)
+        self._dynamodb = make_client("dynamodb", endpoint_url=options.control_url)
+        self._store = DynamoDBLeaseStore(
+            self._dynamodb, self._application, sleep=time.sleep, monotonic=time.monotonic
+        )
+        self._workers: dict[str, _Worker] = {}
+        self._producers: dict[str, _Producer] = {}
+        self._producer_trails: list[ProducerTrail] = []
+        self._numbers = itertools.count(1)
+        self._lines = itertools.count()
+        self._timed: list[tuple[float, int, Callable[[], None]]] = []
+        self._table_seen = False
+        self._turn = self._looked = self._sampled = 0.0
+        self._processed: set[int] = set()
+        self._began = time.time()
+        self._environment = dict(os.environ)
+        for variable, value in options.environment.items():
+            if value is None:
+                self._environment.pop(variable, None)
+            else:
+                self._environment[variable] = value
+
+    # -- life ---------------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Run:
+        self._call("CreateStream", StreamName=self._stream.name, ShardCount=self.options.shards)
+        self._await_active()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        for process in self._processes():
+            process.destroy()
+        self._call("DeleteStream", StreamName=self._stream.name, EnforceConsumerDeletion=True)
+        if self._table_seen:
+            call_with_retries(
+                lambda: self._dynamodb.delete_table(TableName=self._application),
+                operation="DeleteTable",
+                client=self._dynamodb,
+            )
+        self._kinesis.close()
+        self._dynamodb.close()
+
+    def start(self) -> None:
+        """Start everything; returns once the workers hold all leases, each at least one, and producers put."""
+        for _ in range(self.options.workers):
+            self.add_worker()
+        self.until(self._everybody_works, _START_TIMEOUT, "the workers to share the leases")
+        for ordered in self.options.producers:
+            self.add_producer(ordered=ordered)
+        self.until(
+            lambda: all(p.trail.put for p in self._producers.values()), _START_TIMEOUT, "producers to put"
+        )
+
+    def _everybody_works(self) -> bool:
+        held = [worker.trail.leases for worker in self._workers.values()]
+        return sum(held) >= self.options.shards and min(held) > 0
+
+    def go_on(self, seconds: float) -> None:
+        """Let it run."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self._pump()
+
+    def until(self, condition: Callable[[], bool], timeout: float, what: str) -> None:
+        """Let it run until something is so.
+
+        Raises:
+            TimeoutError: It is not so in time.
+        """
+        end = time.monotonic() + timeout
+        while not condition():
+            if time.monotonic() > end:
+                raise TimeoutError(f"waited {timeout:g} s for {what}")
+            self._pump()
+
+    def finish(self) -> Findings:
+        """Stop the producers, wait for the workers to process everything, stop them, judge."""
+        while self._timed:  # what was to be undone later is undone now
+            heapq.heappop(self._timed)[2]()
+        # A process that has just been started does not know yet what SIGTERM asks of it.
+        self.until(self._everybody_has_started, _START_TIMEOUT, "everybody to start")
+        for name in list(self._producers):
+            self.stop_producer(name)
+        self.until(lambda: not self._producers, _STOP_TIMEOUT, "the producers to end")
+        self._drain()
+        for worker in self._workers.values():
+            worker.process.terminate()
+        self.until(lambda: not self._workers, _STOP_TIMEOUT, "the workers to end")
+        rows = self._store.list(consistent=True)
+        self.history.watch.look(rows)
+        self.history.rows = {row.lease_key: row for row in rows}
+        self.history.shards = {shard.shard_id: shard for shard in self.shards(only_open=False)}
+        findings = check(self.history)
+        findings.violations.extend(self.violations)
+        return findings
+
+    def _everybody_has_started(self) -> bool:
+        return all(w.trail.has_started for w in self._workers.values()) and all(
+            p.trail.put for p in self._producers.values()
+        )
+
+    def _drain(self) -> None:
+        moved = time.monotonic()
+        missing = len(self._missing())
+        while missing and time.monotonic() - moved < self.options.drain_timeout:
+            self.go_on(0.2)
+            now_missing = len(self._missing())
+            if now_missing < missing:
+                moved = time.monotonic()
+            missing = now_missing
+        if missing:
+            self.note("lost", f"{missing} records are missing")
+            return
+        # Leases of shards that have ended are finished and deleted a little later.
+        end = time.monotonic() + self.options.drain_timeout
+        while not self._is_tidy() and time.monotonic() < end:
+            self.go_on(0.5)
+
+    def _missing(self) -> set[int]:
+        stored = {number for number, put in self.history.puts.items() if put.position is not None}
+        return stored - self._processed
+
+    def _is_tidy(self) -> bool:
+        open_ids = {shard.shard_id for shard in self.shards()}
+        rows = self._store.list(consistent=True)
+        waiting = {p for row in rows if not row.is_started for p in row.parent_shard_ids}
+        return {row.lease_key for row in rows} - waiting == open_ids
+
+    # -- what is done to it -------------------------------------------------------------------------------------
+
+    def add_worker(self) -> str:
+        """Start another worker; returns its name."""
+        name = f"worker-{next(self._numbers)}"
+        pushed = self.options.fan_out and len(self.history.workers) % self.options.fan_out == 0
+        settings = {
+            "stream": self._stream.name,
+            "application_name": self._application,
+            "run": self._run,
+            "worker_id": name,
+            "checkpoint_every": self.options.checkpoint_every,
+            "region": None,
+            "endpoint_url": self.options.endpoint_url,
+            "config": {
+                "initial_position": "TRIM_HORIZON",
+                "failover_time": self.options.failover_time,
+                "idle_time_between_reads": 0.5,
+                "lease_cleanup_interval": 2.0,
+                "shard_sync_interval": 10.0,
+                "parent_shard_poll_interval": 0.5,
+                "retrieval_mode": "fanout" if pushed else "polling",
+                **self.options.consumer,
+            },
+        }
+        module = "integration.endtoend.worker_process"
+        process = ChildProcess(module, name, settings, self._folder, self._environment)
+        life = self.history.workers[name] = WorkerLife(name)
+        self._workers[name] = _Worker(process, WorkerTrail(process.log, life, self.history))
+        return name
+
+    def add_producer(self, *, ordered: bool) -> str:
+        """Start another producer; returns its name."""
+        number = next(self._numbers)
+        name = f"producer-{number}"
+        life = self.history.producers[name] = ProducerLife(name, number * STRIDE, ordered=ordered)
+        settings = {
+            "stream": self._stream.name,
+            "run": self._run,
+            "first": life.first,
+            "rate": self.options.rate,
+            "region": None,
+            "endpoint_url": self.options.endpoint_url,
+            "config": {
+                "ordering": "per_shard" if ordered else "none",
+                "record_ttl": 300.0,
+                **self.options.producer,
+            },
+        }
+        module = "integration.endtoend.producer_process"
+        process = ChildProcess(module, name, settings, self._folder, self._environment)
+        trail = ProducerTrail(process.log, life, self.history, self._flights)
+        self._producers[name] = _Producer(process, trail)
+        self._producer_trails.append(trail)
+        return name
+
+    def after(self, seconds: float, action: Callable[[], object]) -> None:
+        """Do something later, while the run goes on."""
+        heapq.heappush(
+            self._timed, (time.monotonic() + seconds, next(self._lines), lambda: (action(), None)[1])
+        )
+
+    def pick_worker(self, *, to_end: bool = True) -> str | None:
+        """A worker that is neither frozen nor leaving; None if there is none.
+
+        Chosen among those with most leases, or one less.
+
+        Args:
+            to_end: Whether it is going to end, so that the spared one is out of question.
+        """
+        able = [w for w in self._workers.values() if w.process.is_able and w.trail.has_started]
+        if to_end and self.options.spared:
+            able = [w for w in able if w.process.name != next(iter(self.history.workers))]
+        most = max((w.trail.leases for w in able), default=0)
+        busy = [w for w in able if w.trail.leases >= most - 1]
+        return self._rng.choice(busy).process.name if busy else None
+
+    def pick_producer(self) -> str | None:
+        """A producer that may be killed; None if there is none."""
+        able = [p for p in self._producers.values() if p.process.is_able and p.trail.put]
+        if self.options.spared:
+            able = [p for p in able if p.process.name != next(iter(self.history.producers))]
+        return self._rng.choice(able).process.name if able else None
+
+    def kill_worker(self, name: str | None = None, *, replace_after: float | None = 0.0) -> None:
+        """SIGKILL a worker, and start another one after so many seconds (None: do not)."""
+        name = name or self.pick_worker()
+        if name is None:
+            return
+        worker = self._workers.pop(name)
+        self.note("kill", f"killed {name}, which held {worker.trail.leases} leases")
+        worker.trail.life.killed_at = time.time()
+        worker.process.kill()
+        self._read(worker)
+        if replace_after is not None:
+            self.after(replace_after, self.add_worker)
+
+    def stop_worker(self, name: str | None = None, *, replace_after: float | None = None) -> None:
+        """SIGTERM a worker, and start another one after so many seconds (None: do not)."""
+        name = name or self.pick_worker()
+        if name is None:
+            return
+        worker = self._workers[name]
+        if worker.process.leaving:
+            return
+        self.note("stop", f"asked {name} to stop, which held {worker.trail.leases} leases")
+        worker.process.terminate()
+        if replace_after is not None:
+            self.after(replace_after, self.add_worker)
+
+    def freeze_worker(self, seconds: float, name: str | None = None) -> None:
+        """SIGSTOP a worker, SIGCONT it later."""
+        name = name or self.pick_worker(to_end=False)
+        if name is None:
+            return
+        worker = self._workers[name]
+        text = f"froze {name} for {seconds:.1f} s, which held {worker.trail.leases} leases"
+        self.note("freeze", text, seconds)
+        worker.process.freeze()
+        self.after(seconds, lambda: self._thaw(worker))
+
+    def _thaw(self, worker: _Worker) -> None:
+        frozen_at = worker.process.frozen_at
+        if frozen_at is not None and worker.process.status is None:
+            worker.process.thaw()
+            worker.trail.life.pauses.append(Pause(frozen_at, time.time() + _EFFECT, "freeze"))
+
+    def kill_producer(self, name: str | None = None, *, replace_after: float | None = 0.0) -> None:
+        """SIGKILL a producer, and start another one of its kind after so many seconds (None: do not)."""
+        name = name or self.pick_producer()
+        if name is None:
+            return
+        producer = self._producers.pop(name)
+        life = producer.trail.life
+        self.note("kill", f"killed {name}")
+        life.killed_at = time.time()
+        producer.process.kill()
+        producer.trail.read()
+        if replace_after is not None:
+            self.after(replace_after, lambda: self.add_producer(ordered=life.ordered))
+
+    def stop_producer(self, name: str) -> None:
+        """SIGTERM a producer: it flushes and ends."""
+        self._producers[name].process.terminate()
+
+    def harmed(self, begin: float, cause: str, effect: float) -> None:
+        """Everybody's calls failed since then, and what that led to may last so many seconds more."""
+        self.history.everybody.append(Pause(begin, time.time() + effect, cause))
+
+    # -- resharding ---------------------------------------------------------------------------------------------
+
+    def shards(self, *, only_open: bool = True) -> list[Shard]:
+        """The stream's shards."""
+        every = call_with_retries(
+            lambda: list_shards(self._kinesis, self._stream), operation="ListShards", client=self._kinesis
+        )
+        return [shard for shard in every if shard.is_open or not only_open]
+
+    def split(self) -> None:
+        """Split the widest open shard."""
+        widest = max(self.shards(), key=lambda s: s.hash_key_range.end - s.hash_key_range.start)
+        middle = (widest.hash_key_range.start + widest.hash_key_range.end) // 2 + 1
+        self._call(
+            "SplitShard",
+            **self._stream.request,
+            ShardToSplit=widest.shard_id,
+            NewStartingHashKey=str(middle),
+        )
+        self.note("reshard", f"split {widest.shard_id}")
+
+    def merge(self) -> None:
+        """Merge two open neighbours."""
+        ordered = sorted(self.shards(), key=lambda s: s.hash_key_range.start)
+        if len(ordered) < 2:
+            return
+        index = self._rng.randrange(len(ordered) - 1)
+        left, right = ordered[index], ordered[index + 1]
+        self._call(
+            "MergeShards",
+            **self._stream.request,
+            ShardToMerge=left.shard_id,
+            AdjacentShardToMerge=right.shard_id,
+        )
+        self.note("reshard", f"merged {left.shard_id} and {right.shard_id}")
+
+    def scale(self, target: int) -> None:
+        """UpdateShardCount."""
+        self._call(
+            "UpdateShardCount",
+            **self._stream.request,
+            TargetShardCount=target,
+            ScalingType="UNIFORM_SCALING",
+        )
+        self.note("reshard", f"scales to {target} shards")
+
+    @property
+    def is_resharding(self) -> bool:
+        """Whether the stream would refuse to be resharded now."""
+        answer = self._kinesis.describe_stream_summary(**self._stream.request)
+        return bool(answer["StreamDescriptionSummary"]["StreamStatus"] != "ACTIVE")
+
+    def _await_active(self) -> None:
+        self.until(lambda: not self.is_resharding, _START_TIMEOUT, "the stream to be ACTIVE")
+
+    def _call(self, operation: str, **parameters: Any) -> Any:
+        method = getattr(self._kinesis, "".join("_" + c.lower() if c.isupper() else c for c in operation)[1:])
+        return call_with_retries(
+            lambda: method(**parameters), operation=operation, client=self._kinesis, attempts=30
+        )
+
+    # -- what goes on meanwhile ---------------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        time.sleep(_TICK)
+        now = time.monotonic()
+        if self._turn and now - self._turn > STALL_SECONDS:
+            # The machine, or the server: whoever keeps us waiting keeps everybody waiting.
+            stalled = now - self._turn
+            self.history.everybody.append(Pause(time.time() - stalled, time.time() + _EFFECT, "stall"))
+        self._turn = now
+        while self._timed and self._timed[0][0] <= now:
+            heapq.heappop(self._timed)[2]()
+        for producer in self._producers.values():
+            producer.trail.read()
+        for worker in self._workers.values():
+            self._read(worker)
+        self._reap()
+        if now - self._looked >= _LOOK_SECONDS:
+            self._looked = now
+            self._look_at_table()
+        if now - self._sampled >= _SAMPLE_SECONDS:
+            self._sampled = now
+            self._sample()
+
+    def _read(self, worker: _Worker) -> None:
+        worker.trail.read()
+        self._processed |= worker.trail.processed
+        worker.trail.processed.clear()
+
+    def _reap(self) -> None:
+        for name, worker in list(self._workers.items()):
+            status = worker.process.status
+            if status is None:
+                continue
+            del self._workers[name]
+            worker.process.destroy()
+            self._read(worker)
+            if status or not worker.process.leaving:
+                text = f"{name}, status {status}: {worker.trail.error or worker.process.tail()}"
+                self.violations.append(Violation("worker did not end in order", text))
+        for name, producer in list(self._producers.items()):
+            status = producer.process.status
+            if status is None:
+                continue
+            del self._producers[name]
+            producer.process.destroy()
+            producer.trail.read()
+            if status or not producer.process.leaving:
+                text = f"{name}, status {status}: {producer.process.tail()}"
+                self.violations.append(Violation("producer did not end in order", text))
+
+    def _look_at_table(self) -> None:
+        if not self._table_seen:
+            try:
+                self._dynamodb.describe_table(TableName=self._application)
+            except self._dynamodb.exceptions.ResourceNotFoundException:
+                return  # no worker has come so far yet
+            self._table_seen = True
+        self.history.watch.look(self._store.list(consistent=True))
+
+    def _sample(self) -> None:
+        usage = {process.name: process.usage() for process in self._processes()}
+        known = {name: one for name, one in usage.items() if one is not None}
+        self.samples.append(
+            Sample(
+                at=time.time(),
+                put=sum(trail.put for trail in self._producer_trails),
+                acknowledged=len(self.history.puts),
+                processed=len(self._processed),
+                rss={name: one.rss for name, one in known.items()},
+                threads={name: one.threads for name, one in known.items()},
+            )
+        )
+
+    def _processes(self) -> list[ChildProcess]:
+        return [one.process for one in (*self._producers.values(), *self._workers.values())]
+
+    def note(self, kind: str, text: str, seconds: float = 0.0) -> None:
+        """Write down that something was done."""
+        self.events.append(Event(time.time(), kind, text, seconds))
+        self._say(f"{time.time() - self._began:6.1f} s  {text}")
