@@ -8,10 +8,12 @@ STAMP := $(VENV)/.installed
 REPEAT ?= 1
 SCHEDULES ?= 2000
 FLEETS ?= 2000
+MINUTES ?= 2
+SEED ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo example test unit integration spark java fuzz check format bench bench-producer bench-consumer bench-fleet clean
+.PHONY: help install demo example test unit integration spark java fuzz soak check format bench bench-producer bench-consumer bench-fleet clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -58,6 +60,9 @@ example: install  ## Flights through PySpark, Kinesis and back into a chart, fli
 fuzz: install  ## Random schedules and fleets in virtual time: SCHEDULES=100000 FLEETS=100000 for a long run.
 	@KINESIS_SDK_SCHEDULES=$(SCHEDULES) $(BIN)/python -m pytest -n 2 --dist worksteal tests/producer/test_schedules.py
 	@KINESIS_SDK_FLEETS=$(FLEETS) $(BIN)/python -m pytest -n 2 --dist worksteal tests/consumer/test_fleet_simulator.py tests/consumer/test_fleet.py
+
+soak: install  ## Producers, workers and random faults for MINUTES=15, from a SEED=7; draws soak.png.
+	@$(BIN)/python -m integration.endtoend.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 bench: bench-producer bench-consumer bench-fleet install  ## Print every benchmark table.
 	@$(BIN)/python benchmarks/bench_codec.py

@@ -67,7 +67,7 @@ def _await_endpoint(process: subprocess.Popen[str], lines: queue.Queue[str | Non
 
 @contextlib.contextmanager
 def start_server_process(
-    *arguments: str, timeout: float = 20.0, env: dict[str, str] | None = None
+    *arguments: str, timeout: float = 20.0, env: dict[str, str] | None = None, own_session: bool = False
 ) -> Iterator[ServerProcess]:
     """Run ``python -m kinesis_sdk.testing`` for the length of a with statement.
 
@@ -75,6 +75,7 @@ def start_server_process(
         arguments: Further command-line arguments, for example ``"--create-stream", "orders:4"``.
         timeout: Seconds to wait for the process to listen, and to end.
         env: Environment instead of this process's own.
+        own_session: Whether Ctrl-C in the terminal is not for it: whoever started it ends it in order.
 
     Raises:
         TimeoutError: It does not listen in time.
@@ -84,7 +85,12 @@ def start_server_process(
         sys.executable, "-m", "kinesis_sdk.testing", "--port", "0", "--exit-with-parent", *arguments
     )  # fmt: skip
     process = subprocess.Popen(  # noqa: S603 — our own interpreter and module
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=env,
+        start_new_session=own_session,
     )
     assert process.stdin is not None
     assert process.stdout is not None

@@ -1,0 +1,88 @@
+"""What a soak does to a run, and when: random, from a seed. Pure."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Literal
+
+from integration.endtoend.harm import HARMS
+
+ActionKind = Literal[
+    "kill worker",
+    "stop worker",
+    "freeze worker",
+    "kill producer",
+    "split",
+    "merge",
+    "scale",
+    "wire",
+]
+
+_FIRST, _SHORTEST, _LONGEST = 3.0, 2.5, 7.0
+_DECK: tuple[tuple[ActionKind, str | None], ...] = (
+    ("kill worker", None),
+    ("kill worker", None),
+    ("stop worker", None),
+    ("freeze worker", None),
+    ("freeze worker", None),
+    ("kill producer", None),
+    ("split", None),
+    ("merge", None),
+    ("scale", None),
+    *(("wire", name) for name in HARMS),
+)
+
+
+@dataclass(frozen=True)
+class Action:
+    """One thing to do.
+
+    Attributes:
+        at: Seconds after the start.
+        kind: What.
+        harm: Which fault on the wire.
+        seconds: How long it lasts: a freeze, a fault on the wire, the time until a successor is started.
+        choice: Random number from 0 to 1 for what can only be decided on the spot, such as a shard count.
+    """
+
+    at: float
+    kind: ActionKind
+    harm: str | None = None
+    seconds: float = 0.0
+    choice: float = 0.0
+
+    def __str__(self) -> str:
+        lasting = f" for {self.seconds:.1f} s" if self.seconds else ""
+        return f"{self.at:.1f} s: {self.kind}{f' {self.harm}' if self.harm else ''}{lasting}"
+
+
+def make_plan(seed: int, seconds: float, *, failover_time: float) -> list[Action]:
+    """The actions of a soak, in order.
+
+    Everything comes about equally often: a shuffled deck, and another one when it is used up.
+
+    Args:
+        seed: The same seed gives the same plan; a longer plan begins with the shorter one.
+        seconds: How long the soak takes.
+        failover_time: Of the workers: freezes are sometimes shorter and mostly longer.
+    """
+    rng = random.Random(seed)
+    plan: list[Action] = []
+    deck: list[tuple[ActionKind, str | None]] = []
+    at = _FIRST
+    while at < seconds:
+        if not deck:
+            deck = list(_DECK)
+            rng.shuffle(deck)
+        kind, harm = deck.pop()
+        lasts = 0.0
+        if kind == "freeze worker":
+            lasts = failover_time * rng.uniform(0.4, 2.0)
+        elif kind == "wire":
+            lasts = rng.uniform(1.5, failover_time * 1.3)
+        elif kind in {"kill worker", "stop worker", "kill producer"}:
+            lasts = rng.uniform(0.0, failover_time)
+        plan.append(Action(at, kind, harm, lasts, rng.random()))
+        at += rng.uniform(_SHORTEST, _LONGEST)
+    return plan

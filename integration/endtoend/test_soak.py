@@ -1,0 +1,84 @@
+"""The soak as its users run it: two minutes of it, and one that has to say no after Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import boto3
+import pytest
+
+from kinesis_sdk.testing import start_server_process
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+
+SOAK = [sys.executable, "-m", "integration.endtoend.soak"]
+
+
+def test_two_minutes(tmp_path: Path) -> None:
+    picture = tmp_path / "soak.png"
+    minutes, seed = os.environ.get("SOAK_MINUTES", "2"), os.environ.get("SOAK_SEED", "1")
+    result = subprocess.run(
+        [*SOAK, "--minutes", minutes, "--seed", seed, "--plot", picture],
+        capture_output=True,
+        text=True,
+        timeout=60 * float(minutes) + 240,
+        check=False,
+    )
+    print(result.stdout)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout.rstrip().endswith("PASSED")
+    table = dict(line.split("  ", 1) for line in result.stdout.splitlines() if "  " in line)
+    assert table["lost"].strip() == "0"
+    assert int(table["acknowledged"].replace(",", "")) > 10_000
+    assert "p50" in table["taken over after a kill"]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_ctrl_c_ends_in_order_and_a_violation_is_told(tmp_path: Path) -> None:
+    with start_server_process() as server:
+        process = subprocess.Popen(
+            [
+                *(*SOAK, "--minutes", "60", "--seed", "5", "--plot", tmp_path / "soak.png"),
+                *("--endpoint-url", server.endpoint_url),
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        assert process.stdout is not None
+        try:
+            said = []
+            for line in process.stdout:
+                said.append(line)
+                if " s  " in line:  # the first thing of the plan was done
+                    break
+            dynamodb = boto3.client("dynamodb", endpoint_url=server.endpoint_url)
+            (table,) = dynamodb.list_tables()["TableNames"]
+            rows = dynamodb.scan(TableName=table)["Items"]
+            key = next(r["leaseKey"] for r in rows if r["checkpoint"]["S"] != "SHARD_END")
+            dynamodb.delete_item(TableName=table, Key={"leaseKey": key})
+            dynamodb.close()
+            for line in process.stdout:
+                said.append(line)
+                if " s  " in line:
+                    break
+            os.killpg(process.pid, signal.SIGINT)  # as the terminal does: to the whole group
+            rest, _ = process.communicate(timeout=240)
+        finally:
+            process.kill()
+            process.wait()
+        calls = server.admin("stats")["calls"]
+        time.sleep(1.5)  # workers read twice a second
+        assert server.admin("stats")["calls"] == calls, "none of its processes is left"
+    told = "".join(said) + rest
+    assert process.returncode == 1, told
+    assert "interrupted: ending in order" in told
+    assert "unfinished lease deleted" in told
+    assert "Traceback" not in told
+    assert told.rstrip().endswith("FAILED")
