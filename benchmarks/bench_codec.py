@@ -125,16 +125,18 @@ def decode_ours(work: Workload) -> list[Any]:
 
 
 def deaggregate_ours(work: Workload) -> list[Any]:
-    """`deaggregate`: full user records with positions."""
-    return deaggregate([KinesisRecord(work.blob, "a", "1")])
+    """`deaggregate`: full user records with positions, all made and kept."""
+    return list(deaggregate([KinesisRecord(work.blob, "a", "1")]))
 
 
 def deaggregate_ranged(work: Workload) -> list[Any]:
     """`deaggregate` with the KCL's range check."""
-    return deaggregate(
-        [KinesisRecord(work.blob, "a", "1")],
-        hash_key_range=FULL_RANGE,
-        on_misplaced=lambda _record, _count: True,
+    return list(
+        deaggregate(
+            [KinesisRecord(work.blob, "a", "1")],
+            hash_key_range=FULL_RANGE,
+            on_misplaced=lambda _record, _count: True,
+        )
     )
 
 

@@ -21,18 +21,20 @@ without repetitions; index 0 is written; an explicit hash key is in the table on
 single user record is not wrapped at all. An aggregate travels under the partition key ``a`` and with the
 first user record's hash as its explicit hash key.
 
-Writing is in `kinesis_sdk.common.aggregate`. Reading uses protobuf, with a descriptor that lives in a private pool: a generated
-``messages.proto`` of another package in the same process can not clash with it. Both string tables are read as
-bytes and decoded here, so that one invalid key can not make the whole aggregate unreadable.
+Writing is in `kinesis_sdk.common.aggregate`. Reading uses protobuf, with descriptors that live in a private pool: a generated
+``messages.proto`` of another package in the same process can not clash with them. Both string tables are read as
+bytes and decoded here, so that one invalid key can not make the whole aggregate unreadable. Fields are read as columns
+where that is safe (see `_columns`): an object of protobuf's for each user record costs more than parsing it.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from hashlib import md5
-from itertools import count, repeat
-from typing import Any, NamedTuple
+from itertools import repeat
+from typing import Any, NamedTuple, cast
 
 from kinesis_sdk.common.aggregate import AGGREGATE_PARTITION_KEY, DIGEST_SIZE, MAGIC, OVERHEAD, Aggregate
 from kinesis_sdk.common.hashkeys import (
@@ -41,7 +43,8 @@ from kinesis_sdk.common.hashkeys import (
     explicit_hash_key_to_bytes,
     hash_partition_key,
 )
-from kinesis_sdk.common.records import KinesisRecord, UserRecord
+from kinesis_sdk.common.records import KinesisRecord
+from kinesis_sdk.common.user_records import AggregatedRun, PlainRun, RecordRun, UserRecords
 
 __all__ = [
     "AGGREGATE_PARTITION_KEY",
@@ -64,6 +67,12 @@ _LOGGER = logging.getLogger(__name__)
 # there, in order. Used only where it is paid per user record.
 _new = tuple.__new__
 
+_ABSENT = 2**64 - 1
+"""What an index that is not there reads as: beyond any table, so that it can not pass for index 0."""
+
+_SMALL = 400
+"""Bytes of a user record below which protobuf is quicker in writing it than in looking at each of its fields."""
+
 
 class SubRecord(NamedTuple):
     """A user record inside an aggregate.
@@ -80,124 +89,6 @@ class SubRecord(NamedTuple):
     data: bytes
 
 
-_message_class: Any = None
-
-
-def _aggregated_record() -> Any:
-    """The message class, made on first use (importing protobuf costs more than the rest of this package)."""
-    global _message_class  # noqa: PLW0603 - one lazily made constant
-    if _message_class is None:
-        from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-
-        field = descriptor_pb2.FieldDescriptorProto
-        file = descriptor_pb2.FileDescriptorProto(
-            name="kinesis_sdk/aggregation.proto", package="kinesis_sdk.aggregation", syntax="proto2"
-        )
-        record = file.message_type.add(name="Record")
-        # The default is what a missing index reads as: beyond any table, so that it can not pass for index 0.
-        record.field.add(
-            name="key",
-            number=1,
-            type=field.TYPE_UINT64,
-            label=field.LABEL_REQUIRED,
-            default_value=str(2**64 - 1),
-        )
-        record.field.add(name="hash", number=2, type=field.TYPE_UINT64, label=field.LABEL_OPTIONAL)
-        record.field.add(name="data", number=3, type=field.TYPE_BYTES, label=field.LABEL_REQUIRED)
-        aggregated = file.message_type.add(name="AggregatedRecord")
-        aggregated.field.add(name="keys", number=1, type=field.TYPE_BYTES, label=field.LABEL_REPEATED)
-        aggregated.field.add(name="hashes", number=2, type=field.TYPE_BYTES, label=field.LABEL_REPEATED)
-        aggregated.field.add(
-            name="records",
-            number=3,
-            type=field.TYPE_MESSAGE,
-            type_name=".kinesis_sdk.aggregation.Record",
-            label=field.LABEL_REPEATED,
-        )
-        pool = descriptor_pool.DescriptorPool()
-        pool.Add(file)
-        _message_class = message_factory.GetMessageClass(
-            pool.FindMessageTypeByName("kinesis_sdk.aggregation.AggregatedRecord")
-        )
-    return _message_class
-
-
-def _parse(blob: bytes | bytearray | memoryview) -> Any:
-    """The message inside an aggregate whose digest matches, else None. Required fields may still be missing."""
-    if len(blob) <= OVERHEAD or blob[: len(MAGIC)] != MAGIC:
-        return None
-    body = bytes(blob[len(MAGIC) : -DIGEST_SIZE])
-    if md5(body, usedforsecurity=False).digest() != blob[-DIGEST_SIZE:]:
-        return None
-    from google.protobuf.message import DecodeError
-
-    try:
-        return _aggregated_record().FromString(body)
-    except DecodeError:
-        return None
-
-
-def _texts(table: Iterable[bytes]) -> list[str]:
-    """A string table as text; invalid UTF-8 becomes U+FFFD, as in Java."""
-    return [raw.decode("utf-8", "replace") for raw in table]
-
-
-def _columns(message: Any) -> tuple[list[str], list[bytes]] | None:
-    """Partition keys and payloads of the usual aggregate; None if it has explicit hash keys or any flaw.
-
-    This is most of what reading costs, so that it asks as little as it can: columns instead of rows leave
-    the rest to loops in C, and required fields are looked for only where one may be missing.
-    """
-    if message.hashes:
-        return None
-    table = _texts(message.keys)
-    records = list(message.records)
-    try:
-        keys = [table[record.key] for record in records]
-    except IndexError:  # a missing index, too: its default is beyond any table
-        return None
-    payloads = [record.data for record in records]
-    if not all(payloads) and not message.IsInitialized():  # a missing payload reads as an empty one
-        return None
-    return keys, payloads
-
-
-def _sub_records(message: Any) -> list[SubRecord] | None:
-    """User records of any message, one by one; None if a required field is missing."""
-    if not message.IsInitialized():
-        return None
-    keys = _texts(message.keys)
-    hashes = _texts(message.hashes)
-    return [
-        SubRecord(
-            keys[record.key] if record.key < len(keys) else None,
-            hashes[record.hash] if record.HasField("hash") and record.hash < len(hashes) else None,
-            record.data,
-        )
-        for record in message.records
-    ]
-
-
-def decode(blob: bytes | bytearray | memoryview) -> list[SubRecord] | None:
-    """The user records inside a Kinesis record's data, in order.
-
-    Args:
-        blob: Data of a Kinesis record.
-
-    Returns:
-        None if it is not an intact aggregate (no magic, a digest that does not match, a message that does
-        not parse or lacks required fields): the record is then delivered as it is, as the KCL does. A sub
-        record whose key index is beyond the table has ``partition_key`` None; nothing is left out.
-    """
-    message = _parse(blob)
-    if message is None:
-        return None
-    columns = _columns(message)
-    if columns is None:
-        return _sub_records(message)
-    return list(map(_new, repeat(SubRecord), zip(columns[0], repeat(None), columns[1])))
-
-
 class SubRecordColumns(NamedTuple):
     """The user records inside an aggregate, a list per field, all of one length.
 
@@ -212,22 +103,154 @@ class SubRecordColumns(NamedTuple):
     payloads: Sequence[bytes]
 
 
+class _Protobuf(NamedTuple):
+    """Protobuf's exceptions, and message classes for the same bytes.
+
+    Attributes:
+        decode_error: Raised where bytes do not parse.
+        encode_error: Raised where a required field is missing.
+        rows: As the format is defined: a message per user record.
+        placed_rows: The same with a required explicit hash key.
+        columns: Declares ``records`` as one message with repeated fields. Protobuf merges a message that comes
+            several times, so that each field's values of all user records end up in one list, without an
+            object for each record. Which value belongs to which record is lost; see `_columns`.
+    """
+
+    decode_error: type[Exception]
+    encode_error: type[Exception]
+    rows: Any
+    placed_rows: Any
+    columns: Any
+
+
+@cache
+def _protobuf() -> _Protobuf:
+    """Made on first use (importing protobuf costs more than the rest of this package)."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
+
+    field = descriptor_pb2.FieldDescriptorProto
+    pool = descriptor_pool.DescriptorPool()
+    one, maybe, many = field.LABEL_REQUIRED, field.LABEL_OPTIONAL, field.LABEL_REPEATED
+
+    def make(name: str, records: int, key: int, hash_key: int, data: int) -> Any:
+        package = f"kinesis_sdk.{name}"
+        file = descriptor_pb2.FileDescriptorProto(
+            name=f"kinesis_sdk/{name}.proto", package=package, syntax="proto2"
+        )
+        record = file.message_type.add(name="Record")
+        absent = str(_ABSENT) if key == one else None
+        record.field.add(name="key", number=1, type=field.TYPE_UINT64, label=key, default_value=absent)
+        record.field.add(name="hash", number=2, type=field.TYPE_UINT64, label=hash_key, default_value=absent)
+        record.field.add(name="data", number=3, type=field.TYPE_BYTES, label=data)
+        outer = file.message_type.add(name="AggregatedRecord")
+        outer.field.add(name="keys", number=1, type=field.TYPE_BYTES, label=many)
+        outer.field.add(name="hashes", number=2, type=field.TYPE_BYTES, label=many)
+        outer.field.add(
+            name="records", number=3, type=field.TYPE_MESSAGE, type_name=f".{package}.Record", label=records
+        )
+        pool.Add(file)
+        return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.AggregatedRecord"))
+
+    return _Protobuf(
+        message.DecodeError,
+        message.EncodeError,
+        rows=make("aggregation", many, one, maybe, one),
+        placed_rows=make("placed_aggregation", many, one, one, one),
+        columns=make("aggregation_columns", maybe, many, many, many),
+    )
+
+
+def _unsealed(blob: bytes | bytearray | memoryview) -> bytes | None:
+    """The message inside an aggregate whose digest matches, else None."""
+    if len(blob) <= OVERHEAD or blob[: len(MAGIC)] != MAGIC:
+        return None
+    body = bytes(blob[len(MAGIC) : -DIGEST_SIZE])
+    return body if md5(body, usedforsecurity=False).digest() == blob[-DIGEST_SIZE:] else None
+
+
+def _texts(table: Iterable[bytes]) -> list[str]:
+    """A string table as text; invalid UTF-8 becomes U+FFFD, as in Java."""
+    return [raw.decode("utf-8", "replace") for raw in table]
+
+
+def _columns(body: bytes) -> SubRecordColumns | None:
+    """The columns of the usual aggregate; None if it has any flaw, or explicit hash keys for some records only.
+
+    Reading is parsing twice, both in C. The message of columns gives the values. The message of rows proves
+    which belong together: if each record has all required fields, and there are no more values than records,
+    then each has exactly one of each, so that the values stand in the order of the records.
+    """
+    protobuf = _protobuf()
+    try:
+        found = protobuf.columns.FromString(body)
+        values = found.records
+        places: list[int] = values.hash[:]
+        rows = (protobuf.placed_rows if places else protobuf.rows).FromString(body)
+        count = len(rows.records)
+        if len(body) < _SMALL * count:
+            rows.SerializeToString()
+        elif not rows.IsInitialized():
+            return None
+    except (protobuf.decode_error, protobuf.encode_error):
+        return None
+    indexes: list[int] = values.key[:]
+    payloads: list[bytes] = values.data[:]
+    if not len(indexes) == len(payloads) == count or len(places) not in {0, count}:
+        return None
+    table = _texts(found.keys[:])
+    hash_table = _texts(found.hashes[:])
+    try:
+        keys = [table[index] for index in indexes]
+        hashes = [hash_table[index] for index in places] if places else None
+    except IndexError:
+        return None
+    return SubRecordColumns(keys, hashes, payloads)
+
+
+def _rows(body: bytes) -> SubRecordColumns | None:
+    """The columns of any aggregate, read row by row; None if it does not parse or lacks a required field."""
+    protobuf = _protobuf()
+    try:
+        message = protobuf.rows.FromString(body)
+    except protobuf.decode_error:
+        return None
+    if not message.IsInitialized():
+        return None
+    table = dict(enumerate(_texts(message.keys)))
+    hash_table = dict(enumerate(_texts(message.hashes)))
+    records = list(message.records)
+    keys = [table.get(record.key) for record in records]
+    hashes = [hash_table.get(record.hash) for record in records] if hash_table else []
+    return SubRecordColumns(
+        keys,
+        hashes if any(item is not None for item in hashes) else None,
+        [record.data for record in records],
+    )
+
+
+def decode(blob: bytes | bytearray | memoryview) -> list[SubRecord] | None:
+    """The user records inside a Kinesis record's data, in order.
+
+    Args:
+        blob: Data of a Kinesis record.
+
+    Returns:
+        None if it is not an intact aggregate (no magic, a digest that does not match, a message that does
+        not parse or lacks required fields): the record is then delivered as it is, as the KCL does. A sub
+        record whose key index is beyond the table has ``partition_key`` None; nothing is left out.
+    """
+    columns = decode_columns(blob)
+    if columns is None:
+        return None
+    keys, hashes, payloads = columns
+    fields = zip(keys, repeat(None) if hashes is None else hashes, payloads)  # noqa: B905 - `repeat` has no end
+    return list(map(_new, repeat(SubRecord), fields))
+
+
 def decode_columns(blob: bytes | bytearray | memoryview) -> SubRecordColumns | None:
     """What `decode` returns, by columns: for those who make columns of it, at two thirds of the price."""
-    message = _parse(blob)
-    if message is None:
-        return None
-    columns = _columns(message)
-    if columns is not None:
-        return SubRecordColumns(columns[0], None, columns[1])
-    subs = _sub_records(message)
-    if subs is None:
-        return None
-    hashes = [sub.explicit_hash_key for sub in subs]
-    given = any(hash_key is not None for hash_key in hashes)
-    return SubRecordColumns(
-        [sub.partition_key for sub in subs], hashes if given else None, [sub.data for sub in subs]
-    )
+    body = _unsealed(blob)
+    return None if body is None else _columns(body) or _rows(body)
 
 
 def effective_hash_key(partition_key: str, explicit_hash_key: str | None) -> bytes | None:
@@ -246,44 +269,37 @@ def is_misplaced(subs: Iterable[SubRecord], owned: HashKeyRange) -> bool:
     A user record without a place (no partition key, or an explicit hash key that is no number of the space)
     does not count: no producer puts it again because of its place, so that discarding it would lose it.
     """
+    return _any_outside({(key, explicit) for key, explicit, _data in subs}, owned)
+
+
+def _any_outside(slots: Iterable[tuple[str | None, str | None]], owned: HashKeyRange) -> bool:
     low, high = owned.start_bytes, owned.end_bytes
-    checked: set[tuple[str, str | None]] = set()
-    for key, explicit, _data in subs:
-        slot = (key, explicit)
-        if key is None or slot in checked:
-            continue
-        digest = effective_hash_key(key, explicit)
-        if digest is not None and not low <= digest <= high:
+    for key, explicit in slots:
+        place = None if key is None else effective_hash_key(key, explicit)
+        if place is not None and not low <= place <= high:
             return True
-        checked.add((key, explicit))
     return False
 
 
-def _user_records(subs: list[SubRecord], carrier: KinesisRecord) -> list[UserRecord]:
-    """User records of any aggregate; one without a partition key gets its carrier's."""
-    _data, partition_key, sequence_number, arrival, encryption = carrier
-    bad = sum(sub.partition_key is None for sub in subs)
+def _slots(columns: SubRecordColumns) -> Iterable[tuple[str | None, str | None]]:
+    """Each pair of partition key and explicit hash key once: most aggregates have few."""
+    keys, hashes, _payloads = columns
+    return zip(set(keys), repeat(None)) if hashes is None else set(zip(keys, hashes, strict=True))
+
+
+def _known_keys(columns: SubRecordColumns, carrier: KinesisRecord) -> Sequence[str]:
+    """Partition keys; a user record without one gets its carrier's."""
+    keys = columns.partition_keys
+    bad = keys.count(None)
     if bad:
         _LOGGER.warning(
             "aggregate %s has %d of %d user records with a key index beyond its table; "
             "they are delivered under the Kinesis record's partition key",
-            sequence_number,
+            carrier.sequence_number,
             bad,
-            len(subs),
+            len(keys),
         )
-    return [
-        UserRecord(
-            data,
-            partition_key if key is None else key,
-            sequence_number,
-            index,
-            arrival,
-            explicit,
-            True,
-            encryption,
-        )
-        for index, (key, explicit, data) in enumerate(subs)
-    ]
+    return [carrier.partition_key if key is None else key for key in keys]
 
 
 def deaggregate(
@@ -291,7 +307,7 @@ def deaggregate(
     *,
     hash_key_range: HashKeyRange | None = None,
     on_misplaced: Callable[[KinesisRecord, int], bool] | None = None,
-) -> list[UserRecord]:
+) -> UserRecords:
     """User records of a batch of Kinesis records, in order, with sub-sequence numbers.
 
     Anything that is not an intact aggregate is delivered as one user record. A sub record with a bad key
@@ -306,47 +322,30 @@ def deaggregate(
             them everything is delivered.
 
     Returns:
-        The user records.
+        The user records: everything is read and checked, but the objects are made on access.
     """
-
-    def discards(record: KinesisRecord, size: int, subs: Iterable[SubRecord]) -> bool:
-        return (
+    runs: list[RecordRun] = []
+    plain: list[KinesisRecord] = []
+    for record in records:
+        # Most records of a stream without a KPL have no magic; asked here to save a call for each.
+        body = _unsealed(record[0]) if record[0][:4] == MAGIC else None
+        usual = None if body is None else _columns(body)
+        columns = _rows(body) if usual is None and body is not None else usual
+        if columns is None:
+            if not plain:
+                runs.append(PlainRun(plain))
+            plain.append(record)
+            continue
+        _keys, hashes, payloads = columns
+        if (
             hash_key_range is not None
             and on_misplaced is not None
-            and is_misplaced(subs, hash_key_range)
-            and on_misplaced(record, size)
-        )
-
-    result: list[UserRecord] = []
-    for record in records:
-        data, partition_key, sequence_number, arrival, encryption = record
-        if data[:4] != MAGIC:  # most records of a stream without a KPL; asked here to save a call for each
-            result.append(
-                _new(UserRecord, (data, partition_key, sequence_number, 0, arrival, None, False, encryption))
-            )
+            and _any_outside(_slots(columns), hash_key_range)
+            and on_misplaced(record, len(payloads))
+        ):
             continue
-        message = _parse(data)
-        columns = None if message is None else _columns(message)
-        if columns is not None:
-            keys, payloads = columns
-            if not discards(record, len(keys), (SubRecord(key, None, b"") for key in set(keys))):
-                fields = zip(
-                    payloads,
-                    keys,
-                    repeat(sequence_number),
-                    count(),
-                    repeat(arrival),
-                    repeat(None),
-                    repeat(True),
-                    repeat(encryption),
-                )
-                result.extend(map(_new, repeat(UserRecord), fields))
-            continue
-        subs = None if message is None else _sub_records(message)
-        if subs is None:
-            result.append(
-                UserRecord(data, partition_key, sequence_number, 0, arrival, None, False, encryption)
-            )
-        elif not discards(record, len(subs), subs):
-            result.extend(_user_records(subs, record))
-    return result
+        if payloads:
+            plain = []
+            keys = _known_keys(columns, record) if usual is None else cast("Sequence[str]", _keys)
+            runs.append(AggregatedRun(record, payloads, keys, hashes))
+    return UserRecords(runs)

@@ -17,7 +17,7 @@ import inspect
 import itertools
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -27,6 +27,7 @@ from kinesis_sdk.common.metrics import Metrics
 from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.common.user_records import payload_bytes
 from kinesis_sdk.consumer.checkpointer import Checkpointer
 from kinesis_sdk.consumer.failure import (
     BisectBatch,
@@ -53,7 +54,7 @@ RunAsync = Callable[[Awaitable[None], Callable[["BaseException | None"], None]],
 class _Piece:
     """Records that are delivered in one call; tickets only with several lanes."""
 
-    records: list[UserRecord]
+    records: Sequence[UserRecord]
     millis_behind: int
     tickets: list[int] | None = None
     failures: int = 0
@@ -207,7 +208,7 @@ class Delivery:
         """Monotonic time at which the oldest call under way began; None if there is none."""
         return min((call.started_at for call in self._calls if not call.done), default=None)
 
-    def offer(self, records: list[UserRecord], millis_behind: int, on_done: Callable[[], None]) -> None:
+    def offer(self, records: Sequence[UserRecord], millis_behind: int, on_done: Callable[[], None]) -> None:
         """Take the next records of the shard.
 
         Args:
@@ -220,22 +221,30 @@ class Delivery:
             self._releases.append((0, on_done))
             self._ready.append(whole)
             return
-        for record in records:
-            self._add(record, self._ledger.add(record), millis_behind)
+        by_key: dict[str, tuple[list[UserRecord], list[int]]] = {}
+        kept = list(records)
+        for ticket, record in enumerate(kept, self._ledger.extend(kept)):
+            group = by_key.get(record[1])
+            if group is None:
+                group = by_key[record[1]] = ([], [])
+            group[0].append(record)
+            group[1].append(ticket)
+        for key, (of_key, tickets) in by_key.items():
+            self._add(key, of_key, tickets, millis_behind)
         self._releases.append((self._ledger.next_ticket, on_done))
 
-    def _add(self, record: UserRecord, ticket: int, millis_behind: int) -> None:
-        lane = self._lanes.get(record.partition_key)
+    def _add(self, key: str, records: list[UserRecord], tickets: list[int], millis_behind: int) -> None:
+        lane = self._lanes.get(key)
         if lane is None:
-            lane = self._lanes[record.partition_key] = _Lane(record.partition_key)
+            lane = self._lanes[key] = _Lane(key)
             self._ready.append(lane)
         last = lane.pieces[-1] if lane.pieces else None
         taken = lane.busy and len(lane.pieces) == 1
         if last is None or last.tickets is None or last.failures or last.halved or taken:
-            lane.pieces.append(_Piece([record], millis_behind, [ticket]))
+            lane.pieces.append(_Piece(records, millis_behind, tickets))
         else:
-            last.records.append(record)
-            last.tickets.append(ticket)
+            last.records = [*last.records, *records]
+            last.tickets += tickets
             last.millis_behind = millis_behind
 
     def forget(self, now: float) -> float:
@@ -465,7 +474,7 @@ class Delivery:
         add = self._tools.metrics.add
         dimensions = {"Operation": "ProcessTask", "ShardId": self._tools.shard_id}
         add("RecordsProcessed", len(piece.records), "Count", dimensions)
-        size = sum([len(record.data) for record in piece.records])
+        size = payload_bytes(piece.records)
         self._tools.count_bytes(size)
         add("DataBytesProcessed", size, "Bytes", dimensions)
         add("MillisBehindLatest", piece.millis_behind, "Milliseconds", dimensions)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
@@ -57,14 +57,15 @@ class RecordBatch:
     """User records of one shard, in order; never empty.
 
     Attributes:
-        records: The records; with ``concurrency``, all of one partition key.
+        records: The records; with ``concurrency``, all of one partition key. Usually no list: a record is made
+            when it is looked at, see `UserRecords`.
         millis_behind_latest: Milliseconds between the batch's end and the tip of the shard.
         shard_id: The shard.
         stream: The stream.
         checkpointer: Stores positions.
     """
 
-    records: list[UserRecord]
+    records: Sequence[UserRecord]
     millis_behind_latest: int
     shard_id: str
     stream: StreamId

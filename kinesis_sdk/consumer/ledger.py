@@ -8,10 +8,11 @@ may name without passing over something that is still being worked on.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
+from kinesis_sdk.common.user_records import payload_bytes
 
 
 class PositionLedger:
@@ -51,11 +52,11 @@ class PositionLedger:
         """Records from the oldest open one on."""
         return len(self._open)
 
-    def add(self, record: UserRecord) -> int:
-        """Note a record that comes after all others; returns its ticket."""
+    def extend(self, records: Sequence[UserRecord]) -> int:
+        """Note records that come after all others; returns the first one's ticket, the others' follow it."""
         ticket = self._base + len(self._open)
-        self._open.append(record)
-        self.outstanding_bytes += len(record.data)
+        self._open.extend(records)
+        self.outstanding_bytes += payload_bytes(records)
         return ticket
 
     def finish(self, tickets: Iterable[int]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kinesis_sdk.common.aggregation import deaggregate
@@ -37,7 +37,7 @@ class UserBatch:
         on_done: To be called once they are not in memory any more.
     """
 
-    records: list[UserRecord]
+    records: Sequence[UserRecord]
     millis_behind: int
     on_done: Callable[[], None]
 
@@ -265,7 +265,7 @@ class ShardReader:
         if millis is not None and lease.initial_timestamp_millis is None and lease.checkpoint.is_sentinel:
             self._held.pin(millis)
 
-    def _user_records(self, records: list[KinesisRecord]) -> list[UserRecord]:
+    def _user_records(self, records: list[KinesisRecord]) -> Sequence[UserRecord]:
         discard = self._parts.config.misplaced_aggregates == "discard"
         result = deaggregate(
             records,

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 from datetime import datetime, timezone
+from typing import Any
+from unittest import mock
 
 import pytest
 from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kinesis_sdk.common import aggregation
 from kinesis_sdk.common.aggregation import (
     MAGIC,
     SubRecord,
@@ -81,17 +84,64 @@ FRAGMENTS = st.one_of(
     st.sampled_from(
         [
             bytes.fromhex(text)
-            for text in (KEY_A, GOOD, "120135", "1a0408001a00", "1a020800", "1a021a00", "1a00")
+            for text in (
+                KEY_A,
+                GOOD,
+                "0a0162",
+                "120135",
+                "1a0408001a00",
+                "1a0508011a0179",
+                "1a07080010001a017a",
+                "1a020800",
+                "1a021a00",
+                "1a00",
+                # Values that belong to no record of their own: two in one, packed, in an unexpected type.
+                "1a07080008011a0178",
+                "1a0808001a01781a0179",
+                "1a090800100010001a0178",
+                "1a060a01001a0178",
+                "1a080a010008001a0178",
+                "1a0908001201001a0178",
+                "1a031a0178",
+                "1a070d000000001a00",
+                "1a0880808080001a00",
+            )
         ]
     ),
     st.binary(max_size=6),
 )
 
 
-@settings(deadline=None, max_examples=400)
-@given(st.lists(FRAGMENTS, min_size=1, max_size=8).map(b"".join).filter(bool))
+def text_at(table: Any, index: int) -> str:
+    """An entry of a string table; protobuf hands out bytes where it is not UTF-8."""
+    entry: str | bytes = table[index]
+    return entry.decode("utf-8", "replace") if isinstance(entry, bytes) else entry
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> bytes:
+    """A message as we write it, with some bytes replaced, left out or repeated."""
+    keys, hashes = st.sampled_from("abc"), st.sampled_from([None, "0", "7"])
+    items = draw(st.lists(st.tuples(keys, hashes, st.binary(max_size=5)), min_size=2, max_size=6))
+    body = filled(items).encode()[4:-16]
+    for _ in range(draw(st.integers(0, 3))):
+        place = draw(st.integers(0, len(body) - 1))
+        size = draw(st.integers(0, 4))
+        body = (
+            body[:place]
+            + draw(st.sampled_from([b"", b"\0", b"\x08", b"\x1a", body[place : place + 4]]))
+            + body[place + size :]
+        )
+        body = body or b"\0"
+    return body
+
+
+@settings(deadline=None, max_examples=800)
+@given(st.one_of(st.lists(FRAGMENTS, min_size=1, max_size=8).map(b"".join).filter(bool), mutated()))
 def test_any_bytes_under_a_valid_digest_read_as_protobuf_reads_them(body: bytes) -> None:
     result = decode(seal(body))
+    with mock.patch.object(aggregation, "_SMALL", 0):  # as if records were large: read in another way
+        assert decode(seal(body)) == result
     message = reference.AggregatedRecord()
     try:
         message.ParseFromString(body)
@@ -106,10 +156,10 @@ def test_any_bytes_under_a_valid_digest_read_as_protobuf_reads_them(body: bytes)
     keys, hashes = message.partition_key_table, message.explicit_hash_key_table
     assert [sub.data for sub in result] == [record.data for record in message.records]
     for sub, record in zip(result, message.records, strict=True):
-        assert (sub.partition_key is None) == (record.partition_key_index >= len(keys))
-        assert (sub.explicit_hash_key is None) == (
-            not record.HasField("explicit_hash_key_index") or record.explicit_hash_key_index >= len(hashes)
-        )
+        place, hash_place = record.partition_key_index, record.explicit_hash_key_index
+        has_hash = record.HasField("explicit_hash_key_index") and hash_place < len(hashes)
+        assert sub.partition_key == (text_at(keys, place) if place < len(keys) else None)
+        assert sub.explicit_hash_key == (text_at(hashes, hash_place) if has_hash else None)
 
 
 @pytest.mark.parametrize(
@@ -126,6 +176,10 @@ def test_any_bytes_under_a_valid_digest_read_as_protobuf_reads_them(body: bytes)
         hexed(KEY_A, GOOD, "1a02", "1a00"),
         hexed(KEY_A, "120135", GOOD, "1a03", "1a0178"),
         hexed(KEY_A, "1a05", "0801", "1a0178", "1a02", "0800"),
+        hexed(KEY_A, "1a07", "0800", "0800", "1a0178", "1a03", "1a0179"),
+        hexed(KEY_A, "1a08", "0800", "1a0178", "1a0179", "1a02", "0800"),
+        hexed(KEY_A, "1a06", "0a0100", "1a0178", GOOD),
+        hexed(KEY_A, "120135", "1a09", "0800", "1000", "1000", "1a0178", "1a03", "1a0178"),
         seal(b""),
         MAGIC,
         MAGIC + bytes(16),
@@ -144,6 +198,10 @@ def test_any_bytes_under_a_valid_digest_read_as_protobuf_reads_them(body: bytes)
         "second without key index, empty data",
         "no key index beside explicit hash keys",
         "bad key index beside missing data",
+        "two key indexes, then none",
+        "two payloads, then none",
+        "a packed key index",
+        "two hash indexes, and no key index",
         "no message",
         "magic alone",
         "no room for a message",
@@ -151,7 +209,9 @@ def test_any_bytes_under_a_valid_digest_read_as_protobuf_reads_them(body: bytes)
         "plain",
     ],
 )
-def test_not_an_aggregate(blob: bytes) -> None:
+@pytest.mark.parametrize("small", [400, 0])
+def test_not_an_aggregate(blob: bytes, small: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aggregation, "_SMALL", small)
     assert decode(blob) is None
     assert [(user.data, user.aggregated) for user in deaggregate([carrier(blob)])] == [(blob, False)]
 
@@ -175,6 +235,20 @@ def test_not_an_aggregate(blob: bytes) -> None:
         (hexed("0a03eda080", GOOD), [("\ufffd\ufffd\ufffd", None, b"x")]),
         (hexed("0a00", GOOD), [("", None, b"x")]),
         (hexed(KEY_A, "1a06", "0800", "1a00", "4001"), [("a", None, b"")]),
+        (
+            hexed(KEY_A, "0a0162", "1a07", "0801", "0800", "1a0178", GOOD),
+            [("a", None, b"x"), ("a", None, b"x")],
+        ),
+        (hexed(KEY_A, "1a08", "0800", "1a0179", "1a0178", GOOD), [("a", None, b"x"), ("a", None, b"x")]),
+        (
+            hexed(KEY_A, "120135", "120136", "1a09", "0800", "1000", "1001", "1a0178", GOOD),
+            [("a", "6", b"x"), ("a", None, b"x")],
+        ),
+        (hexed(KEY_A, "0a0162", "1a08", "0801", "0a0100", "1a0178"), [("b", None, b"x")]),
+        (hexed(KEY_A, "0a0162", "1a0a", "0800", "0801", "1a0178", "1a0179"), [("b", None, b"y")]),
+        (hexed(KEY_A, "120135", "120136", "1a09", "0800", "1000", "1001", "1a0178"), [("a", "6", b"x")]),
+        (hexed(KEY_A, "0a0162", "1a05", "1a0178", "0801"), [("b", None, b"x")]),
+        (hexed(KEY_A, "0a0162", "1a07", "08818000", "1a0178"), [("b", None, b"x")]),
     ],
     ids=[
         "no records",
@@ -193,6 +267,14 @@ def test_not_an_aggregate(blob: bytes) -> None:
         "a surrogate in UTF-8",
         "empty key",
         "empty data",
+        "two key indexes",
+        "two payloads",
+        "two hash indexes, then none",
+        "a packed key index beside another",
+        "two key indexes and two payloads",
+        "two hash indexes",
+        "fields the other way round",
+        "an index longer than it need be",
     ],
 )
 def test_odd_but_intact(blob: bytes, expected: list[tuple[str | None, str | None, bytes]]) -> None:

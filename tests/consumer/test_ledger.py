@@ -22,11 +22,11 @@ def test_the_watermark_is_the_end_of_the_finished_beginning(seed, count):
     records, done, left = [], set(), []
     while len(records) < count or left:
         if len(records) < count and (not left or rng.random() < 0.5):
-            made = record(len(records), rng.randint(0, 5))
-            ticket = ledger.add(made)
+            made = [record(len(records) + n, rng.randint(0, 5)) for n in range(rng.randint(0, 3))]
+            ticket = ledger.extend(made)
             assert ticket == len(records)
-            records.append(made)
-            left.append(ticket)
+            left.extend(range(ticket, ticket + len(made)))
+            records.extend(made)
         else:
             some = [left.pop(rng.randrange(len(left))) for _ in range(rng.randint(1, len(left)))]
             ledger.finish(some)
@@ -45,8 +45,7 @@ def test_the_watermark_is_the_end_of_the_finished_beginning(seed, count):
 @pytest.mark.parametrize("tickets", [[5], [-1], [0, 0], [1, 0]])
 def test_a_ticket_that_is_not_open_is_refused(tickets):
     ledger = PositionLedger()
-    for number in range(3):
-        ledger.add(record(number))
+    ledger.extend([record(number) for number in range(3)])
     if tickets == [1, 0]:
         ledger.finish([0])
     with pytest.raises(ValueError, match="is not open"):

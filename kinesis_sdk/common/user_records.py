@@ -1,0 +1,194 @@
+"""User records of a batch, each made when somebody looks at it.
+
+A batch of small records holds tens of thousands of user records, and most handlers look at each once, one after the
+other. So what is kept is columns: payloads and partition keys, beside the Kinesis record that carried them. A
+`UserRecord` lives for as long as its reader holds it; making all of them beforehand costs twice the CPU, half of that
+in the garbage collector.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, chain, count, repeat
+from operator import eq, itemgetter
+from typing import Any, Protocol, overload
+
+from kinesis_sdk.common.records import KinesisRecord, UserRecord
+
+# A named tuple from a finished tuple at a third of the price of its own constructor; the fields must all be
+# there, in order. Used only where it is paid per user record.
+_new = tuple.__new__
+_data_of = itemgetter(0)
+
+
+class RecordRun(Protocol):
+    """Neighbours that are kept together; not empty."""
+
+    def __len__(self) -> int:
+        """User records."""
+        ...
+
+    def __iter__(self) -> Iterator[UserRecord]:
+        """Makes them, in order."""
+        ...
+
+    def at(self, index: int) -> UserRecord:
+        """Makes one, from 0 to less than the length."""
+        ...
+
+    @property
+    def payloads(self) -> Iterable[bytes]:
+        """Payload of each."""
+        ...
+
+
+class AggregatedRun:
+    """The user records of one aggregate.
+
+    Args:
+        carrier: The Kinesis record.
+        payloads: In the aggregate's order.
+        partition_keys: As many.
+        explicit_hash_keys: As many; None if no user record has one.
+    """
+
+    __slots__ = ("_carrier", "_explicit_hash_keys", "_partition_keys", "payloads")
+
+    def __init__(
+        self,
+        carrier: KinesisRecord,
+        payloads: Sequence[bytes],
+        partition_keys: Sequence[str],
+        explicit_hash_keys: Sequence[str | None] | None,
+    ) -> None:
+        self.payloads = payloads
+        self._carrier = carrier
+        self._partition_keys = partition_keys
+        self._explicit_hash_keys = explicit_hash_keys
+
+    def __len__(self) -> int:
+        return len(self.payloads)
+
+    def __iter__(self) -> Iterator[UserRecord]:
+        # In C throughout: this is what a handler pays per record.
+        _data, _key, sequence_number, arrival, encryption = self._carrier
+        fields = zip(
+            self.payloads,
+            self._partition_keys,
+            repeat(sequence_number),
+            count(),
+            repeat(arrival),
+            repeat(None) if self._explicit_hash_keys is None else self._explicit_hash_keys,
+            repeat(True),
+            repeat(encryption),
+        )
+        return map(_new, repeat(UserRecord), fields)
+
+    def at(self, index: int) -> UserRecord:
+        """One of them."""
+        _data, _key, sequence_number, arrival, encryption = self._carrier
+        hashes = self._explicit_hash_keys
+        return UserRecord(
+            self.payloads[index],
+            self._partition_keys[index],
+            sequence_number,
+            index,
+            arrival,
+            None if hashes is None else hashes[index],
+            True,
+            encryption,
+        )
+
+
+class PlainRun:
+    """Kinesis records that are no aggregates, one user record each.
+
+    Args:
+        records: In the shard's order.
+    """
+
+    __slots__ = ("_records",)
+
+    def __init__(self, records: list[KinesisRecord]) -> None:
+        self._records = records
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __iter__(self) -> Iterator[UserRecord]:
+        return (
+            _new(UserRecord, (data, key, sequence_number, 0, arrival, None, False, encryption))
+            for data, key, sequence_number, arrival, encryption in self._records
+        )
+
+    def at(self, index: int) -> UserRecord:
+        """One of them."""
+        data, key, sequence_number, arrival, encryption = self._records[index]
+        return UserRecord(data, key, sequence_number, 0, arrival, None, False, encryption)
+
+    @property
+    def payloads(self) -> Iterable[bytes]:
+        """Payload of each."""
+        return map(_data_of, self._records)
+
+
+class UserRecords(Sequence[UserRecord]):
+    """An immutable sequence of user records, equal to a list of the same records.
+
+    Records are made on access: two looks at the same index give equal records, not the same object. Slices are
+    lists, and so is what another process gets.
+
+    Args:
+        runs: What it consists of.
+    """
+
+    __slots__ = ("_ends", "_runs")
+
+    __hash__ = None  # type: ignore[assignment]  # it equals lists
+
+    def __init__(self, runs: Iterable[RecordRun] = ()) -> None:
+        self._runs = list(runs)
+        self._ends = list(accumulate(map(len, self._runs)))
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def __iter__(self) -> Iterator[UserRecord]:
+        return chain.from_iterable(self._runs)
+
+    @overload
+    def __getitem__(self, index: int) -> UserRecord: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[UserRecord]: ...
+    def __getitem__(self, index: int | slice) -> UserRecord | list[UserRecord]:
+        if isinstance(index, slice):
+            return list(self)[index]
+        size = len(self)
+        place = index + size if index < 0 else index
+        if not 0 <= place < size:
+            raise IndexError(f"index {index} in a batch of {size} user records")
+        run = bisect_right(self._ends, place)
+        return self._runs[run].at(place - (self._ends[run - 1] if run else 0))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, (list, UserRecords)):
+            return NotImplemented
+        return len(self) == len(other) and all(map(eq, self, other))
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (list, (list(self),))
+
+    @property
+    def payloads(self) -> Iterator[bytes]:
+        """Payloads alone, without making records."""
+        return chain.from_iterable([run.payloads for run in self._runs])
+
+
+def payload_bytes(records: Sequence[UserRecord]) -> int:
+    """Bytes of payload of some user records."""
+    payloads = records.payloads if isinstance(records, UserRecords) else map(_data_of, records)
+    return sum(map(len, payloads))

@@ -1,0 +1,115 @@
+"""A batch of user records is as good as a list of them."""
+
+from __future__ import annotations
+
+import pickle
+from datetime import datetime, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kinesis_sdk.common.records import KinesisRecord, UserRecord
+from kinesis_sdk.common.user_records import AggregatedRun, PlainRun, RecordRun, UserRecords, payload_bytes
+
+ARRIVAL = datetime(2026, 1, 2, tzinfo=timezone.utc)
+
+ROWS = st.lists(st.tuples(st.binary(max_size=4), st.sampled_from("ab"), st.none() | st.just("7")), max_size=4)
+
+
+def carrier(data: bytes, key: str, number: int) -> KinesisRecord:
+    return KinesisRecord(data, key, str(number), ARRIVAL, "KMS")
+
+
+def build(
+    shape: list[tuple[bool, list[tuple[bytes, str, str | None]]]],
+) -> tuple[UserRecords, list[UserRecord]]:
+    """Runs of aggregated or plain records, and what they stand for, made one by one."""
+    runs: list[RecordRun] = []
+    expected: list[UserRecord] = []
+    for number, (aggregated, rows) in enumerate(shape):
+        if aggregated:
+            hashes = [row[2] for row in rows]
+            given_hashes = hashes if any(hashes) else None
+            runs.append(
+                AggregatedRun(
+                    carrier(b"blob", "a", number),
+                    [row[0] for row in rows],
+                    [row[1] for row in rows],
+                    given_hashes,
+                )
+            )
+            expected += [
+                UserRecord(data, key, str(number), index, ARRIVAL, hash_key, True, "KMS")
+                for index, (data, key, hash_key) in enumerate(rows)
+            ]
+        else:
+            runs.append(PlainRun([carrier(data, key, number) for data, key, _ in rows]))
+            expected += [
+                UserRecord(data, key, str(number), 0, ARRIVAL, None, False, "KMS") for data, key, _ in rows
+            ]
+    return UserRecords(runs), expected
+
+
+@given(st.lists(st.tuples(st.booleans(), ROWS), max_size=5), st.data())
+def test_it_behaves_as_a_list_does(
+    shape: list[tuple[bool, list[tuple[bytes, str, str | None]]]], data: st.DataObject
+) -> None:
+    records, expected = build(shape)
+    size = len(expected)
+    assert len(records) == size
+    assert bool(records) is bool(expected)
+    assert list(records) == list(records) == expected
+    assert all(type(record) is UserRecord for record in records)
+    assert records == expected
+    assert expected == records
+    assert records == build(shape)[0]
+    assert repr(records) == repr(expected)
+    assert list(reversed(records)) == expected[::-1]
+    assert [records[index] for index in range(-size, size)] == expected + expected
+    assert all(type(records[index]) is UserRecord for index in range(size))
+    for beyond in (size, -size - 1):
+        with pytest.raises(IndexError):
+            records[beyond]
+    part = data.draw(st.slices(size))
+    assert records[part] == expected[part]
+    assert payload_bytes(records) == payload_bytes(expected) == sum(len(record.data) for record in expected)
+    for record in expected:
+        assert record in records
+        assert records.index(record) == expected.index(record)
+        assert records.count(record) == expected.count(record)
+
+
+def test_it_differs_from_everything_else() -> None:
+    records, expected = build([(True, [(b"x", "a", None), (b"y", "b", "7")])])
+    assert records != expected[:1]
+    assert records != [expected[0], expected[0]]
+    assert records != UserRecords()
+    assert records != tuple(expected)
+    assert records != "xy"
+    assert UserRecords() == []
+    with pytest.raises(TypeError):
+        hash(records)
+
+
+def test_it_can_not_be_changed() -> None:
+    records, expected = build([(True, [(b"x", "a", None)])])
+    with pytest.raises(TypeError):
+        records[0] = expected[0]  # type: ignore[index]
+    with pytest.raises(AttributeError):
+        records.append(expected[0])  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError):
+        records[0].data = b"y"  # type: ignore[misc]
+
+
+def test_readers_do_not_disturb_each_other() -> None:
+    records, expected = build([(True, [(b"x", "a", None), (b"y", "b", None)]), (False, [(b"z", "c", None)])])
+    pairs = [(one, other) for one in records for other in records]
+    assert pairs == [(one, other) for one in expected for other in expected]
+
+
+def test_it_crosses_processes_as_a_list() -> None:
+    records, expected = build([(True, [(b"x", "a", None)]), (False, [(b"z", "c", None)])])
+    again = pickle.loads(pickle.dumps(records))
+    assert type(again) is list
+    assert again == expected
