@@ -171,10 +171,16 @@ Contestant = Callable[[Workload], object]
 
 
 def measure(contestants: dict[str, Contestant], work: Workload, rounds: int) -> dict[str, float]:
-    """Best µs per user record of each contestant; they take turns within each round."""
+    """Best µs per user record of each contestant.
+
+    They take turns within each round, and each round begins with another one: who follows the peer finds the caches
+    full of its garbage.
+    """
     best = dict.fromkeys(contestants, float("inf"))
+    order = list(contestants.items())
     for _ in range(rounds):
-        for name, function in contestants.items():
+        order.append(order.pop(0))
+        for name, function in order:
             started = time.perf_counter()
             for _call in range(4):
                 function(work)

@@ -184,6 +184,9 @@ def _columns(body: bytes) -> SubRecordColumns | None:
     try:
         found = protobuf.columns.FromString(body)
         values = found.records
+        # Taken out at once, while they are in the processor's cache.
+        payloads: list[bytes] = values.data[:]
+        indexes: list[int] = values.key[:]
         places: list[int] = values.hash[:]
         rows = (protobuf.placed_rows if places else protobuf.rows).FromString(body)
         count = len(rows.records)
@@ -193,8 +196,6 @@ def _columns(body: bytes) -> SubRecordColumns | None:
             return None
     except (protobuf.decode_error, protobuf.encode_error):
         return None
-    indexes: list[int] = values.key[:]
-    payloads: list[bytes] = values.data[:]
     if not len(indexes) == len(payloads) == count or len(places) not in {0, count}:
         return None
     table = _texts(found.keys[:])
