@@ -21,6 +21,10 @@ _WORTH_IT = 4
 """Records in an answer from which on it pays to take them out; the first is read twice then."""
 
 
+# A named tuple from a finished tuple at a third of the price of its own constructor.
+_new = tuple.__new__
+
+
 class GetRecordsPage(NamedTuple):
     """One answer of GetRecords.
 
@@ -210,21 +214,27 @@ def _decoded(items: list[Any]) -> list[KinesisRecord]:
         ProtocolError: One is incomplete, or can not be decoded.
     """
     records: list[KinesisRecord] = []
+    add = records.append
     stamp: Any = None
     moment: datetime | None = None
     try:
         for item in items:
             # Records that came with one PutRecords share their time.
-            if item.get("ApproximateArrivalTimestamp") != stamp:
-                stamp = item.get("ApproximateArrivalTimestamp")
+            arrival = item.get("ApproximateArrivalTimestamp")
+            if arrival != stamp:
+                stamp = arrival
                 moment = _moment(stamp)
-            records.append(
-                KinesisRecord(
-                    a2b_base64(item["Data"]),
-                    item.get("PartitionKey") or "",
-                    item["SequenceNumber"],
-                    moment,
-                    item.get("EncryptionType"),
+            get = item.get
+            add(
+                _new(
+                    KinesisRecord,
+                    (
+                        a2b_base64(item["Data"]),
+                        get("PartitionKey") or "",
+                        item["SequenceNumber"],
+                        moment,
+                        get("EncryptionType"),
+                    ),
                 )
             )
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
