@@ -47,13 +47,13 @@ class AggregatedRun:
     """The user records of one aggregate.
 
     Args:
-        carrier: The Kinesis record.
+        carrier: The Kinesis record. Its data is not kept: the payloads are copies of nearly all of it.
         payloads: In the aggregate's order.
         partition_keys: As many.
         explicit_hash_keys: As many; None if no user record has one.
     """
 
-    __slots__ = ("_carrier", "_explicit_hash_keys", "_partition_keys", "payloads")
+    __slots__ = ("_explicit_hash_keys", "_origin", "_partition_keys", "payloads")
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class AggregatedRun:
         explicit_hash_keys: Sequence[str | None] | None,
     ) -> None:
         self.payloads = payloads
-        self._carrier = carrier
+        self._origin = carrier[2:]
         self._partition_keys = partition_keys
         self._explicit_hash_keys = explicit_hash_keys
 
@@ -72,7 +72,7 @@ class AggregatedRun:
 
     def __iter__(self) -> Iterator[UserRecord]:
         # In C throughout: this is what a handler pays per record.
-        _data, _key, sequence_number, arrival, encryption = self._carrier
+        sequence_number, arrival, encryption = self._origin
         fields = zip(
             self.payloads,
             self._partition_keys,
@@ -87,7 +87,7 @@ class AggregatedRun:
 
     def at(self, index: int) -> UserRecord:
         """One of them."""
-        _data, _key, sequence_number, arrival, encryption = self._carrier
+        sequence_number, arrival, encryption = self._origin
         hashes = self._explicit_hash_keys
         return UserRecord(
             self.payloads[index],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from datetime import datetime, timezone
 
 import pytest
@@ -113,3 +114,11 @@ def test_it_crosses_processes_as_a_list() -> None:
     again = pickle.loads(pickle.dumps(records))
     assert type(again) is list
     assert again == expected
+
+
+def test_the_data_of_an_aggregate_is_not_kept() -> None:
+    blob = bytes(1000)
+    before = sys.getrefcount(blob)
+    run = AggregatedRun(carrier(blob, "a", 1), [b"x"], ["k"], None)
+    assert sys.getrefcount(blob) == before
+    assert len(run) == 1
