@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from hashlib import md5
 from itertools import repeat
 from typing import Any, NamedTuple, cast
@@ -273,10 +273,14 @@ def is_misplaced(subs: Iterable[SubRecord], owned: HashKeyRange) -> bool:
     return _any_outside({(key, explicit) for key, explicit, _data in subs}, owned)
 
 
+# Streams have favourite keys, and a digest costs ten times what remembering it does.
+_known_place = lru_cache(maxsize=4096)(effective_hash_key)
+
+
 def _any_outside(slots: Iterable[tuple[str | None, str | None]], owned: HashKeyRange) -> bool:
     low, high = owned.start_bytes, owned.end_bytes
     for key, explicit in slots:
-        place = None if key is None else effective_hash_key(key, explicit)
+        place = None if key is None else _known_place(key, explicit)
         if place is not None and not low <= place <= high:
             return True
     return False
