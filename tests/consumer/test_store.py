@@ -6,6 +6,7 @@ import base64
 import json
 import threading
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import boto3
@@ -538,6 +539,7 @@ def test_recovery_is_switched_on_where_the_creator_died_before():
 # What the Java KCL wrote and read in the same situations
 
 SCENES = json.loads((DATA / "kcl_coordination.json").read_text())
+GROUPS = json.loads((DATA / "kcl_leases.json").read_text())
 OURS = {"handoverOwner", "initialTimestampMillis"}
 
 
@@ -678,6 +680,31 @@ def test_every_version_of_a_handover_is_javas():
     same(row, transferred)
     row = store.renew(replace(row, throughput_kbps=first_of_the_new_one.throughput_kbps))
     same(row, first_of_the_new_one)
+
+
+def test_every_version_of_a_take_over_is_javas():
+    scene = "take-over after kill -9 of app2-b, versions in order (one item)"
+    versions = [lease_from_item(item) for item in GROUPS[scene]]
+    table = Table()
+    store = table.store()
+    store.ensure_ready()
+    store.create_if_absent(replace(versions[0], extra={}))
+    row = store.get(versions[0].lease_key)
+    for before, version in pairwise(versions):
+        row = replace(row, counter=version.counter - 1, throughput_kbps=version.throughput_kbps)
+        table.client.put_item(
+            TableName="app", Item=lease_to_item(row)
+        )  # what Java renewed between two records
+        if version.owner != before.owner:
+            row = store.take(row, version.owner)
+        elif version.checkpoint != before.checkpoint:
+            row = store.checkpoint(row, version.checkpoint)
+        else:
+            row = store.renew(row)
+        assert replace(row, handover_owner=None) == version
+        item = table.client.get_item(TableName="app", Key={"leaseKey": {"S": version.lease_key}})["Item"]
+        (theirs,) = [one for one in GROUPS[scene] if lease_from_item(one) == version]
+        assert by_shape({"": {k: v for k, v in item.items() if k not in OURS}}) == by_shape({"": theirs})
 
 
 def test_giving_back_leaves_what_java_accepted():
