@@ -251,6 +251,13 @@ def test_the_limits_hold():
     assert len(plan(leases, most=3).takes) == 2
 
 
+def test_who_holds_more_than_its_limit_takes_nothing():
+    """The limit was lowered: what is left of it is less than nothing."""
+    leases = [lease(n, "me") for n in range(5)] + [lease(10), lease(11)]
+    held = {one.lease_key for one in leases if one.owner == "me"}
+    assert plan(leases, most=2, held=held).takes == ()
+
+
 def test_live_workers_keep_theirs_while_a_fleet_gathers():
     leases = [lease(n, "a") for n in range(6)] + [lease(9, "me"), lease(10)]
     assert reasons(plan(leases, looks=2, gathering=True)) == {TakeReason.EXPIRED: 1}

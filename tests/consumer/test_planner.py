@@ -118,6 +118,8 @@ def test_the_bound_holds_for_resumed_and_free_leases():
     assert len(plan(leases, limits=TakeLimits(max_leases=2, max_steals=1))) == 2
     assert len(plan(leases, limits=TakeLimits(max_leases=2, max_steals=1), held={"s0"})) == 1
     assert len(plan(leases, limits=TakeLimits(max_leases=5, max_steals=1))) == 5
+    # Lowered below what is held: what is left of it is less than nothing.
+    assert plan(leases, limits=TakeLimits(max_leases=2, max_steals=1), held={"s0", "s1", "s2"}) == []
 
 
 tables = st.lists(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from datetime import datetime, timezone
 from random import Random
 
@@ -251,6 +252,47 @@ def test_a_resume_inside_an_aggregate():
     scene = Scene(FetchResult(records=records, millis_behind_latest=0), got(7), lease=lease)
     scene.run()
     assert scene.delivered == [b"5/2", b"5/3", b"6", b"7"]
+
+
+@pytest.mark.parametrize("position", [AT_TIMESTAMP, LATEST, TRIM_HORIZON])
+def test_progress_inside_of_an_aggregate_is_kept_wherever_the_shard_was_begun(position):
+    """A checkpoint is the pair, and it ends the pin: neither may leave something behind that filters the rest."""
+    first = FetchResult(
+        records=[aggregate(5, "a", "b", "c", "d")], millis_behind_latest=0, started_at_millis=9
+    )
+    scene = Scene(first, lease=row("s", position), initial_position=datetime(2026, 1, 2, tzinfo=timezone.utc))
+
+    def handle(batch):
+        batch.checkpoint(batch.records[0])
+        batch.checkpoint(batch.records[2])  # the same sequence number, further on
+
+    scene.handler = handle
+    scene.consumer = ShardConsumer(scene.parts(), scene.held)
+    scene.config = replace(scene.config, auto_checkpoint=False)
+    scene.run(0.5)
+    assert (scene.row.checkpoint, scene.row.initial_timestamp_millis) == (at(5, 2), None)
+    scene.take("other")
+    scene.script = Script(first, got(6))
+    scene.handler = scene.function
+    scene.take("me")
+    scene.run()
+    assert scene.opened[-1] == Position.at_sequence_number("5")
+    assert scene.delivered == [b"5/3", b"6"]
+
+
+def test_a_failure_in_the_last_batch_holds_up_the_shards_end():
+    scene = Scene(got(1), got(2, 3, **ENDED))
+    scene.errors = [None, RuntimeError("x"), RuntimeError("y")]
+    assert scene.run(60) is None
+    assert scene.delivered == [b"1", b"2", b"3"]
+    assert scene.row.checkpoint == END
+
+
+def test_a_last_answer_that_can_not_be_read_holds_up_the_shards_end():
+    scene = Scene(got(1), ProtocolError("garbage"), got(2, 3, **ENDED))
+    assert scene.run(60) is None
+    assert scene.delivered == [b"1", b"2", b"3"]
+    assert scene.row.checkpoint == END
 
 
 def test_a_first_batch_that_is_all_old_is_skipped_whole():

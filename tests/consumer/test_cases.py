@@ -1,0 +1,25 @@
+"""CASES.md names tests: they exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+HERE = Path(__file__).parent
+NAMED = re.compile(r"`((?:\.\./\w+/)?test_\w+\.py)::(test_\w+)`")
+
+
+def test_every_test_that_the_cases_name_exists():
+    rows = [
+        line
+        for line in (HERE / "CASES.md").read_text().splitlines()
+        if line.startswith("| ") and not line.startswith("| defect")
+    ]
+    assert len(rows) >= 35
+    for row in rows:
+        named = NAMED.findall(row.split("|")[3])
+        assert named, f"no test: {row}"
+        assert len(named) == row.split("|")[3].count("`") // 2, f"a name that is no test: {row}"
+        for path, name in named:
+            source = (HERE / path).read_text()
+            assert re.search(rf"^def {name}\(", source, re.MULTILINE), f"{path} has no {name}"
