@@ -16,7 +16,13 @@ from typing import Any, Literal
 
 from kinesis_sdk.common.aws import KinesisClient
 from kinesis_sdk.common.clock import Clock
-from kinesis_sdk.common.errors import AwsError, KinesisSdkError, LeaseLostError, ResourceNotFoundError
+from kinesis_sdk.common.errors import (
+    AwsConfigError,
+    AwsError,
+    KinesisSdkError,
+    LeaseLostError,
+    PermanentAwsError,
+)
 from kinesis_sdk.common.metrics import Metrics, NoMetrics
 from kinesis_sdk.common.shards import Shard, list_shards
 from kinesis_sdk.common.stream import StreamId
@@ -378,10 +384,11 @@ class ConsumerEngine:
         return due
 
     def _leave_out(self, consumer: ShardConsumer, error: BaseException) -> bool:
-        """Whether an error ends one stream of several and not the worker: that stream was deleted."""
+        """Whether an error ends one stream of several and not the worker: it was deleted, or may not be read."""
         if (
             self._streams.is_single
-            or not isinstance(error, ResourceNotFoundError)
+            or not isinstance(error, PermanentAwsError)
+            or isinstance(error, AwsConfigError)
             or error.operation not in _STREAM_OPERATIONS
         ):
             return False

@@ -20,7 +20,7 @@ from datetime import datetime
 from typing import Literal
 
 from kinesis_sdk.common.aws import KinesisClient, call_with_retries
-from kinesis_sdk.common.errors import ConfigError, ProtocolError, ResourceNotFoundError
+from kinesis_sdk.common.errors import AwsConfigError, ConfigError, PermanentAwsError, ProtocolError
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.validation import check_int
 from kinesis_sdk.consumer.config import ConsumerConfig
@@ -184,8 +184,8 @@ class StreamDirectory:
         """Ask for the streams again; suspended ones get another chance.
 
         Args:
-            first: Whether a stream that does not exist is an error. Later it is left out and told once: a list may
-                be behind the truth.
+            first: Whether a stream that does not exist, or may not be described, is an error. Later it is left out and
+                told once: a list may be behind the truth, and one stream must not end the others.
 
         Raises:
             ConfigError: What was given is no stream.
@@ -205,12 +205,14 @@ class StreamDirectory:
             if tracked is None or tracked.key in self._suspended:
                 try:
                     tracked = self._known[spec] = self._resolve(spec)
-                except ResourceNotFoundError as error:
-                    if first:
+                except PermanentAwsError as error:
+                    if first or isinstance(error, AwsConfigError):
                         raise
                     missing.add(spec)
                     if spec not in self._missing:
-                        _LOGGER.error("stream %s: does not exist and is left out: %s", spec.stream, error)
+                        _LOGGER.error(
+                            "stream %s: can not be described and is left out: %s", spec.stream, error
+                        )
                     if tracked is None:
                         continue
                     suspended[tracked.key] = str(error)

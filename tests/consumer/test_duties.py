@@ -214,6 +214,22 @@ def test_a_start_audits_at_once():
     assert set(fleet.owners()) == {key(0), key(1)}
 
 
+@pytest.mark.parametrize("position", ["LATEST", "TRIM_HORIZON"])
+def test_a_first_start_waits_for_a_listing_without_holes(position):
+    fleet = Fleet(shards=3, config=ConsumerConfig(initial_position=position))
+    original, calls = fleet.raw.list_shards, []
+
+    def list_shards(**request):
+        answer = original(**request)
+        calls.append(request)
+        return {**answer, "Shards": answer["Shards"][:2]} if len(calls) <= 4 else answer
+
+    fleet.raw.list_shards = list_shards
+    fleet.add("a")
+    assert len(fleet.store.list()) == 3
+    assert len(calls) == 5
+
+
 # Cleanup and retention
 
 

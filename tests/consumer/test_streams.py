@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from botocore.exceptions import ClientError
 
-from kinesis_sdk.common.errors import ConfigError, ProtocolError, ResourceNotFoundError
+from kinesis_sdk.common.errors import ConfigError, PermanentAwsError, ProtocolError, ResourceNotFoundError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer import ConsumerConfig, DynamoDBLeaseStore, Lease, StreamSpec, Worker
@@ -198,6 +198,52 @@ def test_a_deleted_stream_is_left_out_and_the_others_go_on():
     scene.run(200)
     assert "a" in scene.engines
     assert {row.owner for row in scene.rows().values() if ":refunds:" in row.lease_key} == {None}
+
+
+@pytest.mark.parametrize(
+    "operation", ["describe_stream_summary", "list_shards", "get_shard_iterator", "get_records"]
+)
+def test_a_stream_that_may_not_be_read_is_left_out_until_it_may(operation, caplog):
+    scene = Streams("orders", "secret", shards=1)
+    scene.listed = ["orders"]
+    original = getattr(scene.raw, operation)
+    allowed = []
+
+    def refuse(**request):
+        # An iterator does not say whose it is in plain words.
+        theirs = request.get("StreamName") == "secret" or (
+            "ShardIterator" in request
+            and scene.aws.kinesis.records.position_of(request["ShardIterator"])[0] == "secret"
+        )
+        if theirs and not allowed:
+            raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, operation)
+        return original(**request)
+
+    setattr(scene.raw, operation, refuse)
+    scene.add("a")
+    scene.put("secret", b"1")
+    scene.run(5)
+    scene.listed = ["orders", "secret"]
+    scene.run(100)
+    assert "left out" in caplog.text
+    scene.put("orders", b"2")
+    assert scene.run(5, lambda: scene.data() == {b"2"}), "the others go on"
+    allowed.append(True)
+    assert scene.run(100, lambda: scene.data() == {b"1", b"2"})
+
+
+def test_a_stream_that_may_not_be_read_is_an_error_at_the_start():
+    scene = Streams("orders", "secret", shards=1)
+    original = scene.raw.list_shards
+
+    def refuse(**request):
+        if request.get("StreamName") == "secret":
+            raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "ListShards")
+        return original(**request)
+
+    scene.raw.list_shards = refuse
+    with pytest.raises(PermanentAwsError, match="AccessDenied"):
+        scene.add("a")
 
 
 def test_a_recreated_stream_gets_new_leases():

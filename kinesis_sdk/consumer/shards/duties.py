@@ -15,7 +15,9 @@ from dataclasses import replace
 
 from kinesis_sdk.common.aws import KinesisClient, call_with_retries
 from kinesis_sdk.common.errors import (
+    AwsConfigError,
     KinesisSdkError,
+    PermanentAwsError,
     ProtocolError,
     ResourceNotFoundError,
     StreamRecreatedError,
@@ -93,7 +95,7 @@ class ShardDuties:
             own = tracked.by_shard(leases)
             if self._streams.is_single or not own or find_hole(own) is not None:
                 call_with_retries(
-                    lambda tracked=tracked: self._sync_one(tracked, leases),  # type: ignore[misc]
+                    lambda tracked=tracked: self._sync_one(tracked, leases, first=True),  # type: ignore[misc]
                     operation="ListShards",
                     client=self._kinesis,
                     sleep=self._sleep,
@@ -120,11 +122,13 @@ class ShardDuties:
             created = self._sync_one(tracked, leases) or created
         return created
 
-    def _sync_one(self, tracked: TrackedStream, leases: Sequence[Lease]) -> bool:
+    def _sync_one(self, tracked: TrackedStream, leases: Sequence[Lease], *, first: bool = False) -> bool:
         try:
             return self._create_missing(tracked, leases)
-        except (ResourceNotFoundError, StreamRecreatedError) as error:
-            if self._streams.is_single:
+        except (PermanentAwsError, StreamRecreatedError) as error:
+            # What is refused at the start is a mistake to be told; later, one stream must not end the others.
+            refused = not isinstance(error, (ResourceNotFoundError, StreamRecreatedError))
+            if self._streams.is_single or isinstance(error, AwsConfigError) or (refused and first):
                 raise
             self._on_gone(tracked, error)
             return False
