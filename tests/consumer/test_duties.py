@@ -262,6 +262,20 @@ def test_children_of_a_shard_whose_retention_ended_start_at_their_beginning():
     assert [one.lease_key for one in plan] == [key(2), key(3)], "one generation at a time"
 
 
+def test_a_stream_that_is_resharded_and_never_written_to_leaves_no_leases_behind():
+    rarely = {"idle_time_between_reads": 600.0, "failover_time": 300.0, "lease_look_interval": 60.0}
+    fleet = Fleet(config=ConsumerConfig(initial_position="LATEST", **rarely))
+    fleet.add("a")
+    for _ in range(3):
+        fleet.run(1200)
+        fleet.split()
+    fleet.run(1200)
+    assert [row for row in fleet.store.list() if row.is_finished], "parents wait for children that never move"
+    fleet.clock.advance(24 * 3600)
+    fleet.run(3 * 3600)
+    assert {row.lease_key for row in fleet.store.list()} == {s["ShardId"] for s in fleet.open_shards()}
+
+
 @pytest.mark.parametrize("generations", [1, 2])
 def test_what_follows_a_shard_whose_retention_ended_is_read_from_its_beginning(generations):
     """The fleet was down for longer than the retention: what is left is to be read, LATEST or not."""

@@ -251,6 +251,18 @@ def test_a_shard_without_children_goes_when_the_stream_forgot_it():
     assert plan_cleanup([child(1, "4", ())], set()) == []
 
 
+def test_idle_children_do_not_keep_a_shard_that_the_stream_forgot():
+    rows = [finished(0, (1, 2)), child(1, TRIM_HORIZON, (0,)), child(2, TRIM_HORIZON, (0,))]
+    assert not needs_listing(rows)
+    assert needs_listing(rows, garbage=True)
+    assert not needs_listing(rows[1:], garbage=True)
+    assert plan_cleanup(rows) == []
+    assert plan_cleanup(rows, {"s0", "s1", "s2"}) == []
+    assert plan_cleanup(rows, {"s1", "s2"}) == ["s0"]
+    assert plan_cleanup(rows[:2], {"s1", "s2"}) == [], "somebody has to make the other one first"
+    assert plan_cleanup(rows[:2], {"s1"}) == ["s0"]
+
+
 class Ending:
     def __init__(self, *listed):
         self.store = InMemoryLeaseStore()

@@ -12,7 +12,8 @@ def plan_cleanup(leases: Iterable[Lease], listed: Collection[str] | None = None)
 
     A finished shard's lease goes once every child has a lease with progress of its own (a child that still
     stands at a sentinel needs its parent to know that it may begin) and its own parents' leases are gone.
-    A finished shard without known children goes once the stream does not list it any more.
+    A finished shard goes as well once the stream does not list it any more, if no listed child of it lacks a lease:
+    children that never get a record would keep it, and all that follow it, for ever.
 
     Args:
         leases: Every lease of the table.
@@ -31,11 +32,19 @@ def plan_cleanup(leases: Iterable[Lease], listed: Collection[str] | None = None)
             children = [by_key.get(child) for child in lease.child_shard_ids]
             if all(child is not None and child.is_started for child in children):
                 result.append(key)
-        elif listed is not None and key not in listed:
-            result.append(key)
+                continue
+        if listed is not None and key not in listed:
+            missing = [child for child in lease.child_shard_ids if child not in by_key]
+            if not any(child in listed for child in missing):
+                result.append(key)
     return result
 
 
-def needs_listing(leases: Iterable[Lease]) -> bool:
-    """Whether `plan_cleanup` could use a listing of the stream: some finished shard has no known children."""
-    return any(lease.is_finished and not lease.child_shard_ids for lease in leases)
+def needs_listing(leases: Iterable[Lease], *, garbage: bool = False) -> bool:
+    """Whether `plan_cleanup` could use a listing of the stream.
+
+    Args:
+        leases: The stream's leases.
+        garbage: Whether to look at every finished shard, and not only at those without known children.
+    """
+    return any(lease.is_finished and (garbage or not lease.child_shard_ids) for lease in leases)

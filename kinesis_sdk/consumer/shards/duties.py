@@ -4,7 +4,8 @@ Every duty is safe to do twice and at the same time as a peer: creates are condi
 everybody decides alike. `leases.leader` says who does them, so that the others need not pay.
 
 Cost: one ListShards a stream and one consistent Scan per ``shard_sync_interval``, for the leader alone. Looking for
-holes and for finished leases costs nothing: it uses the rows of the last look.
+holes and for finished leases costs nothing: it uses the rows of the last look. While there are finished leases, a
+consistent Scan per ``lease_cleanup_interval``, and a ListShards each half hour.
 """
 
 from __future__ import annotations
@@ -38,6 +39,9 @@ from kinesis_sdk.consumer.shards.sync import (
 from kinesis_sdk.consumer.streams import StreamDirectory, TrackedStream
 
 _LOGGER = logging.getLogger("kinesis_sdk.consumer.shards")
+
+_GARBAGE_INTERVAL = 1800.0
+"""Seconds between two looks for finished shards whose retention ended; as the KCL."""
 
 _OTHERS_PATIENCE = 2
 """How many times the leader's threshold a hole must stand before a worker that does not lead acts."""
@@ -73,6 +77,7 @@ class ShardDuties:
         self._on_gone = on_gone
         self._watches: dict[tuple[str | None, bool], HoleWatch] = {}
         self._former: dict[str, float] = {}
+        self._garbage_at = float("-inf")
 
     def list_shards(self, tracked: TrackedStream) -> list[Shard]:
         """All shards of a stream."""
@@ -224,8 +229,11 @@ class ShardDuties:
         if not former and not (finished and any(lease.is_finished for lease in seen)):
             return
         leases = self._store.list(consistent=True)
+        garbage = now >= self._garbage_at
         for tracked in self._streams.current() if finished else ():
-            self._delete_finished(tracked, tracked.by_shard(leases))
+            self._delete_finished(tracked, tracked.by_shard(leases), garbage=garbage)
+        if garbage:
+            self._garbage_at = now + _GARBAGE_INTERVAL
         for lease in leases:
             # A lease that somebody keeps is not former to him: another worker's list of streams may be newer.
             if (
@@ -235,11 +243,11 @@ class ShardDuties:
             ):
                 _LOGGER.info("lease %s: deleted, its stream is not consumed any more", lease.lease_key)
 
-    def _delete_finished(self, tracked: TrackedStream, own: Sequence[Lease]) -> None:
+    def _delete_finished(self, tracked: TrackedStream, own: Sequence[Lease], *, garbage: bool) -> None:
         if not any(lease.is_finished for lease in own):
             return
         listed = None
-        if needs_listing(own):
+        if needs_listing(own, garbage=garbage):
             shards = self.list_shards(tracked)
             # A lease of a trimmed shard is what tells that its successors were not read yet.
             if not plan_sync(shards, own, tracked.config.initial_checkpoint):
