@@ -13,6 +13,29 @@ RECORDS = 20
 SIZE = 2_000
 
 
+class Alive:
+    """Counts the bytes of payload that exist, whoever holds them."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.bytes = self.most = 0
+
+    def change(self, count):
+        with self.lock:
+            self.bytes += count
+            self.most = max(self.most, self.bytes)
+
+
+class Payload(bytes):
+    """Bytes that tell when they are gone."""
+
+    def __del__(self):
+        ALIVE.change(-len(self))
+
+
+ALIVE = Alive()
+
+
 class ManyShards:
     """As much of Kinesis as a reader needs; every shard has three pages and then nothing."""
 
@@ -54,13 +77,14 @@ class ManyShards:
                 self.used.append(engine._budget.used)
         records = [
             {
-                "Data": b"x" * SIZE,
+                "Data": Payload(b"x" * SIZE),
                 "PartitionKey": shard,
                 "SequenceNumber": str(page * RECORDS + number + 1),
                 "ApproximateArrivalTimestamp": None,
             }
             for number in range(RECORDS if page < PAGES else 0)
         ]
+        ALIVE.change(SIZE * len(records))
         return {
             "Records": records,
             "NextShardIterator": f"{shard} {page + 1}",
@@ -74,6 +98,7 @@ def test_a_thousand_shards_in_one_process():
     done = threading.Event()
     lock = threading.Lock()
     left = [SHARDS * PAGES * RECORDS]
+    total = left[0] * SIZE
     threads = []
 
     def handle(batch):
@@ -110,4 +135,6 @@ def test_a_thousand_shards_in_one_process():
     assert all(numbers == list(range(1, PAGES * RECORDS + 1)) for numbers in seen.values())
     assert max(threads) - before <= 8 + 8 + 8 + 3 + 2
     assert max(client.used) <= 32 * 1024 * 1024
+    assert 0 < ALIVE.most <= 32 * 1024 * 1024, "what is alive, not only what is accounted for"
+    assert total > 3 * ALIVE.most, "or the bound was not put to the test"
     assert elapsed < 60
