@@ -375,6 +375,29 @@ def test_a_recreated_stream_is_refused_at_the_start_and_nothing_is_touched():
     assert fleet.store.list() == before
 
 
+def test_a_listing_that_is_behind_a_reshard_is_no_recreated_stream():
+    """It shows a parent as open whose end was read, and not the children that have leases."""
+    fleet = Fleet(shards=1)
+    fleet.add("a", fleet.recorder("a"))
+    fleet.put(5)
+    fleet.run(5)
+    original = fleet.raw.list_shards
+    before = original(StreamName=STREAM)
+    until = fleet.clock.monotonic() + 62.0
+    fleet.raw.list_shards = lambda **request: (
+        before if fleet.clock.monotonic() < until else original(**request)
+    )
+    fleet.split()
+    fleet.put(5)
+    fleet.run(10)
+    assert fleet.store.get(key(0)).is_finished
+    fleet.engines["a"].coordinator._due["sync"] = until - 1.5
+    assert fleet.run(60, fleet.all_delivered)
+    fleet.run(60)
+    fleet.add("b", fleet.recorder("b"))
+    fleet.run(10)
+
+
 def test_a_running_worker_stops_when_its_stream_is_deleted():
     fleet = Fleet(shards=1)
     fleet.add("a", fleet.recorder("a"))

@@ -248,6 +248,7 @@ def test_a_shard_without_children_goes_when_the_stream_forgot_it():
     assert plan_cleanup([finished(0)]) == []
     assert plan_cleanup([finished(0)], {"s0"}) == []
     assert plan_cleanup([finished(0)], {"s1"}) == ["s0"]
+    assert plan_cleanup([finished(2)], {"s0", "s1"}) == [], "the listing is behind"
     assert plan_cleanup([child(1, "4", ())], set()) == []
 
 

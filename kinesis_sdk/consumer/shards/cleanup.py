@@ -33,7 +33,8 @@ def plan_cleanup(leases: Iterable[Lease], listed: Collection[str] | None = None)
             if all(child is not None and child.is_started for child in children):
                 result.append(key)
                 continue
-        if listed is not None and key not in listed:
+        # A listing may be behind: what is newer than all of it did not expire.
+        if listed and key not in listed and key < max(listed):
             missing = [child for child in lease.child_shard_ids if child not in by_key]
             if not any(child in listed for child in missing):
                 result.append(key)

@@ -40,6 +40,10 @@ from kinesis_sdk.consumer.streams import StreamDirectory, TrackedStream
 
 _LOGGER = logging.getLogger("kinesis_sdk.consumer.shards")
 
+_DOUBTS = 6
+"""Looks in a row, seconds apart in all, that have to contradict the leases before a stream counts as made anew: a listing
+may be behind a reshard that GetRecords and its peers know already."""
+
 _GARBAGE_INTERVAL = 1800.0
 """Seconds between two looks for finished shards whose retention ended; as the KCL."""
 
@@ -78,6 +82,7 @@ class ShardDuties:
         self._watches: dict[tuple[str | None, bool], HoleWatch] = {}
         self._former: dict[str, float] = {}
         self._garbage_at = float("-inf")
+        self._doubts: dict[str | None, int] = {}
 
     def list_shards(self, tracked: TrackedStream) -> list[Shard]:
         """All shards of a stream."""
@@ -174,12 +179,17 @@ class ShardDuties:
         self, tracked: TrackedStream, shards: Sequence[Shard], leases: Sequence[Lease]
     ) -> None:
         evidence = find_contradiction(shards, leases)
-        if evidence is not None:
-            raise StreamRecreatedError(
-                f"stream {tracked}: {evidence}; the stream was deleted and made anew, so the positions in the lease "
-                "table mean nothing any more. Delete its leases (or the table), or take another application name, "
-                "to begin at the initial position"
-            )
+        if evidence is None:
+            self._doubts.pop(tracked.key, None)
+            return
+        doubts = self._doubts[tracked.key] = self._doubts.get(tracked.key, 0) + 1
+        if doubts < _DOUBTS:
+            raise ProtocolError(f"ListShards: {tracked}: {evidence}; looking again")
+        raise StreamRecreatedError(
+            f"stream {tracked}: {evidence}; the stream was deleted and made anew, so the positions in the lease "
+            "table mean nothing any more. Delete its leases (or the table), or take another application name, "
+            "to begin at the initial position"
+        )
 
     # Watching
 
