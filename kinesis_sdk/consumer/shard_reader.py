@@ -215,9 +215,12 @@ class ShardReader:
         """The service knows no such shard: its retention is over, or the stream itself is gone."""
         shard_id = self._held.shard_id
         listed = self._parts.list_shards()
-        if any(shard.shard_id == shard_id for shard in listed):
+        ids = {shard.shard_id for shard in listed}
+        # What expired is older than something that is listed; a listing may be behind a reshard.
+        if shard_id in ids or not any(other > shard_id for other in ids):
+            state = "lists" if shard_id in ids else "does not list yet"
             raise TransientAwsError(
-                f"the stream lists shard {shard_id}, but it can not be read: {error.message}",
+                f"the stream {state} shard {shard_id}, but it can not be read: {error.message}",
                 operation=error.operation,
                 code=error.code,
                 endpoint=error.endpoint,

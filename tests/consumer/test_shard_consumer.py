@@ -631,7 +631,7 @@ def test_passing_failures_are_repeated_and_logged_once(caplog):
 
 def test_a_shard_that_left_the_stream_is_finished_without_children(caplog):
     scene = recorded(
-        got(1), ResourceNotFoundError("no such shard", operation="GetShardIterator"), listed=["other"]
+        got(1), ResourceNotFoundError("no such shard", operation="GetShardIterator"), listed=["t"]
     )
     assert scene.run() is None
     assert scene.events == ["initialize", "process", "shard_ended"]
@@ -648,9 +648,12 @@ def test_children_of_a_shard_that_left_the_stream_are_created_at_its_end():
     assert scene.store.get("c").checkpoint == ExtendedSequenceNumber(TRIM_HORIZON)
 
 
-def test_a_shard_that_is_listed_but_not_found_is_tried_again():
-    scene = Scene(ResourceNotFoundError("no such shard", operation="GetShardIterator"), got(1), listed=["s"])
+@pytest.mark.parametrize("listed", [["s"], ["s", "t"], ["r"], []], ids="".join)
+def test_a_shard_that_did_not_expire_and_is_not_found_is_tried_again(listed):
+    """A listing may be behind: a new shard is not yet in it. What expired is older than something in it."""
+    scene = Scene(ResourceNotFoundError("no such shard", operation="GetShardIterator"), got(1), listed=listed)
     scene.run(10)
+    assert not scene.row.is_finished
     assert scene.delivered == [b"1"]
 
 
