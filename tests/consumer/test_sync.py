@@ -296,13 +296,20 @@ def test_a_merge_waits_until_the_other_parent_has_a_lease():
 
 
 def test_a_merge_does_not_wait_for_a_parent_that_was_trimmed_or_is_done():
-    ending = Ending(shard(0, closed=True))
+    ending = Ending(shard(0, closed=True), shard(2, (0, 1)))
     ending.store.create_if_absent(finished(0))
     assert ending.children.create("s0", [shard(2, (0, 1))])
     again = Ending(shard(0, closed=True), shard(1, closed=True))
     again.store.create_if_absent(finished(0))
     again.store.create_if_absent(child(2, "7", (0, 1)))
     assert again.children.create("s0", [shard(2, (0, 1))])
+
+
+def test_a_merge_waits_for_a_parent_that_a_listing_does_not_show_yet():
+    behind = Ending(shard(0))
+    behind.store.create_if_absent(finished(0))
+    assert not behind.children.create("s0", [shard(2, (0, 1))])
+    assert behind.store.get("s2") is None
 
 
 def test_children_are_created_in_the_order_of_their_ids():
