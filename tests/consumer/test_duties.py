@@ -256,6 +256,11 @@ def test_children_of_a_shard_whose_retention_ended_start_at_their_beginning():
         (key(2), "TRIM_HORIZON/0"),
         (key(3), "TRIM_HORIZON/0"),
     ]
+    newer = [lease(7, "150", hash_key_range=LOW), lease(1, "LATEST", hash_key_range=HIGH)]
+    plan = plan_sync([shard(0), shard(1, HIGH)], newer, "LATEST")
+    assert [(one.lease_key, str(one.checkpoint)) for one in plan] == [(key(0), "LATEST/0")], (
+        "a listing behind"
+    )
     closed = replace(children[0], ending_sequence_number="300")
     grandchild = shard(4, HashKeyRange(0, 9), "300", parent_shard_id=key(2))
     plan = plan_sync([closed, *children[1:], grandchild], rows, "LATEST")

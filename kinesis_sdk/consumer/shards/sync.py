@@ -97,7 +97,9 @@ def plan_sync(shards: Iterable[Shard], leases: Iterable[Lease], position: str) -
 
     has_lineage: dict[str, bool] = {}
 
-    trimmed = [lease for key, lease in by_key.items() if key not in graph.shards]
+    # A lease that is newer than the whole listing did not expire: the listing is behind a reshard.
+    newest = max(graph.shards, default="")
+    trimmed = [lease for key, lease in by_key.items() if key not in graph.shards and key < newest]
 
     def follows_a_trimmed_lease(shard_id: str) -> bool:
         shard = graph.shards[shard_id]
