@@ -194,3 +194,14 @@ def test_missing_tables_and_failures_only_delay(caplog):
     fleet.aws.faults.add(Fault(kind="error", operation="DeleteItem", code="InternalFailure", count=1))
     member.withdraw()
     assert "stay behind" in caplog.text
+
+
+def test_a_report_whose_answer_was_lost_is_taken_back_as_well():
+    fleet = on_dynamodb(1, config=COUNT)
+    client = tables(fleet)
+    member = membership(fleet, "py")
+    fleet.aws.faults.add(Fault(kind="timeout_after_storing", operation="UpdateItem", count=1))
+    member.tick(0)
+    assert client.scan(TableName="app-WorkerMetricStats")["Count"] == 1
+    member.withdraw()
+    assert client.scan(TableName="app-WorkerMetricStats")["Count"] == 0

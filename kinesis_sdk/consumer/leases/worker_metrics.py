@@ -66,7 +66,7 @@ class JavaMembership:
         clock: Time; the wall clock goes into the item, because the leader compares it with its own.
 
     Attributes:
-        is_reported: Whether an item of ours stands in the table.
+        is_reported: Whether an item of ours may stand in the table.
     """
 
     def __init__(
@@ -100,6 +100,7 @@ class JavaMembership:
                 self._report_due = now + REPORT_INTERVAL
             self._watch.observe(self._read_lock(), now)
         except ResourceNotFoundError as error:
+            self.is_reported = False
             self._repeats.log(now, "tables", "the KCL 3 fleet has no tables yet: %s", error)
         except AwsError as error:
             if not error.retryable:
@@ -135,6 +136,7 @@ class JavaMembership:
     def _report(self) -> None:
         key, values = metrics_item(self._worker_id, self._mode, int(self._clock.time()))
         names = {f"#n{position}": name for position, name in enumerate(values)}
+        self.is_reported = True  # perhaps even if no answer comes
         with translate_errors("UpdateItem", self._client):
             self._client.update_item(
                 TableName=self._metrics_table,
@@ -145,7 +147,6 @@ class JavaMembership:
                     f":n{position}": value for position, value in enumerate(values.values())
                 },
             )
-        self.is_reported = True
 
     def _read_lock(self) -> LeaderLock | None:
         with translate_errors("GetItem", self._client):
