@@ -55,3 +55,11 @@ class VirtualClock:
 
     def __repr__(self) -> str:
         return f"VirtualClock(time={self.time()!r}, monotonic={self.monotonic()!r})"
+
+
+def millis(seconds: float) -> int:
+    """A wall time in whole milliseconds, as records carry it; what is below one is dropped.
+
+    One rule for all of them: a record that arrived at an instant is found at that instant.
+    """
+    return round(seconds * 1_000_000) // 1000

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from kinesis_sdk.testing.clock import millis
 from kinesis_sdk.testing.errors import AnswerLostError, AwsError, constraint
 from kinesis_sdk.testing.records import ITERATOR_TYPES, MAX_READ_RECORDS, RecordPlane, refuse_dry_run
 from kinesis_sdk.testing.registry import StreamRegistry
@@ -125,7 +126,7 @@ class Subscription:
             self._continuation = page.position - 1
         behind = 0
         if page.behind_arrival is not None:
-            behind = max(0, int(registry.clock.time() * 1000) - page.behind_arrival)
+            behind = max(0, millis(registry.clock.time()) - page.behind_arrival)
         tail = f'],"MillisBehindLatest":{behind}'
         if ends:
             # The end of a shard: children, and no number to go on from.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kinesis_sdk.testing.clock import millis
 from kinesis_sdk.testing.errors import AwsError, constraint, invalid_argument
 from kinesis_sdk.testing.registry import StreamRegistry
 from kinesis_sdk.testing.shard import Shard
@@ -34,8 +35,8 @@ def _limit(request: dict[str, Any], member: str, default: int, highest: int = 10
 
 def _listed(shard: Shard, kind: str, at: int) -> bool:
     """Whether a filter lists a shard that still exists; `at` is wall time in milliseconds."""
-    created = int(shard.created_at * 1000)
-    closed = None if shard.closed_at is None else int(shard.closed_at * 1000)
+    created = millis(shard.created_at)
+    closed = None if shard.closed_at is None else millis(shard.closed_at)
     if kind == "AT_LATEST":
         return closed is None
     if kind == "AT_TRIM_HORIZON":
@@ -91,11 +92,11 @@ class ShardListing:
             answer["NextToken"] = seal(
                 "shards",
                 stream.name,
-                int(stream.created_at * 1000),
+                millis(stream.created_at),
                 shards[limit - 1].shard_id,
                 kind,
                 at,
-                int(self._registry.clock.time() * 1000),
+                millis(self._registry.clock.time()),
             )
         return answer
 
@@ -118,12 +119,12 @@ class ShardListing:
                 f"ShardFilter: Timestamp belongs to the types {' and '.join(_TIMED)}, and to no other type."
             )
         # Nothing is older than the stream: at its trim horizon the first shards were open.
-        horizon = max(stream.horizon, int(stream.created_at * 1000))
+        horizon = max(stream.horizon, millis(stream.created_at))
         if kind == "AT_TRIM_HORIZON":
             return kind, horizon, after
         if timestamp is not None:
-            at = round(timestamp * 1000)
-            if at > int(self._registry.clock.time() * 1000):
+            at = millis(timestamp)
+            if at > millis(self._registry.clock.time()):
                 raise invalid_argument(f"ShardFilter: Timestamp {timestamp} lies in the future.")
             return kind, max(at, horizon), after
         return kind, 0, max(after, shard_id or "")
@@ -133,13 +134,13 @@ class ShardListing:
         if fields is None or fields[0] != "shards":
             raise invalid_argument("NextToken is invalid.")
         _, name, created, after, kind, at, issued = fields
-        if int(self._registry.clock.time() * 1000) - int(issued) > TOKEN_SECONDS * 1000:
+        if millis(self._registry.clock.time()) - int(issued) > TOKEN_SECONDS * 1000:
             raise AwsError(
                 "ExpiredNextTokenException",
                 f"NextToken expired: it is valid for {TOKEN_SECONDS} seconds.",
             )
         stream = self._registry.by_name(name)
-        if int(stream.created_at * 1000) != int(created):
+        if millis(stream.created_at) != int(created):
             raise self._registry.not_found(name)
         return stream, after, kind, int(at)
 

@@ -13,6 +13,7 @@ from binascii import a2b_base64
 from json.encoder import encode_basestring_ascii
 from typing import Any
 
+from kinesis_sdk.testing.clock import millis
 from kinesis_sdk.testing.errors import AwsError, constraint, invalid_argument
 from kinesis_sdk.testing.faults import Fault
 from kinesis_sdk.testing.registry import StreamRegistry
@@ -136,9 +137,7 @@ class RecordPlane:
         refuse_dry_run(request)
         clock = self._registry.clock
         with stream.lock:
-            shard, result = self._store(
-                "PutRecord", stream, entry, int(clock.time() * 1000), clock.monotonic()
-            )
+            shard, result = self._store("PutRecord", stream, entry, millis(clock.time()), clock.monotonic())
             if isinstance(result, AwsError):
                 raise result
             stream.changed.notify_all()
@@ -175,7 +174,7 @@ class RecordPlane:
             )
         refuse_dry_run(request)
         clock = self._registry.clock
-        arrival = int(clock.time() * 1000)
+        arrival = millis(clock.time())
         now = clock.monotonic()
         answers: list[str] = []
         failed = failed_bytes = 0
@@ -201,10 +200,10 @@ class RecordPlane:
         return seal(
             "iterator",
             stream.name,
-            int(stream.created_at * 1000),
+            millis(stream.created_at),
             shard.shard_id,
             position,
-            int(self._registry.clock.time() * 1000),
+            millis(self._registry.clock.time()),
         )
 
     def position_of(self, iterator: Any) -> tuple[str, str] | None:
@@ -258,13 +257,13 @@ class RecordPlane:
                 raise invalid_argument(
                     "Must specify timestampInMillis parameter for iterator of type AT_TIMESTAMP"
                 )
-            if timestamp > self._registry.clock.time():
+            if millis(timestamp) > millis(self._registry.clock.time()):
                 raise invalid_argument(
                     f"The timestampInMillis parameter cannot be greater than the currentTimestampInMillis. "
-                    f"timestampInMillis: {int(timestamp * 1000)}, "
-                    f"currentTimestampInMillis: {int(self._registry.clock.time() * 1000)}"
+                    f"timestampInMillis: {millis(timestamp)}, "
+                    f"currentTimestampInMillis: {millis(self._registry.clock.time())}"
                 )
-            return shard.number_since(round(timestamp * 1000))
+            return shard.number_since(millis(timestamp))
         number = request.get("StartingSequenceNumber")
         if number is None:
             raise invalid_argument(
@@ -318,7 +317,7 @@ class RecordPlane:
             raise invalid_argument("Invalid ShardIterator.")
         _, name, created, shard_id, position_text, issued = fields
         now = registry.clock.time()
-        now_millis = int(now * 1000)
+        now_millis = millis(now)
         if now_millis - int(issued) > ITERATOR_SECONDS * 1000:
             raise AwsError(
                 "ExpiredIteratorException",
@@ -327,7 +326,7 @@ class RecordPlane:
                 "milliseconds.",
             )
         stream = registry.by_name(name)
-        if int(stream.created_at * 1000) != int(created):
+        if millis(stream.created_at) != int(created):
             raise registry.not_found(name)
         position = int(position_text)
         with stream.lock:

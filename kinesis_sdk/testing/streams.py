@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from kinesis_sdk.common.clock import Clock
+from kinesis_sdk.testing.clock import millis
 from kinesis_sdk.testing.errors import AwsError, invalid_argument
 from kinesis_sdk.testing.shard import Shard
 
@@ -107,13 +108,13 @@ class Stream:
             change()
         horizon = self.horizon
         # Closed shards are in the order in which they were closed.
-        while self._closed and int((self._closed[0].closed_at or 0) * 1000) < horizon:
+        while self._closed and millis(self._closed[0].closed_at or 0) < horizon:
             del self.shards[self._closed.popleft().shard_id]
 
     @property
     def horizon(self) -> int:
         """Wall time in milliseconds before which records are gone."""
-        return int(self.clock.time() * 1000) - self.retention_hours * 3_600_000
+        return millis(self.clock.time()) - self.retention_hours * 3_600_000
 
     @property
     def status(self) -> str:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
@@ -308,3 +309,21 @@ def test_limit_is_checked(account: Account, code: Any, limit: int) -> None:
         code(account.kinesis.get_records, ShardIterator=account.iterator(), Limit=limit)
         == "ValidationException"
     )
+
+
+@given(st.lists(st.floats(0, 3, allow_subnormal=False), min_size=1, max_size=4))
+@settings(max_examples=60)
+def test_a_record_is_found_at_the_instant_of_its_arrival(pauses: list[float]) -> None:
+    """Whatever is below a millisecond: for the record, for an iterator at that time, and for a list of shards."""
+    account = Account(throttle=False)
+    account.stream(1)
+    for number, pause in enumerate(pauses):
+        account.clock.advance(pause)
+        account.put(b"%d" % number)
+        now = datetime.fromtimestamp(account.clock.time(), timezone.utc)
+        assert b"%d" % number in account.read("AT_TIMESTAMP", Timestamp=now)
+        (shard,) = account.shards(ShardFilter={"Type": "AT_TIMESTAMP", "Timestamp": now})
+        assert shard["ShardId"].endswith("0")
+        answer = account.kinesis.get_records(ShardIterator=account.iterator())
+        arrival = answer["Records"][-1]["ApproximateArrivalTimestamp"]
+        assert b"%d" % number in account.read("AT_TIMESTAMP", Timestamp=arrival)
