@@ -110,6 +110,42 @@ class Violation:
         return f"{self.kind}: {self.text}"
 
 
+class Event(NamedTuple):
+    """Something that was done on the way, for people.
+
+    Attributes:
+        at: When (wall clock).
+        kind: ``kill``, ``stop``, ``freeze``, ``reshard``, ``wire``, ``end`` or ``lost``.
+        text: In words.
+        seconds: How long it lasts.
+    """
+
+    at: float
+    kind: str
+    text: str
+    seconds: float = 0.0
+
+
+class Sample(NamedTuple):
+    """How far everything was at an instant.
+
+    Attributes:
+        at: Wall clock.
+        put: Records put.
+        acknowledged: Of these, acknowledged.
+        processed: Different records processed.
+        rss: Resident memory of each process, bytes.
+        threads: Threads of each process.
+    """
+
+    at: float
+    put: int
+    acknowledged: int
+    processed: int
+    rss: Mapping[str, int]
+    threads: Mapping[str, int]
+
+
 class TableWatch:
     """Looks at the lease table while a run goes on: nothing in it may go back.
 

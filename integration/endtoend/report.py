@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from integration.endtoend.checker import Findings
-from integration.endtoend.run import Event, Run, Sample
+from integration.endtoend.history import Event, Sample
+from integration.endtoend.run import Run
 from kinesis_sdk.cli.demo.report import percentiles
 
 _MIB = 1 << 20

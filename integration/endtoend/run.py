@@ -5,7 +5,7 @@ options = RunOptions(endpoint_url=url, control_url=url)
 with Run(options, folder) as run:
     run.start()
     run.go_on(5)
-    run.split()
+    run.stream.split()
     run.kill_worker()
     run.go_on(10)
     findings = run.finish()
@@ -17,6 +17,7 @@ is due. The endpoint of the processes may be a proxy's; the run itself goes arou
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import os
@@ -29,13 +30,23 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from integration.endtoend.checker import Findings, check
-from integration.endtoend.history import STRIDE, History, Pause, ProducerLife, Violation, WorkerLife
+from integration.endtoend.history import (
+    STRIDE,
+    Event,
+    History,
+    Pause,
+    ProducerLife,
+    Sample,
+    Violation,
+    WorkerLife,
+)
 from integration.endtoend.processes import ChildProcess
+from integration.endtoend.stream import StreamControl
 from integration.endtoend.trails import ProducerTrail, WorkerTrail
 from integration.endtoend.worker_process import STALL_SECONDS
 from kinesis_sdk.cli.demo.flights import load_flights
 from kinesis_sdk.common.aws import call_with_retries, make_client
-from kinesis_sdk.common.shards import Shard, list_shards
+from kinesis_sdk.common.errors import ResourceNotFoundError
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer.leases.dynamodb import DynamoDBLeaseStore
 
@@ -87,42 +98,6 @@ class RunOptions:
     drain_timeout: float = 60.0
 
 
-class Event(NamedTuple):
-    """Something that was done on the way, for people.
-
-    Attributes:
-        at: When (wall clock).
-        kind: ``kill``, ``stop``, ``freeze``, ``reshard``, ``wire``, ``end`` or ``lost``.
-        text: In words.
-        seconds: How long it lasts.
-    """
-
-    at: float
-    kind: str
-    text: str
-    seconds: float = 0.0
-
-
-class Sample(NamedTuple):
-    """How far everything was at an instant.
-
-    Attributes:
-        at: Wall clock.
-        put: Records put.
-        acknowledged: Of these, acknowledged.
-        processed: Different records processed.
-        rss: Resident memory of each process, bytes.
-        threads: Threads of each process.
-    """
-
-    at: float
-    put: int
-    acknowledged: int
-    processed: int
-    rss: Mapping[str, int]
-    threads: Mapping[str, int]
-
-
 class _Worker(NamedTuple):
     process: ChildProcess
     trail: WorkerTrail
@@ -143,6 +118,7 @@ class Run:
 
     Attributes:
         history: What happened so far.
+        stream: Splits, merges and scales the stream.
         events: What was done.
         samples: One a second.
         violations: What the processes themselves did wrong: ended by themselves, did not end when told to.
@@ -160,12 +136,14 @@ class Run:
         self._rng = random.Random(options.seed)
         self._flights = load_flights()
         self._run = name[-8:]
-        self._stream = StreamId.parse(name)
-        self._application = name
+        self._name = name
         self._kinesis = make_client("kinesis", endpoint_url=options.control_url)
         self._dynamodb = make_client("dynamodb", endpoint_url=options.control_url)
         self._store = DynamoDBLeaseStore(
-            self._dynamodb, self._application, sleep=time.sleep, monotonic=time.monotonic
+            self._dynamodb, self._name, sleep=time.sleep, monotonic=time.monotonic
+        )
+        self.stream = StreamControl(
+            self._kinesis, StreamId.parse(name), self._rng, lambda text: self.note("reshard", text)
         )
         self._workers: dict[str, _Worker] = {}
         self._producers: dict[str, _Producer] = {}
@@ -187,17 +165,17 @@ class Run:
     # -- life ---------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Run:
-        self._call("CreateStream", StreamName=self._stream.name, ShardCount=self.options.shards)
-        self._await_active()
+        self.stream.create(self.options.shards)
+        self.until(lambda: not self.stream.is_resharding, _START_TIMEOUT, "the stream to be ACTIVE")
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         for process in self._processes():
             process.destroy()
-        self._call("DeleteStream", StreamName=self._stream.name, EnforceConsumerDeletion=True)
-        if self._table_seen:
+        self.stream.delete()
+        with contextlib.suppress(ResourceNotFoundError):  # no worker came so far as to make it
             call_with_retries(
-                lambda: self._dynamodb.delete_table(TableName=self._application),
+                lambda: self._dynamodb.delete_table(TableName=self._name),
                 operation="DeleteTable",
                 client=self._dynamodb,
             )
@@ -253,7 +231,7 @@ class Run:
         rows = self._store.list(consistent=True)
         self.history.watch.look(rows)
         self.history.rows = {row.lease_key: row for row in rows}
-        self.history.shards = {shard.shard_id: shard for shard in self.shards(only_open=False)}
+        self.history.shards = {shard.shard_id: shard for shard in self.stream.shards(only_open=False)}
         findings = check(self.history)
         findings.violations.extend(self.violations)
         return findings
@@ -285,7 +263,7 @@ class Run:
         return stored - self._processed
 
     def _is_tidy(self) -> bool:
-        open_ids = {shard.shard_id for shard in self.shards()}
+        open_ids = {shard.shard_id for shard in self.stream.shards()}
         rows = self._store.list(consistent=True)
         waiting = {p for row in rows if not row.is_started for p in row.parent_shard_ids}
         return {row.lease_key for row in rows} - waiting == open_ids
@@ -297,8 +275,8 @@ class Run:
         name = f"worker-{next(self._numbers)}"
         pushed = self.options.fan_out and len(self.history.workers) % self.options.fan_out == 0
         settings = {
-            "stream": self._stream.name,
-            "application_name": self._application,
+            "stream": self._name,
+            "application_name": self._name,
             "run": self._run,
             "worker_id": name,
             "checkpoint_every": self.options.checkpoint_every,
@@ -327,7 +305,7 @@ class Run:
         name = f"producer-{number}"
         life = self.history.producers[name] = ProducerLife(name, number * STRIDE, ordered=ordered)
         settings = {
-            "stream": self._stream.name,
+            "stream": self._name,
             "run": self._run,
             "first": life.first,
             "rate": self.options.rate,
@@ -439,67 +417,6 @@ class Run:
         """Everybody's calls failed since then, and what that led to may last so many seconds more."""
         self.history.everybody.append(Pause(begin, time.time() + effect, cause))
 
-    # -- resharding ---------------------------------------------------------------------------------------------
-
-    def shards(self, *, only_open: bool = True) -> list[Shard]:
-        """The stream's shards."""
-        every = call_with_retries(
-            lambda: list_shards(self._kinesis, self._stream), operation="ListShards", client=self._kinesis
-        )
-        return [shard for shard in every if shard.is_open or not only_open]
-
-    def split(self) -> None:
-        """Split the widest open shard."""
-        widest = max(self.shards(), key=lambda s: s.hash_key_range.end - s.hash_key_range.start)
-        middle = (widest.hash_key_range.start + widest.hash_key_range.end) // 2 + 1
-        self._call(
-            "SplitShard",
-            **self._stream.request,
-            ShardToSplit=widest.shard_id,
-            NewStartingHashKey=str(middle),
-        )
-        self.note("reshard", f"split {widest.shard_id}")
-
-    def merge(self) -> None:
-        """Merge two open neighbours."""
-        ordered = sorted(self.shards(), key=lambda s: s.hash_key_range.start)
-        if len(ordered) < 2:
-            return
-        index = self._rng.randrange(len(ordered) - 1)
-        left, right = ordered[index], ordered[index + 1]
-        self._call(
-            "MergeShards",
-            **self._stream.request,
-            ShardToMerge=left.shard_id,
-            AdjacentShardToMerge=right.shard_id,
-        )
-        self.note("reshard", f"merged {left.shard_id} and {right.shard_id}")
-
-    def scale(self, target: int) -> None:
-        """UpdateShardCount."""
-        self._call(
-            "UpdateShardCount",
-            **self._stream.request,
-            TargetShardCount=target,
-            ScalingType="UNIFORM_SCALING",
-        )
-        self.note("reshard", f"scales to {target} shards")
-
-    @property
-    def is_resharding(self) -> bool:
-        """Whether the stream would refuse to be resharded now."""
-        answer = self._kinesis.describe_stream_summary(**self._stream.request)
-        return bool(answer["StreamDescriptionSummary"]["StreamStatus"] != "ACTIVE")
-
-    def _await_active(self) -> None:
-        self.until(lambda: not self.is_resharding, _START_TIMEOUT, "the stream to be ACTIVE")
-
-    def _call(self, operation: str, **parameters: Any) -> Any:
-        method = getattr(self._kinesis, "".join("_" + c.lower() if c.isupper() else c for c in operation)[1:])
-        return call_with_retries(
-            lambda: method(**parameters), operation=operation, client=self._kinesis, attempts=30
-        )
-
     # -- what goes on meanwhile ---------------------------------------------------------------------------------
 
     def _pump(self) -> None:
@@ -554,7 +471,7 @@ class Run:
     def _look_at_table(self) -> None:
         if not self._table_seen:
             try:
-                self._dynamodb.describe_table(TableName=self._application)
+                self._dynamodb.describe_table(TableName=self._name)
             except self._dynamodb.exceptions.ResourceNotFoundException:
                 return  # no worker has come so far yet
             self._table_seen = True

@@ -45,21 +45,21 @@ def carry_out(action: Action, run: Run, wire: Wire) -> None:
         run.freeze_worker(action.seconds)
     elif kind == "kill producer":
         run.kill_producer(replace_after=action.seconds)
-    elif not run.is_resharding:
+    elif not run.stream.is_resharding:
         _reshard(action, run)
 
 
 def _reshard(action: Action, run: Run) -> None:
-    count = len(run.shards())
+    count = len(run.stream.shards())
     if action.kind == "scale":
         lowest, highest = max(_FEWEST, (count + 1) // 2), min(_MOST, count * 2)
         target = lowest + int(action.choice * (highest - lowest))
         if target != count:
-            run.scale(target)
+            run.stream.scale(target)
     elif count <= _FEWEST or (action.kind == "split" and count < _MOST):
-        run.split()
+        run.stream.split()
     else:
-        run.merge()
+        run.stream.merge()
 
 
 def soak(run: Run, proxy: Proxy, plan: list[Action], seconds: float, stop: threading.Event) -> Findings:

@@ -1,0 +1,94 @@
+"""The stream of a run: made, resharded, deleted."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from kinesis_sdk.common.aws import call_with_retries
+from kinesis_sdk.common.shards import Shard, list_shards
+from kinesis_sdk.common.stream import StreamId
+
+
+class StreamControl:
+    """The control plane of one stream.
+
+    Args:
+        kinesis: boto3 client, not through a proxy.
+        stream: The stream.
+        rng: Decides what to merge.
+        note: Told what was done, in words.
+    """
+
+    def __init__(
+        self, kinesis: Any, stream: StreamId, rng: random.Random, note: Callable[[str], None]
+    ) -> None:
+        self._kinesis = kinesis
+        self._stream = stream
+        self._rng = rng
+        self._note = note
+
+    def create(self, shards: int) -> None:
+        """Make it."""
+        self._call("CreateStream", StreamName=self._stream.name, ShardCount=shards)
+
+    def delete(self) -> None:
+        """Delete it with its registered consumers."""
+        self._call("DeleteStream", StreamName=self._stream.name, EnforceConsumerDeletion=True)
+
+    def shards(self, *, only_open: bool = True) -> list[Shard]:
+        """The stream's shards."""
+        every = call_with_retries(
+            lambda: list_shards(self._kinesis, self._stream), operation="ListShards", client=self._kinesis
+        )
+        return [shard for shard in every if shard.is_open or not only_open]
+
+    def split(self) -> None:
+        """Split the widest open shard."""
+        widest = max(self.shards(), key=lambda s: s.hash_key_range.end - s.hash_key_range.start)
+        middle = (widest.hash_key_range.start + widest.hash_key_range.end) // 2 + 1
+        self._call(
+            "SplitShard",
+            **self._stream.request,
+            ShardToSplit=widest.shard_id,
+            NewStartingHashKey=str(middle),
+        )
+        self._note(f"split {widest.shard_id}")
+
+    def merge(self) -> None:
+        """Merge two open neighbours."""
+        ordered = sorted(self.shards(), key=lambda s: s.hash_key_range.start)
+        if len(ordered) < 2:
+            return
+        index = self._rng.randrange(len(ordered) - 1)
+        left, right = ordered[index], ordered[index + 1]
+        self._call(
+            "MergeShards",
+            **self._stream.request,
+            ShardToMerge=left.shard_id,
+            AdjacentShardToMerge=right.shard_id,
+        )
+        self._note(f"merged {left.shard_id} and {right.shard_id}")
+
+    def scale(self, target: int) -> None:
+        """UpdateShardCount."""
+        self._call(
+            "UpdateShardCount",
+            **self._stream.request,
+            TargetShardCount=target,
+            ScalingType="UNIFORM_SCALING",
+        )
+        self._note(f"scales to {target} shards")
+
+    @property
+    def is_resharding(self) -> bool:
+        """Whether the stream would refuse to be resharded now."""
+        answer = self._kinesis.describe_stream_summary(**self._stream.request)
+        return bool(answer["StreamDescriptionSummary"]["StreamStatus"] != "ACTIVE")
+
+    def _call(self, operation: str, **parameters: Any) -> Any:
+        method = getattr(self._kinesis, "".join("_" + c.lower() if c.isupper() else c for c in operation)[1:])
+        return call_with_retries(
+            lambda: method(**parameters), operation=operation, client=self._kinesis, attempts=30
+        )
