@@ -24,7 +24,7 @@ from kinesis_sdk.consumer.config import ConsumerConfig
 from kinesis_sdk.consumer.failure import backoff
 from kinesis_sdk.consumer.leases.handover import HandoverBook, knows_handover
 from kinesis_sdk.consumer.leases.held import HeldLease, HeldLeases
-from kinesis_sdk.consumer.leases.leader import is_leader
+from kinesis_sdk.consumer.leases.leader import is_leader, keeps_nothing
 from kinesis_sdk.consumer.leases.lease import Lease
 from kinesis_sdk.consumer.leases.observer import LeaseObserver
 from kinesis_sdk.consumer.leases.planner import TableView, Take, TakeLimits, TakeReason, strategy_for
@@ -267,6 +267,7 @@ class Coordinator:
         if leads and not self._leads:
             _LOGGER.info("worker %s: leads", self._worker_id)
         self._leads = leads
+        self._mistrust_java(rows, now)
         holes = self._duties.audit(leases, seen_at, leads=leads)
         if holes:
             self._to_sync += holes
@@ -275,6 +276,15 @@ class Coordinator:
     def _report(self, now: float) -> float:
         assert self._membership is not None
         return self._membership.tick(now)
+
+    def _mistrust_java(self, rows: list[Lease], now: float) -> None:
+        """A Java leader that lets its own leases expire assigns none either, though its lock stands for long."""
+        leader = None if self._membership is None else self._membership.leader(now)
+        if self._membership is None or leader is None:
+            return
+        if keeps_nothing(rows, leader, lambda lease: self._observer.is_expired(lease, now)):
+            _LOGGER.warning("Java leader %s: renews nothing any more; its leases are not left to it", leader)
+            self._membership.give_leader_up()
 
     def _is_left_to_java(self, take: Take, now: float) -> bool:
         """Whether a decision belongs to a Java leader that lives.

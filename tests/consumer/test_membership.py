@@ -8,6 +8,7 @@ from uuid import uuid4
 import pytest
 
 from kinesis_sdk.consumer import ConsumerConfig
+from kinesis_sdk.consumer.leases.leader import LeaderLock, LeaderWatch
 from kinesis_sdk.consumer.leases.worker_metrics import JavaMembership, metrics_item
 from kinesis_sdk.testing import Fault
 from tests.consumer.java import JavaLeader, JavaWorker
@@ -172,6 +173,36 @@ def test_after_the_leaders_death_we_go_on_by_our_own_rule():
     assert sorted(fleet.owners().values()) == ["java", "py"]
     assert java.lost == [], "a KCL 3 worker hands over, it is not robbed"
     assert moves(fleet) == []
+
+
+def test_a_leader_that_crashed_is_not_waited_for_as_long_as_its_lock_stands():
+    fleet = on_dynamodb(3, config=COUNT)
+    tables(fleet)
+    fleet.add_script("heart", Heart(fleet))
+    fleet.run(0.1)
+    join(fleet, "py")
+    java = JavaWorker(fleet, "java", v3=True)
+    for n in range(2):
+        java.take(key(n))
+    fleet.add_script("java", java)
+    fleet.run(40)
+    assert fleet.owners() == {key(0): "java", key(1): "java", key(2): None}
+    fleet.crash("java")
+    fleet.crash("heart")
+    crashed = fleet.clock.monotonic()
+    assert fleet.run(60, lambda: set(fleet.owners().values()) == {"py"}), "what others left lying as well"
+    assert fleet.clock.monotonic() - crashed <= 10 + 3.4 + 2
+
+
+def test_a_leader_given_up_is_believed_again_with_its_next_heartbeat():
+    watch = LeaderWatch()
+    watch.observe(LeaderLock("java", "1", 120), 0)
+    watch.give_up()
+    assert watch.owner(1) is None
+    watch.observe(LeaderLock("java", "1", 120), 10)
+    assert watch.owner(10) is None
+    watch.observe(LeaderLock("java", "2", 120), 30)
+    assert watch.owner(31) == "java"
 
 
 def test_missing_tables_and_failures_only_delay(caplog):

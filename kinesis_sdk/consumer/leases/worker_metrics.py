@@ -114,6 +114,10 @@ class JavaMembership:
         """The living Java leader; None if there is none."""
         return self._watch.owner(now)
 
+    def give_leader_up(self) -> None:
+        """Hold the leader for dead until its next heartbeat."""
+        self._watch.give_up()
+
     def has_metrics(self, worker_id: str) -> bool:
         """Whether a worker publishes metrics, so is a KCL 3 and understands a handover."""
         key, _ = metrics_item(worker_id, self._mode, 0)
