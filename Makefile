@@ -13,7 +13,7 @@ SEED ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo example test unit integration spark java fuzz soak check format bench bench-producer bench-consumer bench-fleet clean
+.PHONY: help install demo example test unit integration spark java fuzz soak check format bench bench-producer bench-consumer bench-fleet bench-java clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -78,6 +78,9 @@ bench-consumer: install  ## Print the consumer's table: cost per record beside a
 
 bench-fleet: install  ## Print how fleets share leases: `balanced` beside the KCL's rule.
 	@$(BIN)/python benchmarks/bench_fleet.py
+
+bench-java: install  ## Print cost and times beside the real Java KCL (needs Java 17, npm; a quarter of an hour).
+	@$(BIN)/python benchmarks/bench_java.py
 
 clean:  ## Remove .venv, caches and build output.
 	rm -rf $(VENV) dist build .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis

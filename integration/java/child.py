@@ -12,8 +12,9 @@ from amazon_kclpy.v3 import processor
 
 
 class Processor(processor.RecordProcessorBase):
-    def __init__(self, processing):
+    def __init__(self, processing, count_only):
         self._processing = processing
+        self._count_only = count_only
         self._shard = "?"
 
     def initialize(self, initialize_input):
@@ -22,6 +23,12 @@ class Processor(processor.RecordProcessorBase):
         self._processing.tell("initialize", self._shard, position=position)
 
     def process_records(self, process_records_input):
+        if self._count_only:
+            records = process_records_input.records
+            size = sum(len(record.binary_data) for record in records)
+            process_records_input.checkpointer.checkpoint()
+            self._processing.tell("counted", self._shard, count=len(records), size=size)
+            return
         entries = [
             (record.sequence_number, record.sub_sequence_number, record.binary_data, record.partition_key)
             for record in process_records_input.records
@@ -46,13 +53,5 @@ class Processor(processor.RecordProcessorBase):
 
 
 options = json.loads(Path(sys.argv[1]).read_text())
-kcl.KCLProcess(
-    Processor(
-        journal.Processing(
-            options["journal"],
-            options["worker"],
-            stand_at=options["stand_at"],
-            count_only=options["count_only"],
-        )
-    )
-).run()
+processing = journal.Processing(options["journal"], options["worker"], stand_at=options["stand_at"])
+kcl.KCLProcess(Processor(processing, options["count_only"])).run()

@@ -11,7 +11,7 @@ monotonic clock, which all processes share.
 | processed | after the batch and its checkpoint |
 | stood | ``position``: checkpointed for the last time, see `Processing` |
 | lease_lost, shard_ended, shutdown_requested | |
-| count | instead of ``records`` and ``processed``: ``count``, ``cpu`` of the process in seconds |
+| counted | in place of ``records`` and ``processed``, for measuring: ``count``, ``size`` of the data in bytes |
 """
 
 from __future__ import annotations
@@ -35,17 +35,13 @@ class Processing:
         worker: Name in the events.
         stand_at: Data of records at which a shard's position stays: checkpointed there, in the middle of a batch or
             an aggregate, and never again.
-        count_only: Whether a batch is only counted, for measuring.
     """
 
-    def __init__(
-        self, path: str | Path, worker: str, *, stand_at: Sequence[str] = (), count_only: bool = False
-    ) -> None:
+    def __init__(self, path: str | Path, worker: str, *, stand_at: Sequence[str] = ()) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         self._worker = worker
         self._stand_at = {text.encode() for text in stand_at}
         self._stands: set[str] = set()
-        self._count_only = count_only
 
     def tell(self, event: str, shard: str, **fields: Any) -> None:
         """Append one event."""
@@ -61,10 +57,6 @@ class Processing:
             checkpoint: Stores a position.
         """
         if not records:
-            return
-        if self._count_only:
-            checkpoint(*records[-1][:2])
-            self.tell("count", shard, count=len(records), cpu=time.process_time())
             return
         told = [(number, sub, data.decode(), key) for number, sub, data, key in records]
         self.tell("records", shard, records=told)

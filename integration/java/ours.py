@@ -15,9 +15,8 @@ def main() -> None:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(threadName)s %(name)s %(levelname)s %(message)s"
     )
-    processing = Processing(
-        options["journal"], options["worker"], stand_at=options["stand_at"], count_only=options["count_only"]
-    )
+    processing = Processing(options["journal"], options["worker"], stand_at=options["stand_at"])
+    count_only = options["count_only"]
 
     class Handler(RecordHandler):
         def initialize(self, shard):
@@ -26,6 +25,11 @@ def main() -> None:
             processing.tell("initialize", self.shard, position=position)
 
         def process_records(self, batch):
+            if count_only:
+                size = sum(len(record.data) for record in batch.records)
+                batch.checkpoint()
+                processing.tell("counted", self.shard, count=len(batch.records), size=size)
+                return
             entries = [
                 (record.sequence_number, record.sub_sequence_number, record.data, record.partition_key)
                 for record in batch.records

@@ -244,7 +244,7 @@ class Stage:
             stream: Stream name.
             application: Application name.
             stand_at: See `journal.Processing`.
-            count_only: See `journal.Processing`.
+            count_only: Whether batches are only counted and checkpointed, for measuring.
             properties: KCL settings beside those that the scene needs.
             jvm: Options of the JVM.
             grace_millis: ``shutdownGraceMillis``; the default of the daemon is 0, which lets nothing be shut down.
