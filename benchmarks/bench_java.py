@@ -170,7 +170,7 @@ def cost(records: int) -> None:
 
 def make_leases(stage: Stage, stream: str, application: str) -> None:
     """Write the table of leases at the beginning of the stream, as the KCL would."""
-    store = DynamoDBLeaseStore(application, stage.dynamodb)
+    store = DynamoDBLeaseStore(stage.dynamodb, application)
     store.ensure_ready()
     for shard in stage.kinesis.list_shards(StreamName=stream)["Shards"]:
         bounds = shard["HashKeyRange"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from integration.java.evidence import deliveries, duplicates, wait_for
 from kinesis_sdk import Producer, ProducerConfig
+from kinesis_sdk.consumer import DynamoDBLeaseStore
+from kinesis_sdk.consumer.leases import Lease
 
 AGGREGATES, EACH = 4, 10
 # Per shard: where our worker stops for good, and where the Java worker does. Names are shard.aggregate.record.
@@ -64,6 +66,22 @@ def stored(stage, application, records):
     }
 
 
+def add_what_java_need_not_know(stage, application):
+    """An attribute of somebody else on each row, and a prepared checkpoint with the application's bytes on one."""
+    store = DynamoDBLeaseStore(stage.dynamodb, application)
+    first, *_ = leases = store.list()
+    row = store.prepare(first, first.checkpoint, b"\x00state")
+    assert isinstance(row, Lease)
+    for lease in leases:
+        stage.dynamodb.update_item(
+            TableName=application,
+            Key={"leaseKey": {"S": lease.lease_key}},
+            UpdateExpression="SET note = :note",
+            ExpressionAttributeValues={":note": {"S": "kept"}},
+        )
+    return first.lease_key
+
+
 def test_each_goes_on_exactly_after_the_other(stage):
     stream = application = "positions"
     stage.kinesis.create_stream(StreamName=stream, ShardCount=3)
@@ -75,6 +93,7 @@ def test_each_goes_on_exactly_after_the_other(stage):
     assert first.process.is_running
     first.stop()
     assert stored(stage, application, records) == {*OURS.values()}
+    prepared = add_what_java_need_not_know(stage, application)
 
     java = stage.start_java("java-1", stream, application, stand_at=[*JAVAS.values()])
     wanted = {shard: after(records[shard], OURS[number]) for number, shard in enumerate(shards)}
@@ -93,6 +112,9 @@ def test_each_goes_on_exactly_after_the_other(stage):
     wait_for(lambda: len(java.events("stood")) == 3, 10, "the Java worker stands at its records")
     print(f"Java worker: stopped in order after {java.stop():.1f} s")
     assert stored(stage, application, records) == {*JAVAS.values()}
+    rows = stage.rows(application)
+    assert not {name for name in rows[prepared] if name.startswith("pending")}, "its checkpoint removed them"
+    assert all(row["note"] == {"S": "kept"} for row in rows.values())
 
     second = stage.start_ours("ours-2", stream, application)
     wanted = {shard: after(records[shard], JAVAS[number]) for number, shard in enumerate(shards)}
@@ -104,4 +126,5 @@ def test_each_goes_on_exactly_after_the_other(stage):
     print(f"our worker under a new name: everything {took:.1f} s after its start")
     second.stop()
     assert delivered(second) == wanted
+    assert all(row["note"] == {"S": "kept"} for row in stage.rows(application).values())
     assert not duplicates(deliveries([second]))
