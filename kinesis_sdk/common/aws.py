@@ -146,8 +146,15 @@ _TRANSIENT = frozenset(
         "ExpiredTokenException",
         "ResourceInUseException",
         "TransactionInProgressException",
+        # Somebody's transaction on the same item.
+        "TransactionConflictException",
+        # The list is begun anew.
+        "ExpiredNextTokenException",
     }
 )
+_OLD_SIGNATURE = ("Signature expired", "Signature not yet current")
+"""How messages begin where a signature is right and only its time is not: a process that was frozen between signing and
+sending, or a clock that is being set. The next attempt is signed anew."""
 
 
 # For answers without an HTTP status (entries of PutRecords, events of a subscription): unknown codes are
@@ -199,7 +206,7 @@ def service_error(
     elif code == "ExpiredIteratorException":
         kind = ExpiredIteratorError
     elif code in _BAD_IDENTITY:
-        kind = AwsConfigError
+        kind = TransientAwsError if message.startswith(_OLD_SIGNATURE) else AwsConfigError
     elif code in _TRANSIENT or (
         code not in _PERMANENT if status is None else status >= 500 or status in (408, 429)
     ):

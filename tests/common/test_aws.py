@@ -66,6 +66,8 @@ def client_error(code: str | None, status: int | None = 400, **more: Any) -> bot
         ("MissingAuthenticationTokenException", 400, AwsConfigError),
         ("ExpiredTokenException", 400, TransientAwsError),
         ("ResourceInUseException", 400, TransientAwsError),
+        ("ExpiredNextTokenException", 400, TransientAwsError),
+        ("TransactionConflictException", 400, TransientAwsError),
         ("InternalFailure", 500, TransientAwsError),
         ("InternalFailure", None, TransientAwsError),
         ("ServiceUnavailable", 503, TransientAwsError),
@@ -118,6 +120,22 @@ def test_codes_of_the_service(code: str, status: int | None, kind: type[AwsError
 )
 def test_what_is_worth_another_try(kind: type[AwsError], retryable: bool) -> None:
     assert kind.retryable is retryable
+
+
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [
+        ("Signature expired: 20261120T071402Z is now earlier than 20261120T071500Z", TransientAwsError),
+        (
+            "Signature not yet current: 20261120T073402Z is still later than 20261120T072500Z",
+            TransientAwsError,
+        ),
+        ("The request signature we calculated does not match the signature you provided.", AwsConfigError),
+    ],
+)
+def test_a_signature_that_is_only_old_is_made_anew(message: str, kind: type[AwsError]) -> None:
+    """A process that was frozen between signing and sending has no wrong credentials."""
+    assert type(service_error("InvalidSignatureException", message, status=400)) is kind
 
 
 def test_a_lost_condition_carries_the_item() -> None:
