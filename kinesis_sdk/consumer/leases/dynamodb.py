@@ -471,7 +471,7 @@ class DynamoDBLeaseStore:
                 )
         except ConditionFailedError as error:
             current = self._current(error, seen.lease_key)
-            return wanted if rows.shows(current, wanted) else Conflict(current)
+            return current if current is not None and rows.shows(current, wanted) else Conflict(current)
         return self._answered(response, wanted) if answer else wanted
 
     def _answered(self, response: Mapping[str, Any], wanted: Lease) -> Lease:
