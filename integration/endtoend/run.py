@@ -56,6 +56,8 @@ _SAMPLE_SECONDS = 1.0
 _EFFECT = 2.0
 _START_TIMEOUT = 90.0
 _STOP_TIMEOUT = 90.0
+_CONTROL_TIMEOUT = 30.0
+"""Of calls of the run itself. LocalStack starts DynamoDB at the first call, which takes its time on a busy machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,8 +139,10 @@ class Run:
         self._flights = load_flights()
         self._run = name[-8:]
         self._name = name
-        self._kinesis = make_client("kinesis", endpoint_url=options.control_url)
-        self._dynamodb = make_client("dynamodb", endpoint_url=options.control_url)
+        self._kinesis, self._dynamodb = (
+            make_client(service, endpoint_url=options.control_url, read_timeout=_CONTROL_TIMEOUT)
+            for service in ("kinesis", "dynamodb")
+        )
         self._store = DynamoDBLeaseStore(
             self._dynamodb, self._name, sleep=time.sleep, monotonic=time.monotonic
         )
@@ -151,7 +155,6 @@ class Run:
         self._numbers = itertools.count(1)
         self._lines = itertools.count()
         self._timed: list[tuple[float, int, Callable[[], None]]] = []
-        self._table_seen = False
         self._turn = self._looked = self._sampled = 0.0
         self._processed: set[int] = set()
         self._began = time.time()
@@ -165,6 +168,7 @@ class Run:
     # -- life ---------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Run:
+        call_with_retries(self._dynamodb.list_tables, operation="ListTables", client=self._dynamodb)
         self.stream.create(self.options.shards)
         self.until(lambda: not self.stream.is_resharding, _START_TIMEOUT, "the stream to be ACTIVE")
         return self
@@ -469,13 +473,11 @@ class Run:
                 self.violations.append(Violation("producer did not end in order", text))
 
     def _look_at_table(self) -> None:
-        if not self._table_seen:
-            try:
-                self._dynamodb.describe_table(TableName=self._name)
-            except self._dynamodb.exceptions.ResourceNotFoundException:
-                return  # no worker has come so far yet
-            self._table_seen = True
-        self.history.watch.look(self._store.list(consistent=True))
+        try:
+            rows = self._store.list(consistent=True)
+        except ResourceNotFoundError:
+            return  # no worker has come so far yet
+        self.history.watch.look(rows)
 
     def _sample(self) -> None:
         usage = {process.name: process.usage() for process in self._processes()}

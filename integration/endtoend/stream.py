@@ -84,7 +84,7 @@ class StreamControl:
     @property
     def is_resharding(self) -> bool:
         """Whether the stream would refuse to be resharded now."""
-        answer = self._kinesis.describe_stream_summary(**self._stream.request)
+        answer = self._call("DescribeStreamSummary", **self._stream.request)
         return bool(answer["StreamDescriptionSummary"]["StreamStatus"] != "ACTIVE")
 
     def _call(self, operation: str, **parameters: Any) -> Any:
