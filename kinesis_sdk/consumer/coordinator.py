@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections import deque
 from collections.abc import Callable, Collection
 from random import Random
 
@@ -22,7 +23,7 @@ from kinesis_sdk.common.errors import AwsError, KinesisSdkError
 from kinesis_sdk.common.metrics import Metrics
 from kinesis_sdk.consumer.config import ConsumerConfig
 from kinesis_sdk.consumer.failure import backoff
-from kinesis_sdk.consumer.leases.handover import HandoverBook, knows_handover
+from kinesis_sdk.consumer.leases.handover import Departures, HandoverBook, is_untouched, knows_handover
 from kinesis_sdk.consumer.leases.held import HeldLease, HeldLeases
 from kinesis_sdk.consumer.leases.leader import is_leader, keeps_nothing
 from kinesis_sdk.consumer.leases.lease import Lease
@@ -135,6 +136,9 @@ class Coordinator:
             timeout=config.graceful_lease_handoff_timeout,
             failover_time=config.failover_time,
         )
+        self._departures = Departures(config.failover_time)
+        # Filled by whoever ends a shard, emptied by the loop that looks.
+        self._departed: deque[Lease] = deque()
         self._membership = membership
         self._leads = False
         self._rows: list[Lease] = []
@@ -191,12 +195,14 @@ class Coordinator:
         """Run the table loops that are due; returns when the next one is."""
         if not self._taking:
             return self._pass_on(now)
+        self._note_departures(now)
         for name, loop, interval in (
             ("streams", self._list_streams, self._jittered(self._config.stream_list_interval)),
             ("membership", self._report, 0.0),
             ("sync", self._sync, self._jittered(self._config.shard_sync_interval)),
             ("look", self._look, 0.0),
             ("arrivals", self._meet, 0.0),
+            ("departures", self._see_off, 0.0),
             ("clean_up", self._clean_up, self._jittered(self._config.lease_cleanup_interval)),
         ):
             if self._due.get(name, _NEVER) > now or not self._taking:
@@ -391,6 +397,25 @@ class Coordinator:
         elif not row.in_handover:
             self._store.release(row)
 
+    def _note_departures(self, now: float) -> None:
+        while self._departed:
+            self._departures.note(self._departed.popleft(), now)
+        due = self._departures.due
+        self._due["departures"] = _NEVER if due is None else due
+
+    def _see_off(self, now: float) -> float | None:
+        """Take back what was handed over to somebody who did not come for it."""
+        for left in self._departures.pop_due(now):
+            row = self._store.get(left.lease_key)
+            if (
+                row is not None
+                and is_untouched(left, row)
+                and self._taking
+                and row.lease_key not in self._busy()
+            ):
+                self._take(row, f"{row.owner} did not come for it")
+        return self._departures.due
+
     def _pass_on(self, now: float) -> float:
         """While stopping: what still arrives goes to whoever looks next, instead of expiring on our name."""
         assert self._stopped_at is not None
@@ -501,5 +526,7 @@ class Coordinator:
         return self._renewals.tick(now)
 
     def forget(self, held: HeldLease) -> None:
-        """Stop renewing a lease that was released or lost."""
+        """Stop renewing a lease that was released, handed over or lost. From any thread."""
         self.held.remove(held)
+        if held.handed_over is not None:
+            self._departed.append(held.handed_over)

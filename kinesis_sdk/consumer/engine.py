@@ -399,6 +399,8 @@ class ConsumerEngine:
 
     def _completed(self, consumer: ShardConsumer) -> None:
         self.coordinator.forget(consumer.held)
+        if consumer.reason is ShutdownReason.HANDOVER:
+            self._wake("table")  # it sees the lease off
         with self._lock:
             # The second time, if a handler that was given up does end.
             if self._consumers.pop(consumer.held.token, None) is not None:

@@ -403,6 +403,8 @@ class Process:
             self.fleet.at(self.fleet.now + 0.5, lambda: self._release(held))
             return
         self.coordinator.forget(held)
+        if held.handed_over is not None:
+            self.wake("tick", self.monotonic())  # as the engine does
 
     # What happens to it
 

@@ -139,6 +139,59 @@ def test_a_stopping_requester_passes_the_lease_on():
     assert "b" not in fleet.engines
 
 
+@pytest.mark.parametrize("phase", range(6))
+def test_a_requester_that_dies_leaves_the_lease_to_its_owner(phase):
+    """Nobody has to wait for the lease to expire on the name of the dead: idle for seconds, not for a failover time."""
+    fleet = on_dynamodb(1, seed=phase)
+    add(fleet, "a")
+    fleet.run(5 + phase * 0.15)
+    keep_putting(fleet, 1)
+    marked = fleet.store.request_handover(fleet.store.list()[0], "dead")
+    assert not isinstance(marked, Conflict)
+    keep_putting(fleet, 8)
+    row = fleet.store.get(key(0))
+    assert (row.owner, row.checkpoint_owner) == ("a", None)
+    stopped, began = (
+        next(moment for moment, _, _, what in reversed(fleet.events) if what == wanted)
+        for wanted in ("shutdown_requested", "initialize")
+    )
+    assert 2.5 < began - stopped < 4.5
+    assert fleet.run(5, fleet.all_delivered)
+    assert duplicates(fleet) == 0
+    fleet.check_order()
+
+
+def test_what_a_java_leader_moves_is_not_taken_back():
+    """Its worker comes within ten seconds, and another one is given the lease if it does not."""
+    fleet = on_dynamodb(1)
+    add(fleet, "py")
+    fleet.run(5)
+    JavaLeader(fleet).start_handoff(key(0), "py", "java")
+    fleet.run(3)
+    handed = fleet.store.get(key(0))
+    assert (handed.owner, handed.checkpoint_owner) == ("java", None)
+    fleet.run(7)
+    assert fleet.store.get(key(0)) == handed
+
+
+@pytest.mark.parametrize("frozen", [2.5, 4.0, 8.0])
+def test_a_requester_that_wakes_up_late_finds_the_lease_its_owners_again(frozen):
+    """It had asked, froze until after its owner took the lease back, and fetches it in a second round."""
+    fleet = Fleet(shards=2)
+    add(fleet, "a")
+    keep_putting(fleet, 5)
+    add(fleet, "b")
+    fleet.run(10, lambda: any(row.in_handover for row in fleet.store.list()))
+    fleet.freeze("b", frozen)
+    keep_putting(
+        fleet, 30, lambda: fleet.clock.monotonic() > 15 and sorted(fleet.owners().values()) == ["a", "b"]
+    )
+    assert sorted(fleet.owners().values()) == ["a", "b"]
+    assert fleet.run(10, fleet.all_delivered)
+    assert duplicates(fleet) == 0
+    fleet.check_order()
+
+
 def test_the_owner_restarted_under_its_id_in_the_middle_completes_the_handover():
     fleet = Fleet(shards=1)
     add(fleet, "a")

@@ -346,11 +346,12 @@ class DynamoDBLeaseStore:
                 answer = self._client.update_item(
                     TableName=self.table_name,
                     Key={attributes.LEASE_KEY: {"S": lease.lease_key}},
-                    UpdateExpression="SET #owner = :new, #marker = :old",
+                    UpdateExpression="SET #owner = :new, #marker = :old, #knows = :new",
                     ConditionExpression="#owner = :old AND attribute_not_exists(#marker)",
                     ExpressionAttributeNames={
                         "#owner": attributes.LEASE_OWNER,
                         "#marker": attributes.CHECKPOINT_OWNER,
+                        "#knows": attributes.HANDOVER_OWNER,
                     },
                     ExpressionAttributeValues={":new": {"S": owner}, ":old": {"S": lease.owner or ""}},
                     ReturnValues="ALL_NEW",

@@ -13,7 +13,8 @@
 Every arrow is one conditional write, and every state is one that somebody leaves without help:
 
 - old owner dead: the counter stands still, the lease expires as any other, whoever looks takes it;
-- requester dead: the old owner hands over nevertheless, and the lease expires on the requester's name;
+- requester dead: the old owner hands over nevertheless, and takes the lease back if nobody touched it for a while
+  (see `Departures`; a Java worker's lease expires on the requester's name);
 - old owner too slow: it gives up the lease after the timeout even if its handler still runs, and the requester
   takes it after the same time (one of a Java leader's requests: a failover time later, because that leader has
   a timer of its own and may not live any more);
@@ -34,6 +35,9 @@ POLL_FIRST, POLL_LATER = 0.2, 0.5
 """Seconds between two reads of a lease that is on its way here."""
 _EAGER = 5.0
 """Seconds after the request for which it is read at the first interval."""
+_RETURN_AFTER = 3.0
+"""Seconds after which a lease that was handed over and not taken is taken back: several polls of its new owner, a
+call that fails, and a pause for garbage."""
 _STALE = 5.0
 """Seconds for which a read that does not show our request yet is taken for a stale one."""
 
@@ -139,3 +143,43 @@ class HandoverBook:
 
     def _limit(self, incoming: Incoming) -> float:
         return self._timeout if incoming.asked else self._timeout + self._failover_time
+
+
+class Departures:
+    """The leases that this worker handed over and whose new owners did not show up yet. Pure.
+
+    Between the handover and the new owner's take nobody works on a lease, and its new owner may be dead. Any third
+    worker has to wait until it expires; the old owner knows exactly which row it left. If that is the row still, the
+    old owner takes it: one conditional write, which the new owner's take fences, and which fences the new owner's.
+
+    Only for requests of this package's workers, which come for a lease within a poll. A Java worker comes within ten
+    seconds, which is what waiting for the expiry costs.
+
+    Args:
+        failover_time: Seconds.
+    """
+
+    def __init__(self, failover_time: float) -> None:
+        self._patience = min(_RETURN_AFTER, failover_time / 2)
+        self._left: dict[str, tuple[Lease, float]] = {}
+
+    def note(self, row: Lease, now: float) -> None:
+        """A lease went, with the row that the handover left."""
+        self._left[row.lease_key] = (row, now + self._patience)
+
+    def pop_due(self, now: float) -> list[Lease]:
+        """Rows to look at now; each is told once."""
+        due = [row for row, moment in self._left.values() if moment <= now]
+        for row in due:
+            del self._left[row.lease_key]
+        return due
+
+    @property
+    def due(self) -> float | None:
+        """When there is something to look at; None for never."""
+        return min((moment for _, moment in self._left.values()), default=None)
+
+
+def is_untouched(left: Lease, row: Lease | None) -> bool:
+    """Whether a row is as a handover left it: its new owner did not come."""
+    return row is not None and row.counter == left.counter and row.owner == left.owner and not row.in_handover

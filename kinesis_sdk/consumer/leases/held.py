@@ -43,6 +43,7 @@ class HeldLease:
         meter: Counts what the shard delivers.
         renew_at: Monotonic time of the next heartbeat; owned by the loop that renews.
         handover_since: Monotonic time at which a wanted handover was noticed; None while there is none.
+        handed_over: The row as `release` left it to who asked for it, if that is one of this package's workers.
     """
 
     def __init__(
@@ -68,7 +69,9 @@ class HeldLease:
         self._written_at = acquired_at
         self._gone: str | None = None
         self.handover_since: float | None = None
+        self.handed_over: Lease | None = None
         self._handover_to: str | None = None
+        self._asked_by_ours = False
         # Set while a write's answer is missing: the row may be one counter ahead of what we know.
         self._uncertain = False
         # When the first write without an answer was sent: what a repetition finds done may be its doing.
@@ -122,6 +125,7 @@ class HeldLease:
         ):
             return False
         self.handover_since = now
+        self._asked_by_ours = row.handover_owner == row.owner
         self._handover_to = row.owner
         return True
 
@@ -171,6 +175,8 @@ class HeldLease:
         """Give the lease back, or to who asked for it; afterwards this handle writes nothing. Raises as `renew`."""
         with self._lock:
             self._write(self._give_away)
+            if self._handover_to is not None and self._asked_by_ours and not self._lease.in_handover:
+                self.handed_over = self._lease
             self._gone = f"handed over to {self._handover_to}" if self._handover_to else "released"
 
     def _measured(self, lease: Lease) -> Lease:

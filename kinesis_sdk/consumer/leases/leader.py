@@ -37,7 +37,8 @@ def is_leader(leases: Iterable[Lease], me: str, is_expired: Callable[[Lease], bo
     for lease in leases:
         if lease.holder is None or lease.is_finished or is_expired(lease):
             continue
-        if lease.handover_owner != lease.holder:
+        # Who asks for a lease writes its own name there, and asks only who understands it: most likely one of us.
+        if lease.handover_owner not in (lease.holder, lease.owner):
             foreign = True
         elif first is None or lease.lease_key < first.lease_key:
             first = lease

@@ -43,8 +43,8 @@ INITIAL_TIMESTAMP = "initialTimestampMillis"
 """Ours: the instant that AT_TIMESTAMP meant when the lease was made, or LATEST when the shard was first read, in
 epoch milliseconds."""
 HANDOVER_OWNER = "handoverOwner"
-"""Ours: an owner that understands `CHECKPOINT_OWNER`. Only while it equals ``leaseOwner``: a Java worker that takes
-the lease leaves it as it was."""
+"""Ours: an owner, present or next, that understands `CHECKPOINT_OWNER`. Only while it equals ``leaseOwner``: a Java
+worker that takes or asks for the lease leaves it as it was."""
 
 _LEASE_ENTITY = "LEASE"
 

@@ -192,7 +192,7 @@ def released(lease: Lease) -> Lease:
 
 def marked(lease: Lease, owner: str) -> Lease:
     """The row after `LeaseStore.request_handover`."""
-    return replace(lease, owner=owner, checkpoint_owner=lease.owner)
+    return replace(lease, owner=owner, checkpoint_owner=lease.owner, handover_owner=owner)
 
 
 def handed_over(lease: Lease) -> Lease:
