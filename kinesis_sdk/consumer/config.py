@@ -78,6 +78,10 @@ class ConsumerConfig:
             where peers read it. None: no group.
         worker_group_separator: Ends the label in a worker id; the same for the whole fleet. Ids without it (other
             KCLs') are in no group.
+        newcomer_patience: Seconds for which a worker that holds nothing takes only what nobody keeps, instead of
+            asking its peers for its share. For deploys that start the new worker before they stop the old one: then the
+            new one gets what the old one gives back, and each lease moves once instead of twice. 0: its share at
+            once.
         lease_read_budget: Read units per second that looks at the lease table may cost this worker. At the default
             100 leases are looked at every second, 1,000 every 10 s, 2,000 and more every 20 s, as the KCL does.
         renew_rule: ``"kcl2"`` renews each ``failover_time / 3 - epsilon`` (3.3 s), ``"sparse"`` half as often
@@ -151,6 +155,7 @@ class ConsumerConfig:
     balance_by: Literal["throughput", "count"] = "throughput"
     worker_group: str | None = None
     worker_group_separator: str = SEPARATOR
+    newcomer_patience: float = 0.0
     lease_read_budget: float = 5.0
     renew_rule: Literal["sparse", "kcl2"] | None = None
     enable_priority_lease_assignment: bool = True
@@ -234,6 +239,7 @@ class ConsumerConfig:
                 raise ConfigError(
                     "worker_group", self.worker_group, f"a label without {self.worker_group_separator!r}"
                 )
+        check_seconds("newcomer_patience", self.newcomer_patience, 0, 3600)
         check_seconds("lease_read_budget", self.lease_read_budget, 0.01, 100_000)
         if self.renew_rule is not None:
             check_choice("renew_rule", self.renew_rule, ("sparse", "kcl2"))

@@ -15,6 +15,7 @@ import logging
 import sys
 from collections import deque
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from random import Random
 
 from kinesis_sdk.common.aws import KinesisClient
@@ -30,6 +31,7 @@ from kinesis_sdk.consumer.leases.lease import Lease
 from kinesis_sdk.consumer.leases.observer import LeaseObserver
 from kinesis_sdk.consumer.leases.planner import TableView, Take, TakeLimits, TakeReason, strategy_for
 from kinesis_sdk.consumer.leases.renewals import Renewals
+from kinesis_sdk.consumer.leases.standby import StandbyMarks
 from kinesis_sdk.consumer.leases.store import Conflict, LeaseStore
 from kinesis_sdk.consumer.leases.worker_metrics import PATIENCE, JavaMembership
 from kinesis_sdk.consumer.repeats import RepeatLog
@@ -127,6 +129,14 @@ class Coordinator:
             max_leases=config.max_leases_for_worker or sys.maxsize,
             max_steals=config.max_leases_to_steal_at_one_time,
         )
+        self._patient_until = _NEVER
+        self._standby = StandbyMarks(
+            store,
+            worker_id,
+            failover_time=config.failover_time,
+            beat_interval=config.renew_interval,
+            look_interval=config.lease_look_interval,
+        )
         self._repeats = RepeatLog(_LOGGER)
         self._failures = 0
         self._taking = True
@@ -158,6 +168,7 @@ class Coordinator:
         self._streams.refresh(first=True)
         self._duties.start()
         now = self._clock.monotonic()
+        self._patient_until = now + self._config.newcomer_patience
         self._due = {
             "look": now,
             "arrivals": _NEVER,
@@ -179,9 +190,13 @@ class Coordinator:
     def is_winding_down(self) -> bool:
         """Whether a clean stop has something left to do at the table.
 
-        That is: to pass on leases that this worker asked for, and to take its metrics back.
+        That is: to pass on leases that this worker asked for, and to take its mark or metrics back.
         """
-        return bool(self._moves) or (self._membership is not None and self._membership.is_reported)
+        return (
+            bool(self._moves)
+            or self._standby.is_marked
+            or (self._membership is not None and self._membership.is_reported)
+        )
 
     def request(self, loop: str) -> None:
         """Make ``look``, ``sync`` or ``clean_up`` due now; a sync that is asked for needs no leader."""
@@ -203,6 +218,7 @@ class Coordinator:
             ("look", self._look, 0.0),
             ("arrivals", self._meet, 0.0),
             ("departures", self._see_off, 0.0),
+            ("standby", self._standby.tick, 0.0),
             ("clean_up", self._clean_up, self._jittered(self._config.lease_cleanup_interval)),
         ):
             if self._due.get(name, _NEVER) > now or not self._taking:
@@ -232,6 +248,7 @@ class Coordinator:
         leases = [lease for lease in rows if self._streams.find(lease) is not None]
         self._lead(rows, leases, now, seen_at)
         self._moves.observe(leases, seen_at)
+        self._standby.observe(leases, seen_at)
         self._notice(leases, seen_at)
         interval = self._config.look_interval(len(leases))
         plan = self._strategy.plan(
@@ -240,9 +257,10 @@ class Coordinator:
                 observed=self._observer,
                 me=self._worker_id,
                 now=now,
-                limits=self._limits,
+                limits=self._limits_at(now),
                 held=self._spoken_for(leases, now),
                 busy=self._busy(),
+                workers=self._standby.workers(seen_at),
                 # By then the peer that it waits for has looked twice.
                 patience=2 * interval + self._config.lease_look_interval,
             ),
@@ -258,6 +276,8 @@ class Coordinator:
             self._carry_out(take)
             won = len(self.held) + len(self._moves) - before
         self._expect_arrivals(seen_at)
+        self._standby.want(plan.stand_by and not won and not self.held, seen_at)
+        self._due["standby"] = self._standby.due
         self._measure(leases, len(plan.takes) if plan.most is None else plan.most)
         due = seen_at + self._config.look_interval(len(leases), soon=plan.look_soon)
         if self._config.lease_strategy == "kcl2":
@@ -265,6 +285,13 @@ class Coordinator:
         expiry = self._observer.next_expiry(seen_at)
         # A hair later: a lease expires when its age is *above* the failover time.
         return due if expiry is None else min(due, expiry + 0.001)
+
+    def _limits_at(self, now: float) -> TakeLimits:
+        """What may be taken now: a patient newcomer leaves alone what others hold."""
+        if self.held or now >= self._patient_until:
+            self._patient_until = 0.0
+            return self._limits
+        return replace(self._limits, max_steals=0)
 
     def _lead(self, rows: list[Lease], leases: list[Lease], now: float, seen_at: float) -> None:
         """Who leads, and whether the leases leave a hole."""
@@ -274,6 +301,8 @@ class Coordinator:
             _LOGGER.info("worker %s: leads", self._worker_id)
         self._leads = leads
         self._mistrust_java(rows, now)
+        if leads:
+            self._standby.sweep(seen_at)
         holes = self._duties.audit(leases, seen_at, leads=leads)
         if holes:
             self._to_sync += holes
@@ -421,6 +450,11 @@ class Coordinator:
         assert self._stopped_at is not None
         if self._membership is not None:
             self._membership.withdraw()
+        try:
+            self._standby.withdraw()
+        except AwsError as error:
+            _LOGGER.warning("worker %s: its mark stays behind: %s", self._worker_id, error)
+            self._standby.forget()
         if not self._moves:
             return now + self._config.lease_look_interval
         if now - self._stopped_at > _STOP_PATIENCE:

@@ -379,7 +379,10 @@ class Process:
             elif fleet.rng.random() < 0.3:
                 position = held.lease.checkpoint
                 sequence = 10**6 if position.is_sentinel else int(position.sequence_number) + 1
+                asked = held.handover_to is not None
                 held.checkpoint(ExtendedSequenceNumber(str(sequence)))
+                if held.handover_to is not None and not asked:
+                    self._wanted(held)  # a checkpoint shows a request as well; a consumer looks at each step
         except (Gone, LeaseLostError):
             return
         except AwsError:
@@ -624,11 +627,10 @@ def unfair(load: dict[str, int], separator: str = "|") -> str | None:
     members: dict[str, list[int]] = {}
     for name, count in load.items():
         members.setdefault(group_of(name, separator), []).append(count)
-    if total >= workers:  # with fewer leases than workers, nobody sees the workers without one
-        for group, counts in members.items():
-            share = total * len(counts) / workers
-            if not share - 1 < sum(counts) < share + 1:
-                return f"group {group or '-'} has {sum(counts)} instead of {share:.2f}"
+    for group, counts in members.items():
+        share = total * len(counts) / workers
+        if not share - 1 < sum(counts) < share + 1:
+            return f"group {group or '-'} has {sum(counts)} instead of {share:.2f}"
     return None
 
 

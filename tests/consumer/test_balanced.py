@@ -283,15 +283,19 @@ def test_more_workers_than_leases_and_one_left_lying():
 # Fleets in rounds
 
 
-def rounds(names_and_leases, strategy, limit=40, seed=0, lockstep=False):
-    """Looks of everybody, one after the other in random order or all on the same scan; returns loads and moves."""
+def rounds(names_and_leases, strategy, limit=40, seed=0, lockstep=False, calm=7):
+    """Looks of everybody, one after the other in random order or all on the same scan; returns loads and moves.
+
+    Whoever wants to stand by is known to everybody from the next round on.
+    """
     rng = Random(seed)
     workers, table = names_and_leases
     table = dict(table)
     observers = {name: LeaseObserver(1000) for name in workers}
     moves = quiet = 0
+    marks: set[str] = set()
     for number in range(limit):
-        before = moves
+        before, known, marks = moves, marks, set()
         scan = [*table.values()]
         for name in rng.sample(workers, len(workers)):
             seen = scan if lockstep else [*table.values()]
@@ -305,9 +309,11 @@ def rounds(names_and_leases, strategy, limit=40, seed=0, lockstep=False):
                     limits=TakeLimits(max_leases=NO_LIMIT),
                     held={row.lease_key for row in seen if row.owner == name},
                     patience=1000.0,
+                    workers=known,
                 ),
                 rng,
             )
+            marks |= {name} if result.stand_by else set()
             won = 0
             for take in result.takes:
                 current = table[take.lease.lease_key]
@@ -316,9 +322,11 @@ def rounds(names_and_leases, strategy, limit=40, seed=0, lockstep=False):
                     won += 1
             moves += won
         # Several looks without a move: a fleet that gathers only waits.
-        quiet = quiet + 1 if moves == before else 0
-        if quiet > 6:
+        quiet = quiet + 1 if moves == before and marks == known else 0
+        if quiet == calm:
             break
+    else:
+        raise AssertionError(f"no rest after {limit} rounds")
     return Counter(dict.fromkeys(workers, 0)) + Counter(row.owner for row in table.values()), moves
 
 
@@ -352,10 +360,42 @@ def test_any_fleet_comes_to_rest_at_fair_shares(leases, workers, seed, lockstep,
     counts = [load[name] for name in names]
     assert sum(counts) == leases
     assert max(counts) - min(counts) <= 1
-    if leases >= workers:
-        for group in {group_of(name) for name in names}:
-            members = [load[name] for name in names if group_of(name) == group]
-            assert abs(sum(members) - leases * len(members) / workers) < 1
+    for group in {group_of(name) for name in names}:
+        members = [load[name] for name in names if group_of(name) == group]
+        assert abs(sum(members) - leases * len(members) / workers) < 1
+
+
+def compositions(total, parts):
+    """All ways to deal out a total to so many workers."""
+    if parts == 1:
+        return [(total,)]
+    return [(first, *rest) for first in range(total + 1) for rest in compositions(total - first, parts - 1)]
+
+
+@pytest.mark.parametrize("sizes", [(1, 1), (1, 2), (2, 1), (2, 2), (1, 3), (3, 1), (1, 1, 1), (2, 1, 1)])
+def test_every_small_fleet_ends_fair_to_workers_and_groups_with_the_fewest_moves(sizes):
+    """Every table of up to one lease per worker and one more, workers without any among them: all that there are.
+
+    Rounding alone decides who has more: no worker and no group is off by one. Moves are the fewest; only where somebody
+    who holds nothing gets the lease by which it becomes known may it have been the wrong one's.
+    """
+    names = [f"{group}|{n}" for group, size in zip("abc", sizes, strict=False) for n in range(size)]
+    groups = {name: name[0] for name in names}
+    for leases in range(len(names) + 2):
+        for counts in compositions(leases, len(names)):
+            owners = [name for name, count in zip(names, counts, strict=True) for _ in range(count)]
+            table = {f"s{n:05d}": lease(n, owner) for n, owner in enumerate(owners)}
+            before = dict(zip(names, counts, strict=True))
+            share = shares(before, leases, groups, NO_LIMIT)
+            fewest = sum(max(0, share[name] - before[name]) for name in names)
+            unseen = sum(not count for count in counts)
+            load, moves = rounds((names, table), BalancedStrategy(), seed=leases, calm=3)
+            what = f"{before}: {dict(load)} after {moves} moves"
+            assert max(load[name] for name in names) - min(load[name] for name in names) <= 1, what
+            for group, size in zip("abc", sizes, strict=False):
+                held = sum(load[name] for name in names if groups[name] == group)
+                assert abs(held - leases * size / len(names)) < 1, what
+            assert fewest <= moves <= fewest + unseen, what
 
 
 # Throughput

@@ -343,6 +343,25 @@ def test_ranges_are_written_without_touching_the_counter(store):
     assert store.get("other") is None
 
 
+def test_marks_of_standbys_are_left_without_touching_the_counter(store):
+    store.create_if_absent(lease())
+    mine = store.take(lease(), "a")
+    assert store.stand_by("shard-0", "b|1", 1)
+    assert store.stand_by("shard-0", "c:2", 5)
+    assert store.get("shard-0") == replace(mine, standbys={"b|1": 1, "c:2": 5})
+    assert store.stand_by("shard-0", "b|1", 2)
+    mine = store.checkpoint(store.renew(mine), ExtendedSequenceNumber("5"))
+    assert not isinstance(mine, Conflict), "its holder need not know"
+    assert store.get("shard-0").standbys == {"b|1": 2, "c:2": 5}
+    assert {row.lease_key: dict(row.standbys) for row in store.list()} == {"shard-0": {"b|1": 2, "c:2": 5}}
+    assert store.stand_by("shard-0", "b|1", None)
+    assert store.stand_by("shard-0", "nobody", None), "none is one taken away"
+    assert store.get("shard-0").standbys == {"c:2": 5}
+    assert not store.stand_by("other", "b|1", 1)
+    assert not store.stand_by("other", "b|1", None)
+    assert store.get("other") is None
+
+
 def test_throughput_goes_with_renewals_and_checkpoints(store):
     store.create_if_absent(lease())
     mine = store.take(lease(), "a")
@@ -440,6 +459,8 @@ def test_foreign_attributes_survive_every_write():
         "checkpointSubSequenceNumber": {"N": "0"},
         "throughputKBps": {"N": "0.000886"},
         "fromTheFuture": {"L": [{"S": "x"}]},
+        "standby:b|1": {"N": "3"},
+        "standby:not-a-beat": {"S": "x"},
     }
     table.client.put_item(TableName="app", Item=item)
     row = store.get("shard-0")

@@ -380,6 +380,11 @@ class DynamoDBLeaseStore:
         """Store the range of a shard; the counter stays as it is."""
         return self._set(lease_key, range_attributes(hash_key_range))
 
+    def stand_by(self, lease_key: str, worker_id: str, beat: int | None) -> bool:
+        """Leave a worker's mark, or take it away."""
+        name = attributes.STANDBY + worker_id
+        return self._set(lease_key, {name: None if beat is None else {"N": str(beat)}})
+
     def delete(self, lease_key: str, *, unowned: Lease | None = None) -> bool:
         """Remove a lease."""
         request: dict[str, Any] = {
@@ -402,18 +407,23 @@ class DynamoDBLeaseStore:
         return True
 
     def _set(self, lease_key: str, changes: Mapping[str, Any]) -> bool:
-        """Metadata: no more condition than that the row exists, so that none is brought back."""
+        """Metadata: no more condition than that the row exists, so that none is brought back. None removes one."""
         names = {f"#s{position}": name for position, name in enumerate(changes)}
-        values = {f":s{position}": value for position, value in enumerate(changes.values())}
+        values = {f":s{n}": value for n, value in enumerate(changes.values()) if value is not None}
+        sets = ", ".join(f"#s{n} = :s{n}" for n in range(len(names)) if f":s{n}" in values)
+        removes = ", ".join(f"#s{n}" for n in range(len(names)) if f":s{n}" not in values)
+        request: dict[str, Any] = {"ExpressionAttributeValues": values} if values else {}
         try:
             with translate_errors("UpdateItem", self._client):
                 self._client.update_item(
                     TableName=self.table_name,
                     Key={attributes.LEASE_KEY: {"S": lease_key}},
-                    UpdateExpression="SET " + ", ".join(f"#s{n} = :s{n}" for n in range(len(names))),
+                    UpdateExpression=" ".join(
+                        f"{verb} {what}" for verb, what in (("SET", sets), ("REMOVE", removes)) if what
+                    ),
                     ConditionExpression="attribute_exists(#key)",
                     ExpressionAttributeNames={"#key": attributes.LEASE_KEY, **names},
-                    ExpressionAttributeValues=values,
+                    **request,
                 )
         except ConditionFailedError:
             return False

@@ -2,8 +2,8 @@
 
 Attribute names and types are those of the KCL's ``DynamoDBLeaseSerializer`` (1.x to 3.x); rows written here are
 read by every KCL and rows of every KCL are read here. Attributes that this module does not know survive,
-because rows are only ever changed by update expressions. Two attributes are ours, `INITIAL_TIMESTAMP` and
-`HANDOVER_OWNER`; Java ignores and keeps them.
+because rows are only ever changed by update expressions. Three kinds of attributes are ours, `INITIAL_TIMESTAMP`,
+`HANDOVER_OWNER` and those that begin with `STANDBY`; Java ignores and keeps them.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ epoch milliseconds."""
 HANDOVER_OWNER = "handoverOwner"
 """Ours: an owner, present or next, that understands `CHECKPOINT_OWNER`. Only while it equals ``leaseOwner``: a Java
 worker that takes or asks for the lease leaves it as it was."""
+STANDBY = "standby:"
+"""Ours: begins the name of a number that a worker without leases leaves on a row; its id follows. See `standby`."""
 
 _LEASE_ENTITY = "LEASE"
 
@@ -73,6 +75,7 @@ class Lease:
         shard_id: Shard id where the lease key is not one, in multi-stream tables only.
         initial_timestamp_millis: See `INITIAL_TIMESTAMP`.
         handover_owner: See `HANDOVER_OWNER`.
+        standbys: Beats of workers that stand by, by worker id; see `STANDBY`.
         extra: Attributes that are not ours to interpret, in wire form.
     """
 
@@ -92,6 +95,7 @@ class Lease:
     shard_id: str | None = None
     initial_timestamp_millis: int | None = None
     handover_owner: str | None = None
+    standbys: Mapping[str, int] = field(default_factory=dict)
     extra: Item = field(default_factory=dict)
 
     @property
@@ -198,6 +202,11 @@ def lease_from_item(item: Item) -> Lease:
             shard_id=_text(item, SHARD_ID) or None,
             initial_timestamp_millis=_number(item, INITIAL_TIMESTAMP),
             handover_owner=_text(item, HANDOVER_OWNER) or None,
+            standbys={
+                name[len(STANDBY) :]: int(value["N"])
+                for name, value in item.items()
+                if _is_standby(name, value)
+            },
             extra={name: value for name, value in item.items() if not _is_known(name, value)},
         )
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
@@ -232,7 +241,11 @@ _KNOWN = frozenset(
 
 
 def _is_known(name: str, value: Mapping[str, Any]) -> bool:
-    return name in _KNOWN or (name == PENDING_CHECKPOINT_STATE and "B" in value)
+    return name in _KNOWN or (name == PENDING_CHECKPOINT_STATE and "B" in value) or _is_standby(name, value)
+
+
+def _is_standby(name: str, value: Mapping[str, Any]) -> bool:
+    return name.startswith(STANDBY) and "N" in value
 
 
 def checkpoint_attributes(checkpoint: ExtendedSequenceNumber) -> dict[str, Any]:
@@ -286,4 +299,6 @@ def lease_to_item(lease: Lease) -> dict[str, Any]:
             item[name] = {"S": text}
     if lease.initial_timestamp_millis is not None:
         item[INITIAL_TIMESTAMP] = {"N": str(lease.initial_timestamp_millis)}
+    for worker, beat in lease.standbys.items():
+        item[STANDBY + worker] = {"N": str(beat)}
     return item

@@ -98,6 +98,18 @@ class InMemoryLeaseStore:
         """Store the range of a shard."""
         return self._set(lease_key, hash_key_range=hash_key_range)
 
+    def stand_by(self, lease_key: str, worker_id: str, beat: int | None) -> bool:
+        """Leave a worker's mark, or take it away."""
+        with self._lock:
+            row = self._rows.get(lease_key)
+            if row is None:
+                return False
+            marks = {worker: value for worker, value in row.standbys.items() if worker != worker_id}
+            if beat is not None:
+                marks[worker_id] = beat
+            self._rows[lease_key] = replace(row, standbys=marks)
+            return True
+
     def delete(self, lease_key: str, *, unowned: Lease | None = None) -> bool:
         """Remove a lease."""
         with self._lock:

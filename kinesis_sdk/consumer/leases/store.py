@@ -2,8 +2,8 @@
 
 The conditions are the KCL's (``DynamoDBLeaseSerializer``). Ownership is fenced by the counter: whoever writes
 must name the counter that it saw last, and every write adds one, so a worker whose lease was taken can not
-write any more. Two kinds of writes leave the counter alone: metadata (children, hash range), and the request for
-a handover, which must not disturb the owner.
+write any more. Three kinds of writes leave the counter alone, because they must not disturb the owner: metadata
+(children, hash range), the request for a handover, and the marks of workers that stand by.
 """
 
 from __future__ import annotations
@@ -118,6 +118,10 @@ class LeaseStore(Protocol):
 
     def set_child_shard_ids(self, lease_key: str, child_shard_ids: Iterable[str]) -> bool:
         """Store the children of an ended shard; the counter stays. False if there is no such lease."""
+        ...
+
+    def stand_by(self, lease_key: str, worker_id: str, beat: int | None) -> bool:
+        """Leave a worker's mark on a row, or take it away (None); the counter stays. False if there is no such lease."""
         ...
 
     def delete(self, lease_key: str, *, unowned: Lease | None = None) -> bool:

@@ -12,6 +12,10 @@ same table therefore never race, and after some of them acted the others still f
 one that a worker above the floor can spare, and looks again: by then all newcomers are in the table, and everybody
 knows the true shares. So a cold start takes two looks, and a fleet that doubles does not fetch leases twice.
 
+**More workers than leases.** Who holds nothing stays unseen, which matters to nobody but the groups: how many leases
+are due to one depends on all of its workers. So where there are groups, a worker without a share leaves a mark (see
+`standby`), and plans count it like any other.
+
 **A fleet that gathers** (a look shows workers that the one before did not) is not levelled yet: free leases are
 fetched at once, those of live workers once nobody new appears.
 
@@ -92,7 +96,10 @@ class BalancedStrategy:
         gives = tuple(Give(p.lease, p.taker) for p in parcels if p.giver == view.me)
         mine_to_come = any(parcel.taker == view.me for parcel in parcels)
         return Plan(
-            takes=tuple(takes), gives=gives, look_soon=mine_to_come or _is_moving(view, standings.free)
+            takes=tuple(takes),
+            gives=gives,
+            look_soon=mine_to_come or _is_moving(view, standings.free),
+            stand_by=not holdings[view.me],
         )
 
     @staticmethod
@@ -107,9 +114,10 @@ class BalancedStrategy:
         counts = {worker: len(leases) for worker, leases in holdings.items()}
         share = shares(counts, sum(counts.values()) + len(free), groups, view.limits.max_leases)
         if not share[view.me]:
-            # More workers than leases: nothing is due, unless nobody else cares.
+            # More workers than leases: nothing is due, unless nobody else cares. Between groups it matters how many
+            # we are.
             overdue = BalancedStrategy._left_lying(view, free, (), view.limits.max_leases, len(holdings), rng)
-            return Plan(takes=tuple(overdue[:1]))
+            return Plan(takes=tuple(overdue[:1]), stand_by=len(set(groups.values())) > 1)
         reason = TakeReason.EXPIRED
         candidates = [lease for lease in free if lease.lease_key not in view.busy] if view.busy else free
         if not candidates and view.limits.max_steals != 0:
@@ -123,7 +131,12 @@ class BalancedStrategy:
                 if not lease.in_handover and lease.lease_key not in view.busy
             ]
         chosen = rng.sample(candidates, min(_SUBSTITUTES, len(candidates)))
-        return Plan(takes=tuple(Take(lease, reason) for lease in chosen), most=1, look_soon=True)
+        return Plan(
+            takes=tuple(Take(lease, reason) for lease in chosen),
+            most=1,
+            look_soon=bool(chosen),
+            stand_by=not chosen,
+        )
 
     @staticmethod
     def _left_lying(

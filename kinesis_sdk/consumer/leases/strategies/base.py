@@ -62,12 +62,14 @@ class Plan:
         most: Most of ``takes`` to win: the others are substitutes for those that peers won first. None: all.
         gives: Leases of ours that peers should ask for. Information only: the receiver acts, not the giver.
         look_soon: Whether the next look should come soon, because the table is changing.
+        stand_by: Whether this worker should make itself known although it holds nothing: others' plans depend on it.
     """
 
     takes: tuple[Take, ...] = ()
     most: int | None = None
     gives: tuple[Give, ...] = ()
     look_soon: bool = False
+    stand_by: bool = False
 
     @property
     def moves(self) -> tuple[Take, ...]:
@@ -102,7 +104,7 @@ class TableView:
         held: Keys of leases that this worker holds, or that are on their way to it: they count, they are not taken.
         busy: Keys whose previous shard consumer is still winding down here; taking one of them now would let two
             callbacks of a shard overlap.
-        workers: Ids of workers known to live from elsewhere (worker metrics); holders of leases need not be named.
+        workers: Ids of workers known to live although they hold nothing; holders of leases need not be named.
         patience: Seconds that a free lease waits for the worker to which the plan gives it.
     """
 
