@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from random import Random
@@ -24,10 +23,11 @@ from kinesis_sdk.common.errors import AwsError, KinesisSdkError
 from kinesis_sdk.common.metrics import Metrics
 from kinesis_sdk.consumer.config import ConsumerConfig
 from kinesis_sdk.consumer.failure import backoff
-from kinesis_sdk.consumer.leases.handover import Departures, HandoverBook, is_untouched, knows_handover
+from kinesis_sdk.consumer.leases.handover import knows_handover
 from kinesis_sdk.consumer.leases.held import HeldLease, HeldLeases
 from kinesis_sdk.consumer.leases.leader import is_leader, keeps_nothing
 from kinesis_sdk.consumer.leases.lease import Lease
+from kinesis_sdk.consumer.leases.moves import LeaseMoves
 from kinesis_sdk.consumer.leases.observer import LeaseObserver
 from kinesis_sdk.consumer.leases.planner import TableView, Take, TakeLimits, TakeReason, strategy_for
 from kinesis_sdk.consumer.leases.renewals import Renewals
@@ -42,8 +42,6 @@ _LOGGER = logging.getLogger("kinesis_sdk.consumer.leases")
 
 _FIRST_BACKOFF, _MOST_BACKOFF = 0.2, 10.0
 _NEVER = float("inf")
-_STOP_PATIENCE = 2.0
-"""Seconds for which a stopping worker waits for leases that it asked for, to pass them on at once."""
 
 
 class Coordinator:
@@ -141,14 +139,16 @@ class Coordinator:
         self._failures = 0
         self._taking = True
         self._stopped_at: float | None = None
-        self._moves = HandoverBook(
+        self._moves = LeaseMoves(
+            store,
             worker_id,
-            timeout=config.graceful_lease_handoff_timeout,
-            failover_time=config.failover_time,
+            config=config,
+            clock=clock,
+            held=self.held,
+            busy=busy,
+            take=self._take,
+            on_wanted=self._wanted,
         )
-        self._departures = Departures(config.failover_time)
-        # Filled by whoever ends a shard, emptied by the loop that looks.
-        self._departed: deque[Lease] = deque()
         self._membership = membership
         self._leads = False
         self._rows: list[Lease] = []
@@ -184,7 +184,7 @@ class Coordinator:
         """Take no more leases; those held are renewed until they are released."""
         if self._taking:
             self._stopped_at = self._clock.monotonic()
-            self._taking = False
+            self._taking = self._moves.taking = False
 
     @property
     def is_winding_down(self) -> bool:
@@ -210,14 +210,14 @@ class Coordinator:
         """Run the table loops that are due; returns when the next one is."""
         if not self._taking:
             return self._pass_on(now)
-        self._note_departures(now)
+        self._due["departures"] = self._moves.departures_due(now)
         for name, loop, interval in (
             ("streams", self._list_streams, self._jittered(self._config.stream_list_interval)),
             ("membership", self._report, 0.0),
             ("sync", self._sync, self._jittered(self._config.shard_sync_interval)),
             ("look", self._look, 0.0),
-            ("arrivals", self._meet, 0.0),
-            ("departures", self._see_off, 0.0),
+            ("arrivals", self._moves.meet, 0.0),
+            ("departures", self._moves.see_off, 0.0),
             ("standby", self._standby.tick, 0.0),
             ("clean_up", self._clean_up, self._jittered(self._config.lease_cleanup_interval)),
         ):
@@ -249,7 +249,6 @@ class Coordinator:
         self._lead(rows, leases, now, seen_at)
         self._moves.observe(leases, seen_at)
         self._standby.observe(leases, seen_at)
-        self._notice(leases, seen_at)
         interval = self._config.look_interval(len(leases))
         plan = self._strategy.plan(
             TableView(
@@ -258,7 +257,7 @@ class Coordinator:
                 me=self._worker_id,
                 now=now,
                 limits=self._limits_at(now),
-                held=self._spoken_for(leases, now),
+                held=self._moves.spoken_for(leases, lambda row: self._observer.is_expired(row, now)),
                 busy=self._busy(),
                 workers=self._standby.workers(seen_at),
                 # By then the peer that it waits for has looked twice.
@@ -275,7 +274,7 @@ class Coordinator:
                 continue
             self._carry_out(take)
             won = len(self.held) + len(self._moves) - before
-        self._expect_arrivals(seen_at)
+        self._due["arrivals"] = self._moves.arrivals_due(seen_at)
         self._standby.want(plan.stand_by and not won and not self.held, seen_at)
         self._due["standby"] = self._standby.due
         self._measure(leases, len(plan.takes) if plan.most is None else plan.most)
@@ -337,35 +336,9 @@ class Coordinator:
 
     # Handovers
 
-    def _notice(self, leases: list[Lease], now: float) -> None:
-        """Held leases that somebody asks for, and rows on which a former process of our name was asked."""
-        rows = {lease.lease_key: lease for lease in leases if lease.checkpoint_owner == self._worker_id}
-        if not rows:
-            return
-        for held in self.held:
-            row = rows.pop(held.key, None)
-            if row is not None and held.notice(row, now):
-                self._wanted(held)
-        busy = self._busy()
-        for row in rows.values():
-            if row.lease_key not in busy:
-                # We were restarted under the same id in the middle of a handover: nobody here works on it. The
-                # counter decides if this read is stale.
-                self._store.complete_handover(row)
-
     def _wanted(self, held: HeldLease) -> None:
         _LOGGER.info("lease %s: %s asks for it", held.key, held.handover_to)
         self._on_wanted(held)
-
-    def _spoken_for(self, leases: list[Lease], now: float) -> set[str]:
-        """Keys that count as ours in the plan: held and staying, or on their way here and alive."""
-        rows = {lease.lease_key: lease for lease in leases}
-        coming = {
-            key
-            for key in self._moves.keys()  # noqa: SIM118 - not a mapping
-            if key in rows and not self._observer.is_expired(rows[key], now)
-        }
-        return coming | {held.key for held in self.held if held.handover_to is None}
 
     def _carry_out(self, take: Take) -> None:
         """A decision of the planner. Moving a lease away from a live worker is asked for, if that worker can hear."""
@@ -374,7 +347,7 @@ class Coordinator:
             and self._config.graceful_lease_handoff_timeout > 0
             and self._knows_handover(take.lease)
         ):
-            self._ask(take.lease)
+            self._moves.ask(take.lease)
         else:
             self._take(take.lease, take.reason.value)
 
@@ -383,67 +356,6 @@ class Coordinator:
             return True
         owner = lease.owner
         return self._membership is not None and owner is not None and self._membership.has_metrics(owner)
-
-    def _ask(self, lease: Lease) -> None:
-        now = self._clock.monotonic()
-        try:
-            row = self._store.request_handover(lease, self._worker_id)
-        except AwsError as error:
-            if not error.retryable:
-                raise
-            # If it had effect, the next look finds our own id beside the marker and follows it.
-            self._repeats.log(now, "ask", "lease %s: not asked for: %s", lease.lease_key, error)
-            return
-        if isinstance(row, Conflict):
-            _LOGGER.debug("lease %s: a peer was faster", lease.lease_key)
-            return
-        _LOGGER.info("lease %s: asked %s for it", lease.lease_key, row.checkpoint_owner)
-        self._moves.asked(row, now)
-
-    def _expect_arrivals(self, now: float) -> None:
-        due = self._moves.next_poll(now)
-        self._due["arrivals"] = _NEVER if due is None else due
-
-    def _meet(self, now: float) -> float | None:
-        """Read the leases that are on their way here, take what arrived or is overdue."""
-        overdue = {incoming.lease.lease_key for incoming in self._moves.overdue(now)}
-        for incoming in self._moves.incoming():
-            key = incoming.lease.lease_key
-            row = self._store.get(key)
-            if row is None or not self._moves.is_coming(incoming, row, now):
-                self._moves.drop(key)
-                if row is not None and row.owner == self._worker_id:
-                    self._arrived(row, "handed over")
-            elif key in overdue and row.owner == self._worker_id:
-                self._moves.drop(key)
-                self._arrived(row, f"{row.checkpoint_owner} did not hand it over in time")
-        return self._moves.next_poll(now)
-
-    def _arrived(self, row: Lease, reason: str) -> None:
-        if self._taking:
-            if row.lease_key not in self._busy():
-                self._take(row, reason)
-        elif not row.in_handover:
-            self._store.release(row)
-
-    def _note_departures(self, now: float) -> None:
-        while self._departed:
-            self._departures.note(self._departed.popleft(), now)
-        due = self._departures.due
-        self._due["departures"] = _NEVER if due is None else due
-
-    def _see_off(self, now: float) -> float | None:
-        """Take back what was handed over to somebody who did not come for it."""
-        for left in self._departures.pop_due(now):
-            row = self._store.get(left.lease_key)
-            if (
-                row is not None
-                and is_untouched(left, row)
-                and self._taking
-                and row.lease_key not in self._busy()
-            ):
-                self._take(row, f"{row.owner} did not come for it")
-        return self._departures.due
 
     def _pass_on(self, now: float) -> float:
         """While stopping: what still arrives goes to whoever looks next, instead of expiring on our name."""
@@ -455,16 +367,7 @@ class Coordinator:
         except AwsError as error:
             _LOGGER.warning("worker %s: its mark stays behind: %s", self._worker_id, error)
             self._standby.forget()
-        if not self._moves:
-            return now + self._config.lease_look_interval
-        if now - self._stopped_at > _STOP_PATIENCE:
-            for incoming in self._moves.incoming():
-                self._moves.drop(incoming.lease.lease_key)
-        try:
-            self._meet(now)
-        except AwsError as error:
-            self._repeats.log(now, "pass on", "leases on their way here: %s", error)
-        return self._moves.next_poll(now) or now + self._config.lease_look_interval
+        return min(self._moves.pass_on(now, self._stopped_at), now + self._config.lease_look_interval)
 
     def _take(self, lease: Lease, reason: str) -> None:
         sent_at = self._clock.monotonic()
@@ -562,5 +465,4 @@ class Coordinator:
     def forget(self, held: HeldLease) -> None:
         """Stop renewing a lease that was released, handed over or lost. From any thread."""
         self.held.remove(held)
-        if held.handed_over is not None:
-            self._departed.append(held.handed_over)
+        self._moves.went(held)

@@ -445,7 +445,7 @@ class JavaProcess(Process):
         self.coordinator._strategy = Kcl2Strategy(count_finished=True)
         # It knows no markers: what it takes carries none of ours, so peers take from it plainly.
         self.link = JavaLink(self, fleet.table)
-        self.coordinator._store = self.link
+        self.coordinator._store = self.coordinator._moves._store = self.link
 
 
 class JavaLink(Link):

@@ -1,0 +1,184 @@
+"""Leases that move between live workers, seen from one of them: what it asks for, what it is asked for, what it gave.
+
+`handover` decides; here is what that needs of the table.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+
+from kinesis_sdk.common.clock import Clock
+from kinesis_sdk.common.errors import AwsError
+from kinesis_sdk.consumer.config import ConsumerConfig
+from kinesis_sdk.consumer.leases.handover import Departures, HandoverBook, is_untouched
+from kinesis_sdk.consumer.leases.held import HeldLease, HeldLeases
+from kinesis_sdk.consumer.leases.lease import Lease
+from kinesis_sdk.consumer.leases.store import Conflict, LeaseStore
+from kinesis_sdk.consumer.repeats import RepeatLog
+
+_LOGGER = logging.getLogger("kinesis_sdk.consumer.leases")
+
+_NEVER = float("inf")
+_STOP_PATIENCE = 2.0
+"""Seconds for which a stopping worker waits for leases that it asked for, to pass them on at once."""
+
+
+class LeaseMoves:
+    """Handovers to and from this worker. Used by the loop that looks; only `went` is for any thread.
+
+    Args:
+        store: Lease table.
+        worker_id: This worker.
+        config: Settings.
+        clock: Time.
+        held: The leases held here.
+        busy: Keys of leases whose previous shard consumer is still winding down.
+        take: Takes a lease, for a reason.
+        on_wanted: Told about each held lease that somebody asked for.
+
+    Attributes:
+        taking: Whether what arrives is wanted still; a stopping worker passes it on.
+    """
+
+    def __init__(
+        self,
+        store: LeaseStore,
+        worker_id: str,
+        *,
+        config: ConsumerConfig,
+        clock: Clock,
+        held: HeldLeases,
+        busy: Callable[[], Collection[str]],
+        take: Callable[[Lease, str], None],
+        on_wanted: Callable[[HeldLease], None],
+    ) -> None:
+        self.taking = True
+        self._store = store
+        self._worker_id = worker_id
+        self._clock = clock
+        self._held = held
+        self._busy = busy
+        self._take = take
+        self._on_wanted = on_wanted
+        self._book = HandoverBook(
+            worker_id,
+            timeout=config.graceful_lease_handoff_timeout,
+            failover_time=config.failover_time,
+        )
+        self._departures = Departures(config.failover_time)
+        # Filled by whoever ends a shard, emptied by the loop that looks.
+        self._departed: deque[Lease] = deque()
+        self._repeats = RepeatLog(_LOGGER)
+
+    def __len__(self) -> int:
+        """Leases on their way here."""
+        return len(self._book)
+
+    def observe(self, leases: Sequence[Lease], now: float) -> None:
+        """Take in a scan: what is on its way here, what is asked for, and what a former process of our name gave."""
+        self._book.observe(leases, now)
+        rows = {lease.lease_key: lease for lease in leases if lease.checkpoint_owner == self._worker_id}
+        if not rows:
+            return
+        for held in self._held:
+            row = rows.pop(held.key, None)
+            if row is not None and held.notice(row, now):
+                self._on_wanted(held)
+        busy = self._busy()
+        for row in rows.values():
+            if row.lease_key not in busy:
+                # We were restarted under the same id in the middle of a handover: nobody here works on it. The
+                # counter decides if this read is stale.
+                self._store.complete_handover(row)
+
+    def spoken_for(self, leases: Sequence[Lease], is_expired: Callable[[Lease], bool]) -> set[str]:
+        """Keys that count as ours in a plan: held and staying, or on their way here and alive."""
+        rows = {lease.lease_key: lease for lease in leases}
+        coming = {key for key in self._book.keys() if key in rows and not is_expired(rows[key])}  # noqa: SIM118
+        return coming | {held.key for held in self._held if held.handover_to is None}
+
+    # Coming
+
+    def ask(self, lease: Lease) -> None:
+        """Ask a lease's owner for it."""
+        now = self._clock.monotonic()
+        try:
+            row = self._store.request_handover(lease, self._worker_id)
+        except AwsError as error:
+            if not error.retryable:
+                raise
+            # If it had effect, the next look finds our own id beside the marker and follows it.
+            self._repeats.log(now, "ask", "lease %s: not asked for: %s", lease.lease_key, error)
+            return
+        if isinstance(row, Conflict):
+            _LOGGER.debug("lease %s: a peer was faster", lease.lease_key)
+            return
+        _LOGGER.info("lease %s: asked %s for it", lease.lease_key, row.checkpoint_owner)
+        self._book.asked(row, now)
+
+    def arrivals_due(self, now: float) -> float:
+        """When to call `meet`."""
+        due = self._book.next_poll(now)
+        return _NEVER if due is None else due
+
+    def meet(self, now: float) -> float | None:
+        """Read the leases that are on their way here, take what arrived or is overdue."""
+        overdue = {incoming.lease.lease_key for incoming in self._book.overdue(now)}
+        for incoming in self._book.incoming():
+            key = incoming.lease.lease_key
+            row = self._store.get(key)
+            if row is None or not self._book.is_coming(incoming, row, now):
+                self._book.drop(key)
+                if row is not None and row.owner == self._worker_id:
+                    self._arrived(row, "handed over")
+            elif key in overdue and row.owner == self._worker_id:
+                self._book.drop(key)
+                self._arrived(row, f"{row.checkpoint_owner} did not hand it over in time")
+        return self._book.next_poll(now)
+
+    def _arrived(self, row: Lease, reason: str) -> None:
+        if self.taking:
+            if row.lease_key not in self._busy():
+                self._take(row, reason)
+        elif not row.in_handover:
+            self._store.release(row)
+
+    def pass_on(self, now: float, stopped_at: float) -> float:
+        """While stopping: what still arrives goes to whoever looks next, instead of expiring on our name."""
+        if now - stopped_at > _STOP_PATIENCE:
+            for incoming in self._book.incoming():
+                self._book.drop(incoming.lease.lease_key)
+        try:
+            self.meet(now)
+        except AwsError as error:
+            self._repeats.log(now, "pass on", "leases on their way here: %s", error)
+        return self.arrivals_due(now)
+
+    # Going
+
+    def went(self, held: HeldLease) -> None:
+        """A held lease is held no more; if it was handed over, its new owner is waited for. From any thread."""
+        if held.handed_over is not None:
+            self._departed.append(held.handed_over)
+
+    def departures_due(self, now: float) -> float:
+        """When to call `see_off`."""
+        while self._departed:
+            self._departures.note(self._departed.popleft(), now)
+        due = self._departures.due
+        return _NEVER if due is None else due
+
+    def see_off(self, now: float) -> float | None:
+        """Take back what was handed over to somebody who did not come for it."""
+        for left in self._departures.pop_due(now):
+            row = self._store.get(left.lease_key)
+            if (
+                row is not None
+                and is_untouched(left, row)
+                and self.taking
+                and row.lease_key not in self._busy()
+            ):
+                self._take(row, f"{row.owner} did not come for it")
+        return self._departures.due
