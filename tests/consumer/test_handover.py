@@ -475,6 +475,17 @@ def test_the_book_ignores_stale_reads_for_a_while():
     assert book.keys() == set()
 
 
+def test_a_shard_that_ends_before_it_is_handed_over_is_not_waited_for():
+    book = HandoverBook("b", timeout=30, failover_time=10)
+    row = Lease(lease_key="s", checkpoint=START, owner="b", checkpoint_owner="a")
+    book.asked(row, 0)
+    end = replace(row, checkpoint=ExtendedSequenceNumber("SHARD_END"), counter=3)
+    book.observe([end], 1)
+    assert book.keys() == set()
+    book.observe([end], 2)
+    assert book.keys() == set(), "nor is it taken after the timeout"
+
+
 def test_the_book_polls_fast_first_and_knows_both_timeouts():
     book = HandoverBook("b", timeout=30, failover_time=10)
     assert book.next_poll(0) is None

@@ -104,6 +104,8 @@ class HandoverBook:
         """
         rows = {lease.lease_key: lease for lease in leases}
         for key, lease in rows.items():
+            if lease.is_finished:
+                continue  # its owner came to the shard's end meanwhile: there is no work to hand over
             if lease.owner == self._worker_id and lease.in_handover and lease.holder != self._worker_id:
                 known = self._incoming.get(key)
                 self._incoming[key] = (
@@ -119,7 +121,7 @@ class HandoverBook:
     def is_coming(self, incoming: Incoming, row: Lease, now: float) -> bool:
         """Whether a row says that the lease is still on its way here (and not that it arrived or went elsewhere)."""
         if row.owner == self._worker_id:
-            return row.in_handover
+            return row.in_handover and not row.is_finished
         # An eventually consistent read may still show the row from before our request.
         stale = row.counter <= incoming.lease.counter and row.owner == incoming.lease.checkpoint_owner
         return stale and incoming.asked and now - incoming.since <= _STALE

@@ -139,6 +139,8 @@ class LeaseMoves:
         return self._book.next_poll(now)
 
     def _arrived(self, row: Lease, reason: str) -> None:
+        if row.is_finished:
+            return
         if self.taking:
             if row.lease_key not in self._busy():
                 self._take(row, reason)
