@@ -72,8 +72,10 @@ class ConsumerConfig:
             back goes on where it was.
         lease_strategy: ``"balanced"`` gives every worker and every group its share with the fewest moves;
             ``"kcl2"`` does what the KCL 2.x does, at its intervals.
-        balance_by: ``"throughput"`` weighs leases by what they deliver, where the table knows it and they differ
-            by more than jitter; ``"count"`` never does. For the balanced strategy.
+        balance_by: ``"throughput"`` weighs leases by what they deliver where the table knows it (``throughputKBps`` on at
+            least half of them) and they differ by more than a class of a factor of two, and counts them else: a
+            worker with a hot shard then holds fewer leases than others. ``"count"`` always counts them: every worker
+            and group then holds its share to the lease. For the balanced strategy.
         worker_group: Label of the zone or cluster that this worker is in. It becomes the beginning of the worker id,
             where peers read it. None: no group.
         worker_group_separator: Ends the label in a worker id; the same for the whole fleet. Ids without it (other

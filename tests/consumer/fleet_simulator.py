@@ -240,6 +240,20 @@ class OneAtATime:
         self._depths.pop()
 
 
+class Measured:
+    """In place of a held lease's meter: a rate that is known to the test, with the jitter of a measurement."""
+
+    def __init__(self, fleet: FleetSimulator, key: str) -> None:
+        self._fleet, self._key = fleet, key
+        self._average: float | None = None
+
+    def read(self, now: float) -> float | None:
+        assert self._fleet.rate is not None
+        fresh = self._fleet.rate(self._key) * self._fleet.rng.uniform(0.8, 1.25)
+        self._average = fresh if self._average is None else (fresh + self._average) / 2
+        return self._average
+
+
 class Process:
     """One worker: its coordinator with two loops, and a shard consumer that only knows how to end."""
 
@@ -349,6 +363,8 @@ class Process:
 
     def _acquired(self, held: HeldLease) -> None:
         held._lock = OneAtATime(self.fleet)  # type: ignore[assignment]
+        if self.fleet.rate is not None:
+            held.meter = Measured(self.fleet, held.key)  # type: ignore[assignment]
         self.wake("renew", self.monotonic())
         self._work(held, 0.3 + self.fleet.rng.random() * 2)
 
@@ -469,6 +485,8 @@ class FleetSimulator:
     shards_at_start: int = 4
     config: ConsumerConfig = field(default_factory=lambda: ConsumerConfig(initial_position="TRIM_HORIZON"))
     drifting: bool = True
+    rate: Callable[[str], float] | None = None
+    """KB/s that a shard delivers; None: nothing is measured."""
 
     def __post_init__(self) -> None:
         self.rng = Random(self.seed)

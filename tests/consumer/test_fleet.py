@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from random import Random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from kinesis_sdk.common.errors import LeaseLostError
@@ -267,6 +267,14 @@ EXAMPLES = max(60, int(os.environ.get("KINESIS_SDK_FLEETS", "0")) // 4)
 ACTIONS = ["put", "put", "put", "run", "run", "split", "merge", "crash", "add", "stop", "pause"]
 
 
+@example(  # by weight a worker lost the only lease that it had fetched by count, and fetched another one, for ever
+    637,
+    [
+        *"put put run put put add run crash crash crash crash crash crash stop put put put add split add".split()
+    ]
+    + [*"run split run put".split()],
+    False,
+)
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 10**6), st.lists(st.sampled_from(ACTIONS), min_size=5, max_size=25), st.booleans())
 def test_whatever_happens_everything_is_delivered_in_order(seed, actions, classes):

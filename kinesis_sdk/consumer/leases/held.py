@@ -19,7 +19,7 @@ from kinesis_sdk.common.errors import AwsError, LeaseLostError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer.leases.lease import Lease
 from kinesis_sdk.consumer.leases.store import Conflict, LeaseStore
-from kinesis_sdk.consumer.leases.throughput import ThroughputMeter
+from kinesis_sdk.consumer.leases.throughput import ThroughputMeter, is_about
 
 
 class HeldLease:
@@ -180,8 +180,10 @@ class HeldLease:
             self._gone = f"handed over to {self._handover_to}" if self._handover_to else "released"
 
     def _measured(self, lease: Lease) -> Lease:
-        throughput = self.meter.read(self._clock.monotonic())
-        return lease if throughput is None else replace(lease, throughput_kbps=throughput)
+        fresh, known = self.meter.read(self._clock.monotonic()), lease.throughput_kbps
+        if fresh is None or (known is not None and is_about(fresh, known)):
+            return lease
+        return replace(lease, throughput_kbps=fresh)
 
     def _give_away(self, lease: Lease) -> Lease | Conflict:
         if lease.checkpoint_owner == self._worker_id:

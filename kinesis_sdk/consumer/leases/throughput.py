@@ -1,4 +1,9 @@
-"""How much a shard delivers, as the KCL 3 writes it beside the lease (``throughputKBps``) for whoever balances."""
+"""How much a shard delivers, as the KCL 3 writes it beside the lease (``throughputKBps``) for whoever balances.
+
+What is measured jitters, and who balances by it must not follow every jitter. So the number in the table stays as it is
+while what is measured is about the same (`is_about`): a shard whose rate is steady has one number, and everybody plans
+with that.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,13 @@ MEASURE_INTERVAL = 3.0
 _ALPHA = 0.5
 """Weight of the newest measurement in the moving average (KCL ``LeaseStatsRecorder``)."""
 _KILOBYTE = 1024
+_ABOUT = 2**0.5
+"""Factor by which a measured rate may differ and is still about the same: half a class of those who balance by it."""
+
+
+def is_about(fresh: float, known: float) -> bool:
+    """Whether a measured rate is no news beside the one in the table."""
+    return known / _ABOUT <= fresh <= known * _ABOUT
 
 
 class ThroughputMeter:

@@ -33,7 +33,7 @@ from kinesis_sdk.consumer.leases.lease import Lease
 from kinesis_sdk.consumer.leases.strategies.base import Give, Plan, Standings, TableView, Take, TakeReason
 from kinesis_sdk.consumer.leases.strategies.groups import SEPARATOR, group_of
 from kinesis_sdk.consumer.leases.strategies.shares import plan_by_count, shares
-from kinesis_sdk.consumer.leases.strategies.throughput import plan_by_weight, weights_of
+from kinesis_sdk.consumer.leases.strategies.throughput import plan_by_weight, spared_by_weight, weights_of
 
 _SUBSTITUTES = 8
 """Leases that a newcomer tries until it wins one. Newcomers choose at random and rarely meet; where they do, the
@@ -71,10 +71,10 @@ class BalancedStrategy:
         holdings[view.me] = [*standings.mine, *standings.resumable]
         groups = {worker: group_of(worker, self._separator) for worker in holdings}
         most = view.limits.max_leases
-        if not holdings[view.me] and view.me not in view.workers:
-            return self._introduce(view, holdings, standings.free, groups, rng)
-
         weights = weights_of(view.leases) if self._by_throughput else None
+        if not holdings[view.me] and view.me not in view.workers:
+            return self._introduce(view, holdings, standings.free, groups, weights, rng)
+
         parcels = (
             plan_by_count(holdings, standings.free, groups, most)
             if weights is None
@@ -108,6 +108,7 @@ class BalancedStrategy:
         holdings: Mapping[str, Sequence[Lease]],
         free: Sequence[Lease],
         groups: Mapping[str, str],
+        weights: Mapping[str, int] | None,
         rng: Random,
     ) -> Plan:
         """Become visible: fetch one lease, if a share is due at all."""
@@ -126,9 +127,12 @@ class BalancedStrategy:
             reason = TakeReason.STOLEN
             candidates = [
                 lease
-                for owner in _who_can_spare(counts, share, groups)
-                for lease in holdings[owner]
-                if not lease.in_handover and lease.lease_key not in view.busy
+                for lease in (
+                    _spared_by_count(holdings, counts, share, groups)
+                    if weights is None
+                    else spared_by_weight(holdings, groups, view.me, weights)
+                )
+                if lease.lease_key not in view.busy
             ]
         chosen = rng.sample(candidates, min(_SUBSTITUTES, len(candidates)))
         return Plan(
@@ -168,13 +172,20 @@ def _is_moving(view: TableView, free: Sequence[Lease]) -> bool:
     return any(view.observed.free_for(lease, view.now) <= view.patience for lease in free)
 
 
-def _who_can_spare(
-    counts: Mapping[str, int], share: Mapping[str, int], groups: Mapping[str, str]
-) -> list[str]:
-    """Workers whose loss of one lease fits some plan of the fewest moves: the fuller ones of the giving groups."""
+def _spared_by_count(
+    holdings: Mapping[str, Sequence[Lease]],
+    counts: Mapping[str, int],
+    share: Mapping[str, int],
+    groups: Mapping[str, str],
+) -> list[Lease]:
+    """Leases whose loss fits some plan of the fewest moves: those of the fuller workers of the giving groups."""
     givers = [worker for worker, count in counts.items() if count > share[worker]]
     giving = {groups[giver] for giver in givers}
     least = min((counts[giver] for giver in givers), default=0)
-    return sorted(
-        worker for worker, count in counts.items() if count >= max(least, 1) and groups[worker] in giving
-    )
+    return [
+        lease
+        for owner in sorted(counts)
+        if counts[owner] >= max(least, 1) and groups[owner] in giving
+        for lease in holdings[owner]
+        if not lease.in_handover
+    ]
