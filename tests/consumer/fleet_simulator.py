@@ -1,5 +1,4 @@
-"""Whole fleets at the level of leases, in virtual time: real coordinators, no records.from kinesis_sdk.consumer.streams import StreamDirectory
-
+"""Whole fleets at the level of leases, in virtual time: real coordinators, no records.
 
 Every worker runs the coordinator, observer, strategy and held leases that ship. What is simulated is the world: a table
 that loses, delays and refuses calls, processes that freeze and die, clocks that drift, a stream that splits and
@@ -13,7 +12,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from random import Random
@@ -31,6 +30,7 @@ from kinesis_sdk.consumer.leases import InMemoryLeaseStore, Lease
 from kinesis_sdk.consumer.leases.held import HeldLease
 from kinesis_sdk.consumer.leases.store import Conflict
 from kinesis_sdk.consumer.leases.strategies import Kcl2Strategy, group_of
+from kinesis_sdk.consumer.leases.strategies.throughput import MARGIN, weights_of
 from kinesis_sdk.consumer.shards.children import ChildLeases
 from kinesis_sdk.consumer.streams import StreamDirectory
 
@@ -249,7 +249,7 @@ class Measured:
 
     def read(self, now: float) -> float | None:
         assert self._fleet.rate is not None
-        fresh = self._fleet.rate(self._key) * self._fleet.rng.uniform(0.8, 1.25)
+        fresh = self._fleet.rate(self._key) * self._fleet.jitter ** self._fleet.rng.uniform(-1, 1)
         self._average = fresh if self._average is None else (fresh + self._average) / 2
         return self._average
 
@@ -487,12 +487,15 @@ class FleetSimulator:
     drifting: bool = True
     rate: Callable[[str], float] | None = None
     """KB/s that a shard delivers; None: nothing is measured."""
+    jitter: float = 1.0
+    """Factor by which a measurement may miss the rate."""
 
     def __post_init__(self) -> None:
         self.rng = Random(self.seed)
         self.now = 0.0
         self.faults = Faults()
         self.table = Table(self)
+        self.rates: dict[str, float] = {}
         self.processes: list[Process] = []
         self.shards: dict[str, dict[str, Any]] = {}
         self.closed: set[str] = set()
@@ -620,7 +623,8 @@ class FleetSimulator:
             if held is None or not held.is_held(owner.monotonic()):
                 return f"{lease.lease_key}: {lease.owner} does not believe in it"
         if not self.java:
-            return unfair(self.load())
+            weights = weights_of(leases)
+            return unfair(self.load()) if weights is None else uneven(self, weights)
         # The KCL's worker does not take a lease for the sake of its group; and it counts finished leases as work, so
         # that a fleet of nothing else need not even be level.
         load = self.load()
@@ -652,6 +656,22 @@ def unfair(load: dict[str, int], separator: str = "|") -> str | None:
     return None
 
 
+def uneven(fleet: FleetSimulator, weights: Mapping[str, int]) -> str | None:
+    """None if no group has a worker that is fuller than another by more than its lightest lease and the margin."""
+    held: dict[str, list[int]] = {process.name: [] for process in fleet.live}
+    for lease in fleet.leases():
+        held[lease.owner or ""].append(weights[lease.lease_key])
+    margin = MARGIN * sum(map(sum, held.values())) / len(held)
+    groups: dict[str, list[list[int]]] = {}
+    for name, mine in held.items():
+        groups.setdefault(group_of(name), []).append(mine)
+    for group, members in groups.items():
+        fullest, emptiest = max(members, key=sum), min(members, key=sum)
+        if fullest and sum(fullest) - sum(emptiest) > min(fullest) + margin:
+            return f"spread in group {group or '-'}: {fullest} beside {emptiest}"
+    return None
+
+
 def chaos(seed: int) -> FleetSimulator:
     """A random life of a fleet, then peace; raises AssertionError where an invariant breaks.
 
@@ -670,6 +690,10 @@ def chaos(seed: int) -> FleetSimulator:
     )
     theirs = replace(config, lease_strategy="kcl2", renew_rule="kcl2")
     fleet = FleetSimulator(seed, rng.choice([1, 2, 3, 5, 8, 12]), config, drifting=rng.random() < 0.7)
+    if not mixed and seed % 3 == 0:
+        # What shards deliver, up to a factor of 32; some of them change when peace comes, and then stay.
+        rates = Random(f"rates {seed}")
+        fleet.rate = lambda key: fleet.rates.setdefault(key, 30 * 2 ** rates.uniform(0, 5))
     groups = rng.choice([("",), ("",), ("a|", "b|"), ("a|", "b|", "c|")])
     number = 0
 
@@ -723,9 +747,15 @@ def chaos(seed: int) -> FleetSimulator:
         elif action == "blue/green":
             replace_all(0.0, clean=rng.random() < 0.5, first_new=True)
     fleet.faults = Faults()
+    for key in fleet.rates:
+        if rng.random() < 0.2:
+            fleet.rates[key] *= rng.choice([0.1, 10])
     if not fleet.live:
         add()
     settle(fleet, 400)
+    if fleet.rates:
+        fleet.run(fleet.now + 10 * config.failover_time)  # until what is measured is what is
+        settle(fleet, 400)
     if not mixed or not fleet.java:
         rest(fleet, 3 * config.lease_look_interval + config.failover_time)
     return fleet

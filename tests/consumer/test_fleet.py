@@ -267,12 +267,30 @@ EXAMPLES = max(60, int(os.environ.get("KINESIS_SDK_FLEETS", "0")) // 4)
 ACTIONS = ["put", "put", "put", "run", "run", "split", "merge", "crash", "add", "stop", "pause"]
 
 
-@example(  # by weight a worker lost the only lease that it had fetched by count, and fetched another one, for ever
+# By weight a worker lost the only lease that it had fetched by count, and fetched another one, for ever.
+@example(
     637,
     [
-        *"put put run put put add run crash crash crash crash crash crash stop put put put add split add".split()
-    ]
-    + [*"run split run put".split()],
+        "put",
+        "put",
+        "run",
+        "put",
+        "put",
+        "add",
+        "run",
+        *["crash"] * 6,
+        "stop",
+        "put",
+        "put",
+        "put",
+        "add",
+        "split",
+        "add",
+        "run",
+        "split",
+        "run",
+        "put",
+    ],
     False,
 )
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))

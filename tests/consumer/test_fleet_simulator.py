@@ -213,3 +213,19 @@ def test_a_fleet_larger_than_its_limits_leaves_nothing_lying():
     before = fleet.table.transfers
     fleet.run(fleet.now + 60)
     assert fleet.table.transfers == before
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_by_throughput_a_fleet_rests_while_rates_are_steady(seed):
+    """Rates up to 32 times each other, measured with a jitter: moves end, begin again as rates change, and end."""
+    rng = Random(seed)
+    fleet = fleet_of([f"{'ab'[n % 2]}|{n}" for n in range(5)], 20, seed=seed, jitter=1.18)
+    fleet.rate = lambda key: fleet.rates.setdefault(key, 100 * 2 ** rng.uniform(-2, 3))
+    for change in (1, 5, 0.2):
+        for key in fleet.rates:
+            fleet.rates[key] *= change if rng.random() < 0.2 else 1
+        before = fleet.table.transfers
+        fleet.run(fleet.now + 300)  # a number in the table may be set once more when it was set on the way
+        assert fleet.settled() is None
+        assert fleet.table.transfers - before <= 20 + 20 * (change == 1), "no lease goes round in circles"
+        rest(fleet, 240)

@@ -19,7 +19,7 @@ from kinesis_sdk.common.errors import AwsError, LeaseLostError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer.leases.lease import Lease
 from kinesis_sdk.consumer.leases.store import Conflict, LeaseStore
-from kinesis_sdk.consumer.leases.throughput import ThroughputMeter, is_about
+from kinesis_sdk.consumer.leases.throughput import SteadyRate, ThroughputMeter
 
 
 class HeldLease:
@@ -59,6 +59,7 @@ class HeldLease:
         self.token = uuid4().hex
         self.acquired_counter = lease.counter
         self.meter = ThroughputMeter(clock.monotonic())
+        self._rate = SteadyRate()
         self.renew_at = acquired_at
         self.renewing = False
         self._store = store
@@ -180,10 +181,8 @@ class HeldLease:
             self._gone = f"handed over to {self._handover_to}" if self._handover_to else "released"
 
     def _measured(self, lease: Lease) -> Lease:
-        fresh, known = self.meter.read(self._clock.monotonic()), lease.throughput_kbps
-        if fresh is None or (known is not None and is_about(fresh, known)):
-            return lease
-        return replace(lease, throughput_kbps=fresh)
+        rate = self._rate.report(self.meter.read(self._clock.monotonic()), lease.throughput_kbps)
+        return lease if rate == lease.throughput_kbps else replace(lease, throughput_kbps=rate)
 
     def _give_away(self, lease: Lease) -> Lease | Conflict:
         if lease.checkpoint_owner == self._worker_id:

@@ -1,8 +1,8 @@
 """How much a shard delivers, as the KCL 3 writes it beside the lease (``throughputKBps``) for whoever balances.
 
 What is measured jitters, and who balances by it must not follow every jitter. So the number in the table stays as it is
-while what is measured is about the same (`is_about`): a shard whose rate is steady has one number, and everybody plans
-with that.
+while what is measured is about the same (`SteadyRate`): a shard whose rate is steady has one number, and everybody
+plans with that.
 """
 
 from __future__ import annotations
@@ -16,11 +16,34 @@ _ALPHA = 0.5
 _KILOBYTE = 1024
 _ABOUT = 2**0.5
 """Factor by which a measured rate may differ and is still about the same: half a class of those who balance by it."""
+_FOLLOWED = 4
+"""Measurements after a change that go to the table as they are: until the average has left the former rate behind."""
 
 
-def is_about(fresh: float, known: float) -> bool:
-    """Whether a measured rate is no news beside the one in the table."""
-    return known / _ABOUT <= fresh <= known * _ABOUT
+class SteadyRate:
+    """What the table says of a shard's rate: the same number until the rate is another one."""
+
+    def __init__(self) -> None:
+        self._following = 0
+        self._last: float | None = None
+
+    def report(self, measured: float | None, known: float | None) -> float | None:
+        """The rate to write.
+
+        Args:
+            measured: The moving average now; None if there is none.
+            known: What the table says.
+        """
+        if measured is None:
+            return known
+        is_new, self._last = measured != self._last, measured
+        if known is None or not known / _ABOUT <= measured <= known * _ABOUT:
+            self._following = _FOLLOWED
+        elif not self._following or not is_new:
+            return known
+        else:
+            self._following -= 1
+        return measured
 
 
 class ThroughputMeter:
