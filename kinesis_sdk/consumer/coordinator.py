@@ -275,7 +275,8 @@ class Coordinator:
             self._carry_out(take)
             won = len(self.held) + len(self._moves) - before
         self._due["arrivals"] = self._moves.arrivals_due(seen_at)
-        self._standby.want(plan.stand_by and not won and not self.held, seen_at)
+        # Also while the last one is leaving, so that nobody misses us in between.
+        self._standby.want(plan.stand_by and not won and not self._moves.holds_on, seen_at)
         self._due["standby"] = self._standby.due
         self._measure(leases, len(plan.takes) if plan.most is None else plan.most)
         due = seen_at + self._config.look_interval(len(leases), soon=plan.look_soon)

@@ -225,9 +225,16 @@ def test_only_what_has_arrived_moves_on():
     leases = (
         [lease(n, "b") for n in range(2)]
         + [lease(5 + n, "b", marker="a") for n in range(4)]
-        + [lease(9, "me")]
+        + [lease(9, "me"), *(lease(20 + n, "a") for n in range(3))]
     )
     assert {take.lease.lease_key for take in plan(leases).moves} == {"s00000", "s00001"}
+
+
+def test_who_hands_over_its_last_lease_is_still_there():
+    leases = [lease(0, "b", marker="a"), *(lease(n, "b") for n in range(1, 5)), lease(9, "me")]
+    assert {take.lease.owner for take in plan(leases, "a", held=set()).takes} == {"b"}
+    assert plan(leases, "a", held=set()).most is None, "it need not introduce itself"
+    assert len(plan(leases).takes) == 1, "six leases of three workers, where two would have three each"
 
 
 def test_its_own_name_is_resumed():

@@ -39,17 +39,18 @@ class Scene:
         return {worker: beat for row in self.store.list() for worker, beat in row.standbys.items()}
 
 
-def test_a_mark_counts_from_the_second_beat_and_as_long_as_a_lease():
-    scene = Scene("a", "b")
-    scene.look(0)
+def test_a_mark_counts_as_long_as_a_lease():
+    scene = Scene("a", "b", "late")
+    scene.look(0, "a", "b")
     scene.marks["a"].want(True, 0)
     assert scene.marks["a"].tick(0) == 1
     scene.look(0.5)
-    assert scene.standing(0.5, "b") == set(), "it may be an old one"
+    assert scene.standing(0.5, "b") == {"a"}, "it was not there before"
+    assert scene.standing(0.5, "late") == set(), "who looks for the first time may see an old one"
     assert scene.standing(0.5, "a") == {"a"}, "of its own it knows"
     assert scene.marks["a"].tick(1) == 7, "the second comes at once, the others like renewals"
     scene.look(1.5)
-    assert scene.standing(1.5, "b") == {"a"}
+    assert scene.standing(1.5, "b") == scene.standing(1.5, "late") == {"a"}
     assert scene.marks["a"].tick(6.9) == 7
     scene.look(11.5)
     assert scene.standing(11.5, "b") == {"a"}

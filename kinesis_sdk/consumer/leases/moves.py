@@ -99,6 +99,11 @@ class LeaseMoves:
         coming = {key for key in self._book.keys() if key in rows and not is_expired(rows[key])}  # noqa: SIM118
         return coming | {held.key for held in self._held if held.handover_to is None}
 
+    @property
+    def holds_on(self) -> bool:
+        """Whether a held lease stays here, or one is on its way."""
+        return len(self._book) > 0 or any(held.handover_to is None for held in self._held)
+
     # Coming
 
     def ask(self, lease: Lease) -> None:

@@ -4,7 +4,7 @@ With fewer leases than workers somebody holds nothing, and which *group* (zone, 
 on those workers, too. So a worker without leases leaves a mark: an attribute of ours, ``standby:<worker id>``, on one
 row of the table. Java ignores and keeps it, and everybody reads it with the scan that he makes anyway. Its value is a
 beat that rises like a lease's counter: it counts as long as it changes within the failover time, by each observer's
-own clock, and only from the second beat that an observer sees: what the dead left behind counts for nothing.
+own clock. What an observer finds at its first look may be of the dead and counts from the next beat on.
 
 Marks are made where they change a plan: in fleets of more than one group, and by workers that wait for the place of
 another one (``newcomer_patience``). Cost: as many writes as one lease, and 40 bytes plus the worker's id on a row.
@@ -62,6 +62,7 @@ class StandbyMarks:
         self._first_interval = min(look_interval, beat_interval)
         self._beats: dict[str, _Beat] = {}
         self._rows: list[str] = []
+        self._looked = False
         self._wanted = False
         self._marked: str | None = None
         self._beat = 0
@@ -81,8 +82,9 @@ class StandbyMarks:
         for worker, (value, lease_key) in last.items():
             before = self._beats.get(worker)
             if before is None or before.value != value:
-                before = _Beat(lease_key, value, now, before is not None)
+                before = _Beat(lease_key, value, now, self._looked)
             beats[worker] = before
+        self._looked = True
         self._beats = beats
         self._rows = sorted(rows)
 

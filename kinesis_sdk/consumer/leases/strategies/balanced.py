@@ -65,14 +65,14 @@ class BalancedStrategy:
         holdings: dict[str, list[Lease]] = {
             owner: leases for owner, leases in standings.by_owner.items() if owner not in standings.silent
         }
-        for worker in view.workers:
-            if worker not in standings.silent:
-                holdings.setdefault(worker, [])
+        known = standings.leaving.union(view.workers) - standings.silent
+        for worker in known:
+            holdings.setdefault(worker, [])
         holdings[view.me] = [*standings.mine, *standings.resumable]
         groups = {worker: group_of(worker, self._separator) for worker in holdings}
         most = view.limits.max_leases
         weights = weights_of(view.leases) if self._by_throughput else None
-        if not holdings[view.me] and view.me not in view.workers:
+        if not holdings[view.me] and view.me not in known:
             return self._introduce(view, holdings, standings.free, groups, weights, rng)
 
         parcels = (
@@ -99,7 +99,8 @@ class BalancedStrategy:
             takes=tuple(takes),
             gives=gives,
             look_soon=mine_to_come or _is_moving(view, standings.free),
-            stand_by=not holdings[view.me],
+            # Of one group nobody need know who holds nothing.
+            stand_by=not holdings[view.me] and (view.me in view.workers or len(set(groups.values())) > 1),
         )
 
     @staticmethod

@@ -143,6 +143,7 @@ class Standings:
         free: Leases that nobody keeps, whoever's name they carry (but ours).
         by_owner: Leases that others keep.
         silent: Holders of at least one expired lease: probably dead, so nothing is planned for them.
+        leaving: Workers that hold leases which are on their way to somebody else: those live, too.
     """
 
     active: int = 0
@@ -151,6 +152,7 @@ class Standings:
     free: list[Lease] = field(default_factory=list)
     by_owner: dict[str, list[Lease]] = field(default_factory=dict)
     silent: set[str] = field(default_factory=set)
+    leaving: set[str] = field(default_factory=set)
 
     @classmethod
     def of(cls, view: TableView) -> Standings:
@@ -179,4 +181,6 @@ class Standings:
                     result.resumable.append(lease)
             else:
                 result.by_owner.setdefault(owner, []).append(lease)
+            if lease.checkpoint_owner is not None and not observed.is_expired(lease, now):
+                result.leaving.add(lease.checkpoint_owner)
         return result
