@@ -6,6 +6,8 @@ there. Ids without the separator (a Java worker's UUID, say) have no group; all 
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 SEPARATOR = "|"
 """Between label and the rest of a worker id. Host names, process ids and UUIDs do not contain it; a fleet whose ids
 already carry a label (``cluster-worker``) sets its own in `ConsumerConfig.worker_group_separator`."""
@@ -13,6 +15,7 @@ already carry a label (``cluster-worker``) sets its own in `ConsumerConfig.worke
 NO_GROUP = ""
 
 
+@lru_cache(maxsize=16_384)  # every look asks for every worker's
 def group_of(worker_id: str, separator: str = SEPARATOR) -> str:
     """The group of a worker: what stands before the first separator, or `NO_GROUP`."""
     label, found, _ = worker_id.partition(separator)
