@@ -687,6 +687,7 @@ def chaos(seed: int) -> FleetSimulator:
         graceful_lease_handoff_timeout=rng.choice([0.0 if mixed else 10.0, 10.0]),
         shard_sync_interval=15.0,
         renew_rule=rng.choice([None, "kcl2"]),
+        newcomer_patience=20.0 if seed % 5 == 0 else 0.0,
     )
     theirs = replace(config, lease_strategy="kcl2", renew_rule="kcl2")
     fleet = FleetSimulator(seed, rng.choice([1, 2, 3, 5, 8, 12]), config, drifting=rng.random() < 0.7)
