@@ -111,6 +111,7 @@ class _Protobuf(NamedTuple):
         encode_error: Raised where a required field is missing.
         rows: As the format is defined: a message per user record.
         placed_rows: The same with a required explicit hash key.
+        compiled: Whether protobuf has its part in C, without which merging messages takes quadratic time.
         columns: Declares ``records`` as one message with repeated fields. Protobuf merges a message that comes
             several times, so that each field's values of all user records end up in one list, without an
             object for each record. Which value belongs to which record is lost; see `_columns`.
@@ -121,6 +122,7 @@ class _Protobuf(NamedTuple):
     rows: Any
     placed_rows: Any
     columns: Any
+    compiled: bool
 
 
 @cache
@@ -151,12 +153,14 @@ def _protobuf() -> _Protobuf:
         pool.Add(file)
         return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.AggregatedRecord"))
 
+    rows = make("aggregation", many, one, maybe, one)
     return _Protobuf(
         message.DecodeError,
         message.EncodeError,
-        rows=make("aggregation", many, one, maybe, one),
+        rows=rows,
         placed_rows=make("placed_aggregation", many, one, one, one),
         columns=make("aggregation_columns", maybe, many, many, many),
+        compiled=not type(rows).__module__.endswith(".python_message"),
     )
 
 
@@ -176,11 +180,15 @@ def _texts(table: Iterable[bytes]) -> list[str]:
 def _columns(body: bytes) -> SubRecordColumns | None:
     """The columns of the usual aggregate; None if it has any flaw, or explicit hash keys for some records only.
 
+    None also where protobuf is not compiled.
+
     Reading is parsing twice, both in C. The message of columns gives the values. The message of rows proves
     which belong together: if each record has all required fields, and there are no more values than records,
     then each has exactly one of each, so that the values stand in the order of the records.
     """
     protobuf = _protobuf()
+    if not protobuf.compiled:
+        return None
     try:
         found = protobuf.columns.FromString(body)
         values = found.records

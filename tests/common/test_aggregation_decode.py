@@ -329,6 +329,13 @@ def test_any_bytes_like_input(kind: type) -> None:
 # -- positions ---------------------------------------------------------------------------------------------
 
 
+def test_the_usual_aggregate_is_read_by_columns() -> None:
+    for hash_key in (None, "5"):
+        body = filled([("k", hash_key, b"1"), ("l", hash_key, b"")]).encode()[4:-16]
+        assert aggregation._columns(body) == aggregation._rows(body) is not None
+    assert aggregation._columns(BLOB[4:-16]) is None, "some have explicit hash keys, some do not"
+
+
 def test_deaggregate_fills_every_field_in_order() -> None:
     usual = filled([("k", None, b"1"), ("l", None, b"2")]).encode()
     users = deaggregate([carrier(b"plain", "1"), carrier(BLOB, "2"), carrier(usual, "3"), carrier(b"", "4")])

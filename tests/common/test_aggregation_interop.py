@@ -114,6 +114,9 @@ def test_the_pure_python_protobuf_runtime_reads_the_same() -> None:
         def seal(text):
             body = bytes.fromhex(text)
             return bytes.fromhex("f3899ac2") + body + md5(body).digest()
+        from kinesis_sdk.common import aggregation
+        assert aggregation._columns(bytes.fromhex("0a0161" "1a0508001a0178")) is None, "quadratic there"
+        assert decode(seal("0a0161" "1a0508001a0178")) == [("a", None, b"x")]
         assert decode(seal("0a0161" "1a020800")) is None
         assert decode(seal("0a0161" "1a031a0178")) is None
         assert decode(seal("0a0161" "1a0508")) is None
