@@ -8,8 +8,7 @@ layer. Three contestants read them:
 * **floor**: ``json.loads``, ``base64``, and for aggregates the bare protobuf loop of `bench_codec`: MD5, parse, key
   and payload of each record. It checks nothing, knows no positions, calls nobody.
 * **full path**: this package: a whole consumer engine (scheduler, read-ahead, decoding, deaggregation, delivery,
-  checkpoints in memory), stepped inline, down to a handler that looks at each
-  payload.
+  checkpoints in memory), stepped inline, down to a handler that looks at each payload.
 * **plain boto3**: the same engine with a client that the fast path leaves alone, so that boto3 decodes the records.
 
 CPU time of the process, best round. Contestants take turns.
