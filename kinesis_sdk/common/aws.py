@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kinesis_sdk._version import __version__
+from kinesis_sdk.common.answers import require_whole_answers
 from kinesis_sdk.common.errors import (
     AwsConfigError,
     AwsError,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _UNREACHABLE_ATTEMPTS = 3
+_JSON_SERVICES = ("kinesis", "dynamodb")
 
 
 class KinesisClient(Protocol):
@@ -397,7 +399,7 @@ def make_client(
     )
     try:
         owner = session or boto3.Session()
-        return owner.client(
+        client = owner.client(
             service,
             region_name=region_name,
             endpoint_url=endpoint_url,
@@ -410,3 +412,6 @@ def make_client(
             code=type(error).__name__,
             endpoint=endpoint_url,
         ) from error
+    if service in _JSON_SERVICES:
+        require_whole_answers(client)
+    return client

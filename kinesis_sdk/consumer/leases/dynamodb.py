@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from kinesis_sdk.common.answers import require_whole_answers
 from kinesis_sdk.common.aws import DynamoDBClient, call_with_retries, translate_errors
 from kinesis_sdk.common.errors import (
     AwsError,
@@ -80,6 +81,7 @@ class DynamoDBLeaseStore:
         sleep: Callable[[float], None] = time.sleep,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        require_whole_answers(client)  # one that the user made, perhaps
         self._client = client
         self.table_name = table_name
         self._billing_mode = billing_mode
@@ -217,7 +219,10 @@ class DynamoDBLeaseStore:
                 attempts=4,
                 sleep=self._sleep,
             )
-            for item in page.get("Items", ()):
+            if "Items" not in page:
+                # An empty table would be begun anew.
+                raise ProtocolError(f"Scan of {self.table_name}: the answer has no Items")
+            for item in page["Items"]:
                 lease = self._read(item)
                 if lease is not None:
                     leases.append(lease)

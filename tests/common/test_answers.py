@@ -1,0 +1,125 @@
+"""Answers that were cut off must not pass for whole ones: neither for empty tables nor for refusals."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from unittest.mock import Mock
+
+import botocore.session
+import pytest
+from botocore.awsrequest import AWSResponse
+from botocore.config import Config
+
+from kinesis_sdk.common.answers import require_whole_answers
+from kinesis_sdk.common.aws import translate_errors
+from kinesis_sdk.common.errors import PermanentAwsError, TransientAwsError
+from kinesis_sdk.consumer.leases import DynamoDBLeaseStore
+
+SESSION = botocore.session.Session()
+ROWS = json.dumps({"Items": [], "Count": 0}).encode()
+REFUSAL = json.dumps({"__type": "ValidationException", "message": "no"}).encode()
+
+
+class Wire:
+    """A client of botocore's whose answers come from here."""
+
+    def __init__(self, service: str = "dynamodb") -> None:
+        self.status, self.body = 200, ROWS
+        self.headers: dict[str, str] = {}
+        self.client = SESSION.create_client(
+            service,
+            region_name="eu-central-1",
+            endpoint_url="http://table.example:4567",
+            aws_access_key_id="AKID",
+            aws_secret_access_key="secret",
+            config=Config(retries={"total_max_attempts": 1, "mode": "standard"}),
+        )
+        self.client.meta.events.register(f"before-send.{service}", self._send)
+
+    def _send(self, request: Any, **_: Any) -> AWSResponse:
+        body = self.body
+        return AWSResponse(request.url, self.status, self.headers, Mock(stream=lambda *a, **k: iter([body])))
+
+    def answer(self, body: bytes, *, status: int = 200, length: str | None = None, **headers: str) -> None:
+        self.status, self.body = status, body
+        self.headers = {**headers, **({} if length is None else {"content-length": length})}
+
+    def scan(self) -> Any:
+        with translate_errors("Scan", self.client):
+            return self.client.scan(TableName="leases")
+
+
+@pytest.fixture
+def wire() -> Wire:
+    wire = Wire()
+    require_whole_answers(wire.client)
+    return wire
+
+
+def test_botocore_itself_takes_what_is_left_for_the_whole() -> None:
+    wire = Wire()
+    wire.answer(ROWS[:5], length=str(len(ROWS)))
+    assert "Items" not in wire.scan(), "then this hook is of no use any more"
+
+
+@pytest.mark.parametrize("status", [200, 400, 500])
+@pytest.mark.parametrize("kept", [0, 1, -1])
+def test_fewer_bytes_than_declared(wire: Wire, status: int, kept: int) -> None:
+    whole = ROWS if status == 200 else REFUSAL
+    wire.answer(whole[:kept], status=status, length=str(len(whole)))
+    with pytest.raises(TransientAwsError) as caught:
+        wire.scan()
+    assert caught.value.code == "IncompleteReadError"
+    assert caught.value.retryable
+
+
+@pytest.mark.parametrize("length", [None, "", "x"])
+@pytest.mark.parametrize("status", [200, 400])
+def test_a_cut_through_the_header(wire: Wire, length: str | None, status: int) -> None:
+    for body in (b"", ROWS[:7]):
+        wire.answer(body, status=status, length=length)
+        with pytest.raises(TransientAwsError):
+            wire.scan()
+
+
+def test_whole_answers_pass(wire: Wire) -> None:
+    wire.answer(ROWS, length=str(len(ROWS)))
+    assert wire.scan()["Items"] == []
+    wire.answer(ROWS)
+    assert wire.scan()["Items"] == [], "a stub declares no length"
+    wire.answer(ROWS, **{"transfer-encoding": "chunked"})
+    assert wire.scan()["Items"] == []
+    wire.answer(REFUSAL, status=400, length=str(len(REFUSAL)))
+    with pytest.raises(PermanentAwsError, match="ValidationException"):
+        wire.scan()
+
+
+def test_calls_without_a_result_may_be_answered_with_nothing() -> None:
+    wire = Wire("kinesis")
+    require_whole_answers(wire.client)
+    for length in ("0", None):
+        wire.answer(b"", length=length)
+        wire.client.delete_stream(StreamName="orders")
+
+
+def test_once_is_enough_and_other_objects_are_left_alone(wire: Wire) -> None:
+    require_whole_answers(wire.client)
+    require_whole_answers(Mock())
+    require_whole_answers(None)
+    wire.answer(ROWS, length=str(len(ROWS)))
+    assert wire.scan()["Items"] == []
+
+
+def test_a_lease_store_requires_them_of_any_client() -> None:
+    wire = Wire()
+    store = DynamoDBLeaseStore(wire.client, "leases", sleep=lambda _: None)
+    wire.answer(b"", length=str(len(ROWS)))
+    with pytest.raises(TransientAwsError):
+        store.list()
+    with pytest.raises(TransientAwsError):
+        store.get("shard-0")
+    wire.answer(b"{}", length="2")
+    with pytest.raises(Exception, match="has no Items"):
+        store.list()
+    assert store.get("shard-0") is None, "that is how the service says that there is none"
