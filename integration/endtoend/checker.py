@@ -79,6 +79,7 @@ def check(history: History) -> Findings:
         *leases.check_checkpoints(history, in_time),
         *leases.check_starts(history, in_time),
         *leases.check_owners(history, in_time),
+        *leases.check_deletions(history),
         *leases.check_table(history, in_time),
         *history.watch.violations,
     ]

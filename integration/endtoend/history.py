@@ -152,16 +152,19 @@ class TableWatch:
     Attributes:
         violations: What was seen so far.
         looks: How often it looked.
+        vanished: Leases that were gone at a look and not finished at the one before: (when, key, position). Between two
+            looks a shard may be finished and its lease be cleaned up, which its worker's log then says.
     """
 
     def __init__(self) -> None:
+        self.vanished: list[tuple[float, str, ExtendedSequenceNumber]] = []
         self.violations: list[Violation] = []
         self.looks = 0
         self._rows: dict[str, Lease] = {}
         self._deleted: set[str] = set()
 
-    def look(self, rows: Iterable[Lease]) -> None:
-        """Take in all rows of a consistent read."""
+    def look(self, rows: Iterable[Lease], at: float) -> None:
+        """Take in all rows of a consistent read that ended then."""
         self.looks += 1
         current = {row.lease_key: row for row in rows}
         for key, row in current.items():
@@ -181,8 +184,7 @@ class TableWatch:
             if key not in current:
                 self._deleted.add(key)
                 if not before.is_finished:
-                    text = f"{key} at {before.checkpoint}"
-                    self.violations.append(Violation("unfinished lease deleted", text))
+                    self.vanished.append((at, key, before.checkpoint))
         self._rows = current
 
 

@@ -111,6 +111,18 @@ def check_owners(history: History, deliveries: Sequence[Delivery]) -> Iterator[V
     yield from listed("went on without the lease", went_on)
 
 
+def check_deletions(history: History) -> Iterator[Violation]:
+    """Leases are deleted once their shards are finished, not before."""
+    finished: dict[str, float] = {}
+    for held in history.acquisitions.values():
+        for at, position in held.checkpoints:
+            if position.is_shard_end:
+                finished[held.shard_id] = min(at, finished.get(held.shard_id, at))
+    for at, key, position in history.watch.vanished:
+        if finished.get(key, at) >= at:
+            yield Violation("unfinished lease deleted", f"{key} at {position}")
+
+
 def check_table(history: History, deliveries: Sequence[Delivery]) -> Iterator[Violation]:
     """After a clean stop of everybody: a lease per open shard, nobody's, up to the last record; no leftovers."""
     last: dict[str, ExtendedSequenceNumber] = {}

@@ -233,7 +233,7 @@ class Run:
             worker.process.terminate()
         self.until(lambda: not self._workers, _STOP_TIMEOUT, "the workers to end")
         rows = self._store.list(consistent=True)
-        self.history.watch.look(rows)
+        self.history.watch.look(rows, time.time())
         self.history.rows = {row.lease_key: row for row in rows}
         self.history.shards = {shard.shard_id: shard for shard in self.stream.shards(only_open=False)}
         findings = check(self.history)
@@ -477,7 +477,7 @@ class Run:
             rows = self._store.list(consistent=True)
         except ResourceNotFoundError:
             return  # no worker has come so far yet
-        self.history.watch.look(rows)
+        self.history.watch.look(rows, time.time())
 
     def _sample(self) -> None:
         usage = {process.name: process.usage() for process in self._processes()}

@@ -388,9 +388,10 @@ def test_a_finished_lease_stays_until_its_child_has_begun() -> None:
 def test_the_table_is_watched() -> None:
     def watched(*looks: list[Lease]) -> list[str]:
         watch = TableWatch()
-        for rows in looks:
-            watch.look(rows)
+        for number, rows in enumerate(looks):
+            watch.look(rows, float(number))
         assert watch.looks == len(looks)
+        assert watch.vanished == []
         return [violation.kind for violation in watch.violations]
 
     one, two = lease("s0", at(1), counter=5), lease("s0", at(2), counter=6)
@@ -399,11 +400,27 @@ def test_the_table_is_watched() -> None:
     assert watched([two], [replace(one, counter=7)]) == ["checkpoint went back"]
     assert watched([two], [replace(two, counter=5)]) == ["counter went back"]
     assert watched([done], [], [one]) == ["lease reappeared"]
-    assert watched([one], []) == ["unfinished lease deleted"]
     history = story()
-    history.watch.look([two])
-    history.watch.look([one])
+    history.watch.look([two], 1.0)
+    history.watch.look([one], 2.0)
     assert kinds(history) == {"checkpoint went back", "counter went back"}
+
+
+@pytest.mark.parametrize(("gone_at", "is_bad"), [(12.5, False), (11.9, True)])
+def test_a_lease_may_be_finished_and_deleted_between_two_looks(gone_at: float, is_bad: bool) -> None:
+    history = story()
+    history.watch.look([lease("s0", at(13))], 11.6)
+    history.watch.look([], gone_at)
+    assert kinds(history) == ({"unfinished lease deleted"} if is_bad else set()), (
+        "its worker finished it at 12.0"
+    )
+
+
+def test_a_lease_that_is_deleted_although_nobody_finished_it() -> None:
+    history = story()
+    history.watch.look([lease("s1", at(21, 1))], 22.6)
+    history.watch.look([], 23.0)
+    assert kinds(history) == {"unfinished lease deleted"}
 
 
 def test_take_over_times_are_those_of_the_victims_shards() -> None:
