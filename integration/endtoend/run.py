@@ -11,8 +11,8 @@ with Run(options, folder) as run:
     findings = run.finish()
 ```
 
-Everything happens in the caller's thread: `go_on` and `until` read logs, look at the lease table, take samples and do what
-is due. The endpoint of the processes may be a proxy's; the run itself goes around it.
+`go_on` and `until` read logs, look at the lease table, take samples and do what is due, in the caller's thread. The endpoint
+of the processes may be a proxy's; the run itself goes around it.
 """
 
 from __future__ import annotations
@@ -158,12 +158,8 @@ class Run:
         self._turn = self._looked = self._sampled = 0.0
         self._processed: set[int] = set()
         self._began = time.time()
-        self._environment = dict(os.environ)
-        for variable, value in options.environment.items():
-            if value is None:
-                self._environment.pop(variable, None)
-            else:
-                self._environment[variable] = value
+        environment = {**os.environ, **options.environment}
+        self._environment = {name: value for name, value in environment.items() if value is not None}
 
     # -- life ---------------------------------------------------------------------------------------------------
 
