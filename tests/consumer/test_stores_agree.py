@@ -43,6 +43,7 @@ def operation(rng, seen, step):
             ("complete wrongly", lambda store: store.complete_handover(wrong)),
             ("children", lambda store: store.set_child_shard_ids(key, ["y", "x"])),
             ("range", lambda store: store.set_hash_key_range(key, HashKeyRange(1, 2))),
+            ("stand by", lambda store: store.stand_by(key, owner, moment or None)),
             ("delete", lambda store: moment == 0 and step % 5 == 0 and store.delete(key)),
             ("delete as seen", lambda store: moment == 0 and store.delete(key, unowned=row)),
             ("get", lambda store: store.get(key)),
@@ -59,7 +60,7 @@ def plain(outcome):
     if isinstance(outcome, Conflict):
         return Conflict(plain(outcome.current))
     if isinstance(outcome, Lease):
-        return replace(outcome, child_shard_ids=(), hash_key_range=None, throughput_kbps=None)
+        return replace(outcome, child_shard_ids=(), hash_key_range=None, throughput_kbps=None, standbys={})
     return outcome
 
 

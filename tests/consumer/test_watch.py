@@ -6,14 +6,17 @@ import logging
 import threading
 from dataclasses import replace
 from datetime import datetime, timezone
+from types import SimpleNamespace
 
 import pytest
 
 from kinesis_sdk.common.errors import HandlerError, LeaseLostError, TransientAwsError
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, ExtendedSequenceNumber
-from kinesis_sdk.consumer import ConsumerConfig, RecordHandler, ShardState
+from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore, Lease, RecordHandler, ShardState
+from kinesis_sdk.consumer.leases.held import HeldLease
 from kinesis_sdk.consumer.leases.store import checkpointed
-from kinesis_sdk.testing import Fault
+from kinesis_sdk.consumer.quarantine import Quarantine
+from kinesis_sdk.testing import Fault, VirtualClock
 from tests.consumer.simulation import CheckedStore, Fleet
 
 CONFIG = ConsumerConfig(initial_position="TRIM_HORIZON", stall_timeout=30.0)
@@ -261,6 +264,23 @@ def test_a_timestamp_that_only_another_worker_knows_holds_up_its_shard_only(repa
         fleet.add("knowing", config=knowing)
     assert fleet.run(700, fleet.all_delivered)
     assert sorted(fleet.data()) == sorted(fleet.sent), "nothing twice"
+
+
+@pytest.mark.parametrize(
+    "repair", [{"initial_timestamp_millis": 5}, {"checkpoint": ExtendedSequenceNumber("5")}, {}]
+)
+def test_a_repair_is_adopted_before_any_write_shows_it(repair):
+    """DynamoDB does not tell a renewal what else is new on the row."""
+    store = InMemoryLeaseStore([Lease(lease_key="s", checkpoint=ExtendedSequenceNumber(AT_TIMESTAMP))])
+    taken = store.take(store.get("s"), "a")
+    held = HeldLease(store, taken, worker_id="a", failover_time=10, clock=VirtualClock(), acquired_at=0.0)
+    quarantine = Quarantine(SimpleNamespace(store=store), held)
+    store._rows["s"] = replace(taken, **repair)
+    quarantine.look_for_repair()
+    assert held.lease == taken, "not in quarantine"
+    quarantine.active = True
+    quarantine.look_for_repair()
+    assert held.lease == replace(taken, **repair)
 
 
 def test_a_stop_does_not_write_over_a_repaired_row():
