@@ -215,11 +215,15 @@ class Link:
             fleet.at(fleet.now + fleet.rng.random() * 8, lambda: self._apply(call))
             process.wait(timeout)
             raise TransientAwsError("no answer", operation="UpdateItem")
-        process.wait(min(delay, timeout))
-        if delay > timeout:
+        # A slow write takes its time before its effect, or after it.
+        before = delay * fleet.rng.random() if delay > timeout / 10 else delay
+        process.wait(min(before, timeout))
+        if before > timeout:
             raise TransientAwsError("no answer", operation="UpdateItem")
         result = self._apply(call)
-        process.wait(0.002)
+        process.wait(min(delay, timeout) - before + 0.002 if delay > before else 0.002)
+        if delay > timeout:
+            raise TransientAwsError("no answer", operation="UpdateItem")
         return result
 
 

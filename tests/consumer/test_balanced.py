@@ -443,6 +443,19 @@ def test_a_hot_shard_is_company_enough():
     assert len(result.takes) == 3
 
 
+def test_a_newcomer_follows_the_weights_of_the_others():
+    """By count somebody could spare a lease; by weight that is not worth a move, and would be undone by others."""
+    hot = [lease(0, "hot", kbps=6400)]
+    leases = hot + [lease(n, f"w{n % 3}", kbps=100) for n in range(1, 7)]
+    result = plan(leases)
+    assert result.takes == ()
+    assert result.stand_by
+    assert plan(leases, strategy=BalancedStrategy(by_throughput=False)).most == 1
+    full = hot + [lease(n, f"w{n % 2}", kbps=100) for n in range(1, 13)]
+    assert {take.lease.owner for take in plan(full).takes} == {"w0", "w1"}
+    assert plan(full).most == 1
+
+
 @settings(max_examples=80, deadline=None)
 @given(
     st.lists(

@@ -74,6 +74,39 @@ def at(sequence, sub=0):
     return ExtendedSequenceNumber(str(sequence), sub)
 
 
+def test_belief_counts_from_when_a_write_was_sent():
+    """Peers may have seen its effect at once, however late the answer comes."""
+    scene = Scene()
+    write = scene.store.renew
+
+    def slow(lease):
+        row = write(lease)
+        scene.clock.advance(4)
+        return row
+
+    scene.store.renew = slow
+    scene.clock.advance(3)
+    scene.held.renew()
+    assert scene.held.written_at == 3
+    assert scene.held.is_held(13)
+    assert not scene.held.is_held(13.1)
+
+
+def test_belief_counts_from_the_first_write_whose_answer_is_missing():
+    """What a repetition finds done may be the first one's doing: peers count from there."""
+    scene = Scene()
+    scene.store.script = ["after"]
+    scene.clock.advance(3)
+    with pytest.raises(TransientAwsError):
+        scene.held.renew()
+    scene.clock.advance(2)
+    scene.held.renew()
+    assert scene.held.written_at == 3
+    scene.clock.advance(1)
+    scene.held.renew()
+    assert scene.held.written_at == 6, "known again"
+
+
 def test_an_old_handle_can_not_write_after_the_lease_was_lost_and_regained():
     scene = Scene()
     scene.take("other")
