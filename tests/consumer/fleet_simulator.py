@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from random import Random
 from typing import Any
 
-from kinesis_sdk.common.errors import AwsError, LeaseLostError, ThrottledError, TransientAwsError
+from kinesis_sdk.common.errors import AwsError, LeaseLostError, TransientAwsError
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY
 from kinesis_sdk.common.metrics import NoMetrics
 from kinesis_sdk.common.sequence import SHARD_END, ExtendedSequenceNumber
@@ -26,205 +26,15 @@ from kinesis_sdk.common.shards import Shard, find_gap, list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer.config import ConsumerConfig
 from kinesis_sdk.consumer.coordinator import Coordinator
-from kinesis_sdk.consumer.leases import InMemoryLeaseStore, Lease
+from kinesis_sdk.consumer.leases import Lease
 from kinesis_sdk.consumer.leases.held import HeldLease
-from kinesis_sdk.consumer.leases.store import Conflict
 from kinesis_sdk.consumer.leases.strategies import Kcl2Strategy, group_of
 from kinesis_sdk.consumer.leases.strategies.throughput import MARGIN, weights_of
 from kinesis_sdk.consumer.shards.children import ChildLeases
 from kinesis_sdk.consumer.streams import StreamDirectory
+from tests.consumer.fleet_table import DRIFT, Faults, Gone, Link, Table
 
-DRIFT = 0.0005
-"""Most by which a clock runs fast or slow: 500 ppm, what time daemons slew by."""
 END = ExtendedSequenceNumber(SHARD_END)
-
-
-class Gone(BaseException):
-    """Unwinds the calls of a process that died in the middle of them."""
-
-
-@dataclass
-class Faults:
-    """What goes wrong with calls to the table, as probabilities and seconds."""
-
-    lost: float = 0.0
-    """A write without effect and without answer."""
-    unanswered: float = 0.0
-    """A write with effect and without answer."""
-    late: float = 0.0
-    """A write without answer whose effect comes seconds later."""
-    throttled: float = 0.0
-    """Any call, refused at once."""
-    slow: float = 0.0
-    """Any call takes up to ``slowness`` seconds."""
-    slowness: float = 3.0
-
-
-class Table(InMemoryLeaseStore):
-    """The table itself, with the invariants."""
-
-    def __init__(self, fleet: FleetSimulator) -> None:
-        super().__init__()
-        self.fleet = fleet
-        self.writer: Process | None = None
-        self.taker: dict[str, Process] = {}
-        self.written: dict[str, float] = {}
-        # A repeated write that finds its own earlier effect counts as success at the time of the repetition, as in
-        # the KCL: the belief lasts longer by that pause, and the counter fences what is left.
-        self.recovered: set[str] = set()
-        self.transfers = 0
-
-    def create_if_absent(self, lease: Lease) -> bool:
-        for parent in lease.parent_shard_ids if lease.lease_key not in self._rows else ():
-            assert parent in self._rows or parent not in self.fleet.shards, (
-                f"{lease.lease_key} before {parent}"
-            )
-        return super().create_if_absent(lease)
-
-    def take(self, lease: Lease, owner: str) -> Lease | Conflict:
-        before = self.get(lease.lease_key)
-        since = self.fleet.now - self.written.get(lease.lease_key, self.fleet.now)
-        recovered = lease.lease_key in self.recovered
-        row = super().take(lease, owner)
-        if isinstance(row, Lease):
-            assert self.writer is not None
-            assert before is not None
-            if before.owner is not None and before.owner != owner and not recovered:
-                self._check_nobody_believes(before, since)
-            if self.taker.get(lease.lease_key) is not self.writer:
-                self.transfers += 1
-            self.taker[lease.lease_key] = self.writer
-        return row
-
-    def _check_nobody_believes(self, row: Lease, since: float) -> None:
-        """Nobody is robbed who wrote within the failover time, except by the KCL's theft."""
-        former = self.taker.get(row.lease_key)
-        failover = self.fleet.config.failover_time
-        assert self.writer is not None
-        if former is None or former.state == "dead":
-            return
-        held = former.held(row.lease_key)
-        if since >= failover * (1 - 2 * DRIFT):
-            soon = former.monotonic() + 4 * DRIFT * failover
-            believes = held is not None and held.is_held(soon)
-            assert not believes, f"{row.lease_key}: {self.writer.name} takes it, {former.name} believes in it"
-        else:
-            steals = self.fleet.config.graceful_lease_handoff_timeout == 0
-            # Handed over, and not taken yet by whom it was for: nobody has it.
-            between = row.in_handover or row.handover_owner is None
-            assert steals or between or "kcl2" in (self.writer.kind, former.kind), (
-                f"{row.lease_key}: {self.writer.name} robs {former.name} after {since:.1f} s"
-            )
-
-    def _swap(self, seen: Lease, change: Any, **conditions: Any) -> Any:
-        before = self._rows.get(seen.lease_key)
-        result = super()._swap(seen, change, **conditions)
-        after = self._rows.get(seen.lease_key)
-        if after is not before and after is not None and before is not None:
-            assert after.counter == before.counter + 1
-            assert after.checkpoint >= before.checkpoint
-            self.written[seen.lease_key] = self.fleet.now
-            self.recovered.discard(seen.lease_key)
-            if after.owner == before.owner and after.checkpoint_owner == before.checkpoint_owner:
-                writer = self.taker.get(seen.lease_key)
-                # The take itself is noted by `take`, after this.
-                assert writer in (self.writer, None) or after.handover_owner == self._name(), (
-                    f"{seen.lease_key}: {self._name()} wrote what {writer and writer.name} holds"
-                )
-        elif isinstance(result, Lease):
-            self.recovered.add(seen.lease_key)
-        return result
-
-    def _name(self) -> str:
-        return self.writer.name if self.writer is not None else "?"
-
-
-class Link:
-    """A process's way to the table: every call may take time, fail, or both."""
-
-    def __init__(self, process: Process, table: Table) -> None:
-        self._process, self._table = process, table
-        self.reads = self.writes = 0
-
-    def ensure_ready(self) -> None:
-        pass
-
-    def list(self, *, consistent: bool = False) -> list[Lease]:
-        self.reads += 1
-        for _ in range(4):  # the store repeats scans itself
-            rows = self._table.list()
-            try:
-                self._process.wait(self._delay())
-            except ThrottledError:
-                self._process.wait(0.3)
-            else:
-                return rows
-        raise ThrottledError("slow down", operation="Scan")
-
-    def get(self, lease_key: str) -> Lease | None:
-        row = self._table.get(lease_key)
-        self._process.wait(self._delay())
-        return row
-
-    def delete(self, lease_key: str) -> None:
-        self._table.delete(lease_key)
-
-    def create_if_absent(self, lease: Lease) -> bool:
-        return self._write(lambda: self._table.create_if_absent(lease))
-
-    def set_child_shard_ids(self, lease_key: str, child_shard_ids: Iterable[str]) -> bool:
-        children = [*child_shard_ids]
-        return self._write(lambda: self._table.set_child_shard_ids(lease_key, children))
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._table, name)
-        return lambda *arguments: self._write(lambda: method(*arguments))
-
-    def _delay(self) -> float:
-        faults, rng = self._process.fleet.faults, self._process.fleet.rng
-        if faults.throttled and rng.random() < faults.throttled:
-            raise ThrottledError("slow down", operation="table")
-        if faults.slow and rng.random() < faults.slow:
-            return rng.random() * faults.slowness
-        return 0.005
-
-    def _apply(self, call: Callable[[], Any]) -> Any:
-        self._table.writer = self._process
-        try:
-            return call()
-        finally:
-            self._table.writer = None
-
-    def _write(self, call: Callable[[], Any]) -> Any:
-        fleet, process = self._process.fleet, self._process
-        self.writes += 1
-        delay = self._delay()
-        chance = fleet.rng.random()
-        faults = fleet.faults
-        timeout = process.config.lease_call_timeout
-        if chance < faults.lost:
-            process.wait(timeout)
-            raise TransientAwsError("no answer", operation="UpdateItem")
-        chance -= faults.lost
-        if chance < faults.unanswered:
-            self._apply(call)
-            process.wait(timeout)
-            raise TransientAwsError("no answer", operation="UpdateItem")
-        chance -= faults.unanswered
-        if chance < faults.late:
-            fleet.at(fleet.now + fleet.rng.random() * 8, lambda: self._apply(call))
-            process.wait(timeout)
-            raise TransientAwsError("no answer", operation="UpdateItem")
-        # A slow write takes its time before its effect, or after it.
-        before = delay * fleet.rng.random() if delay > timeout / 10 else delay
-        process.wait(min(before, timeout))
-        if before > timeout:
-            raise TransientAwsError("no answer", operation="UpdateItem")
-        result = self._apply(call)
-        process.wait(min(delay, timeout) - before + 0.002 if delay > before else 0.002)
-        if delay > timeout:
-            raise TransientAwsError("no answer", operation="UpdateItem")
-        return result
 
 
 class OneAtATime:
@@ -674,113 +484,3 @@ def uneven(fleet: FleetSimulator, weights: Mapping[str, int]) -> str | None:
         if fullest and sum(fullest) - sum(emptiest) > min(fullest) + margin:
             return f"spread in group {group or '-'}: {fullest} beside {emptiest}"
     return None
-
-
-def chaos(seed: int) -> FleetSimulator:
-    """A random life of a fleet, then peace; raises AssertionError where an invariant breaks.
-
-    Returns:
-        The fleet after it settled, for looking at it.
-    """
-    rng = Random(f"chaos {seed}")
-    mixed = rng.random() < 0.25
-    config = ConsumerConfig(
-        initial_position="TRIM_HORIZON",
-        failover_time=rng.choice([6.0, 10.0, 10.0]),
-        lease_look_interval=rng.choice([1.5, 3.0, 5.0]),
-        graceful_lease_handoff_timeout=rng.choice([0.0 if mixed else 10.0, 10.0]),
-        shard_sync_interval=15.0,
-        renew_rule=rng.choice([None, "kcl2"]),
-        newcomer_patience=20.0 if seed % 5 == 0 else 0.0,
-    )
-    theirs = replace(config, lease_strategy="kcl2", renew_rule="kcl2")
-    fleet = FleetSimulator(seed, rng.choice([1, 2, 3, 5, 8, 12]), config, drifting=rng.random() < 0.7)
-    if not mixed and seed % 3 == 0:
-        # What shards deliver, up to a factor of 32; some of them change when peace comes, and then stay.
-        rates = Random(f"rates {seed}")
-        fleet.rate = lambda key: fleet.rates.setdefault(key, 30 * 2 ** rates.uniform(0, 5))
-    groups = rng.choice([("",), ("",), ("a|", "b|"), ("a|", "b|", "c|")])
-    number = 0
-
-    def add() -> None:
-        nonlocal number
-        number += 1
-        if mixed and rng.random() < 0.5:
-            fleet.add(f"java-{number}", config=theirs, java=True)
-        else:
-            fleet.add(f"{rng.choice(groups)}w{number}")
-
-    def replace_all(gap: float, *, clean: bool, first_new: bool) -> None:
-        """A deploy: one by one, all at once, or the new fleet beside the old one."""
-        for process in fleet.live:
-            if first_new:
-                add()
-            process.stop() if clean else process.crash()
-            if not first_new:
-                add()
-            fleet.run(fleet.now + gap)
-
-    for _ in range(rng.randint(1, 4)):
-        add()
-    for _ in range(rng.randint(2, 5)):
-        fleet.run(fleet.now + rng.choice([0.2, 2.0, 8.0, 14.0]))
-        action = rng.choice(
-            ["add", "crash", "stop", "freeze", "faults", "split", "merge", "rolling", "at once", "blue/green"]
-        )
-        live = fleet.live
-        if action == "add" and len(live) < 5:
-            for _ in range(rng.choice([1, 1, 3])):
-                add()
-        elif action == "crash" and live:
-            rng.choice(live).crash()
-        elif action == "stop" and live:
-            rng.choice(live).stop()
-        elif action == "freeze" and live:
-            rng.choice(live).freeze(rng.choice([0.5, 0.9, 1.1, 3.0]) * config.failover_time)
-        elif action == "faults":
-            worst = rng.choice([0.02, 0.1, 0.3])
-            fleet.faults = Faults(*(worst * rng.random() for _ in range(5)))
-        elif action == "split" and len(fleet.open_shards()) < 14:
-            for _ in range(rng.choice([1, 1, 3])):
-                fleet.split()
-        elif action == "merge":
-            fleet.merge()
-        elif action == "rolling":
-            replace_all(rng.choice([0.5, 4.0]), clean=True, first_new=False)
-        elif action == "at once":
-            replace_all(0.0, clean=rng.random() < 0.5, first_new=False)
-        elif action == "blue/green":
-            replace_all(0.0, clean=rng.random() < 0.5, first_new=True)
-    fleet.faults = Faults()
-    for key in fleet.rates:
-        if rng.random() < 0.2:
-            fleet.rates[key] *= rng.choice([0.1, 10])
-    if not fleet.live:
-        add()
-    settle(fleet, 400)
-    if fleet.rates:
-        fleet.run(fleet.now + 10 * config.failover_time)  # until what is measured is what is
-        settle(fleet, 400)
-    if not mixed or not fleet.java:
-        rest(fleet, 3 * config.lease_look_interval + config.failover_time)
-    return fleet
-
-
-def settle(fleet: FleetSimulator, patience: float) -> float:
-    """Wait until everything is owned and balanced; returns how long it took."""
-    begun = fleet.now
-    awake = max((process.thaw_at for process in fleet.processes), default=0.0)
-    fleet.run(max(begun, awake) + fleet.config.failover_time)
-    while (problem := fleet.settled()) is not None:
-        assert fleet.now - begun < patience, f"not settled after {patience:g} s: {problem}"
-        fleet.run(fleet.now + 2)
-    return fleet.now - begun
-
-
-def rest(fleet: FleetSimulator, seconds: float) -> None:
-    """Once balanced, nothing moves, and exactly one process believes in each lease."""
-    before = fleet.table.transfers
-    fleet.run(fleet.now + seconds)
-    assert fleet.table.transfers == before, "leases move although the table is balanced"
-    assert fleet.settled() is None, fleet.settled()
-    assert all(len(names) == 1 for names in fleet.believers().values()), fleet.believers()

@@ -263,7 +263,7 @@ def test_a_checkpoint_saves_a_heartbeat():
 
 
 EXAMPLES = max(60, int(os.environ.get("KINESIS_SDK_FLEETS", "0")) // 4)
-"""Random lives of whole workers; each takes as long as several of `fleet_simulator.chaos`."""
+"""Random lives of whole workers; each takes as long as several of `fleet_lives.chaos`."""
 ACTIONS = ["put", "put", "put", "run", "run", "split", "merge", "crash", "add", "stop", "pause"]
 
 

@@ -11,7 +11,9 @@ import pytest
 from kinesis_sdk.consumer import ConsumerConfig
 from kinesis_sdk.consumer.leases import Lease
 from kinesis_sdk.consumer.leases.pacing import retry_pause
-from tests.consumer.fleet_simulator import Faults, FleetSimulator, chaos, rest, settle, unfair
+from tests.consumer.fleet_lives import chaos, rest, settle
+from tests.consumer.fleet_simulator import FleetSimulator, unfair
+from tests.consumer.fleet_table import Faults
 
 HORIZON = ConsumerConfig(
     initial_position="TRIM_HORIZON", shard_sync_interval=3600, lease_cleanup_interval=3600
@@ -29,7 +31,7 @@ def test_random_lives_end_well(first):
         try:
             chaos(seed)
         except Exception as error:
-            raise AssertionError(f"fleet_simulator.chaos({seed}): {error}") from error
+            raise AssertionError(f"fleet_lives.chaos({seed}): {error}") from error
 
 
 def test_a_seed_replays_exactly():

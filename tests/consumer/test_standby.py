@@ -10,7 +10,8 @@ from kinesis_sdk.common.errors import TransientAwsError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore, Lease
 from kinesis_sdk.consumer.leases.standby import StandbyMarks
-from tests.consumer.fleet_simulator import FleetSimulator, rest, settle
+from tests.consumer.fleet_lives import rest, settle
+from tests.consumer.fleet_simulator import FleetSimulator
 from tests.consumer.simulation import Fleet
 
 HORIZON = ConsumerConfig(initial_position="TRIM_HORIZON")

@@ -1,0 +1,120 @@
+"""Random lives of simulated fleets, each from one seed, and what it means that one ended well."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+from kinesis_sdk.consumer.config import ConsumerConfig
+from tests.consumer.fleet_simulator import FleetSimulator
+from tests.consumer.fleet_table import Faults
+
+
+def chaos(seed: int) -> FleetSimulator:
+    """A random life of a fleet, then peace; raises AssertionError where an invariant breaks.
+
+    Returns:
+        The fleet after it settled, for looking at it.
+    """
+    rng = Random(f"chaos {seed}")
+    mixed = rng.random() < 0.25
+    config = ConsumerConfig(
+        initial_position="TRIM_HORIZON",
+        failover_time=rng.choice([6.0, 10.0, 10.0]),
+        lease_look_interval=rng.choice([1.5, 3.0, 5.0]),
+        graceful_lease_handoff_timeout=rng.choice([0.0 if mixed else 10.0, 10.0]),
+        shard_sync_interval=15.0,
+        renew_rule=rng.choice([None, "kcl2"]),
+        newcomer_patience=20.0 if seed % 5 == 0 else 0.0,
+    )
+    theirs = replace(config, lease_strategy="kcl2", renew_rule="kcl2")
+    fleet = FleetSimulator(seed, rng.choice([1, 2, 3, 5, 8, 12]), config, drifting=rng.random() < 0.7)
+    if not mixed and seed % 3 == 0:
+        # What shards deliver, up to a factor of 32; some of them change when peace comes, and then stay.
+        rates = Random(f"rates {seed}")
+        fleet.rate = lambda key: fleet.rates.setdefault(key, 30 * 2 ** rates.uniform(0, 5))
+    groups = rng.choice([("",), ("",), ("a|", "b|"), ("a|", "b|", "c|")])
+    number = 0
+
+    def add() -> None:
+        nonlocal number
+        number += 1
+        if mixed and rng.random() < 0.5:
+            fleet.add(f"java-{number}", config=theirs, java=True)
+        else:
+            fleet.add(f"{rng.choice(groups)}w{number}")
+
+    def replace_all(gap: float, *, clean: bool, first_new: bool) -> None:
+        """A deploy: one by one, all at once, or the new fleet beside the old one."""
+        for process in fleet.live:
+            if first_new:
+                add()
+            process.stop() if clean else process.crash()
+            if not first_new:
+                add()
+            fleet.run(fleet.now + gap)
+
+    for _ in range(rng.randint(1, 4)):
+        add()
+    for _ in range(rng.randint(2, 5)):
+        fleet.run(fleet.now + rng.choice([0.2, 2.0, 8.0, 14.0]))
+        action = rng.choice(
+            ["add", "crash", "stop", "freeze", "faults", "split", "merge", "rolling", "at once", "blue/green"]
+        )
+        live = fleet.live
+        if action == "add" and len(live) < 5:
+            for _ in range(rng.choice([1, 1, 3])):
+                add()
+        elif action == "crash" and live:
+            rng.choice(live).crash()
+        elif action == "stop" and live:
+            rng.choice(live).stop()
+        elif action == "freeze" and live:
+            rng.choice(live).freeze(rng.choice([0.5, 0.9, 1.1, 3.0]) * config.failover_time)
+        elif action == "faults":
+            worst = rng.choice([0.02, 0.1, 0.3])
+            fleet.faults = Faults(*(worst * rng.random() for _ in range(5)))
+        elif action == "split" and len(fleet.open_shards()) < 14:
+            for _ in range(rng.choice([1, 1, 3])):
+                fleet.split()
+        elif action == "merge":
+            fleet.merge()
+        elif action == "rolling":
+            replace_all(rng.choice([0.5, 4.0]), clean=True, first_new=False)
+        elif action == "at once":
+            replace_all(0.0, clean=rng.random() < 0.5, first_new=False)
+        elif action == "blue/green":
+            replace_all(0.0, clean=rng.random() < 0.5, first_new=True)
+    fleet.faults = Faults()
+    for key in fleet.rates:
+        if rng.random() < 0.2:
+            fleet.rates[key] *= rng.choice([0.1, 10])
+    if not fleet.live:
+        add()
+    settle(fleet, 400)
+    if fleet.rates:
+        fleet.run(fleet.now + 10 * config.failover_time)  # until what is measured is what is
+        settle(fleet, 400)
+    if not mixed or not fleet.java:
+        rest(fleet, 3 * config.lease_look_interval + config.failover_time)
+    return fleet
+
+
+def settle(fleet: FleetSimulator, patience: float) -> float:
+    """Wait until everything is owned and balanced; returns how long it took."""
+    begun = fleet.now
+    awake = max((process.thaw_at for process in fleet.processes), default=0.0)
+    fleet.run(max(begun, awake) + fleet.config.failover_time)
+    while (problem := fleet.settled()) is not None:
+        assert fleet.now - begun < patience, f"not settled after {patience:g} s: {problem}"
+        fleet.run(fleet.now + 2)
+    return fleet.now - begun
+
+
+def rest(fleet: FleetSimulator, seconds: float) -> None:
+    """Once balanced, nothing moves, and exactly one process believes in each lease."""
+    before = fleet.table.transfers
+    fleet.run(fleet.now + seconds)
+    assert fleet.table.transfers == before, "leases move although the table is balanced"
+    assert fleet.settled() is None, fleet.settled()
+    assert all(len(names) == 1 for names in fleet.believers().values()), fleet.believers()
