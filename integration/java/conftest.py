@@ -1,4 +1,4 @@
-"""The fixture ``stage``: one account for a session, on which both kinds of workers live."""
+"""The fixture ``stage``: one account for all of these tests, on which both kinds of workers live."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from integration.java.processes import Stage, open_stage
 from integration.localstack.install import CannotInstallError
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def _account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     folder = tmp_path_factory.mktemp("java")
     # The test's own environment for clients that are made here, before any test's fixture runs.
