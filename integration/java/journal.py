@@ -10,6 +10,7 @@ monotonic clock, which all processes share.
 | records | ``records``: sequence number, sub-sequence number, text of the data, partition key |
 | processed | after the batch and its checkpoint |
 | stood | ``position``: checkpointed for the last time, see `Processing` |
+| refused | ``error``: a checkpoint that the daemon did not take |
 | lease_lost, shard_ended, shutdown_requested | |
 | counted | in place of ``records`` and ``processed``, for measuring: ``count``, ``size`` of the data in bytes |
 """
