@@ -1,6 +1,6 @@
 """Spark: reading against what Spark's Arrow transport can carry, writing against an empty writer and against boto3.
 
-    python benchmarks/bench_spark.py [--spark 4.3.0] [--rows 1000000]
+    python benchmarks/bench_spark.py [--spark 4.3.0] [--rows 2000000]
 
 Everything in one run on this machine: the fake AWS in a process of its own without shard limits, Spark with two slots.
 The ratios are what counts; the fake shares the machine's cores. Best of ``--repeat`` runs each, taking turns.
@@ -9,6 +9,7 @@ The ratios are what counts; the fake shares the machine's cores. Best of ``--rep
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import os
 import subprocess
@@ -16,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[1]
 ACCOUNT = {"AWS_ACCESS_KEY_ID": "fake", "AWS_SECRET_ACCESS_KEY": "fake", "AWS_DEFAULT_REGION": "us-east-1"}
@@ -66,6 +67,9 @@ def register_yardsticks(spark: Any, rows: int) -> None:
     from kinesis_sdk.spark.arrow import DDL
 
     class CeilingReader(DataSourceReader):
+        def __init__(self, batches: int) -> None:
+            self.batches = batches
+
         def partitions(self) -> list[InputPartition]:
             return [InputPartition(number) for number in range(SLOTS)]
 
@@ -83,8 +87,10 @@ def register_yardsticks(spark: Any, rows: int) -> None:
                 assert aggregate.try_append(key, None, b"%0*d" % (PAYLOAD, number), hash_partition_key(key))
             record = KinesisRecord(aggregate.encode(), "a", "4" * 56, datetime.now(timezone.utc))
             (batch,) = BatchBuilder("yardstick", deaggregate=True).build("shardId-000000000000", [record])
-            for _ in range(rows // SLOTS // TARGET_ROWS):
+            for _ in range(self.batches):
                 yield batch
+            if not self.batches:
+                yield batch.slice(0, 1)
 
     class EmptyWriter(DataSourceArrowWriter):
         def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
@@ -101,7 +107,8 @@ def register_yardsticks(spark: Any, rows: int) -> None:
             return DDL
 
         def reader(self, schema: Any) -> DataSourceReader:  # noqa: ARG002 — Spark's interface
-            return CeilingReader()
+            small = self.options.get("small") == "true"
+            return CeilingReader(0 if small else rows // SLOTS // 32_768)
 
         def writer(self, schema: Any, overwrite: bool) -> DataSourceArrowWriter:  # noqa: ARG002 — Spark's interface
             return EmptyWriter()
@@ -135,16 +142,45 @@ def boto3_sender(endpoint: str, stream: str) -> Callable[[Any], None]:
     return send
 
 
-def best(repeat: int, rows: dict[str, int], runs: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """Rows per second, best of several turns; the first turn warms up."""
-    fastest = dict.fromkeys(runs, 0.0)
+def cpu_seconds() -> float:
+    """CPU time of this process and all its descendants but the fake: the JVM, its Python processes, ended ones too."""
+    times: dict[int, float] = {}
+    parents: dict[int, int] = {}
+    tick = os.sysconf("SC_CLK_TCK")
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError):  # it has just ended
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                if "kinesis_sdk.testing" not in (entry / "cmdline").read_text():
+                    parents[int(entry.name)] = int(fields[1])
+                    times[int(entry.name)] = sum(map(int, fields[11:15])) / tick
+    family = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in family} - family:
+        family |= more
+    return sum(times[pid] for pid in family)
+
+
+class Speed(NamedTuple):
+    """Rows per second, and CPU microseconds of Spark's processes per row; the best of several runs each."""
+
+    rows: float
+    cpu: float
+
+
+def best(repeat: int, rows: dict[str, int], runs: dict[str, Callable[[], object]]) -> dict[str, Speed]:
+    """The best of several turns; the first turn warms up."""
+    found: dict[str, list[Speed]] = {name: [] for name in runs}
     for turn in range(repeat + 1):
         for name, run in runs.items():
-            began = time.perf_counter()
+            began, used = time.perf_counter(), cpu_seconds()
             run()
+            elapsed, used = time.perf_counter() - began, cpu_seconds() - used
             if turn:
-                fastest[name] = max(fastest[name], rows[name] / (time.perf_counter() - began))
-    return fastest
+                found[name].append(Speed(rows[name] / elapsed, used / rows[name] * 1e6))
+    return {
+        name: Speed(max(speed.rows for speed in speeds), min(speed.cpu for speed in speeds))
+        for name, speeds in found.items()
+    }
 
 
 def measure(options: argparse.Namespace) -> int:
@@ -163,6 +199,8 @@ def measure(options: argparse.Namespace) -> int:
         "--create-stream",
         "read:2",
         "--create-stream",
+        "small:2",
+        "--create-stream",
         "write:8",
         "--create-stream",
         "hand:8",
@@ -178,6 +216,7 @@ def measure(options: argparse.Namespace) -> int:
         )
         spark.sparkContext.setLogLevel("OFF")
         records = fill(server.endpoint_url, "read", options.rows)
+        fill(server.endpoint_url, "small", SLOTS)
         register_yardsticks(spark, options.rows)
         where = {"endpointUrl": server.endpoint_url, "region": "us-east-1"}
 
@@ -186,23 +225,29 @@ def measure(options: argparse.Namespace) -> int:
             return lambda: frame.load().write.format("noop").mode("overwrite").save()
 
         ours = {"streamName": "read", "fetchInterval": "0", **where}
+        whole = options.rows // SLOTS // 32_768 * 32_768 * SLOTS
         reading = best(
             options.repeat,
-            {"ceiling": options.rows // SLOTS // 32_768 * 32_768 * SLOTS, "ours": options.rows},
-            {"ceiling": read("yardstick"), "ours": read("kinesis_sdk", **ours)},
+            {"ceiling": whole, "ours": options.rows, "small ceiling": 1, "small": 1},
+            {
+                "ceiling": read("yardstick"),
+                "ours": read("kinesis_sdk", **ours),
+                "small ceiling": read("yardstick", small="true"),
+                "small": read("kinesis_sdk", **{**ours, "streamName": "small"}),
+            },
         )
-        ratio = reading["ours"] / reading["ceiling"]
         print(f"Spark {pyspark.__version__}, {SLOTS} slots, {options.rows:,} rows of {PAYLOAD} bytes")
         print(
-            f"\nread ({options.rows / records:,.0f} user records in a Kinesis record)      rows/s   per slot"
+            f"\nread ({options.rows / records:,.0f} user records in a Kinesis record)      rows/s   per slot  CPU µs a row"
         )
+        for name, label in (("ceiling", "Arrow transport ceiling"), ("ours", "kinesis_sdk")):
+            speed = reading[name]
+            print(f"  {label:33} {speed.rows:12,.0f} {speed.rows / SLOTS:10,.0f} {speed.cpu:13.2f}")
         print(
-            f"  Arrow transport ceiling           {reading['ceiling']:12,.0f} {reading['ceiling'] / SLOTS:10,.0f}"
+            f"  ratio {reading['ours'].rows / reading['ceiling'].rows:.0%} (target {TARGET_READ:.0%}), "
+            f"of CPU time {reading['ceiling'].cpu / reading['ours'].cpu:.0%}; a job of one record takes "
+            f"{1 / reading['small'].rows:.2f} s, at the ceiling {1 / reading['small ceiling'].rows:.2f} s"
         )
-        print(
-            f"  kinesis_sdk                       {reading['ours']:12,.0f} {reading['ours'] / SLOTS:10,.0f}"
-        )
-        print(f"  ratio {ratio:.0%} (target {TARGET_READ:.0%})")
 
         count = options.rows // 2
         rows = (
@@ -234,7 +279,10 @@ def measure(options: argparse.Namespace) -> int:
                 "boto3": lambda: by_hand.foreachPartition(sender),
             },
         )
-        print("\nwrite                                     rows/s   per slot  of boto3")
+        print(
+            "\nwrite                                     rows/s   per slot  of boto3  CPU µs a row  of boto3"
+        )
+        floor = writing["boto3"]
         for name, label in (
             ("empty", "empty Arrow writer"),
             ("ours", "kinesis_sdk, df.write"),
@@ -242,11 +290,13 @@ def measure(options: argparse.Namespace) -> int:
             ("boto3", "boto3 in foreachPartition"),
         ):
             speed = writing[name]
-            print(f"  {label:33} {speed:12,.0f} {speed / SLOTS:10,.0f} {speed / writing['boto3']:8.1f}x")
-        times = writing["ours"] / writing["boto3"]
+            print(
+                f"  {label:33} {speed.rows:12,.0f} {speed.rows / SLOTS:10,.0f} {speed.rows / floor.rows:8.1f}x "
+                f"{speed.cpu:13.2f} {floor.cpu / speed.cpu:8.1f}x"
+            )
         print(
-            f"  df.write: {times:.1f}x boto3 (target {TARGET_WRITE:.0f}x), "
-            f"{writing['ours'] / writing['empty']:.0%} of the empty writer"
+            f"  df.write: {writing['ours'].rows / floor.rows:.1f}x boto3 (target {TARGET_WRITE:.0f}x), "
+            f"{writing['ours'].rows / writing['empty'].rows:.0%} of the empty writer"
         )
         spark.stop()
     return 0
@@ -257,7 +307,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--spark", default="4.3.0", help="version (default: %(default)s)")
-    parser.add_argument("--rows", type=int, default=1_000_000, help="rows to read; half of it is written")
+    parser.add_argument("--rows", type=int, default=2_000_000, help="rows to read; half of it is written")
     parser.add_argument("--repeat", type=int, default=3)
     options = parser.parse_args()
     if importlib.util.find_spec("pyspark") is not None:
