@@ -63,6 +63,7 @@ def prepare(version: str) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)  # several test runs may want it at once
         if stamp.exists() and stamp.read_text() == wanted and python.exists():
             return python
+        sys.stderr.write(f"Installing Spark {version} into {folder} (1 GB, a minute) ...\n")
         if not python.exists():
             subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
         subprocess.run(
@@ -76,5 +77,15 @@ def prepare(version: str) -> Path:
     return python
 
 
+def main() -> int:
+    try:
+        python = prepare(sys.argv[1] if len(sys.argv) > 1 else NEWEST)
+    except CannotRunSparkError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    sys.stdout.write(f"{python}\n")
+    return 0
+
+
 if __name__ == "__main__":
-    sys.stdout.write(f"{prepare(sys.argv[1] if len(sys.argv) > 1 else NEWEST)}\n")
+    sys.exit(main())
