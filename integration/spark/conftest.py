@@ -24,6 +24,8 @@ ACCOUNT = {
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "core: also run with the oldest Spark version")
+    config.addinivalue_line("markers", "localstack: also run against LocalStack")
+    config.addinivalue_line("markers", "full: takes minutes, run by `make spark-full`")
 
 
 @pytest.fixture(scope="session")
@@ -48,14 +50,15 @@ def spark(endpoint: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[A
     del endpoint  # the account's variables must be set before the JVM starts
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     folder = tmp_path_factory.mktemp("spark")
+    full = os.environ.get("SPARK_FULL") == "1"
     session = (
         SparkSession.builder.master("local[2,3]")
         .appName("kinesis_sdk tests")
         .config("spark.ui.enabled", "false")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.memory", "1g")
-        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.driver.memory", "3g" if full else "1g")
+        .config("spark.sql.shuffle.partitions", "16" if full else "2")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.local.dir", str(folder))
         .config("spark.sql.session.timeZone", "UTC")

@@ -14,32 +14,31 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JError
 
+from integration.spark.driver import Driver, running, state_of
 from integration.spark.harness import PERFECT, IdempotentSink, Load, drain, judge, start, wait_for
-
-pytestmark = pytest.mark.core
 
 SECONDS = 10
 
 
+@pytest.mark.core
+@pytest.mark.localstack
 def test_killed_and_restarted_through_split_merge_and_rescale(spark: Any, stream: Any, folder: Path) -> None:
     orders = stream(2)
     sink = IdempotentSink(folder / "sink", failing=0.2, seed=7)
     rng = Random(5)
     steps = [lambda: orders.split(0), lambda: orders.merge(1), lambda: orders.scale(3)]
-    starts = 0
     with Load(orders) as load:
         began = time.monotonic()
-        # A change of shards after every other run. Counted in batches, not in seconds: a slow machine takes longer
+        # A change of shards after each run. Counted in batches, not in seconds: a slow machine takes longer
         # and sees as much.
         while steps or sink.failures < 2 or time.monotonic() - began < SECONDS:
-            assert time.monotonic() - began < 300, "too slow to say anything"
+            assert time.monotonic() - began < 600, "too slow to say anything"
             seen = sink.calls
             query = start(spark, orders, sink, folder / "checkpoint")
-            starts += 1
             wait_for(lambda q=query, n=seen: sink.calls > n or not q.isActive, what="a batch")
             time.sleep(rng.uniform(0.0, 0.8))
             query.stop()
-            if steps and starts % 2 == 0:
+            if steps:
                 steps.pop(0)()
     sink.failing = 0.0
     drain(spark, orders, sink, folder / "checkpoint")
@@ -54,7 +53,7 @@ def python_workers(spark: Any) -> list[int]:
     """Ids of this session's Python worker processes: children of the daemon that its JVM started."""
     jvm = spark.sparkContext._gateway.proc.pid
     table = subprocess.run(
-        ["ps", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True
+        ["ps", "-ww", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True
     ).stdout
     parents = {}
     daemons = set()
@@ -108,6 +107,49 @@ def test_worker_processes_killed_while_they_read(spark: Any, stream: Any, folder
     assert len(killed) >= 3
 
 
+def test_driver_processes_killed_through_split_merge_and_rescale(
+    spark: Any, stream: Any, folder: Path
+) -> None:
+    """SIGKILL to the driver and all that it started, at any moment, again and again. ``SPARK_KILLS`` says how often."""
+    orders = stream(2)
+    kills = int(os.environ.get("SPARK_KILLS", "3"))
+    steps = {0: lambda: orders.split(0), 1: lambda: orders.merge(1), 2: lambda: orders.scale(3)}
+    sink, checkpoint = IdempotentSink(folder / "sink"), folder / "checkpoint"
+    task = {"options": orders.reader_options(), "sink": str(sink.folder), "checkpoint": str(checkpoint)}
+    rng = Random(11)
+    replayed = 0
+    with Load(orders, per_second=200, seed=3) as load:
+        for kill in range(kills):
+            seen = state_of(sink.folder)
+            with running(folder / "driver.log", **task) as driver:
+
+                def changed(seen: Any = seen, driver: Driver = driver) -> bool:
+                    driver.check()
+                    return state_of(sink.folder) != seen
+
+                wait_for(changed, 300, "a batch of the driver")
+                time.sleep(rng.uniform(0.0, 1.2))
+            planned, written = offsets_of(checkpoint), set(state_of(sink.folder))
+            replayed += bool(planned - commits_of(checkpoint))
+            assert written <= planned, "a batch is planned before it is written"
+            steps.get(kill, lambda: None)()
+    drain(spark, orders, sink, checkpoint)
+    verdict = judge(load.put, sink.payloads())
+    print(f"{kills} drivers killed, {replayed} of them within a batch: {verdict}")
+    assert {name: verdict[name] for name in PERFECT} == PERFECT, verdict
+    assert verdict["records"] > 1_000
+
+
+def offsets_of(checkpoint: Path) -> set[int]:
+    return {int(path.name) for path in (checkpoint / "offsets").glob("[0-9]*")}
+
+
+def commits_of(checkpoint: Path) -> set[int]:
+    return {int(path.name) for path in (checkpoint / "commits").glob("[0-9]*")}
+
+
+@pytest.mark.core
+@pytest.mark.localstack
 def test_the_first_batch_crashes_under_latest(spark: Any, stream: Any, folder: Path) -> None:
     """The offset that a query begins with is in no checkpoint: it must not be resolved a second time."""
     orders = stream(1)

@@ -17,6 +17,7 @@ def numbered(first: int, count: int) -> list[bytes]:
 
 
 @pytest.mark.core
+@pytest.mark.localstack
 def test_idle_then_data_again(spark: Any, stream: Any, folder: Path) -> None:
     orders = stream(2)
     sink = IdempotentSink(folder / "sink")
@@ -32,6 +33,7 @@ def test_idle_then_data_again(spark: Any, stream: Any, folder: Path) -> None:
 
 
 @pytest.mark.core
+@pytest.mark.localstack
 def test_a_parent_that_was_not_drained_and_children_born_while_down(
     spark: Any, stream: Any, folder: Path
 ) -> None:

@@ -33,6 +33,7 @@ def save(frame: Any, stream: Any, **options: str) -> None:
 
 
 @pytest.mark.core
+@pytest.mark.localstack
 def test_text_and_hash_keys_and_random_partition_keys(spark: Any, stream: Any) -> None:
     orders = stream(2)
     save(rows_of(spark, 500), orders)
@@ -115,6 +116,7 @@ def test_a_sink_that_fails_in_the_middle_of_a_partition_and_is_tried_again(
 
 
 @pytest.mark.core
+@pytest.mark.localstack
 def test_stream_to_stream(spark: Any, stream: Any, folder: Path) -> None:
     source, target = stream(1), stream(1)
     source.put(*[f"k:{number}".encode() for number in range(300)])
@@ -132,6 +134,7 @@ def test_stream_to_stream(spark: Any, stream: Any, folder: Path) -> None:
 
 
 @pytest.mark.core
+@pytest.mark.localstack
 def test_foreach_partition(spark: Any, stream: Any) -> None:
     orders = stream(2)
     settings = ProducerSettings(

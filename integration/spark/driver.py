@@ -1,0 +1,150 @@
+"""A streaming query in a process of its own, to be killed by a test: ``python -m integration.spark.driver JSON``.
+
+The JSON object: ``options`` of the reader, ``sink`` and ``checkpoint`` (folders), and if wanted ``format`` of the sink's
+files (``json`` or ``parquet``), ``master`` and ``conf``. It runs until it is killed; if the query fails it says why and
+ends with status 1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyspark
+
+ROOT = Path(__file__).parents[2]
+
+
+class Driver:
+    """A driver process with all of its descendants: JVMs, executors, Python workers."""
+
+    def __init__(self, log: Path, **task: Any) -> None:
+        self._log = log
+        output = log.open("ab")
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_HOME": str(_spark_home(log.parent / "spark-home")),
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "integration.spark.driver", json.dumps(task)],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            # Daemons of Spark make process groups of their own, but stay in the session.
+            start_new_session=True,
+        )
+        output.close()
+
+    def family(self, text: str = "") -> list[int]:
+        """Ids of its processes whose command line holds a text."""
+        listed = subprocess.run(
+            ["ps", "-ww", "-eo", "pid=,stat=,args="], capture_output=True, text=True, check=True
+        )
+        found = []
+        for line in listed.stdout.splitlines():
+            pid, state, *command = line.split(None, 2)
+            with contextlib.suppress(ProcessLookupError):
+                if not state.startswith("Z") and os.getsid(int(pid)) == self._process.pid:
+                    found += [int(pid)] if text in "".join(command) else []
+        return found
+
+    def check(self) -> None:
+        """Raise if it ended by itself."""
+        status = self._process.poll()
+        if status is not None:
+            tail = "\n".join(self._log.read_text(errors="replace").splitlines()[-30:])
+            raise AssertionError(f"the driver ended with status {status}; its log ends:\n{tail}")
+
+    def kill(self) -> None:
+        """SIGKILL to all of them: nothing gets a chance to tidy up."""
+        while True:
+            alive = self.family()
+            for pid in alive:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self._process.poll()  # reaps it
+            if not alive:
+                break
+            time.sleep(0.05)
+        self._process.wait(10)
+
+
+@contextlib.contextmanager
+def running(log: Path, **task: Any) -> Iterator[Driver]:
+    """A driver for the length of a with statement, at whose end it is killed."""
+    driver = Driver(log, **task)
+    try:
+        yield driver
+    finally:
+        driver.kill()
+
+
+def _spark_home(folder: Path) -> Path:
+    """Spark as it is installed, in another place: local-cluster leaves its executors' folders in it."""
+    if not folder.exists():
+        folder.mkdir()
+        for entry in Path(pyspark.__file__).parent.iterdir():
+            (folder / entry.name).symlink_to(entry)
+    return folder
+
+
+def state_of(sink: Path) -> dict[int, int]:
+    """Batches in a sink, and when each was written last."""
+    return {int(path.stem): path.stat().st_mtime_ns for path in sink.glob("*.json")}
+
+
+class ParquetSink:
+    """A foreachBatch sink, idempotent by batch id: a folder of Parquet files each, replaced as a whole."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(self, frame: Any, batch_id: int) -> None:
+        frame.write.mode("overwrite").parquet(str(self.folder / f"batch={batch_id:06d}"))
+
+
+def main() -> int:
+    from pyspark.sql import SparkSession
+
+    from integration.spark.harness import IdempotentSink
+
+    task = json.loads(sys.argv[1])
+    builder = (
+        SparkSession.builder.master(task.get("master", "local[2,3]"))
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.memory", "1g")
+    )
+    for name, value in task.get("conf", {}).items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    folder = Path(task["sink"])
+    sink = ParquetSink(folder) if task.get("format") == "parquet" else IdempotentSink(folder)
+    query = (
+        spark.readStream.format("kinesis_sdk")
+        .options(**task["options"])
+        .load()
+        .writeStream.foreachBatch(sink)
+        .option("checkpointLocation", task["checkpoint"])
+        .trigger(processingTime="200 milliseconds")
+        .start()
+    )
+    query.awaitTermination()
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
