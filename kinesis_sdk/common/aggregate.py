@@ -84,14 +84,11 @@ class Aggregate:
         max_count: Most user records.
 
     Attributes:
-        count: User records inside.
-        size: Exact length in bytes of what `encode` would return now.
         lowest: The lowest effective hash key (16 bytes) inside.
         highest: The highest one.
     """
 
     __slots__ = (
-        "_first_data",
         "_first_hash",
         "_first_key",
         "_framed_size",
@@ -99,33 +96,52 @@ class Aggregate:
         "_hash_table",
         "_key_table",
         "_keys",
+        "_most_parts",
         "_parts",
         "_placed_keys",
-        "count",
         "highest",
         "lowest",
         "max_count",
         "max_size",
-        "size",
     )
 
     def __init__(self, max_size: int, max_count: int) -> None:
         self.max_size = max_size
         self.max_count = max_count
-        self.count = 0
-        self.size = 0
+        self._most_parts = 2 * max_count - 2
         self._keys: dict[str, int] = {}
         # Keys whose own hash is between the bounds, as long as that are all of them, and whose index is a small
-        # one: what `try_append` may take the short way for.
+        # one: what `append_known` takes.
         self._placed_keys = self._keys
         self._hash_keys: dict[str, int] = {}
         self._key_table: list[bytes] = []
         self._hash_table: list[bytes] = []
+        # Of each user record, what stands before its payload, and its payload.
         self._parts: list[bytes] = []
         self._framed_size = OVERHEAD
         self._first_key = ""
-        self._first_data = b""
         self._first_hash = self.lowest = self.highest = b""
+
+    def append_known(self, partition_key: str, data: bytes) -> bool:
+        """The short way of nearly every user record: without a hash key of its own, with a key that is in already.
+
+        Returns:
+            False, with nothing changed, if this is none of these, or if the aggregate would be full with it (it may
+            fit nevertheless): `try_append` knows.
+        """
+        key_index = self._placed_keys.get(partition_key)
+        if key_index is None:
+            return False
+        length = len(data)
+        prefix = _prefixes.get(length << _INDEX_BITS | key_index) or _plain_prefix(key_index, length)
+        size = self._framed_size + len(prefix) + length
+        parts = self._parts
+        if size >= self.max_size or len(parts) >= self._most_parts:
+            return False
+        self._framed_size = size
+        parts.append(prefix)
+        parts.append(data)
+        return True
 
     def try_append(
         self, partition_key: str, explicit_hash_key: str | None, data: bytes, hash_key: bytes
@@ -141,27 +157,8 @@ class Aggregate:
         Returns:
             False, with nothing changed, if the result would exceed ``max_size`` or ``max_count``.
         """
-        # The short way of nearly every record: its key is in the table, nobody uses explicit hash keys.
-        key_index = self._placed_keys.get(partition_key)
-        if key_index is None or explicit_hash_key is not None:
-            return self._append_new(partition_key, explicit_hash_key, data, hash_key)
-        count = self.count
-        length = len(data)
-        prefix = _prefixes.get(length << _INDEX_BITS | key_index) or _plain_prefix(key_index, length)
-        size = self._framed_size + len(prefix) + length
-        if size > self.max_size or count >= self.max_count:
-            return False
-        self._framed_size = self.size = size
-        parts = self._parts
-        parts.append(prefix)
-        parts.append(data)
-        self.count = count + 1
-        return True
-
-    def _append_new(
-        self, partition_key: str, explicit_hash_key: str | None, data: bytes, hash_key: bytes
-    ) -> bool:
-        """`try_append` for any record: also one that adds to a table, or to the bounds of the hash keys."""
+        if explicit_hash_key is None and self.append_known(partition_key, data):
+            return True
         count = self.count
         if count >= self.max_count:
             return False
@@ -182,15 +179,13 @@ class Aggregate:
         size = self._framed_size + len(key_entry) + len(hash_entry) + len(prefix) + length
         if count == 0:
             self._first_key = partition_key
-            self._first_data = data
             self._first_hash = self.lowest = self.highest = hash_key
-            self.size = length
         elif size > self.max_size:
             return False
-        else:
-            self.size = size
-            self.lowest = min(self.lowest, hash_key)
-            self.highest = max(self.highest, hash_key)
+        elif hash_key < self.lowest:
+            self.lowest = hash_key
+        elif hash_key > self.highest:
+            self.highest = hash_key
         if explicit_hash_key is not None:
             self._placed_keys = {}  # what a key's own hash is can not be told from the table any more
             if hash_entry:
@@ -204,15 +199,35 @@ class Aggregate:
         self._framed_size = size
         self._parts.append(prefix)
         self._parts.append(data)
-        self.count = count + 1
         return True
 
     def seal(self) -> None:
         """Nothing is appended any more: give back what only appending needs, since a closed aggregate may wait long."""
         self.max_count = 0
+        self._most_parts = -1
         self._keys = self._placed_keys = self._hash_keys = _NO_KEYS
         if self.count == 1:  # it travels unwrapped
-            self._key_table = self._hash_table = self._parts = _NO_PARTS
+            self._key_table = self._hash_table = _NO_PARTS
+            self._parts = [b"", self._parts[1]]
+
+    @property
+    def count(self) -> int:
+        """User records inside."""
+        return len(self._parts) // 2
+
+    @property
+    def size(self) -> int:
+        """Exact length in bytes of what `encode` would return now."""
+        parts = self._parts
+        return self._framed_size if len(parts) > 2 else len(parts[1]) if parts else 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more may go in."""
+        parts = self._parts
+        if len(parts) > self._most_parts:
+            return True
+        return (self._framed_size if len(parts) > 2 else self.size) >= self.max_size
 
     @property
     def partition_key(self) -> str:
@@ -230,11 +245,20 @@ class Aggregate:
         return hash_key_to_decimal(self._first_hash)
 
     @property
+    def payloads(self) -> list[bytes]:
+        """The user records' payloads, in order."""
+        return self._parts[1::2]
+
+    @property
     def payload_size(self) -> int:
         """Bytes of the user records' payloads."""
         if self.count == 1:
             return self.size
         return sum(map(len, self._parts[1::2]))
+
+    def payload(self, index: int) -> bytes:
+        """The payload of one user record, by its place from 0."""
+        return self._parts[2 * index + 1]
 
     def encode(self) -> bytes:
         """The data of the Kinesis record; the payload itself if there is one user record only.
@@ -245,6 +269,6 @@ class Aggregate:
         if self.count == 0:
             raise ValueError("an empty aggregate has no encoding")
         if self.count == 1:
-            return self._first_data
+            return self._parts[1]
         message = b"".join((*self._key_table, *self._hash_table, *self._parts))
         return b"".join((MAGIC, message, md5(message, usedforsecurity=False).digest()))

@@ -7,11 +7,11 @@ any topology: all of it belongs wherever its first record belongs.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
-from typing import TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, TypeAlias
 
 from kinesis_sdk.common.aggregation import Aggregate
-from kinesis_sdk.producer.record import PendingRecord
+from kinesis_sdk.producer.record import RECORD_OVERHEAD, UNPLACED, Fate, PendingRecord
 
 Group: TypeAlias = str | bytes
 """A predicted shard id, or an effective hash key while no shard is predicted."""
@@ -19,49 +19,145 @@ Group: TypeAlias = str | bytes
 
 _SPARE_DEADLINES = 1_000
 
+_MOST_ROUTES = 65_536
+
+_NEVER = float("inf")
+
+
+class Loose(NamedTuple):
+    """A user record that was in a Kinesis record and goes into another one.
+
+    Attributes:
+        record: The record.
+        data: Its payload.
+        epoch: Which flush waits for it.
+    """
+
+    record: PendingRecord
+    data: bytes
+    epoch: int
+
 
 class Entry:
-    """A Kinesis record on its way: a closed aggregate, or one user record that travels alone.
+    """A Kinesis record, open or on its way: an aggregate, or one user record that travels alone.
 
     Attributes:
         aggregate: Knows partition key, explicit hash key, size and encoding.
-        records: The user records inside, in the order of their sub-sequence numbers.
+        records: The user records inside, in the order of their sub-sequence numbers. One is inside from the moment
+            in which it is appended here, after everything else that has to do with it.
         shard_id: Predicted shard; None if it was not known.
+        epoch: Which flush waits for its records, but for those with an epoch of their own.
+        mixed: Whether there may be some.
         deadline: Earliest deadline inside (monotonic seconds).
         expires: Earliest expiry inside (monotonic seconds).
-        size: Bytes that the service counts: data and partition key.
+        cost: Bytes that the user records inside are charged for.
+        fate: What becomes of the user records inside, but for those in `watched`.
+        watched: User records that are told of their end one by one.
         urgent: A flush waits for it: it does not wait for company in a request.
     """
 
-    __slots__ = ("aggregate", "deadline", "expires", "records", "shard_id", "size", "urgent")
+    __slots__ = (
+        "_size",
+        "aggregate",
+        "cost",
+        "deadline",
+        "epoch",
+        "expires",
+        "fate",
+        "mixed",
+        "records",
+        "shard_id",
+        "urgent",
+        "watched",
+    )
 
-    def __init__(
-        self,
-        aggregate: Aggregate,
-        records: list[PendingRecord],
-        shard_id: str | None,
-        deadline: float,
-        expires: float,
-    ) -> None:
+    def __init__(self, aggregate: Aggregate, shard_id: str | None, epoch: int = 0) -> None:
         self.aggregate = aggregate
-        self.records = records
-        self.shard_id = shard_id
-        self.deadline = deadline
-        self.expires = expires
-        self.size = aggregate.size + len(aggregate.partition_key.encode())
-        self.urgent = False
-
-
-class _Open(Aggregate):
-    """An open aggregate with what the producer has to know of its records."""
-
-    __slots__ = ("deadline", "expires", "records", "ticket")
-
-    def __init__(self, max_size: int, max_count: int) -> None:
-        super().__init__(max_size, max_count)
         self.records: list[PendingRecord] = []
-        self.deadline = float("inf")
-        self.expires = float("inf")
+        self.shard_id = shard_id
+        self.epoch = epoch
+        self.mixed = False
+        self.deadline = self.expires = _NEVER
+        self.cost = 0
+        self.fate = Fate(self)
+        self.watched: Sequence[PendingRecord] = ()
+        self.urgent = False
+        self._size = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes that the service counts: data and partition key. Ask when it is closed."""
+        if not self._size:
+            aggregate = self.aggregate
+            self._size = aggregate.size + len(aggregate.partition_key.encode())
+        return self._size
+
+    def take(
+        self, record: PendingRecord, data: bytes, hash_key: bytes, deadline: float, expires: float
+    ) -> bool:
+        """Take a user record, new or from elsewhere; False if there is no room."""
+        partition_key = record.partition_key
+        if not self.aggregate.try_append(partition_key, record.explicit_hash_key, data, hash_key):
+            return False
+        self.cost += len(data) + len(partition_key) + RECORD_OVERHEAD
+        if deadline < self.deadline:  # noqa: PLR1730 - `min` is a call for every record
+            self.deadline = deadline
+        if expires < self.expires:  # noqa: PLR1730
+            self.expires = expires
+        records = self.records
+        index = len(records)
+        if record._fate is UNPLACED:
+            record._index = index
+            record._fate = self.fate
+            records.append(record)
+        else:
+            records.append(record)
+            record.move(self, index)
+        return True
+
+    def holds(self, record: PendingRecord) -> bool:
+        """Whether a record of the list is still here, and not in another Kinesis record, or failed."""
+        return record._fate.entry is self
+
+    def loosen(self) -> list[Loose]:
+        """Its user records, to put them elsewhere."""
+        # Not strict: an append that was interrupted leaves a payload without a record.
+        return [
+            Loose(record, data, self.epoch if record.own_epoch is None else record.own_epoch)
+            for record, data in zip(self.records, self.aggregate.payloads, strict=False)
+            if self.holds(record)
+        ]
+
+    def watch(self, record: PendingRecord) -> None:
+        """One of its user records is to be told of its end by itself. Call it under the lock of the fates."""
+        if isinstance(self.watched, list):
+            self.watched.append(record)
+        else:
+            self.watched = [record]  # hardly ever needed
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether none of its user records is still here."""
+        return not any(map(self.holds, self.records))
+
+    def dissolve(self) -> None:
+        """It is empty and not needed any more: let go of everything."""
+        self.fate.entry = None
+        self.records = []
+        self.watched = ()
+
+
+class _Bin:
+    """Where a group's records go: its open aggregate, if there is one.
+
+    Whoever remembers it for a key sees aggregates come and go.
+    """
+
+    __slots__ = ("entry", "group", "ticket")
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        self.entry: Entry | None = None
         self.ticket = 0
 
 
@@ -71,93 +167,158 @@ class Aggregator:
     Args:
         max_size: Most bytes of an aggregated record.
         max_count: Most user records of one; 1 switches aggregation off.
+        entries: Every Kinesis record that is begun is added here, before anything is in it.
+        routed: Whether `routes` are kept.
+
+    Attributes:
+        routes: Where the records of a partition key go, of those that have no hash key of their own, for who adds to
+            an open aggregate without asking here. Bounded, emptied when full.
     """
 
-    __slots__ = ("_deadlines", "_open", "_pushed", "max_count", "max_size")
+    __slots__ = (
+        "_bins",
+        "_deadlines",
+        "_entries",
+        "_opened",
+        "_pushed",
+        "_routed",
+        "max_count",
+        "max_size",
+        "routes",
+    )
 
-    def __init__(self, max_size: int, max_count: int) -> None:
+    def __init__(
+        self,
+        max_size: int,
+        max_count: int,
+        entries: dict[Entry, None] | None = None,
+        *,
+        routed: bool = True,
+    ) -> None:
+        self._routed = routed
         self.max_size = max_size
         self.max_count = max_count
-        self._open: dict[Group, _Open] = {}
-        # (deadline, running number, group). Lazily cleaned: an element counts only while its group is open and
-        # has that number as its ticket. Numbers also keep groups of different types from being compared.
-        self._deadlines: list[tuple[float, int, Group]] = []
+        self.routes: dict[str, _Bin] = {}
+        self._entries = {} if entries is None else entries
+        self._bins: dict[Group, _Bin] = {}
+        self._opened = 0
+        # (deadline, running number, bin). Lazily cleaned: an element counts only while its bin has an open aggregate
+        # and that number as its ticket.
+        self._deadlines: list[tuple[float, int, _Bin]] = []
         self._pushed = 0
 
-    def add(self, record: PendingRecord, group: Group) -> Entry | None:
+    def add(
+        self,
+        record: PendingRecord,
+        data: bytes,
+        hash_key: bytes,
+        group: Group,
+        deadline: float,
+        expires: float,
+        epoch: int = 0,
+    ) -> Entry | None:
         """Put a record into its group's aggregate.
+
+        Args:
+            record: The record.
+            data: Its payload.
+            hash_key: Its effective hash key (16 bytes).
+            group: Who it may share an aggregate with.
+            deadline: When it leaves the aggregate at the latest (monotonic seconds).
+            expires: When it fails if it is not stored (monotonic seconds).
+            epoch: Which flush waits for it.
 
         Returns:
             A Kinesis record that is ready to go: the aggregate that had no room left for this record, or the
             one that this record filled. None if nothing is ready.
         """
+        place = self._bins.get(group)
+        if place is None:
+            place = _Bin(group)
+        if self._routed and record.explicit_hash_key is None:
+            if len(self.routes) >= _MOST_ROUTES:
+                self.routes.clear()
+            self.routes[record.partition_key] = place
         closed: Entry | None = None
-        current = self._open.get(group)
-        if current is None or not current.try_append(
-            record.partition_key, record.explicit_hash_key, record.data, record.hash_key
-        ):
-            if current is not None:
-                closed = self._close(group)
-            current = self._open[group] = _Open(self.max_size, self.max_count)
-            current.try_append(record.partition_key, record.explicit_hash_key, record.data, record.hash_key)
-        current.records.append(record)
-        if record.expires < current.expires:  # noqa: PLR1730 - `min` is a call for every record
-            current.expires = record.expires
-        if record.deadline < current.deadline:
-            current.deadline = record.deadline
-            self._push(record.deadline, group, current)
-        if (current.size >= self.max_size or current.count >= self.max_count) and closed is None:
-            return self._close(group)
+        entry = place.entry
+        before = _NEVER if entry is None else entry.deadline
+        if entry is not None and entry.epoch != epoch:
+            if record.history is None:
+                # Flushes wait for Kinesis records: a new one goes with those of its own epoch.
+                closed, entry = self._close(place), None
+            else:
+                record.own_epoch = epoch
+                entry.mixed = True
+        if entry is None or not entry.take(record, data, hash_key, deadline, expires):
+            if entry is not None:
+                closed = self._close(place)
+            before = _NEVER
+            entry = self._open(place, epoch)
+            entry.take(record, data, hash_key, deadline, expires)
+        if deadline < before:
+            self._push(deadline, place)
+        if closed is None and entry.aggregate.is_full:
+            return self._close(place)
         return closed
 
     def close_due(self, now: float) -> Iterator[Entry]:
         """Close and yield every aggregate whose deadline has come."""
         deadlines = self._deadlines
         while deadlines and deadlines[0][0] <= now:
-            _, ticket, group = heapq.heappop(deadlines)
-            current = self._open.get(group)
-            if current is not None and current.ticket == ticket:
-                yield self._close(group)
+            _, ticket, place = heapq.heappop(deadlines)
+            if place.entry is not None and place.ticket == ticket:
+                yield self._close(place)
 
     def close_all(self) -> Iterator[Entry]:
         """Close and yield everything, earliest deadline first."""
-        for group in sorted(self._open, key=lambda g: self._open[g].deadline):
-            yield self._close(group)
+        places = [(place.entry.deadline, place) for place in self._bins.values() if place.entry is not None]
+        for _, place in sorted(places, key=lambda item: item[0]):
+            yield self._close(place)
         self._deadlines.clear()
 
-    def take_all(self) -> list[PendingRecord]:
-        """Remove and return all open records, oldest aggregate first, to group them anew."""
-        records = [record for entry in self.close_all() for record in entry.records]
-        records.sort(key=lambda record: record.arrived)
-        return records
+    def forget_routes(self) -> None:
+        """Records of a key may have to go elsewhere from now on."""
+        self.routes.clear()
 
     @property
     def next_deadline(self) -> float | None:
         """When `close_due` has something to do; None if nothing is open."""
         deadlines = self._deadlines
         while deadlines:
-            deadline, ticket, group = deadlines[0]
-            current = self._open.get(group)
-            if current is not None and current.ticket == ticket:
+            deadline, ticket, place = deadlines[0]
+            if place.entry is not None and place.ticket == ticket:
                 return deadline
             heapq.heappop(deadlines)
         return None
 
-    def _push(self, deadline: float, group: Group, current: _Open) -> None:
-        if len(self._deadlines) > 2 * len(self._open) + _SPARE_DEADLINES:
+    def _push(self, deadline: float, place: _Bin) -> None:
+        if len(self._deadlines) > 2 * self._opened + _SPARE_DEADLINES:
             # Aggregates that close by size leave theirs behind: with minutes of buffered time, by the million.
             self._deadlines[:] = [
-                item
-                for item in self._deadlines
-                if item[2] in self._open and self._open[item[2]].ticket == item[1]
+                item for item in self._deadlines if item[2].entry is not None and item[2].ticket == item[1]
             ]
             heapq.heapify(self._deadlines)
         self._pushed += 1
-        current.ticket = self._pushed
-        heapq.heappush(self._deadlines, (deadline, self._pushed, group))
+        place.ticket = self._pushed
+        heapq.heappush(self._deadlines, (deadline, self._pushed, place))
 
-    def _close(self, group: Group) -> Entry:
-        current = self._open.pop(group)
-        current.seal()
-        shard_id = group if isinstance(group, str) else None
-        return Entry(current, current.records, shard_id, current.deadline, current.expires)
+    def _open(self, place: _Bin, epoch: int) -> Entry:
+        shard_id = place.group if isinstance(place.group, str) else None
+        entry = Entry(Aggregate(self.max_size, self.max_count), shard_id, epoch)
+        self._entries[entry] = None
+        self._opened += 1
+        self._bins[place.group] = place
+        place.entry = entry
+        return entry
+
+    def _close(self, place: _Bin) -> Entry:
+        entry = place.entry
+        assert entry is not None
+        entry.aggregate.seal()
+        if len(entry.records) == 1:
+            entry.records = entry.records[:]  # a list that was appended to has room for more
+        place.entry = None
+        self._opened -= 1
+        if isinstance(place.group, bytes):
+            del self._bins[place.group]  # there are as many as keys
+        return entry

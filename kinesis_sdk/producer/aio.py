@@ -124,10 +124,10 @@ class AsyncProducer:
         """
         side = self._here()
         pipeline = self.producer._pipeline(stream)
-        record = self.producer._record(pipeline, partition_key, data, explicit_hash_key)
+        record, payload, hash_key = self.producer._record(pipeline, partition_key, data, explicit_hash_key)
         future: asyncio.Future[PutResult] = side.loop.create_future()
         record.awaited = (side, future)
-        await self._accept(side, pipeline, record)
+        await self._accept(side, pipeline, record, payload, hash_key)
         return future
 
     async def put_and_wait(
@@ -185,9 +185,9 @@ class AsyncProducer:
             ProducerError: As `put`.
         """
         pipeline = self.producer._pipeline(stream)
-        record = self.producer._record(pipeline, partition_key, data, explicit_hash_key)
+        record, payload, hash_key = self.producer._record(pipeline, partition_key, data, explicit_hash_key)
         record.sent_blind = True
-        await self._accept(self._here(), pipeline, record)
+        await self._accept(self._here(), pipeline, record, payload, hash_key)
 
     async def flush(self, timeout: float | None = None) -> int:
         """Send what is buffered without waiting for deadlines, and wait for the results; see `Producer.flush`.
@@ -248,9 +248,12 @@ class AsyncProducer:
             )
         return side
 
-    async def _accept(self, side: _LoopSide, pipeline: StreamPipeline, record: PendingRecord) -> None:
+    async def _accept(
+        self, side: _LoopSide, pipeline: StreamPipeline, record: PendingRecord, data: bytes, hash_key: bytes
+    ) -> None:
         """Hand the record to the engine as soon as there is room and everybody who came earlier is served."""
-        if not side.queue and self._engine.try_accept(pipeline, record):
+        accept = functools.partial(self._engine.try_accept, pipeline, record, data, hash_key)
+        if not side.queue and accept():
             return
         timeout = self.config.put_timeout
         if timeout == 0:
@@ -260,7 +263,7 @@ class AsyncProducer:
         side.queue.append(turn)
         try:
             while True:
-                if side.queue[0] is turn and self._try(side, pipeline, record):
+                if side.queue[0] is turn and accept(side.on_room):
                     return
                 left = None if deadline is None else deadline - side.loop.time()
                 if left is not None and left <= 0:
@@ -275,11 +278,6 @@ class AsyncProducer:
                 side.wake_first()  # it was told by the one before, or it finds out itself that there is no room
             else:
                 self._engine.forget_watcher(side.on_room)
-
-    def _try(self, side: _LoopSide, pipeline: StreamPipeline, record: PendingRecord) -> bool:
-        # Its times count from now on: it must not expire because it had to wait.
-        record.restamp(self.producer._now())
-        return self._engine.try_accept(pipeline, record, side.on_room)
 
 
 class _LoopSide:

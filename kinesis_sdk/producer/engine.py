@@ -12,7 +12,8 @@ an `accept` that does not come to its end is undone.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from kinesis_sdk.common.errors import BufferFullError, ProducerClosedError, ProducerError
 from kinesis_sdk.common.stream import StreamId
@@ -20,9 +21,12 @@ from kinesis_sdk.producer.ledger import Watcher
 from kinesis_sdk.producer.machine import Machine
 from kinesis_sdk.producer.ordered import OrderedPipeline
 from kinesis_sdk.producer.pipeline import StreamPipeline
-from kinesis_sdk.producer.record import PendingRecord, orphan
+from kinesis_sdk.producer.record import RECORD_OVERHEAD, UNPLACED, PendingRecord, cost_of, orphan
 
 _NEVER = float("inf")
+ALL_TAKEN = object()
+"""What `Engine.accept_many` returns when nothing is left; any other object may be an item."""
+
 _PATIENCE = 2.0
 """Seconds that `close` waits for threads that have nothing left to do."""
 
@@ -42,12 +46,21 @@ class Engine(Machine):
                 pipeline = self._pipelines[key] = kind(stream, self._config, self._rng)
             return pipeline
 
-    def accept(self, pipeline: StreamPipeline, record: PendingRecord, timeout: float | None) -> None:
+    def accept(
+        self,
+        pipeline: StreamPipeline,
+        record: PendingRecord,
+        data: bytes,
+        hash_key: bytes,
+        timeout: float | None,
+    ) -> None:
         """Take a record over; from now on it ends with a result or a failure.
 
         Args:
             pipeline: Its stream.
-            record: The record.
+            record: The record, with its keys.
+            data: Its payload.
+            hash_key: Its effective hash key (16 bytes).
             timeout: Most seconds to wait for room; None waits as long as it takes.
 
         Raises:
@@ -59,21 +72,35 @@ class Engine(Machine):
         with self._lock:
             if self._closing or self._broken is not None:
                 self._check_open()
+            partition_key = record.partition_key
+            cost = len(data) + len(partition_key) + RECORD_OVERHEAD
             ledger = self._ledger
             # What `has_room` asks, in place for its speed.
-            if ledger.bytes + record.cost > ledger.max_bytes or ledger.count >= ledger.max_records:
-                self._wait_for_room(record, timeout)
-            # And what `_take` does.
+            charged = ledger.bytes + cost
+            if charged > ledger.max_bytes or ledger.count >= ledger.max_records:
+                self._wait_for_room(cost, timeout)
+                charged = ledger.bytes + cost
+            record.arrived = self._now()
             try:
-                record.epoch = ledger.epoch
-                ledger.bytes += record.cost
-                ledger.count += 1
+                # The short way of nearly every record: into an open aggregate that has records of its key already
+                # and leaves earlier than it would. Nobody has to be woken for it.
+                place = pipeline.aggregator.routes.get(partition_key)
+                entry = None if place is None else place.entry
                 if (
-                    pipeline.add(record, record.arrived)
-                    or record.deadline < self._sleeping_until
-                    or self._thread is None
+                    entry is not None
+                    and entry.epoch == ledger.epoch
+                    and record.explicit_hash_key is None
+                    and entry.aggregate.append_known(partition_key, data)
                 ):
-                    self._wake_engine(pipeline)
+                    ledger.bytes = charged
+                    ledger.count += 1
+                    entry.cost += cost
+                    records = entry.records
+                    record._index = len(records)
+                    record._fate = entry.fate
+                    records.append(record)
+                else:
+                    self._take(pipeline, record, data, hash_key)
             except BaseException:
                 self._undo(pipeline, record)
                 raise
@@ -86,45 +113,97 @@ class Engine(Machine):
     def accept_many(
         self,
         pipeline: StreamPipeline,
-        records: Sequence[PendingRecord],
-        timeout: float | None,
+        items: Iterator[Any],
+        hash_of: Callable[[str], bytes | None],
         accepted: list[PendingRecord],
-    ) -> None:
-        """`accept` for many records of one stream, under one lock.
+    ) -> Any:
+        """`accept` for plain records of one stream, under one lock: pairs of `str` and `bytes` for which there is room.
 
         Args:
             pipeline: Their stream.
-            records: The records, in order.
-            timeout: As for `accept`, for each record that finds no room.
+            items: The records. Taking one runs no code of users: the lock is held.
+            hash_of: Effective hash key (16 bytes) of a partition key; None if it is not a valid one.
             accepted: Each record is appended to it when it is taken over; it tells how far this came if it raises.
 
+        Returns:
+            The first item that is not such a record, which is for `accept`; `ALL_TAKEN` if there is none.
+
         Raises:
-            BufferFullError: As `accept`.
             ProducerClosedError: As `accept`.
         """
         if self._held_here():
             self._refuse_reentry()
-        arrived = 0.0
         with self._lock:
             self._check_open()
-            waited = False
-            for record in records:
-                if waited:
-                    record.restamp(arrived)
-                if not self._ledger.has_room(record.cost):
-                    self._wait_for_room(record, timeout)
-                    waited, arrived = True, record.arrived
-                self._take(pipeline, record)
-                accepted.append(record)
+            ledger = self._ledger
+            aggregator = pipeline.aggregator
+            largest = pipeline.plain_record_size
+            max_bytes, max_records = ledger.max_bytes, ledger.max_records
+            # Written back before anybody else looks at them; after an interrupt they are counted anew.
+            held, count, epoch = ledger.bytes, ledger.count, ledger.epoch
+            now = self._now()
+            record: PendingRecord | None = None
+            rest: Any = ALL_TAKEN
+            try:
+                for item in items:
+                    rest = item
+                    if type(item) is not tuple or len(item) != 2:
+                        break
+                    partition_key, data = item
+                    if type(data) is not bytes or type(partition_key) is not str or len(data) > largest:
+                        break
+                    cost = len(data) + len(partition_key) + RECORD_OVERHEAD
+                    if held + cost > max_bytes or count >= max_records:
+                        break
+                    record = PendingRecord()
+                    record.partition_key = partition_key
+                    record.arrived = now
+                    place = aggregator.routes.get(partition_key)
+                    entry = None if place is None else place.entry
+                    # The short way, as in `accept`.
+                    if (
+                        entry is not None
+                        and entry.epoch == epoch
+                        and entry.aggregate.append_known(partition_key, data)
+                    ):
+                        held += cost
+                        count += 1
+                        entry.cost += cost
+                        records = entry.records
+                        record._index = len(records)
+                        record._fate = entry.fate
+                        records.append(record)
+                    else:
+                        hash_key = hash_of(partition_key)
+                        if hash_key is None:
+                            break
+                        ledger.bytes, ledger.count = held, count
+                        self._take(pipeline, record, data, hash_key)
+                        held, count = ledger.bytes, ledger.count
+                    accepted.append(record)
+                    rest = ALL_TAKEN
+                ledger.bytes, ledger.count = held, count
+            except BaseException:
+                # What was appended is taken over.
+                self._undo(pipeline, None if accepted and accepted[-1] is record else record)
+                raise
+            return rest
 
     def try_accept(
-        self, pipeline: StreamPipeline, record: PendingRecord, watcher: Watcher | None = None
+        self,
+        pipeline: StreamPipeline,
+        record: PendingRecord,
+        data: bytes,
+        hash_key: bytes,
+        watcher: Watcher | None = None,
     ) -> bool:
         """`accept` without waiting for room.
 
         Args:
             pipeline: Its stream.
-            record: The record.
+            record: The record, with its keys.
+            data: Its payload.
+            hash_key: Its effective hash key (16 bytes).
             watcher: Called once if there is no room now: when there may be some, or nothing is accepted any more.
 
         Returns:
@@ -137,8 +216,13 @@ class Engine(Machine):
             self._refuse_reentry()
         with self._lock:
             self._check_open()
-            if self._ledger.has_room(record.cost):
-                self._take(pipeline, record)
+            if self._ledger.has_room(cost_of(record.partition_key, data)):
+                record.arrived = self._now()
+                try:
+                    self._take(pipeline, record, data, hash_key)
+                except BaseException:
+                    self._undo(pipeline, record)
+                    raise
                 return True
             if watcher is not None:
                 self._ledger.room_watchers[watcher] = None
@@ -230,8 +314,9 @@ class Engine(Machine):
         self._ledger.forget()
         text = "this producer belongs to the parent process; create a new one after the fork"
         self._broken = (ProducerClosedError, text, None)
-        settling = [item for groups in self._settling.values() for _, items in groups for item in items]
-        for record in [*self._all_live(), *(record for item in settling for record in item.records)]:
+        records = [record for pipeline in self._pipelines.values() for record in pipeline.live]
+        records.extend(record for item in self._unfinished() for record in item.records)
+        for record in records:
             orphan(record, ProducerClosedError(text))
 
     def full(self, timeout: float | None) -> BufferFullError:
@@ -297,25 +382,22 @@ class Engine(Machine):
             self._wake.notify()
         return epoch
 
-    def _take(self, pipeline: StreamPipeline, record: PendingRecord) -> None:
-        """There is room: the record is ours from here on, or this raises and it never was."""
-        try:
-            self._ledger.charge(record)
-            ready = pipeline.add(record, record.arrived)
-            if ready or self._thread is None or record.deadline < self._sleeping_until:
-                self._wake_engine(pipeline)
-        except BaseException:
-            self._undo(pipeline, record)
-            raise
+    def _take(self, pipeline: StreamPipeline, record: PendingRecord, data: bytes, hash_key: bytes) -> None:
+        """There is room: the record is ours from here on. If this raises, `_undo` it."""
+        ledger = self._ledger
+        ledger.charge(len(data) + len(record.partition_key) + RECORD_OVERHEAD)
+        record._fate = UNPLACED
+        arrived = record.arrived
+        ready = pipeline.add(record, data, hash_key, ledger.epoch, arrived)
+        if ready or self._thread is None or arrived + pipeline.buffered_time < self._sleeping_until:
+            self._wake_engine(pipeline)
 
-    def _undo(self, pipeline: StreamPipeline, record: PendingRecord) -> None:
+    def _undo(self, pipeline: StreamPipeline, record: PendingRecord | None) -> None:
         """Back to before a `_take` that did not come to its end: its record does not exist, all others do."""
         try:
             pipeline.undo(record, self._clock.monotonic())
-            records = self._all_live()
-            for groups in self._settling.values():
-                records.extend(other for _, items in groups for item in items for other in item.records)
-            self._ledger.recount(records)
+            entries = [entry for other in self._pipelines.values() for entry in other.entries]
+            self._ledger.recount([*entries, *self._unfinished()])
             self._sleeping_until = -_NEVER
             self._wake.notify()
             self._tell_room()
@@ -324,7 +406,7 @@ class Engine(Machine):
             self._crash(error)
             raise
 
-    def _wait_for_room(self, record: PendingRecord, timeout: float | None) -> None:
+    def _wait_for_room(self, cost: int, timeout: float | None) -> None:
         # A callback runs on a thread that has to make the room: it must not wait for it.
         if timeout != 0 and not self._is_own_thread():
             token = object()
@@ -333,15 +415,13 @@ class Engine(Machine):
                 self._start()
                 self._wake.notify()
                 self._changed.wait_for(
-                    lambda: self._ledger.has_room(record.cost) or self._closing or self._broken is not None,
+                    lambda: self._ledger.has_room(cost) or self._closing or self._broken is not None,
                     timeout,
                 )
             finally:
                 self._blocked.discard(token)
             self._check_open()
-            # Its times count from now on: it must not expire because it had to wait.
-            record.restamp(self._clock.monotonic())
-        if not self._ledger.has_room(record.cost):
+        if not self._ledger.has_room(cost):
             raise self._ledger.full(timeout)
 
     def _wake_engine(self, pipeline: StreamPipeline) -> None:

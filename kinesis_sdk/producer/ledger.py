@@ -11,14 +11,36 @@ a flush is through.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
-from operator import attrgetter
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol, TypeAlias
 
 from kinesis_sdk.common.errors import BufferFullError
 from kinesis_sdk.producer.record import PendingRecord
 
-_cost = attrgetter("cost")
+
+class Holding(Protocol):
+    """User records that are charged together: those in a Kinesis record, or of a final result."""
+
+    @property
+    def records(self) -> Sequence[PendingRecord]:
+        """The records."""
+        ...
+
+    @property
+    def cost(self) -> int:
+        """Bytes that they are charged for."""
+        ...
+
+    @property
+    def epoch(self) -> int:
+        """Which flush waits for them, but for those with an epoch of their own."""
+        ...
+
+    @property
+    def mixed(self) -> bool:
+        """Whether there may be some."""
+        ...
+
 
 Watcher: TypeAlias = Callable[[], None]
 """Called once, under the engine's lock: quick, never raising, never calling the engine."""
@@ -64,23 +86,21 @@ class Ledger:
         """Whether a record of that cost may be charged. One that is larger than the bound may pass alone."""
         return self.count == 0 or (self.bytes + cost <= self.max_bytes and self.count < self.max_records)
 
-    def charge(self, record: PendingRecord) -> None:
-        """Take a record into the accounts."""
-        record.epoch = self.epoch
-        self.bytes += record.cost
+    def charge(self, cost: int) -> None:
+        """Take a record of that cost into the accounts, for the epoch that is on."""
+        self.bytes += cost
         self.count += 1
 
-    def release(self, records: Collection[PendingRecord]) -> None:
+    def release(self, holding: Holding) -> None:
         """Take records out: they have their final result. Afterwards call `tell_room`."""
-        self.bytes -= sum(map(_cost, records))
-        self.count -= len(records)
+        self.bytes -= holding.cost
+        self.count -= len(holding.records)
         ended = self._ended
         if not ended:
             return
-        for record in records:
-            epoch = record.epoch
+        for epoch, count in _by_epoch(holding).items():
             if epoch in ended:
-                left = ended[epoch] - 1
+                left = ended[epoch] - count
                 if left:
                     ended[epoch] = left
                 else:
@@ -94,15 +114,16 @@ class Ledger:
             counts[self.epoch] = counts.get(self.epoch, 0) + current
         return counts
 
-    def recount(self, records: Iterable[PendingRecord]) -> None:
+    def recount(self, holdings: Iterable[Holding]) -> None:
         """Make the accounts anew from the records that there are, after something was interrupted."""
         self.bytes = self.count = 0
         self._ended = Counter()
-        for record in records:
-            self.bytes += record.cost
-            self.count += 1
-            if record.epoch != self.epoch:
-                self._ended[record.epoch] += 1
+        for holding in holdings:
+            self.bytes += holding.cost
+            self.count += len(holding.records)
+            for epoch, count in _by_epoch(holding).items():
+                if epoch != self.epoch:
+                    self._ended[epoch] += count
 
     def end_epoch(self) -> int:
         """What is put from now on belongs to another epoch; returns the one that ended."""
@@ -155,3 +176,12 @@ class Ledger:
         return BufferFullError(
             f"{self.bytes:,} bytes in {self.count:,} records are buffered{time}; the bound is {bounds}"
         )
+
+
+def _by_epoch(holding: Holding) -> Mapping[int, int]:
+    """How many of the records belong to each epoch."""
+    if not holding.mixed:
+        return {holding.epoch: len(holding.records)}
+    return Counter(
+        holding.epoch if record.own_epoch is None else record.own_epoch for record in holding.records
+    )

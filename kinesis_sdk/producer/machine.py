@@ -79,6 +79,7 @@ class Machine:
         self._unsampled = False
         self.relay: Relay | None = None
         self._clock = clock
+        self._now = clock.monotonic
         self._rng = rng
         self._make_locks()
         self._pipelines: dict[str, StreamPipeline] = {}
@@ -110,8 +111,11 @@ class Machine:
     def _is_broken(self) -> bool:
         return self._broken is not None
 
-    def _all_live(self) -> list[PendingRecord]:
-        return [record for pipeline in self._pipelines.values() for record in pipeline.live]
+    def _unfinished(self) -> list[Settled]:
+        """Final results that the futures may not have yet."""
+        items = [item for groups in self._settling.values() for _, settled in groups for item in settled]
+        items.extend(item for pipeline in self._pipelines.values() for item in pipeline.settled)
+        return items
 
     def _tell_room(self) -> None:
         self._changed.notify_all()
@@ -150,8 +154,8 @@ class Machine:
                 if self._outlets is not None:
                     self._outlets.tell(pipeline.stream, settled)
                 for item in settled:
-                    if item.stored is not None:
-                        called += mark_stored(item.records, item.stored)
+                    if item.entry is not None and item.stored is not None:
+                        called += mark_stored(item.entry, item.stored)
                     elif item.error is not None:
                         called += mark_failed(item.records, item.error)
                     if self.relay is not None:
@@ -161,7 +165,7 @@ class Machine:
                 del self._settling[id(groups)]
                 for _, settled in groups:
                     for item in settled:
-                        self._ledger.release(item.records)
+                        self._ledger.release(item)
                 self._tell_room()
                 self._ledger.tell_flushes()
         run_callbacks(called)
@@ -251,7 +255,7 @@ class Machine:
                     pipeline.stream,
                     pipeline.counters.user_records_put,
                     pipeline.counters.wrong_shard_entries,
-                    len(pipeline.live),
+                    pipeline.pending,
                 )
                 for pipeline in self._pipelines.values()
             ]

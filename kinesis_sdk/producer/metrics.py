@@ -80,6 +80,11 @@ class SettledRecords(Protocol):
         """Where they are; None if they failed."""
         ...
 
+    @property
+    def payloads(self) -> list[bytes]:
+        """Their payloads."""
+        ...
+
 
 class Reading(NamedTuple):
     """What a stream's pipeline looks like at a moment.
@@ -183,7 +188,7 @@ class ProducerMetrics:
             failed: dict[str | None, _Failed] = {}
             for item in items:
                 if item.stored is not None:
-                    self._stored(item.records, item.stored, self._of(stream.name, item.stored.shard_id))
+                    self._stored(item, item.stored, self._of(stream.name, item.stored.shard_id))
                     continue
                 for record in item.records:
                     failed.setdefault(predict(record.hash_key), _Failed()).add(record)
@@ -260,10 +265,11 @@ class ProducerMetrics:
         for code, errors in sent.errors.items():
             self._add_errors(code, errors, dimensions)
 
-    def _stored(self, records: list[PendingRecord], stored: Stored, dimensions: dict[str, str]) -> None:
+    def _stored(self, item: SettledRecords, stored: Stored, dimensions: dict[str, str]) -> None:
+        records = item.records
         started = stored.started
         waits = [(started - record.last_event) * 1000 for record in records]
-        sizes = [len(record.data) for record in records]
+        sizes = [len(data) for data in item.payloads]
         retries = [len(record.history) if record.history else 0 for record in records]
         if any(retries):
             waits.extend(attempt.delay * 1000 for record in records for attempt in record.history or ())

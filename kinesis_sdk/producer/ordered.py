@@ -24,7 +24,7 @@ from typing import Any
 
 from kinesis_sdk.common.aggregation import Aggregate
 from kinesis_sdk.common.errors import KinesisSdkError, PermanentAwsError
-from kinesis_sdk.producer.aggregator import Entry
+from kinesis_sdk.producer.aggregator import Aggregator, Entry, Loose
 from kinesis_sdk.producer.collector import Batch
 from kinesis_sdk.producer.limiter import ShardLimiter
 from kinesis_sdk.producer.pipeline import StreamPipeline
@@ -32,6 +32,7 @@ from kinesis_sdk.producer.record import PendingRecord
 from kinesis_sdk.producer.topology import StreamFacts
 
 _NEVER = float("inf")
+_BOUNDLESS = 2**62
 
 
 class ShardLane(ShardLimiter):
@@ -86,29 +87,32 @@ class OrderedPipeline(StreamPipeline):
         self._accepted = 0
         # Sent on a map that is not in use any more; no verdict yet.
         self._draining: set[Entry] = set()
-        # Without a map there is no lane to be in. Only looked at for their expiry: they are among the live.
-        self._waiting_expiry = _NEVER
+        # Without a map there is no lane to be in: what records are in then is never sent.
+        self._waiting: Entry | None = None
         self._rebuild_wanted = False
 
     # ------------------------------------------------------------------ from the caller
 
-    def add(self, record: PendingRecord, now: float) -> bool:
+    def add(self, record: PendingRecord, data: bytes, hash_key: bytes, epoch: int, now: float) -> bool:
         """Take a new record; see `StreamPipeline.add`."""
         self._accepted += 1
         record.order = self._accepted
-        return super().add(record, now)
+        return super().add(record, data, hash_key, epoch, now)
 
     # ------------------------------------------------------------------ from the shell
 
     def poll(self, now: float, slots: int) -> list[Batch]:
         """Do what is due; see `StreamPipeline.poll`."""
-        if now >= self._waiting_expiry:
-            self._expire_waiting(now)
+        waiting = self._waiting
+        if waiting is not None and waiting.expires <= now:
+            self._waiting = None
+            self._expire(waiting, now, "it waited for the stream's shard map")
         return super().poll(now, slots)
 
     def next_event(self, now: float, slots: int) -> float:
         """When `poll` has something to do; see `StreamPipeline.next_event`."""
-        return min(super().next_event(now, slots), self._waiting_expiry)
+        waiting = self._waiting
+        return min(super().next_event(now, slots), _NEVER if waiting is None else waiting.expires)
 
     def on_response(self, batch: Batch, response: Mapping[str, Any], now: float) -> None:
         """PutRecords answered."""
@@ -132,7 +136,7 @@ class OrderedPipeline(StreamPipeline):
         deferred = [item.entry for item in self._deferred]
         super().on_facts(facts, now)
         if self._why_impossible() is not None:
-            self._rebuild(now)  # which fails what can not be stored in order
+            self._settle_lanes(now)  # which fails what can not be stored in order
         self._finish(deferred, now, unblock=True)
 
     def on_facts_failed(self, error: KinesisSdkError, now: float) -> None:
@@ -141,16 +145,16 @@ class OrderedPipeline(StreamPipeline):
         super().on_facts_failed(error, now)
         self._finish(deferred, now, unblock=True)
 
-    def take_buffered(self) -> list[PendingRecord]:
+    def take_unsent(self, without: PendingRecord | None = None) -> list[Loose]:
         """Remove and return every record that is not with the network, in order of acceptance."""
-        records = super().take_buffered()
-        records.sort(key=lambda record: record.order)
+        loose = super().take_unsent(without)
+        loose.sort(key=lambda item: item.record.order)
         on_their_way = self._on_their_way()
         for lane in self._limiters.values():
             if isinstance(lane, ShardLane) and lane.in_flight not in on_their_way:
                 lane.in_flight = None
-        self._waiting_expiry = _NEVER
-        return records
+        self._waiting = None
+        return loose
 
     # ------------------------------------------------------------------ inside
 
@@ -166,25 +170,40 @@ class OrderedPipeline(StreamPipeline):
             )
         return None
 
+    def _new_aggregator(self) -> Aggregator:
+        # No short ways past `add`, which numbers the records.
+        return Aggregator(self._aggregation_size(), self._aggregation_count(), self.entries, routed=False)
+
     def _lane(self, entry: Entry) -> ShardLane | None:
         lane = self._limiters.get(entry.shard_id) if entry.shard_id is not None else None
         return lane if isinstance(lane, ShardLane) else None
 
-    def _on_their_way(self) -> set[Entry]:
-        entries = {entry for batch in self._sent for entry in batch.entries}
-        entries.update(item.entry for item in self._deferred)
-        return entries
-
-    def _aggregate(self, record: PendingRecord, now: float) -> bool:
+    def _place(
+        self,
+        record: PendingRecord,
+        data: bytes,
+        hash_key: bytes,
+        epoch: int,
+        deadline: float,
+        expires: float,
+        now: float,
+    ) -> bool:
         topology = self.topology
-        if topology.service_places or topology.shard_map is None:
-            impossible = self._why_impossible()
-            if impossible is not None:
-                self._fail(record, now, now, "OrderingImpossible", impossible)
-                return True
-            self._waiting_expiry = min(self._waiting_expiry, record.expires)
-            return True
-        return super()._aggregate(record, now)
+        if not topology.service_places and topology.shard_map is not None:
+            return super()._place(record, data, hash_key, epoch, deadline, expires, now)
+        waiting = self._waiting
+        if waiting is None:
+            waiting = self._waiting = Entry(Aggregate(_BOUNDLESS, _BOUNDLESS), None, epoch)
+            self.entries[waiting] = None
+        if epoch != waiting.epoch:
+            record.own_epoch = epoch
+            waiting.mixed = True
+        waiting.take(record, data, hash_key, deadline, expires)
+        impossible = self._why_impossible()
+        if impossible is not None:
+            self._waiting = None
+            self._fail_all(waiting, now, now, "OrderingImpossible", impossible)
+        return True
 
     def _limit(self, entry: Entry, now: float) -> None:
         lane = self._lane(entry)
@@ -199,17 +218,7 @@ class OrderedPipeline(StreamPipeline):
         for entry in lane.release(now):
             self._collect(entry, now)
 
-    def _expire_waiting(self, now: float) -> None:
-        self._waiting_expiry = _NEVER
-        if self.topology.shard_map is not None:
-            return
-        for record in self.take_buffered():
-            if record.expires <= now:
-                self._fail_expired(record, now, "it waited for the stream's shard map")
-            else:
-                self._waiting_expiry = min(self._waiting_expiry, record.expires)
-
-    def _retry_all(self, entry: Entry, records: list[PendingRecord], now: float) -> None:
+    def _retry_all(self, entry: Entry, loose: list[Loose], now: float) -> None:
         """The records go again, before everything else of their lane."""
         lane = self._lane(entry)
         shard_map = self.topology.shard_map
@@ -223,35 +232,39 @@ class OrderedPipeline(StreamPipeline):
             # Not now: other entries of the same answer have no verdict yet.
             self._rebuild_wanted = True
             return
-        lane.not_before = now + self._retry_delay(records[0], now)
-        self._give_back(lane, entry, records)
+        lane.not_before = now + self._retry_delay(loose[0].record, now)
+        self._give_back(lane, entry, loose)
 
-    def _give_back(self, lane: ShardLane, entry: Entry, records: list[PendingRecord]) -> None:
+    def _give_back(self, lane: ShardLane, entry: Entry, loose: list[Loose]) -> None:
         if lane.in_flight is entry:
             lane.in_flight = None
-        if len(records) == len(entry.records):
-            entry.expires = min(record.expires for record in records)
+        if len(loose) == len(entry.records):
+            entry.expires = min(self._expiry(item.record) for item in loose)
             lane.add(entry)
             return
-        aggregate = Aggregate(self._aggregator.max_size, self._aggregator.max_count)
-        for record in records:
-            aggregate.try_append(record.partition_key, record.explicit_hash_key, record.data, record.hash_key)
-        expires = min(record.expires for record in records)
-        again = Entry(aggregate, records, entry.shard_id, entry.deadline, expires)
+        aggregator = self.aggregator
+        again = Entry(Aggregate(aggregator.max_size, aggregator.max_count), entry.shard_id, entry.epoch)
+        self.entries[again] = None
+        again.mixed = entry.mixed
         again.urgent = entry.urgent
+        for record, data, _ in loose:
+            again.take(record, data, record.hash_key, entry.deadline, self._expiry(record))
         lane.add(again)
 
     def _expire(self, entry: Entry, now: float, why: str) -> None:
-        keep = [record for record in entry.records if record.expires > now]
-        for record in entry.records:
-            if record.expires <= now:
-                self._fail_expired(record, now, why)
         lane = self._lane(entry)
-        assert lane is not None
+        if lane is None:
+            super()._expire(entry, now, why)  # nothing but waiting is possible for its records
+            return
+        for record in entry.records:
+            if self._expiry(record) <= now:
+                self._fail_expired(record, now, why)
+        keep = entry.loosen()
         if keep:
             self._give_back(lane, entry, keep)
         elif lane.in_flight is entry:
             lane.in_flight = None
+        self._drop_empty((entry,))
 
     def _regroup(self, now: float) -> None:
         shard_map = self.topology.shard_map
@@ -260,12 +273,12 @@ class OrderedPipeline(StreamPipeline):
             for entry in self._on_their_way()
             if shard_map is None or not shard_map.is_open(lane_id(entry))
         )
-        self._rebuild(now)
+        self._settle_lanes(now)
 
-    def _rebuild(self, now: float) -> None:
+    def _settle_lanes(self, now: float) -> None:
         """Put everything unsent into the lanes of the map in use, in order of acceptance."""
         self._rebuild_wanted = False
-        records = self.take_buffered()
+        loose = self.take_unsent()
         shard_map = self.topology.shard_map
         for shard_id in list(self._limiters):
             if shard_map is None or not isinstance(shard_id, str) or not shard_map.is_open(shard_id):
@@ -273,10 +286,8 @@ class OrderedPipeline(StreamPipeline):
         for lane in self._limiters.values():
             if isinstance(lane, ShardLane):
                 lane.blocked = bool(self._draining)
-        for record in records:
-            self._aggregate(record, now)
-        if any(record.epoch <= self._flushed_epoch for record in records):
-            self.flush(self._flushed_epoch, now)
+        self._place_all(loose, now)
+        self.drop_empty()
 
     def _finish(self, entries: list[Entry], now: float, *, unblock: bool = False) -> None:
         """These entries left the network; lanes go on unless they wait for a verdict still."""
@@ -290,7 +301,7 @@ class OrderedPipeline(StreamPipeline):
             if lane is not None and lane.in_flight is entry:
                 lane.in_flight = None
         if self._rebuild_wanted:
-            self._rebuild(now)
+            self._settle_lanes(now)
         unblock = unblock or (drained and not self._draining)
         for limiter in self._limiters.values():
             if isinstance(limiter, ShardLane) and unblock and not self._draining:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import logging
 import os
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from kinesis_sdk.common.aws import KinesisClient, make_client
 from kinesis_sdk.common.clock import Clock, SystemClock
-from kinesis_sdk.common.errors import InvalidRecordError, ProducerError, PutManyError
+from kinesis_sdk.common.errors import BufferFullError, InvalidRecordError, PutManyError
 from kinesis_sdk.common.hashkeys import (
     explicit_hash_key_to_bytes,
     hash_partition_key,
@@ -20,12 +21,13 @@ from kinesis_sdk.common.hashkeys import (
 from kinesis_sdk.common.metrics import Metrics
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.config import ProducerConfig
-from kinesis_sdk.producer.engine import Engine
+from kinesis_sdk.producer.engine import ALL_TAKEN, Engine
 from kinesis_sdk.producer.failures import FailureHook, Outlets
 from kinesis_sdk.producer.metrics import ProducerMetrics
 from kinesis_sdk.producer.pipeline import StreamPipeline
 from kinesis_sdk.producer.record import PendingRecord
 from kinesis_sdk.producer.stats import Counters, ProducerStats
+from kinesis_sdk.producer.unsent import MAX_PARTITION_KEY_LENGTH
 
 if TYPE_CHECKING:
     import boto3
@@ -33,9 +35,6 @@ if TYPE_CHECKING:
     from kinesis_sdk.metrics import CloudWatchMetrics
 
 _LOGGER = logging.getLogger(__name__)
-
-MAX_PARTITION_KEY_LENGTH = 256
-"""Characters of a partition key (API reference: 1 to 256 Unicode characters)."""
 
 _KEY_CACHE_SIZE = 65_536
 
@@ -184,23 +183,14 @@ class Producer:
         hash_key = self._hash_keys.get(partition_key) if type(partition_key) is str else None
         if hash_key is None:
             hash_key = self._hash(partition_key)
-        # A character is at most four bytes: the exact size matters only near the limit.
-        if len(data) > pipeline.max_record_size - 4 * MAX_PARTITION_KEY_LENGTH:
+        if len(data) > pipeline.plain_record_size:
             _check_size(pipeline, partition_key, data)
+        record: PendingRecord = PendingRecord()
+        record.partition_key = partition_key
         if explicit_hash_key is not None:
-            explicit_hash_key = parse_explicit_hash_key(explicit_hash_key)
-            hash_key = explicit_hash_key_to_bytes(explicit_hash_key)
-        now = self._now()
-        record = PendingRecord(
-            partition_key,
-            explicit_hash_key,
-            data,
-            hash_key,
-            now,
-            now + pipeline.buffered_time,
-            now + pipeline.record_ttl,
-        )
-        self._accept(pipeline, record, self._put_timeout)
+            record.explicit_hash_key = explicit = parse_explicit_hash_key(explicit_hash_key)
+            hash_key = explicit_hash_key_to_bytes(explicit)
+        self._accept(pipeline, record, data, hash_key, self._put_timeout)
         return record
 
     def try_put(
@@ -221,8 +211,12 @@ class Producer:
             ProducerClosedError: As `put`.
         """
         pipeline = self._pipeline(stream)
-        record = self._record(pipeline, partition_key, data, explicit_hash_key)
-        return record if self._engine.try_accept(pipeline, record) else None
+        record, payload, hash_key = self._record(pipeline, partition_key, data, explicit_hash_key)
+        try:
+            self._accept(pipeline, record, payload, hash_key, 0)
+        except BufferFullError:
+            return None
+        return record
 
     def put_many(self, stream: str | StreamId, records: Iterable[KeyedData]) -> list[PendingRecord]:
         """`put` for many records of one stream, for less: the lock is taken once for some hundreds of them.
@@ -249,32 +243,20 @@ class Producer:
         pipeline = self._pipeline(stream)
         self._engine.check_open()
         accepted: list[PendingRecord] = []
-        chunk: list[PendingRecord] = []
         try:
-            size = 0
-            for partition_key, data, *rest in records:
-                record = self._record(pipeline, partition_key, data, *rest)
-                chunk.append(record)
-                size += record.cost
-                if (
-                    len(chunk) >= _CHUNK_RECORDS
-                    or size >= _CHUNK_BYTES
-                    or record.arrived - chunk[0].arrived > _CHUNK_SECONDS
-                ):
-                    chunk, full = [], chunk
-                    size = 0
-                    self._engine.accept_many(pipeline, full, self.config.put_timeout, accepted)
+            for chunk in _chunks(records, self._now):
+                items = iter(chunk)
+                accept = functools.partial(self._engine.accept_many, pipeline, items, self._hash_of, accepted)
+                while (rest := accept()) is not ALL_TAKEN:
+                    # The long way: it has a hash key, has to wait for room, or is not valid.
+                    partition_key, data, *explicit = rest
+                    accepted.append(self.put(stream, partition_key, data, *explicit))
         except Exception as error:
-            # What is in the chunk came before the one at fault; if accepting is what failed, it is empty.
-            try:
-                self._engine.accept_many(pipeline, chunk, self.config.put_timeout, accepted)
-            except ProducerError as other:  # then this one comes first
-                raise _stopped(accepted, other) from other
-            raise _stopped(accepted, error) from error
-        try:
-            self._engine.accept_many(pipeline, chunk, self.config.put_timeout, accepted)
-        except Exception as error:
-            raise _stopped(accepted, error) from error
+            raise PutManyError(
+                f"record {len(accepted):,} was not accepted, those before it were: {error}",
+                index=len(accepted),
+                accepted=tuple(accepted),
+            ) from error
         return accepted
 
     def send(
@@ -295,9 +277,9 @@ class Producer:
             ProducerClosedError: As `put`.
         """
         pipeline = self._pipeline(stream)
-        record = self._record(pipeline, partition_key, data, explicit_hash_key)
+        record, payload, hash_key = self._record(pipeline, partition_key, data, explicit_hash_key)
         record.sent_blind = True
-        self._engine.accept(pipeline, record, self.config.put_timeout)
+        self._engine.accept(pipeline, record, payload, hash_key, self.config.put_timeout)
 
     def flush(self, timeout: float | None = None) -> int:
         """Send what is buffered without waiting for deadlines, and wait for the results.
@@ -385,8 +367,11 @@ class Producer:
         partition_key: str,
         data: bytes | bytearray | memoryview,
         explicit_hash_key: str | int | None = None,
-    ) -> PendingRecord:
+    ) -> tuple[PendingRecord, bytes, bytes]:
         """Check a record and make it ready for the engine. `put` has the same lines in place, for their speed.
+
+        Returns:
+            The record, its payload, and its effective hash key (16 bytes).
 
         Raises:
             InvalidRecordError: The service would refuse it.
@@ -400,22 +385,14 @@ class Producer:
         hash_key = self._hash_keys.get(partition_key) if type(partition_key) is str else None
         if hash_key is None:
             hash_key = self._hash(partition_key)
-        # A character is at most four bytes: the exact size matters only near the limit.
-        if len(data) > pipeline.max_record_size - 4 * MAX_PARTITION_KEY_LENGTH:
+        if len(data) > pipeline.plain_record_size:
             _check_size(pipeline, partition_key, data)
+        record: PendingRecord = PendingRecord()
+        record.partition_key = partition_key
         if explicit_hash_key is not None:
-            explicit_hash_key = parse_explicit_hash_key(explicit_hash_key)
-            hash_key = explicit_hash_key_to_bytes(explicit_hash_key)
-        now = self._now()
-        return PendingRecord(
-            partition_key,
-            explicit_hash_key,
-            data,
-            hash_key,
-            now,
-            now + pipeline.buffered_time,
-            now + pipeline.record_ttl,
-        )
+            record.explicit_hash_key = explicit = parse_explicit_hash_key(explicit_hash_key)
+            hash_key = explicit_hash_key_to_bytes(explicit)
+        return record, data, hash_key
 
     def _hash(self, partition_key: Any) -> bytes:
         """Check a partition key that was not seen lately, and hash it."""
@@ -434,6 +411,13 @@ class Producer:
         self._hash_keys[partition_key] = hash_key
         return hash_key
 
+    def _hash_of(self, partition_key: str) -> bytes | None:
+        """The hash key of a partition key; None for one that the service would refuse."""
+        try:
+            return self._hash_keys.get(partition_key) or self._hash(partition_key)
+        except InvalidRecordError:
+            return None
+
     def _forget_after_fork(self) -> None:
         self._engine.forget_after_fork()
 
@@ -447,12 +431,38 @@ def _check_size(pipeline: StreamPipeline, partition_key: str, data: bytes) -> No
         )
 
 
-def _stopped(accepted: list[PendingRecord], error: Exception) -> PutManyError:
-    return PutManyError(
-        f"record {len(accepted):,} was not accepted, those before it were: {error}",
-        index=len(accepted),
-        accepted=tuple(accepted),
-    )
+def _chunks(records: Iterable[Any], clock: Callable[[], float]) -> Iterator[Sequence[Any]]:
+    """Cut the records of `put_many` into what may go under one lock.
+
+    Whatever is not plain (see `Engine.accept_many`) comes alone, and at once: its bytes may change later.
+    """
+    if type(records) in {list, tuple}:
+        for start in range(0, len(records), _CHUNK_RECORDS):  # type: ignore[arg-type]
+            yield records[start : start + _CHUNK_RECORDS]  # type: ignore[index]
+        return
+    chunk: list[Any] = []
+    size = 0
+    began = 0.0
+    try:
+        for item in records:
+            if type(item) is not tuple or len(item) != 2 or type(item[1]) is not bytes:
+                yield chunk
+                chunk, size = [], 0
+                yield (item,)
+                continue
+            now = clock()
+            if not chunk:
+                began = now
+            chunk.append(item)
+            size += len(item[1])
+            if len(chunk) >= _CHUNK_RECORDS or size >= _CHUNK_BYTES or now - began > _CHUNK_SECONDS:
+                yield chunk
+                chunk, size = [], 0
+    except Exception:
+        # What the iterable gave before it raised.
+        yield chunk
+        raise
+    yield chunk
 
 
 # Strong references: a producer that its owner forgot may still hold records, until the exit handler sends them.

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from kinesis_sdk.common.errors import KinesisSdkError
 from kinesis_sdk.common.records import Attempt
+from kinesis_sdk.producer.aggregator import Entry, Loose
 from kinesis_sdk.producer.record import PendingRecord
 
 _FLUSH_DELAY = 0.1
@@ -39,7 +40,7 @@ class Retries:
 
     def __init__(self, buffered_time: float) -> None:
         self._delay = max(buffered_time / 2, _FIRST_DELAY)
-        self._resting: list[tuple[float, int, PendingRecord]] = []
+        self._resting: list[tuple[float, int, Loose, Entry]] = []
         self._pushed = 0
         # What the records of one answer share. A record that keeps failing remembers some dozens of attempts, and
         # each would cost more than the record if it were its own.
@@ -79,35 +80,34 @@ class Retries:
             record.add_attempt(attempt, ended)
             record.last_error = error
 
-    def delay(self, record: PendingRecord, now: float, *, hurry: bool) -> float:
+    def delay(self, record: PendingRecord, left: float, *, hurry: bool) -> float:
         """Seconds until a record is tried again.
 
         Args:
             record: The record; its last attempt is noted.
-            now: Monotonic seconds.
+            left: Seconds until it expires.
             hurry: A flush waits for it.
         """
         delay = min(self._delay, _FLUSH_DELAY) if hurry else self._delay
         repeated = len(record.history or ()) - _QUICK_RETRIES
         if repeated > 0:
             delay = max(delay, min(delay * 2 ** min(repeated, 10), _MAX_DELAY))
-        left = record.expires - now
         return min(delay, left - min(LAST_CHANCE, left / 2))
 
     def rests(self, record: PendingRecord) -> bool:
         """Whether the record should `rest` until its deadline; else it may leave as soon as an aggregate fills."""
         return len(record.history or ()) > _QUICK_RETRIES
 
-    def rest(self, record: PendingRecord) -> None:
-        """Keep a record until its deadline."""
+    def rest(self, loose: Loose, entry: Entry, until: float) -> None:
+        """Keep a record, which stays in the Kinesis record that it was in, until a moment."""
         self._pushed += 1
-        heapq.heappush(self._resting, (record.deadline, self._pushed, record))
+        heapq.heappush(self._resting, (until, self._pushed, loose, entry))
 
-    def take_due(self, now: float) -> Iterator[PendingRecord]:
-        """Remove and yield the records that rested long enough."""
+    def take_due(self, now: float) -> Iterator[tuple[Loose, Entry]]:
+        """Remove and yield the records that rested long enough, and what they are in."""
         resting = self._resting
         while resting and resting[0][0] <= now:
-            yield heapq.heappop(resting)[2]
+            yield heapq.heappop(resting)[2:]
 
     @property
     def next_due(self) -> float:

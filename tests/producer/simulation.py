@@ -16,7 +16,7 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.ordered import OrderedPipeline
 from kinesis_sdk.producer.pipeline import StreamPipeline
-from kinesis_sdk.producer.record import PendingRecord, acknowledge, fail
+from kinesis_sdk.producer.record import UNPLACED, PendingRecord, acknowledge, fail
 from kinesis_sdk.producer.sender import load_facts, put_records, without_frames
 from kinesis_sdk.producer.settlement import Settled
 from kinesis_sdk.testing import FakeAws, VirtualClock
@@ -71,19 +71,15 @@ class Simulation:
     def put(self, key: str, data: bytes, explicit: str | None = None) -> PendingRecord:
         now = self.clock.monotonic()
         hash_key = explicit_hash_key_to_bytes(explicit) if explicit is not None else hash_partition_key(key)
-        record = PendingRecord(
-            key,
-            explicit,
-            data,
-            hash_key,
-            now,
-            now + self.pipeline.buffered_time,
-            now + self.config.record_ttl,
-        )
-        record.epoch = self.epoch
+        record: PendingRecord = PendingRecord()
+        record.partition_key = key
+        if explicit is not None:
+            record.explicit_hash_key = explicit
+        record.arrived = now
+        record._fate = UNPLACED
         self.records.append(record)
         self.payloads.append(data)
-        self.pipeline.add(record, now)
+        self.pipeline.add(record, data, hash_key, self.epoch, now)
         return record
 
     def flush(self) -> None:
@@ -206,15 +202,16 @@ class Simulation:
 
     def _settle(self) -> bool:
         settled: list[Settled] = self.pipeline.take_settled()
-        for records, stored, error in settled:
-            for record in records:
+        for item in settled:
+            for record in item.records:
                 self.settlements[id(record)] = self.settlements.get(id(record), 0) + 1
-            if stored is not None:
-                acknowledge(records, stored)
+            if item.stored is not None:
+                assert item.entry is not None
+                acknowledge(item.entry, item.stored)
             else:
-                assert error is not None
-                for record in records:
-                    fail(record, error)
+                assert item.error is not None
+                for record in item.records:
+                    fail(record, item.error)
         return bool(settled)
 
     # -------------------------------------------------------------- what tests check

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from kinesis_sdk.common.aggregation import Aggregate
-from kinesis_sdk.common.hashkeys import MAX_HASH_KEY, HashKeyRange, hash_partition_key
+from kinesis_sdk.common.hashkeys import MAX_HASH_KEY, HashKeyRange
 from kinesis_sdk.common.shards import Shard, ShardMap
-from kinesis_sdk.producer.aggregator import Entry
-from kinesis_sdk.producer.record import PendingRecord
+from kinesis_sdk.producer.aggregator import Aggregator, Entry, Group
+from kinesis_sdk.producer.pipeline import StreamPipeline
+from kinesis_sdk.producer.record import Fate, PendingRecord
 from kinesis_sdk.testing import FakeAws
 
 LONG = 20.0
 """Seconds that a test waits for another thread before it fails; never reached when all is well."""
+
+
+class MadeRecord(PendingRecord):
+    """A user record with the times that a pipeline would give it.
+
+    Attributes:
+        deadline: Monotonic seconds at which it leaves its aggregate at the latest.
+        expires: Monotonic seconds at which it fails if it is not stored.
+    """
+
+    deadline: float
+    expires: float
 
 
 def make_record(
@@ -25,11 +38,39 @@ def make_record(
     deadline: float = 0.1,
     expires: float = 30.0,
     hash_key: int | None = None,
-) -> PendingRecord:
-    """A user record outside of any producer."""
-    effective = hash_partition_key(key) if hash_key is None else hash_key.to_bytes(16, "big")
-    explicit = None if hash_key is None else str(hash_key)
-    return PendingRecord(key, explicit, data, effective, arrived, deadline, expires)
+) -> MadeRecord:
+    """A user record outside of any producer, alone in a Kinesis record."""
+    record = MadeRecord()
+    record.partition_key = key
+    if hash_key is not None:
+        record.explicit_hash_key = str(hash_key)
+    record.arrived = arrived
+    record.deadline, record.expires = deadline, expires
+    record._fate = Fate(None)
+    together([record], data)
+    return record
+
+
+def together(records: Iterable[MadeRecord], data: bytes | None = None, shard_id: str | None = None) -> Entry:
+    """Put records into one Kinesis record, without limits; ``data`` for those that have none yet."""
+    entry = Entry(Aggregate(10**9, 10**9), shard_id)
+    for record in records:
+        payload = record.data if data is None else data
+        assert entry.take(record, payload, record.hash_key, record.deadline, record.expires)
+    return entry
+
+
+def add(aggregator: Aggregator, record: MadeRecord, group: Group) -> Entry | None:
+    """Put a record into an aggregator."""
+    return aggregator.add(record, record.data, record.hash_key, group, record.deadline, record.expires)
+
+
+def put(pipeline: StreamPipeline, record: MadeRecord, now: float, epoch: int = 0) -> bool:
+    """Put a record into a pipeline, with its own times instead of the pipeline's."""
+    record.due = record.deadline
+    record.grace = record.expires - (record.arrived + pipeline.record_ttl)
+    data = record.data
+    return pipeline._place(record, data, record.hash_key, epoch, record.deadline, record.expires, now)
 
 
 def make_entry(
@@ -41,14 +82,11 @@ def make_entry(
     hash_keys: tuple[int, ...] = (1,),
 ) -> Entry:
     """A Kinesis record that counts ``size`` bytes (data and a partition key of one byte) if it is a single one."""
-    aggregate = Aggregate(10**9, 10**9)
     records = [
         make_record("k", b"x" * (size - 1), deadline=deadline, expires=expires, hash_key=number)
         for number in hash_keys
     ]
-    for record in records:
-        assert aggregate.try_append("k", record.explicit_hash_key, record.data, record.hash_key)
-    return Entry(aggregate, records, shard_id, deadline, expires)
+    return together(records, shard_id=shard_id)
 
 
 def shard(number: int, start: int, end: int) -> Shard:

@@ -100,7 +100,8 @@ def test_a_buffered_record_costs_what_it_is_charged(
         real = (held() - before) / COUNT
         charge = (producer.stats().buffered_bytes - charged) / COUNT
     assert charge == pytest.approx(SIZE + 7 + RECORD_OVERHEAD, abs=1)
-    assert 0.5 < real / charge < 1.1, f"{real - SIZE - 7:.0f} bytes of bookkeeping"
+    # Whether a record will be alone is not known when it is charged: an aggregated one pays for more than it has.
+    assert (0.25 if aggregated else 0.5) < real / charge < 1.1, f"{real - SIZE - 7:.0f} bytes of bookkeeping"
 
 
 @pytest.mark.parametrize("aggregated", [True, False])

@@ -16,7 +16,7 @@ from kinesis_sdk.metrics import MemoryMetrics
 from kinesis_sdk.producer.collector import Batch
 from kinesis_sdk.producer.metrics import SAMPLE_INTERVAL, ProducerMetrics, Reading
 from kinesis_sdk.producer.record import PendingRecord, Stored, acknowledge
-from tests.producer.support import make_entry, make_record
+from tests.producer.support import make_entry, make_record, together
 
 ORDERS = StreamId("orders")
 S0, S1 = "shardId-000000000000", "shardId-000000000001"
@@ -30,6 +30,10 @@ class Item:
     def __init__(self, records: list[PendingRecord], stored: Stored | None = None) -> None:
         self.records = records
         self.stored = stored
+
+    @property
+    def payloads(self) -> list[bytes]:
+        return [record.data for record in self.records]
 
 
 class Plain:
@@ -105,7 +109,7 @@ def test_every_attempt_was_buffered_for() -> None:
     found = numbers(sink, "BufferingTime")
     assert found == (3, pytest.approx(200 + 400 + 200), pytest.approx(200), pytest.approx(400))
     assert numbers(sink, "RetriesPerRecord") == (1, 2, 2, 2)
-    acknowledge([record], Stored(S0, "1", 2.0, 2.1))
+    acknowledge(together([record]), Stored(S0, "1", 2.0, 2.1))
     assert sum(attempt.delay for attempt in record.result().attempts) == pytest.approx(0.8)
 
 

@@ -25,6 +25,7 @@ from kinesis_sdk.producer.topology import StreamFacts
 from kinesis_sdk.testing import Fault
 from tests.producer.simulation import STREAM, Simulation
 from tests.producer.support import make_record, shard, tiling
+from tests.producer.support import put as put_record
 
 MIB = 1024 * 1024
 
@@ -307,7 +308,9 @@ def load(
 
 def put(pipeline: StreamPipeline, *hash_keys: int, now: float = 11.0, **times: float) -> None:
     for hash_key in hash_keys:
-        pipeline.add(make_record(hash_key=hash_key, **{"arrived": now, "deadline": now, **times}), now)
+        put_record(
+            pipeline, make_record(hash_key=hash_key, **{"arrived": now, "deadline": now, **times}), now
+        )
 
 
 def send(pipeline: StreamPipeline, now: float) -> Batch:
@@ -378,7 +381,7 @@ def test_neighbours_of_an_expired_record_may_belong_to_a_shard_without_a_limiter
     # Same shard id, other range: the stream was deleted and made anew while records waited for the limiter.
     pipeline = make_pipeline(WHOLE, rate_limit=1, aggregation_max_count=2)
     record = make_record(data=b"x" * MIB, hash_key=7, arrived=11.0, deadline=11.0)
-    pipeline.add(record, 11.0)  # empties the shard's bucket
+    put_record(pipeline, record, 11.0)  # empties the shard's bucket
     pipeline.flush(-1, 11.0)
     for _ in range(2):
         put(pipeline, 1, expires=13.0)

@@ -9,17 +9,34 @@ import logging
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION
 
 import pytest
 
 from kinesis_sdk.common.errors import ProducerError, RecordFailedError
-from kinesis_sdk.producer.record import PendingRecord, PutResult, Stored, acknowledge, fail
-from tests.producer.support import LONG, make_record
+from kinesis_sdk.producer import record as module
+from kinesis_sdk.producer.record import Fate, PendingRecord, PutResult, Stored, fail
+from tests.producer.support import LONG, MadeRecord, make_record, together
 
 STORED = Stored("shardId-000000000000", "49", 1.0, 1.5)
 ERROR = ProducerError("no")
+
+
+def acknowledge(records: Sequence[PendingRecord], stored: Stored) -> None:
+    """The Kinesis records that these user records are in are stored."""
+    entries = {record._fate.entry: None for record in records}
+    for entry in entries:
+        assert entry is not None
+        assert all(record in records for record in entry.records)
+        module.acknowledge(entry, stored)
+
+
+def make_records(count: int) -> list[MadeRecord]:
+    """User records in one Kinesis record."""
+    records = [make_record() for _ in range(count)]
+    together(records)
+    return records
 
 
 def join(*threads: threading.Thread) -> None:
@@ -38,7 +55,7 @@ def restless() -> Iterator[None]:
 
 
 def test_results_of_an_aggregate_share_the_sequence_number_and_count_inside_it() -> None:
-    records = [make_record() for _ in range(3)]
+    records = make_records(3)
     acknowledge(records, STORED)
     results = [record.result(timeout=0) for record in records]
     assert [result.sub_sequence_number for result in results] == [0, 1, 2]
@@ -118,16 +135,70 @@ def test_records_that_failed_together_share_the_attempt() -> None:
     record.add_failed_attempt(0.0, 1.0, "A", "a")
     assert record.history is not None
     other.add_attempt(record.history[0], 1.0)
+    together([record, other])
     acknowledge([record, other], STORED)
     assert record.result().attempts[0] is other.result().attempts[0]
 
 
-def test_a_restamped_record_keeps_its_spans() -> None:
-    record = make_record(arrived=1.0, deadline=1.1, expires=31.0)
-    record.restamp(51.0)
-    assert (record.arrived, record.last_event) == (51.0, 51.0)
-    assert record.deadline == pytest.approx(51.1)
-    assert record.expires == pytest.approx(81.0)
+def test_a_record_without_watchers_shares_its_fate_and_one_with_some_has_its_own() -> None:
+    quiet, called, waited, other = records = make_records(4)
+    entry = quiet._fate.entry
+    assert entry is not None
+    called.add_done_callback(lambda _: None)
+    called.add_done_callback(lambda _: None)
+    assert waited.running()
+    assert waited._fate is not called._fate is not quiet._fate is other._fate is entry.fate
+    assert entry.watched == [called, waited]
+    acknowledge(records, STORED)
+    assert [record.result(0).sub_sequence_number for record in records] == [0, 1, 2, 3]
+
+
+def test_a_record_that_goes_elsewhere_takes_its_watchers_along() -> None:
+    moved, called, waited, left = make_records(4)
+    seen: list[PendingRecord] = []
+    called.add_done_callback(seen.append)
+    order = concurrent.futures.as_completed([waited], timeout=LONG)
+    thread_result: list[PendingRecord] = []
+    assert waited.running()
+    again = together([waited, called, moved])
+    assert [record.data for record in again.records] == [b"x"] * 3
+    called.add_done_callback(seen.append)
+    fail(left, ERROR)
+    assert [record.done() for record in (moved, called, waited, left)] == [False, False, False, True]
+    module.acknowledge(again, STORED)
+    assert seen == [called, called]
+    thread_result.extend(order)
+    assert thread_result == [waited]
+    assert [record.result(0).sub_sequence_number for record in (waited, called, moved)] == [0, 1, 2]
+    assert left.exception(0) is ERROR
+
+
+def test_a_record_that_failed_keeps_its_payload_until_it_is_told_so() -> None:
+    for watched in (False, True):
+        record, _ = make_records(2)
+        if watched:
+            assert record.running()
+        record.leave(record.data)
+        assert (record.data, record.done()) == (b"x", False)
+        record.add_done_callback(lambda r: r.exception(0))
+        fail(record, ERROR)
+        assert (record.data, record.exception(0)) == (b"", ERROR)
+
+
+def test_the_payload_is_found_in_the_middle_of_a_move() -> None:
+    records = [make_record(data=b"%d" % number) for number in range(3)]
+    together(records)
+    records[0]._index, records[2]._index = 2, 7  # of the Kinesis record that they are about to be in
+    assert [record.data for record in records] == [b"0", b"1", b"2"]
+
+
+def test_looking_at_a_final_result_makes_no_condition() -> None:
+    stored, failed = make_record(), make_record()
+    acknowledge([stored], STORED)
+    fail(failed, ERROR)
+    assert stored.exception() is None
+    assert failed.exception() is ERROR
+    assert stored._lazy_condition is failed._lazy_condition is None
 
 
 # ---------------------------------------------------------------------- wait and as_completed
@@ -313,7 +384,7 @@ WAYS: list[Callable[[list[PendingRecord]], int]] = [
 
 def test_many_threads_wait_while_others_resolve(restless: None) -> None:
     for _ in range(60):
-        records = [make_record() for _ in range(24)]
+        records: list[PendingRecord] = [record for _ in range(6) for record in make_records(4)]
         counts: list[int] = []
         start = threading.Barrier(len(WAYS) + 2)
 
@@ -332,6 +403,55 @@ def test_many_threads_wait_while_others_resolve(restless: None) -> None:
             thread.start()
         join(*threads)
         assert counts == [24] * len(WAYS)
+
+
+def test_waiting_begins_at_any_moment_of_the_end_of_a_kinesis_record(restless: None) -> None:
+    # Who waits for several at once must count all of them exactly once: those it found done, and those it is told of.
+    for _ in range(300):
+        records = make_records(6)
+        start = threading.Barrier(3)
+        found: list[int] = []
+
+        def all_of_them() -> None:
+            start.wait(LONG)  # noqa: B023
+            done, pending = concurrent.futures.wait(records, timeout=LONG)  # noqa: B023
+            found.append(len(done) - len(pending))  # noqa: B023
+            assert all(record.done() for record in done)
+
+        def one_by_one() -> None:
+            start.wait(LONG)  # noqa: B023
+            found.append(len(list(concurrent.futures.as_completed(records, timeout=LONG))))  # noqa: B023
+
+        threads = [threading.Thread(target=target) for target in (all_of_them, one_by_one)]
+        for thread in threads:
+            thread.start()
+        start.wait(LONG)
+        acknowledge(records, STORED)
+        join(*threads)
+        assert found == [6, 6]
+
+
+def test_moves_race_with_those_who_begin_to_watch(restless: None) -> None:
+    for _ in range(300):
+        records = make_records(5)
+        calls: list[PendingRecord] = []
+        start = threading.Barrier(2)
+
+        def watch() -> None:
+            start.wait(LONG)  # noqa: B023
+            for record in records:  # noqa: B023
+                record.add_done_callback(calls.append)  # noqa: B023
+
+        thread = threading.Thread(target=watch)
+        thread.start()
+        start.wait(LONG)
+        entry = together(records[3:])
+        other = together(records[:3])
+        module.acknowledge(entry, STORED)
+        module.acknowledge(other, STORED)
+        join(thread)
+        assert sorted(map(id, calls)) == sorted(map(id, records))
+        assert all(record.done() for record in records)
 
 
 def test_failures_race_with_those_who_wait_for_them(restless: None) -> None:
@@ -365,16 +485,26 @@ def test_failures_race_with_those_who_wait_for_them(restless: None) -> None:
 
 
 def test_a_resolved_record_is_not_kept_alive_by_the_producers_side() -> None:
-    class Marked(PendingRecord):
+    class Marked(MadeRecord):
         pass
 
-    record = Marked("k", None, b"x", b"\0" * 16, 0.0, 0.1, 1.0)
-    failure = RecordFailedError("no", stream="s", partition_key="k", attempts=())
-    gone = weakref.ref(record)
     gc.disable()
     try:
-        fail(record, failure)
-        del record
-        assert gone() is None, "no cycle"
+        for stored in (False, True):
+            records = [Marked() for _ in range(2)]
+            for record in records:
+                record.partition_key, record.arrived, record._fate = "k", 0.0, Fate(None)
+                record.deadline, record.expires = 0.1, 1.0
+            entry = together(records, b"x")
+            gone = [weakref.ref(record) for record in records]
+            if stored:
+                acknowledge(records, STORED)
+            else:
+                for record in records:
+                    record.leave(record.data)
+                    fail(record, RecordFailedError("no", stream="s", partition_key="k", attempts=()))
+                entry.dissolve()
+            del record, records, entry
+            assert [reference() for reference in gone] == [None, None], "no cycle"
     finally:
         gc.enable()

@@ -10,13 +10,13 @@ from kinesis_sdk.producer.record import PendingRecord
 from kinesis_sdk.producer.retries import Retries
 from kinesis_sdk.testing import Fault
 from tests.producer.simulation import Simulation
-from tests.producer.support import make_record
+from tests.producer.support import make_record, together
 
 ERROR = TransientAwsError("no", operation="PutRecords")
 
 
-def failed(times: int, *, expires: float = 1_000.0) -> PendingRecord:
-    record = make_record(expires=expires)
+def failed(times: int) -> PendingRecord:
+    record = make_record()
     for number in range(times):
         record.add_failed_attempt(float(number), float(number), "InternalFailure", "no")
     return record
@@ -24,7 +24,7 @@ def failed(times: int, *, expires: float = 1_000.0) -> PendingRecord:
 
 def test_two_quick_retries_then_twice_as_long_each_time_up_to_a_second() -> None:
     retries = Retries(0.1)
-    delays = [retries.delay(failed(times), 0.0, hurry=False) for times in range(1, 10)]
+    delays = [retries.delay(failed(times), 1_000.0, hurry=False) for times in range(1, 10)]
     assert delays == [0.05, 0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0]
     assert [retries.rests(failed(times)) for times in range(1, 5)] == [False, False, True, True]
 
@@ -33,25 +33,27 @@ def test_two_quick_retries_then_twice_as_long_each_time_up_to_a_second() -> None
     ("buffered_time", "hurry", "delay"), [(0.0, False, 0.02), (60.0, False, 30.0), (60.0, True, 0.1)]
 )
 def test_the_first_delay(buffered_time: float, hurry: bool, delay: float) -> None:
-    assert Retries(buffered_time).delay(failed(1), 0.0, hurry=hurry) == delay
+    assert Retries(buffered_time).delay(failed(1), 1_000.0, hurry=hurry) == delay
 
 
 @pytest.mark.parametrize("left", [0.001, 0.5, 1.0, 1.5])
 def test_a_retry_comes_before_the_expiry(left: float) -> None:
-    delay = Retries(60.0).delay(failed(1, expires=10.0 + left), 10.0, hurry=False)
+    delay = Retries(60.0).delay(failed(1), left, hurry=False)
     assert 0 < delay < left
 
 
 def test_records_come_back_in_the_order_of_their_deadlines() -> None:
     retries = Retries(0.1)
     assert retries.next_due == float("inf")
-    records = [make_record(deadline=deadline) for deadline in (3.0, 1.0, 2.0, 1.0)]
-    for record in records:
-        retries.rest(record)
+    records = [make_record() for _ in range(4)]
+    entry = together(records)
+    for loose, until in zip(entry.loosen(), (3.0, 1.0, 2.0, 1.0), strict=True):
+        retries.rest(loose, entry, until)
     assert len(retries) == 4
     assert retries.next_due == 1.0
     assert list(retries.take_due(0.999)) == []
-    assert list(retries.take_due(1.0)) == [records[1], records[3]]
+    due = list(retries.take_due(1.0))
+    assert [(loose.record, home) for loose, home in due] == [(records[1], entry), (records[3], entry)]
     assert retries.next_due == 2.0
     retries.clear()
     assert list(retries.take_due(99.0)) == []
