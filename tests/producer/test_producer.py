@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import dis
 import linecache
 import logging
 import os
@@ -39,7 +40,7 @@ from kinesis_sdk.common.shards import list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer import Producer, ProducerConfig
 from kinesis_sdk.producer.pipeline import StreamPipeline
-from kinesis_sdk.producer.record import PendingRecord
+from kinesis_sdk.producer.record import PendingRecord, cost_of
 from kinesis_sdk.producer.sender import TaskPool
 from kinesis_sdk.testing import FakeAws, Fault
 from tests.producer.support import LONG, Gate
@@ -479,13 +480,13 @@ def test_open_aggregates_are_left_to_fill_while_anything_is_on_its_way(make: Mak
     producer.put(STREAM, "k", b"open")
     with engine._lock:
         engine._press(time.monotonic())
-        assert pipeline._aggregator.next_deadline is not None
+        assert pipeline.aggregator.next_deadline is not None
     gate.open.set()
     assert producer.flush(LONG) == 0
     producer.put(STREAM, "k", b"open")
     with engine._lock:
         engine._press(time.monotonic())
-        assert pipeline._aggregator.next_deadline is None
+        assert pipeline.aggregator.next_deadline is None
 
 
 def test_full_aggregates_do_not_wait_for_their_deadline_while_a_put_waits_for_room(make: Make) -> None:
@@ -874,6 +875,82 @@ def test_where_no_thread_can_be_started_requests_are_made_without(
     assert len(stored(aws)) == 10
 
 
+# ---------------------------------------------------------------------- the short way of a put
+
+
+@pytest.mark.parametrize("way", ["put", "put_many"])
+def test_only_a_record_that_changes_nothing_else_takes_the_short_way(
+    make: Make, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    producer = make(record_max_buffered_time=60.0)
+    settle(producer)
+    engine = producer._engine
+    long_way: list[str] = []
+    take = engine._take
+
+    def counted(pipeline: Any, record: PendingRecord, *rest: Any) -> None:
+        long_way.append(record.partition_key)
+        take(pipeline, record, *rest)
+
+    monkeypatch.setattr(engine, "_take", counted)
+
+    def put(*record: Any) -> list[str]:
+        long_way.clear()
+        if way == "put":
+            producer.put(STREAM, *record)
+        else:
+            producer.put_many(STREAM, [record])
+        return list(long_way)
+
+    assert put("k", b"begins an aggregate") == ["k"]
+    assert put("k", b"joins it") == []
+    assert put("other", b"a new key") == ["other"]
+    assert put("k", b"placed", 5) == ["k"]
+    producer.flush(LONG)
+    assert put("k", b"begins another") == ["k"]
+    assert put("k", b"joins it") == []
+    assert put("k", b"fills it" * 6_500) == ["k"]
+    assert put("k", b"begins another") == ["k"]
+    with engine._lock:
+        engine._ledger.end_epoch()  # a flush, and the engine's thread has not come to it yet
+    assert put("k", b"is not waited for") == ["k"]
+    (pipeline,) = engine.pipelines
+    with engine._lock:
+        pipeline.topology.forget()
+        pipeline.aggregator.forget_routes()
+    assert put("k", b"where to is not known any more") == ["k"]
+    assert producer.flush(LONG) == 0
+
+
+@pytest.mark.parametrize("way", ["put", "put_many"])
+def test_in_ordered_mode_every_record_gets_its_number(make: Make, way: str) -> None:
+    producer = make(ordering="per_shard", record_max_buffered_time=60.0)
+    settle(producer)
+    if way == "put":
+        records = [producer.put(STREAM, "k", b"x") for _ in range(5)]
+    else:
+        records = producer.put_many(STREAM, [("k", b"x")] * 5)
+    first = records[0].order
+    assert [record.order for record in records] == list(range(first, first + 5))
+    assert producer.flush(LONG) == 0
+
+
+def test_a_stream_that_is_gone_takes_its_routes_along(make: Make, gate: Gate) -> None:
+    producer = make(record_max_buffered_time=60.0)
+    settle(producer)
+    pipeline = producer._engine.pipeline(StreamId(STREAM))
+
+    def gone(**_: Any) -> Any:
+        raise ResourceNotFoundError("no such stream", operation="PutRecords")
+
+    gate.replace["put_records"] = gone
+    record = producer.put(STREAM, "k", b"x")
+    assert producer.flush(LONG) == 0
+    assert isinstance(cause_of(record), ResourceNotFoundError)
+    with producer._engine._lock:
+        assert not pipeline.aggregator.routes
+
+
 # ---------------------------------------------------------------------- interrupts and signals
 
 
@@ -937,7 +1014,7 @@ def test_an_interrupt_anywhere_in_put_leaves_the_rest_whole(make: Make, aws: Fak
         live = producer._engine.pipeline(StreamId(STREAM)).live
         engine = producer._engine
         with engine._lock:
-            assert engine._ledger.bytes == sum(record.cost for record in live)
+            assert engine._ledger.bytes == sum(cost_of(record.partition_key, record.data) for record in live)
             assert sum(engine._ledger.outstanding.values()) == len(live)
     assert after > 40, "the trace reaches into the pipeline"
     assert producer.flush(LONG) == 0, "no count is off"
@@ -948,11 +1025,141 @@ def test_an_interrupt_anywhere_in_put_leaves_the_rest_whole(make: Make, aws: Fak
     assert found == expected
 
 
+class StruckError(Exception):
+    """What a signal handler of a user raises."""
+
+
+def struck(action: Callable[[], Any], after: int) -> tuple[BaseException | None, int]:
+    """Run ``action``; its ``after``-th chance to handle a signal within the producer's code is taken by one that raises.
+
+    The interpreter handles signals when a call has returned, a function begins or a loop goes round.
+
+    Returns:
+        What came out, and how many chances there were.
+    """
+    chances = 0
+    last: dict[int, str] = {}
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        nonlocal chances
+        if not frame.f_code.co_filename.startswith(ROOM):
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            before, name = last.get(id(frame), ""), dis.opname[frame.f_code.co_code[frame.f_lasti]]
+            last[id(frame)] = name
+            if before.startswith("CALL") or before in {"RESUME", "JUMP_BACKWARD", "JUMP_ABSOLUTE"}:
+                chances += 1
+                if chances == after:
+                    raise StruckError
+        elif event == "return":
+            last.pop(id(frame), None)
+        return trace
+
+    traced = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        action()
+    except Exception as error:  # noqa: BLE001 - StruckError, or the one that is raised from it
+        return error, chances
+    finally:
+        sys.settrace(traced)
+    return None, chances
+
+
+def check_books(producer: Producer) -> None:
+    """What is charged is what is there."""
+    engine = producer._engine
+    with engine._lock:
+        pipeline = engine._pipelines[STREAM]
+        live = pipeline.live
+        assert engine._ledger.bytes == sum(cost_of(record.partition_key, record.data) for record in live)
+        assert engine._ledger.count == sum(engine._ledger.outstanding.values()) == len(live)
+        assert pipeline.pending == len(live)
+        for entry in pipeline.entries:
+            assert len(entry.records) == entry.aggregate.count
+            assert entry.cost == sum(cost_of(record.partition_key, record.data) for record in entry.records)
+            assert [record._index for record in entry.records] == list(range(len(entry.records)))
+
+
+@pytest.mark.parametrize("way", ["short", "long", "filling", "first"])
+def test_a_signal_at_any_moment_of_put_leaves_the_rest_whole(make: Make, aws: FakeAws, way: str) -> None:
+    producer = make(record_max_buffered_time=60.0, record_ttl=600.0)
+    settle(producer)
+    expected = stored(aws)
+    uncertain: set[bytes] = set()
+    limit = 51_200
+    keys = iter(f"new {number}" for number in range(10**6))
+    chances = 100
+    after = 0
+    while after < chances + 20:  # a way may be a little longer than the one before
+        after += 1
+        if way == "first":
+            assert producer.flush(LONG) == 0
+        else:
+            for number in range(2):
+                data = b"%d before %d" % (number, after)
+                producer.put(STREAM, "k", data)
+                expected[data] += 1
+        data = (b"struck %d" % after).ljust(limit if way == "filling" else 0, b".")
+        key = next(keys) if way == "long" else "k"
+        error, seen = struck(lambda: producer.put(STREAM, key, data), after)  # noqa: B023
+        chances = seen if error is None else max(chances, seen)
+        check_books(producer)
+        if error is None:
+            expected[data] += 1
+        else:
+            uncertain.add(data)
+        data = b"after %d" % after
+        producer.put(STREAM, "k", data)
+        expected[data] += 1
+        check_books(producer)
+    assert chances > 8, "the trace reaches into the pipeline"
+    assert producer.flush(LONG) == 0, "no count is off"
+    assert producer.stats().buffered_bytes == 0
+    found = stored(aws)
+    for data in uncertain:
+        assert found.pop(data, 0) <= 1
+    assert found == expected
+
+
+def test_a_signal_at_any_moment_of_put_many_leaves_exactly_what_it_says(make: Make, aws: FakeAws) -> None:
+    producer = make(record_max_buffered_time=60.0, record_ttl=600.0, aggregation_max_count=7)
+    settle(producer)
+    expected = stored(aws)
+    futures: list[PendingRecord] = []
+    counts: Counter[int] = Counter()
+    chances = 250
+    after = 0
+    while after < chances + 20:  # a way may be a little longer than the one before
+        after += 1
+        assert producer.flush(LONG) == 0
+        records: list[Any] = [
+            ("k" if number % 3 else f"k{after}", b"%d of %d" % (number, after)) for number in range(8)
+        ]
+        records.insert(5, ("k", b"placed %d" % after, 7))
+        result: list[PendingRecord] = []
+        error, seen = struck(lambda: result.extend(producer.put_many(STREAM, records)), after)  # noqa: B023
+        chances = seen if error is None else max(chances, seen)
+        accepted = result if error is None else list(getattr(error, "accepted", ()))
+        counts[len(accepted)] += 1
+        futures.extend(accepted)
+        expected.update(record[1] for record in records[: len(accepted)])
+        check_books(producer)
+
+    assert set(counts) == set(range(10)), "it was struck at every record"
+    assert sum(counts.values()) > 100
+    assert producer.flush(LONG) == 0
+    assert all(future.result(0) for future in futures)
+    found = stored(aws)
+    # Of a record that went the long way, the last thing to happen is its return.
+    surplus = found - expected
+    assert not expected - found
+    assert all(data.startswith(b"placed") and count == 1 for data, count in surplus.items())
+
+
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs interval timers")
 def test_a_storm_of_signals_during_put_loses_nothing_that_was_accepted(make: Make, aws: FakeAws) -> None:
-    class StruckError(Exception):
-        pass
-
     def strike(_: int, frame: Any) -> None:
         if frame.f_code.co_filename.startswith(ROOM):
             raise StruckError
