@@ -22,6 +22,7 @@ from kinesis_sdk.producer.machine import Machine
 from kinesis_sdk.producer.ordered import OrderedPipeline
 from kinesis_sdk.producer.pipeline import StreamPipeline
 from kinesis_sdk.producer.record import RECORD_OVERHEAD, UNPLACED, PendingRecord, cost_of, orphan
+from kinesis_sdk.producer.stats import Counters
 
 _NEVER = float("inf")
 ALL_TAKEN = object()
@@ -326,9 +327,18 @@ class Engine(Machine):
 
     @property
     def pipelines(self) -> tuple[StreamPipeline, ...]:
-        """All pipelines, for statistics."""
+        """All pipelines."""
         with self._lock:
             return tuple(self._pipelines.values())
+
+    @property
+    def counters(self) -> Counters:
+        """What all pipelines did so far, together."""
+        total = Counters()
+        with self._lock:
+            for pipeline in self._pipelines.values():
+                total.add(pipeline.counters)
+        return total
 
     @property
     def buffered_bytes(self) -> int:

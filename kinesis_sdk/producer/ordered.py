@@ -242,13 +242,15 @@ class OrderedPipeline(StreamPipeline):
             entry.expires = min(self._expiry(item.record) for item in loose)
             lane.add(entry)
             return
-        aggregator = self.aggregator
-        again = Entry(Aggregate(aggregator.max_size, aggregator.max_count), entry.shard_id, entry.epoch)
+        again = Entry(
+            Aggregate(_BOUNDLESS, _BOUNDLESS), entry.shard_id, entry.epoch
+        )  # less than fitted before
         self.entries[again] = None
         again.mixed = entry.mixed
         again.urgent = entry.urgent
         for record, data, _ in loose:
             again.take(record, data, record.hash_key, entry.deadline, self._expiry(record))
+        again.aggregate.seal()
         lane.add(again)
 
     def _expire(self, entry: Entry, now: float, why: str) -> None:

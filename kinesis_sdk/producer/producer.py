@@ -26,7 +26,7 @@ from kinesis_sdk.producer.failures import FailureHook, Outlets
 from kinesis_sdk.producer.metrics import ProducerMetrics
 from kinesis_sdk.producer.pipeline import StreamPipeline
 from kinesis_sdk.producer.record import PendingRecord
-from kinesis_sdk.producer.stats import Counters, ProducerStats
+from kinesis_sdk.producer.stats import ProducerStats
 from kinesis_sdk.producer.unsent import MAX_PARTITION_KEY_LENGTH
 
 if TYPE_CHECKING:
@@ -317,11 +317,7 @@ class Producer:
 
     def stats(self) -> ProducerStats:
         """Counts since the start, over all streams."""
-        total = dict.fromkeys(Counters.__dataclass_fields__, 0)
-        for pipeline in self._engine.pipelines:
-            for name in total:
-                total[name] += getattr(pipeline.counters, name)
-        return ProducerStats(**total, buffered_bytes=self._engine.buffered_bytes)
+        return ProducerStats(**vars(self._engine.counters), buffered_bytes=self._engine.buffered_bytes)
 
     def __enter__(self) -> Producer:
         return self

@@ -59,3 +59,8 @@ class Counters:
     wrong_shard_entries: int = 0
     user_record_retries: int = 0
     expired_user_records: int = 0
+
+    def add(self, other: Counters) -> None:
+        """Add the counts of another stream."""
+        for name in self.__dataclass_fields__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))

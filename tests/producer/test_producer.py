@@ -173,6 +173,38 @@ def test_stats_and_memory_return_to_zero(make: Make) -> None:
     assert not producer._engine._ledger.outstanding
 
 
+def test_stats_may_be_asked_for_at_any_moment(make: Make) -> None:
+    producer = make(aggregation_max_count=2)
+    seen: list[int] = []
+    errors: list[BaseException] = []
+    done = threading.Event()
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+
+    def ask() -> None:
+        try:
+            while not done.is_set():
+                stats = producer.stats()
+                seen.append(stats.user_records_put)
+                assert stats.user_records_stored <= stats.user_records_put
+        except BaseException as error:  # noqa: BLE001 - told below
+            errors.append(error)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        for number in range(1_000):
+            producer.put(STREAM, f"k{number % 40}", b"x")
+        assert producer.flush(LONG) == 0
+    finally:
+        done.set()
+        thread.join(LONG)
+        sys.setswitchinterval(before)
+    assert seen == sorted(seen)
+    assert producer.stats().user_records_put == producer.stats().user_records_stored == 1_000
+    assert not errors
+
+
 def test_many_streams_in_one_producer(make: Make, aws: FakeAws) -> None:
     client = aws.client("kinesis")
     names = [f"stream-{number}" for number in range(12)]
