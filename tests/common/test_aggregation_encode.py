@@ -222,6 +222,25 @@ def test_a_refused_record_does_not_move_the_bounds() -> None:
         assert before == (aggregate.lowest, aggregate.highest, aggregate.encode(), 2)
 
 
+def test_the_short_way_takes_what_is_known_and_leaves_room() -> None:
+    aggregate = Aggregate(2**20, 3)
+    assert not aggregate.append_known("k", b"1"), "a new key"
+    assert append(aggregate, ("k", None, b"1"))
+    assert aggregate.append_known("k", b"2")
+    assert not aggregate.append_known("k", b"3"), "it would be the last"
+    assert append(aggregate, ("k", None, b"3"))
+    assert aggregate.is_full
+    assert aggregate.count == 3
+    aggregate = Aggregate(100, 10)
+    assert append(aggregate, ("k", None, b"1"))
+    room = 100 - filled([("k", None, b"1"), ("k", None, b"")]).size
+    assert not aggregate.append_known("k", bytes(room)), "it would fill it"
+    assert aggregate.append_known("k", bytes(room - 1))
+    assert not aggregate.is_full
+    placed = filled([("k", "7", b"1")])
+    assert not placed.append_known("k", b"2"), "where its key belongs is not looked at"
+
+
 def test_more_keys_than_prefixes_are_remembered_for() -> None:
     count = (1 << aggregate_module._INDEX_BITS) + 3
     items: list[Item] = [(f"k{number}", None, bytes(number % 3)) for number in range(count)]

@@ -162,6 +162,7 @@ def test_a_record_that_goes_elsewhere_takes_its_watchers_along() -> None:
     assert waited.running()
     again = together([waited, called, moved])
     assert [record.data for record in again.records] == [b"x"] * 3
+    assert all(again.holds(record) for record in again.records)
     called.add_done_callback(seen.append)
     fail(left, ERROR)
     assert [record.done() for record in (moved, called, waited, left)] == [False, False, False, True]
@@ -504,6 +505,7 @@ def test_a_resolved_record_is_not_kept_alive_by_the_producers_side() -> None:
                     record.leave(record.data)
                     fail(record, RecordFailedError("no", stream="s", partition_key="k", attempts=()))
                 entry.dissolve()
+            assert entry.fate.entry is None
             del record, records, entry
             assert [reference() for reference in gone] == [None, None], "no cycle"
     finally:
