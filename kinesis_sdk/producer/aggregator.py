@@ -47,6 +47,8 @@ class Entry:
             in which it is appended here, after everything else that has to do with it.
         shard_id: Predicted shard; None if it was not known.
         epoch: Which flush waits for its records, but for those with an epoch of their own.
+        open_for: The same, once a record is inside that came straight from a put: it leaves before those that come now
+            would have to. -1 before.
         mixed: Whether there may be some.
         deadline: Earliest deadline inside (monotonic seconds).
         expires: Earliest expiry inside (monotonic seconds).
@@ -65,6 +67,7 @@ class Entry:
         "expires",
         "fate",
         "mixed",
+        "open_for",
         "records",
         "shard_id",
         "urgent",
@@ -77,6 +80,7 @@ class Entry:
         self.shard_id = shard_id
         self.epoch = epoch
         self.mixed = False
+        self.open_for = -1
         self.deadline = self.expires = _NEVER
         self.cost = 0
         self.fate = Fate(self)
@@ -255,6 +259,8 @@ class Aggregator:
             before = _NEVER
             entry = self._open(place, epoch)
             entry.take(record, data, hash_key, deadline, expires)
+        if record._past is None:
+            entry.open_for = entry.epoch
         if deadline < before:
             self._push(deadline, place)
         if closed is None and entry.aggregate.is_full:

@@ -89,7 +89,7 @@ class Engine(Machine):
                 entry = None if place is None else place.entry
                 if (
                     entry is not None
-                    and entry.epoch == ledger.epoch
+                    and entry.open_for == ledger.epoch
                     and record.explicit_hash_key is None
                     and entry.aggregate.append_known(partition_key, data)
                 ):
@@ -164,7 +164,7 @@ class Engine(Machine):
                     # The short way, as in `accept`.
                     if (
                         entry is not None
-                        and entry.epoch == epoch
+                        and entry.open_for == epoch
                         and entry.aggregate.append_known(partition_key, data)
                     ):
                         held += cost

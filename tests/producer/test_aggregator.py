@@ -160,6 +160,20 @@ def test_new_records_of_another_epoch_begin_an_aggregate_and_retried_ones_do_not
     assert [item.epoch for item in entry.loosen()] == [new.epoch, retried.epoch] == [1, 0]
 
 
+def test_who_comes_the_short_way_does_not_wait_for_what_is_retried() -> None:
+    # With little buffered time, a retry waits for longer than a new record may.
+    aggregator = Aggregator(51_200, 1_000)
+    retried, new = make_record(deadline=5.02), make_record(deadline=5.01)
+    retried.add_failed_attempt(0.0, 0.0, "InternalFailure", "")
+    add(aggregator, retried, SHARD)
+    entry = aggregator.routes["k"].entry
+    assert entry is not None
+    assert entry.open_for == -1
+    add(aggregator, new, SHARD)
+    assert (entry.open_for, entry.deadline, aggregator.next_deadline) == (entry.epoch, 5.01, 5.01)
+    assert entry.records == [retried, new]
+
+
 def test_deadlines_of_closed_aggregates_do_not_pile_up() -> None:
     aggregator = Aggregator(51_200, 2)
     add(aggregator, make_record(deadline=3_600.0), OTHER)  # stays at the head of the queue
