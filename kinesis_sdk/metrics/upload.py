@@ -44,6 +44,10 @@ _FIRST_PAUSE = 0.5
 _NEVER = float("inf")
 _REPORT_INTERVAL = 60.0
 
+_MAX_REFUSALS = 8
+"""Single data that may be refused in a row, without anything taken, before it is not the data: calls are billed, and
+halving 1,000 of them down to each one costs 2,000."""
+
 _ABOUT_CONTENT = frozenset(
     {
         "InvalidParameterCombination",
@@ -156,6 +160,7 @@ class UploadPlan:
         self._pending: deque[Datum] = deque()
         self._isolated: deque[list[Datum]] = deque()
         self._tries = 0
+        self._refusals = 0
         self._paused_until = -_NEVER
         self._dropped: Counter[str] = Counter()
         self._failure: AwsError | None = None
@@ -196,7 +201,7 @@ class UploadPlan:
 
     def on_success(self) -> None:
         """The call was made."""
-        self._tries = 0
+        self._tries = self._refusals = 0
         self._failure = None
 
     def on_failure(self, batch: list[Datum], error: AwsError, now: float) -> None:
@@ -206,7 +211,10 @@ class UploadPlan:
                 middle = len(batch) // 2
                 self._isolated.extendleft((batch[middle:], batch[:middle]))
             else:
+                self._refusals += 1
                 self._dropped[f"CloudWatch refuses {batch[0].series.name}: {error}"] += 1
+                if self._refusals >= _MAX_REFUSALS:
+                    self._give_up(error)
             return
         self._pending.extendleft(reversed(batch))
         self._failure = error
@@ -246,6 +254,15 @@ class UploadPlan:
                 self._dropped[f"{key.name}: {problem}"] += 1
         if len(self._pending) > self.max_pending:
             self._shrink()
+
+    def _give_up(self, error: AwsError) -> None:
+        """Nothing is taken, whatever it is: the rest of this upload is dropped; the next one tries again."""
+        rest = self.pending
+        if rest:
+            self._dropped[f"CloudWatch refuses everything: {error}"] += rest
+        self._pending.clear()
+        self._isolated.clear()
+        self._refusals = 0
 
     def _shrink(self) -> None:
         """Back to the bound: fold the older half's equal metrics, then everything's, then drop the deepest."""

@@ -166,6 +166,38 @@ def test_a_call_that_is_refused_for_its_content_is_halved_until_the_bad_one_is_a
     assert "1 dropped (CloudWatch refuses M00042" in report
 
 
+def test_when_everything_is_refused_it_does_not_pay_for_each_datum() -> None:
+    accumulator = Accumulator()
+    plan = make_plan(accumulator)
+    for minute in (60.0, 120.0):
+        fill(accumulator, 2_500)
+        calls = 0
+        while (batch := plan.poll(minute, WALL)) is not None:
+            calls += 1
+            plan.on_failure(batch, REFUSED, minute)
+        assert 8 < calls < 30
+        assert plan.pending == 0
+    report = plan.take_report(120.0)
+    assert report is not None
+    assert "CloudWatch refuses everything" in report
+    assert sum(int(part.split()[0].replace(",", "")) for part in report.split("; ")) == 5_000
+
+
+def test_bad_data_among_good_ones_are_found_however_many() -> None:
+    accumulator = Accumulator()
+    plan = make_plan(accumulator)
+    fill(accumulator, 100)
+    sent: list[str] = []
+    while (batch := plan.poll(60.0, WALL)) is not None:
+        names = [datum.series.name for datum in batch]
+        if any(int(name[1:]) % 5 == 0 for name in names):
+            plan.on_failure(batch, REFUSED, 60.0)
+        else:
+            sent.extend(names)
+            plan.on_success()
+    assert len(sent) == 80
+
+
 def test_a_call_that_is_too_long_is_halved_too() -> None:
     accumulator = Accumulator()
     plan = make_plan(accumulator)
