@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 from kinesis_sdk.common.errors import ConfigError
 
@@ -47,6 +48,21 @@ def check_text(field: str, value: object, low: int = 1, high: int | None = None)
         f"text of {low} to {high} characters" if high is not None else f"text of at least {low} characters"
     )
     if not isinstance(value, str) or len(value) < low or (high is not None and len(value) > high):
+        raise ConfigError(field, value, accepted)
+
+
+_NAMESPACE = re.compile(r"[0-9A-Za-z.\-_/# ][0-9A-Za-z.\-_/#: ]{0,254}")
+
+
+def check_namespace(field: str, value: object) -> None:
+    """Raise `ConfigError` unless CloudWatch takes custom metrics under this namespace (CloudWatch user guide)."""
+    if (
+        not isinstance(value, str)
+        or not _NAMESPACE.fullmatch(value)
+        or value.startswith("AWS/")
+        or not value.strip()
+    ):
+        accepted = "1 to 255 of 0-9A-Za-z.-_/#: and space, not starting with 'AWS/' or ':'"
         raise ConfigError(field, value, accepted)
 
 

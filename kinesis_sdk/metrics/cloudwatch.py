@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from kinesis_sdk.common.aws import make_client, translate_errors
 from kinesis_sdk.common.clock import Clock, SystemClock
-from kinesis_sdk.common.errors import AwsError, ConfigError
-from kinesis_sdk.common.validation import check_int, check_seconds, check_text
+from kinesis_sdk.common.errors import AwsError
+from kinesis_sdk.common.validation import check_int, check_namespace, check_seconds
 from kinesis_sdk.metrics.accumulator import MAX_SERIES, Accumulator, CustomDimension, Granularity, Level
 from kinesis_sdk.metrics.upload import MAX_PENDING, Datum, UploadPlan
 
@@ -90,7 +90,7 @@ class CloudWatchMetrics:
         clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        check_namespace(namespace)
+        check_namespace("namespace", namespace)
         check_seconds("upload_delay", upload_delay, 0.001, 60)
         check_int("max_pending", max_pending, 1)
         self._accumulator = Accumulator(level, granularity, custom_dimensions, max_series)
@@ -257,13 +257,6 @@ class CloudWatchMetrics:
             self._clock.monotonic(),
         )
         self._thread = None
-
-
-def check_namespace(namespace: str) -> None:
-    """Raise `ConfigError` unless CloudWatch takes custom metrics under this namespace."""
-    check_text("namespace", namespace, 1, 255)
-    if namespace.startswith(("AWS/", ":")) or not namespace.strip():
-        raise ConfigError("namespace", namespace, "text that does not start with 'AWS/' or ':'")
 
 
 _open: weakref.WeakSet[CloudWatchMetrics] = weakref.WeakSet()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import dataclass
 from typing import Literal
 
 from kinesis_sdk.common.errors import ConfigError
-from kinesis_sdk.common.validation import check_choice, check_int, check_seconds, check_text
+from kinesis_sdk.common.validation import check_choice, check_int, check_namespace, check_seconds
+
+_LOGGER = logging.getLogger(__name__)
 
 MAX_RECORD_SIZE = 10 * 1024 * 1024
 """Largest record that any stream can be set to take (bytes, data and partition key together)."""
@@ -105,9 +108,9 @@ class ProducerConfig:
     def from_properties(cls, path: str | os.PathLike[str]) -> ProducerConfig:
         """The settings of a KPL's ``.properties`` file, metrics included: without keys for them, the KPL's ``detailed``.
 
-        What has no meaning here is left out, what is unknown too; `kinesis_sdk.producer.properties.load_properties`
-        tells which keys those are, and what the file says about region, endpoint, certificates and proxy, which are
-        the client's.
+        What has no effect here is logged as a warning, with its key and the reason: unknown keys, keys without a
+        meaning here, values that were cut down, and what the file says about region, endpoints, certificates and
+        proxy, which are the client's. `kinesis_sdk.producer.properties.load_properties` has all of it as data.
 
         Raises:
             ConfigError: A value that the KPL would refuse; names the key.
@@ -116,6 +119,8 @@ class ProducerConfig:
         from kinesis_sdk.producer.properties import load_properties
 
         found = load_properties(path)
+        for key, why in found.without_effect():
+            _LOGGER.warning("%s: %s has no effect here: %s", path, key, why)
         metrics = found.metrics
         return cls(
             **found.config,
@@ -146,10 +151,7 @@ class ProducerConfig:
             check_seconds("put_timeout", self.put_timeout, 0)
         check_choice("metrics_level", self.metrics_level, ("none", "summary", "detailed"))
         check_choice("metrics_granularity", self.metrics_granularity, ("global", "stream", "shard"))
-        check_text("metrics_namespace", self.metrics_namespace, 1, 255)
-        if self.metrics_namespace.startswith(("AWS/", ":")) or not self.metrics_namespace.strip():
-            accepted = "text that does not start with 'AWS/' or ':'"
-            raise ConfigError("metrics_namespace", self.metrics_namespace, accepted)
+        check_namespace("metrics_namespace", self.metrics_namespace)
         check_seconds("metrics_upload_delay", self.metrics_upload_delay, 0.001, 60)
         for field in ("aggregation_enabled", "fail_if_throttled"):
             if not isinstance(getattr(self, field), bool):

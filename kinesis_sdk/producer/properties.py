@@ -22,6 +22,7 @@ from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
 
 from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.validation import check_namespace
 from kinesis_sdk.producer.config import MAX_RECORD_SIZE, MAX_REQUEST_SIZE, ProducerConfig
 
 _BIG = 2**63 - 1
@@ -92,6 +93,9 @@ class KplProperties:
     unknown: list[tuple[str, str | None]]
     """Keys that the KPL does not know either (it warns and goes on), and the closest one that it knows."""
 
+    of_client: list[str] = field(default_factory=list)
+    """Keys about connections: what they say is in ``client``, and in the endpoint of ``metrics``."""
+
     def producer_config(self) -> ProducerConfig:
         """The settings as `ProducerConfig`.
 
@@ -99,6 +103,14 @@ class KplProperties:
             ConfigError: A value is out of its range.
         """
         return ProducerConfig(**self.config)
+
+    def without_effect(self) -> list[tuple[str, str]]:
+        """Keys that `ProducerConfig.from_properties` can not do justice to, and why."""
+        unknown = [
+            (key, "the KPL does not know it" + (f"; did you mean {closest}?" if closest else ""))
+            for key, closest in self.unknown
+        ]
+        return [*self.ignored, *self.adjusted, *unknown, *((key, _OF_CLIENT) for key in self.of_client)]
 
 
 class _Field(NamedTuple):
@@ -168,8 +180,7 @@ def _pattern(pattern: re.Pattern[str], accepted: str) -> Callable[..., str]:
 
 def _namespace(key: str, value: str, _adjusted: list[tuple[str, str]]) -> str:
     text = value.strip()
-    if not 1 <= len(text) <= 255 or text.startswith(("AWS/", ":")):
-        raise ConfigError(key, value, "1 to 255 characters that do not start with 'AWS/' or ':'")
+    check_namespace(key, text)
     return text
 
 
@@ -219,6 +230,8 @@ _FIELDS = {
     "CloudwatchEndpoint": _Field("metrics", "host", _host),
     "CloudwatchPort": _Field("metrics", "port", _port),
 }
+
+_OF_CLIENT = "connections are the client's: Producer(region_name=…, endpoint_url=…, client=…)"
 
 _NO_PROCESS = "there is no native process"
 _NO_DAEMON = "there is no daemon whose health could be checked"
@@ -279,12 +292,15 @@ def parse_properties(text: str, *, strict: bool = False) -> KplProperties:
     ignored: list[tuple[str, str]] = []
     adjusted: list[tuple[str, str]] = []
     unknown: list[tuple[str, str | None]] = []
+    of_client: list[str] = []
     known = [*_FIELDS, *_MEANINGLESS]
     for key, value in dict(parse_pairs(text)).items():
         target = _FIELDS.get(key)
         reason = _MEANINGLESS.get(key) or _MEANINGLESS_BEFORE.get(key)
         if target is not None:
             parts[target.part][target.name] = target.read(key, value, adjusted)
+            if target.part == "client" or target.name in {"host", "port"}:
+                of_client.append(key)
         elif reason is not None:
             ignored.append((key, reason))
         else:
@@ -301,6 +317,7 @@ def parse_properties(text: str, *, strict: bool = False) -> KplProperties:
         ignored=ignored,
         adjusted=adjusted,
         unknown=unknown,
+        of_client=of_client,
     )
     if strict:
         _refuse_leftovers(result)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +158,9 @@ def test_metrics_cost_nothing_unless_asked_for() -> None:
     assert config.metrics_upload_delay == 60.0
 
 
-@pytest.mark.parametrize("value", ["", "a" * 256, "AWS/Kinesis", ":x", "  ", None, 5])
+@pytest.mark.parametrize(
+    "value", ["", "a" * 256, "AWS/Kinesis", ":x", "  ", "bestellungen-ä", "a\n", None, 5]
+)
 def test_the_namespace_is_one_that_cloudwatch_takes(value: Any) -> None:
     refused("metrics_namespace", value)
 
@@ -184,3 +187,31 @@ def test_a_kpls_properties_become_a_config(tmp_path: Path) -> None:
         ProducerConfig.from_properties(path)
     with pytest.raises(OSError):
         ProducerConfig.from_properties(tmp_path / "nowhere")
+
+
+def test_what_a_properties_file_says_in_vain_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "kpl.properties"
+    path.write_text(
+        "RecordTtl=9223372036854775807\nLogLevel=debug\nrecord_ttl=5\nNoSuchKey=1\nRegion=eu-west-1\n"
+        "ProxyPassword=secret\nCloudwatchEndpoint=localhost\nMaxConnections=7\n",
+        "ascii",
+    )
+    with caplog.at_level(logging.WARNING):
+        ProducerConfig.from_properties(path)
+    lines = [record.getMessage() for record in caplog.records]
+    assert all(str(path) in line for line in lines)
+    for key in (
+        "RecordTtl",
+        "LogLevel",
+        "record_ttl",
+        "NoSuchKey",
+        "Region",
+        "ProxyPassword",
+        "CloudwatchEndpoint",
+    ):
+        assert sum(f" {key} " in line for line in lines) == 1, key
+    assert "did you mean RecordTtl" in caplog.text
+    assert "MaxConnections" not in caplog.text
+    assert "secret" not in caplog.text

@@ -380,9 +380,9 @@ def test_the_last_of_equal_keys_counts() -> None:
 
 def test_a_file_is_read_in_javas_encoding(tmp_path: Path) -> None:
     path = tmp_path / "kpl.properties"
-    path.write_bytes("# café\nMetricsNamespace=caf\\u00e9-é\nRecordTtl=60000\n".encode("iso-8859-1"))
+    path.write_bytes("# café\nCaCertFile=/caf\\u00e9-é.pem\nRecordTtl=60000\n".encode("iso-8859-1"))
     found = load_properties(path, strict=True)
-    assert found.metrics.namespace == "café-é"
+    assert found.client.verify == "/café-é.pem"
     assert found.config == {"record_ttl": 60.0}
     with pytest.raises(FileNotFoundError):
         load_properties(tmp_path / "missing")
