@@ -97,7 +97,8 @@ def load_facts(client: KinesisClient, stream: StreamId, *, describe: bool) -> St
             raise
         _LOGGER.warning("records of stream %s are aggregated by equal keys only: %s", stream, error)
         return StreamFacts(None, max_record_size, service_places)
-    return StreamFacts(shards, max_record_size, service_places)
+    # AT_LATEST means open ones; services that do not know the filter list closed ones beside their children.
+    return StreamFacts([shard for shard in shards if shard.is_open], max_record_size, service_places)
 
 
 class TaskPool:
