@@ -277,7 +277,8 @@ class Engine(Machine):
         """Flush, stop the threads, fail what is left after ``timeout`` seconds with `ProducerClosedError`.
 
         Returns:
-            Records that failed so; 0 is success. Closing twice is harmless.
+            Records that failed so; 0 is success. Closing twice is harmless: whoever comes second waits, too, and
+            gets how many are left.
 
         Raises:
             ProducerError: As for `flush`; the producer is open as before.
@@ -287,7 +288,10 @@ class Engine(Machine):
         try:
             with self._lock:
                 if self._closing:
-                    return 0
+                    # By another thread, perhaps a daemon's, while the interpreter ends.
+                    if not self._is_at_rest():
+                        self._changed.wait_for(self._is_at_rest, timeout)
+                    return self._ledger.count
                 ours = self._closing = True
                 self._tell_room()  # who waits for it need not wait longer
                 if self._broken is None:
@@ -306,6 +310,9 @@ class Engine(Machine):
         self._pool.join(patience)
         return left
 
+    def _is_at_rest(self) -> bool:
+        return self._broken is not None and not self._ledger.count
+
     def forget_after_fork(self) -> None:
         """In a forked child: the threads are gone and locks may be held for ever. Only say no from now on."""
         self._make_locks()
@@ -313,6 +320,7 @@ class Engine(Machine):
         self._thread = None
         self._closing = True
         self._ledger.forget()
+        self._ledger.recount(())
         text = "this producer belongs to the parent process; create a new one after the fork"
         self._broken = (ProducerClosedError, text, None)
         records = [record for pipeline in self._pipelines.values() for record in pipeline.live]

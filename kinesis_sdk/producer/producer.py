@@ -303,8 +303,9 @@ class Producer:
         """Flush, then stop. Records without a result after ``timeout`` seconds fail with `ProducerClosedError`.
 
         Returns:
-            How many failed so; 0 is success. Closing twice is harmless. When it returns, every record has
-            its final result.
+            How many failed so; 0 is success. When it returns, every record has its final result. Closing twice is
+            harmless; while another thread closes it, this waits for that one, for at most ``timeout`` seconds, and
+            returns how many are left.
 
         Raises:
             ProducerError: As for `flush`. The producer stays open then.

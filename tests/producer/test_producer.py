@@ -650,6 +650,26 @@ def test_closing_twice_is_harmless_and_put_and_flush_say_no(make: Make) -> None:
         producer.flush()
 
 
+def test_whoever_closes_second_waits_for_the_first(make: Make, gate: Gate) -> None:
+    gate.open.clear()
+    producer = make(record_max_buffered_time=60.0)
+    future = producer.put(STREAM, "k", b"x")
+    lefts: list[int] = []
+    first = threading.Thread(target=lambda: lefts.append(producer.close(LONG)))
+    first.start()
+    assert gate.arrived.acquire(timeout=LONG)
+    assert producer.close(0.01) == 1, "still with the network"
+    assert not future.done()
+    second = threading.Thread(target=lambda: lefts.append(producer.close(LONG) + 10 * (not future.done())))
+    second.start()
+    gate.open.set()
+    first.join(LONG)
+    second.join(LONG)
+    assert lefts == [0, 0]
+    assert future.result(0)
+    assert producer.close(0) == 0
+
+
 def test_close_with_a_timeout_leaves_no_record_without_a_result(make: Make, gate: Gate) -> None:
     gate.open.clear()
     producer = make(aggregation_enabled=False, collection_max_count=1, max_connections=2)
