@@ -72,6 +72,10 @@ SUMMARY_METRICS = frozenset(
         "VeryOldLeases",
         "CurrentLeases",
         "LostLeases",
+        # Ours: what somebody has to look at.
+        "RecordsDeadLettered",
+        "ShardQuarantined",
+        "ShardStalled",
     }
 )
 """Names that the level ``summary`` lets through; every other name is detailed."""

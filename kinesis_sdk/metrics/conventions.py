@@ -44,7 +44,10 @@ _KINDS = {
     # consumer
     "RecordsProcessed": Kind.COUNTER,
     "DataBytesProcessed": Kind.COUNTER,
+    "RecordsDeadLettered": Kind.COUNTER,
+    "ShardQuarantined": Kind.COUNTER,
     "MillisBehindLatest": Kind.GAUGE,
+    "ShardStalled": Kind.GAUGE,
     "RecordProcessor.processRecords.Time": Kind.TIMING,
     "TotalLeases": Kind.GAUGE,
     "LeasesToTake": Kind.GAUGE,

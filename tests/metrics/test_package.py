@@ -65,3 +65,13 @@ def test_units_and_kinds() -> None:
     assert base_unit("Bytes/Second") == (1.0, "", "1")
     assert kind_of("UserRecordsPut") is Kind.OUTCOME
     assert kind_of("Whatever") is Kind.DISTRIBUTION
+
+
+def test_what_somebody_has_to_look_at_is_in_the_summary() -> None:
+    for name, kind in (
+        ("RecordsDeadLettered", Kind.COUNTER),
+        ("ShardQuarantined", Kind.COUNTER),
+        ("ShardStalled", Kind.GAUGE),
+    ):
+        assert metrics.Accumulator("summary").takes(name)
+        assert kind_of(name) is kind
