@@ -28,7 +28,7 @@ from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.failures import FailureHook
 from kinesis_sdk.producer.pipeline import StreamPipeline
 from kinesis_sdk.producer.producer import KeyedData, Producer
-from kinesis_sdk.producer.record import PendingRecord, PutResult
+from kinesis_sdk.producer.record import BlindRecord, PendingRecord, PutResult
 from kinesis_sdk.producer.stats import ProducerStats
 
 if TYPE_CHECKING:
@@ -185,8 +185,9 @@ class AsyncProducer:
             ProducerError: As `put`.
         """
         pipeline = self.producer._pipeline(stream)
-        record, payload, hash_key = self.producer._record(pipeline, partition_key, data, explicit_hash_key)
-        record.sent_blind = True
+        record, payload, hash_key = self.producer._record(
+            pipeline, partition_key, data, explicit_hash_key, BlindRecord
+        )
         await self._accept(self._here(), pipeline, record, payload, hash_key)
 
     async def flush(self, timeout: float | None = None) -> int:

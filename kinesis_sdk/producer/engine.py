@@ -158,6 +158,7 @@ class Engine(Machine):
                         break
                     record = PendingRecord()
                     record.partition_key = partition_key
+                    record.explicit_hash_key = None
                     record.arrived = now
                     place = aggregator.routes.get(partition_key)
                     entry = None if place is None else place.entry

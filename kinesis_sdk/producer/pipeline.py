@@ -250,7 +250,7 @@ class StreamPipeline(Unsent):
             record = item.record
             record.due = due = now + self._retry_delay(record, now)
             if self._retries.rests(record):
-                self._retries.rest(item, entry, due)
+                self._retries.rest(record, entry, due)
             else:
                 self._place_again(item, now)
 

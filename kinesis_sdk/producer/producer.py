@@ -25,7 +25,7 @@ from kinesis_sdk.producer.engine import ALL_TAKEN, Engine
 from kinesis_sdk.producer.failures import FailureHook, Outlets
 from kinesis_sdk.producer.metrics import ProducerMetrics
 from kinesis_sdk.producer.pipeline import StreamPipeline
-from kinesis_sdk.producer.record import PendingRecord
+from kinesis_sdk.producer.record import BlindRecord, PendingRecord
 from kinesis_sdk.producer.stats import ProducerStats
 from kinesis_sdk.producer.unsent import MAX_PARTITION_KEY_LENGTH
 
@@ -187,7 +187,9 @@ class Producer:
             _check_size(pipeline, partition_key, data)
         record: PendingRecord = PendingRecord()
         record.partition_key = partition_key
-        if explicit_hash_key is not None:
+        if explicit_hash_key is None:
+            record.explicit_hash_key = None
+        else:
             record.explicit_hash_key = explicit = parse_explicit_hash_key(explicit_hash_key)
             hash_key = explicit_hash_key_to_bytes(explicit)
         self._accept(pipeline, record, data, hash_key, self._put_timeout)
@@ -277,8 +279,9 @@ class Producer:
             ProducerClosedError: As `put`.
         """
         pipeline = self._pipeline(stream)
-        record, payload, hash_key = self._record(pipeline, partition_key, data, explicit_hash_key)
-        record.sent_blind = True
+        record, payload, hash_key = self._record(
+            pipeline, partition_key, data, explicit_hash_key, BlindRecord
+        )
         self._engine.accept(pipeline, record, payload, hash_key, self.config.put_timeout)
 
     def flush(self, timeout: float | None = None) -> int:
@@ -364,6 +367,7 @@ class Producer:
         partition_key: str,
         data: bytes | bytearray | memoryview,
         explicit_hash_key: str | int | None = None,
+        kind: type[PendingRecord] = PendingRecord,
     ) -> tuple[PendingRecord, bytes, bytes]:
         """Check a record and make it ready for the engine. `put` has the same lines in place, for their speed.
 
@@ -384,9 +388,11 @@ class Producer:
             hash_key = self._hash(partition_key)
         if len(data) > pipeline.plain_record_size:
             _check_size(pipeline, partition_key, data)
-        record: PendingRecord = PendingRecord()
+        record = kind()
         record.partition_key = partition_key
-        if explicit_hash_key is not None:
+        if explicit_hash_key is None:
+            record.explicit_hash_key = None
+        else:
             record.explicit_hash_key = explicit = parse_explicit_hash_key(explicit_hash_key)
             hash_key = explicit_hash_key_to_bytes(explicit)
         return record, data, hash_key

@@ -5,7 +5,7 @@ as much. The `concurrent.futures.Future` contract holds (``result``, ``wait``, `
 ``asyncio.wrap_future``), but the condition variable is made only when somebody waits, because making one for
 each record would cost more than everything else that the producer does for it.
 
-A record has four slots: its key, when it came, which Kinesis record it is in (by the `Fate` that they share), and
+A record has five slots: its keys, when it came, which Kinesis record it is in (by the `Fate` that they share), and
 its place there. Its payload is in that Kinesis record, too, once and ready to be sent. So the end of a Kinesis
 record is one change, whatever the number of futures that get their result by it. What hardly any record has is an
 attribute of the class until it is set.
@@ -133,15 +133,15 @@ class PendingRecord(Future[PutResult]):
         order: In ordered mode, its place in the order of acceptance.
     """
 
-    __slots__ = ("_fate", "_index", "arrived", "partition_key")
+    __slots__ = ("_fate", "_index", "arrived", "explicit_hash_key", "partition_key")
 
     partition_key: str
+    explicit_hash_key: str | None
     arrived: float
     _fate: Fate
     _index: int
 
     # Of the class: hardly ever set.
-    explicit_hash_key: str | None = None
     sent_blind = False
     awaited: Any = None
     order = 0
@@ -379,8 +379,16 @@ class PendingRecord(Future[PutResult]):
         return f"<PendingRecord {state} key={self.partition_key!r}>"
 
 
+class BlindRecord(PendingRecord):
+    """A record of `Producer.send`."""
+
+    __slots__ = ()
+
+    sent_blind = True
+
+
 # The first attribute that any instance has is one that the interpreter keeps in place: records with a past need no dict.
-PendingRecord()._past = None
+PendingRecord()._past = BlindRecord()._past = None
 
 
 def acknowledge(entry: Entry, stored: Stored) -> None:

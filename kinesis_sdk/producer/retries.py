@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from kinesis_sdk.common.errors import KinesisSdkError
 from kinesis_sdk.common.records import Attempt
-from kinesis_sdk.producer.aggregator import Entry, Loose
+from kinesis_sdk.producer.aggregator import Entry
 from kinesis_sdk.producer.record import PendingRecord
 
 _FLUSH_DELAY = 0.1
@@ -40,7 +40,7 @@ class Retries:
 
     def __init__(self, buffered_time: float) -> None:
         self._delay = max(buffered_time / 2, _FIRST_DELAY)
-        self._resting: list[tuple[float, int, Loose, Entry]] = []
+        self._resting: list[tuple[float, int, PendingRecord, Entry]] = []
         self._pushed = 0
         # What the records of one answer share. A record that keeps failing remembers some dozens of attempts, and
         # each would cost more than the record if it were its own.
@@ -98,12 +98,12 @@ class Retries:
         """Whether the record should `rest` until its deadline; else it may leave as soon as an aggregate fills."""
         return len(record.history or ()) > _QUICK_RETRIES
 
-    def rest(self, loose: Loose, entry: Entry, until: float) -> None:
+    def rest(self, record: PendingRecord, entry: Entry, until: float) -> None:
         """Keep a record, which stays in the Kinesis record that it was in, until a moment."""
         self._pushed += 1
-        heapq.heappush(self._resting, (until, self._pushed, loose, entry))
+        heapq.heappush(self._resting, (until, self._pushed, record, entry))
 
-    def take_due(self, now: float) -> Iterator[tuple[Loose, Entry]]:
+    def take_due(self, now: float) -> Iterator[tuple[PendingRecord, Entry]]:
         """Remove and yield the records that rested long enough, and what they are in."""
         resting = self._resting
         while resting and resting[0][0] <= now:

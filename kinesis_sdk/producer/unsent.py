@@ -178,8 +178,8 @@ class Unsent(Settlement):
 
     def poll(self, now: float, slots: int) -> list[Batch]:
         """Do what is due; return at most ``slots`` requests to send now."""
-        for loose, entry in self._retries.take_due(now):
-            self._place_again(loose, now)
+        for record, entry in self._retries.take_due(now):
+            self._place_again(Loose(record, record.data, record.epoch), now)
             self._drop_empty((entry,))
         for entry in self.aggregator.close_due(now):
             self._limit(entry, now)

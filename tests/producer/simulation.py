@@ -73,8 +73,7 @@ class Simulation:
         hash_key = explicit_hash_key_to_bytes(explicit) if explicit is not None else hash_partition_key(key)
         record: PendingRecord = PendingRecord()
         record.partition_key = key
-        if explicit is not None:
-            record.explicit_hash_key = explicit
+        record.explicit_hash_key = explicit
         record.arrived = now
         record._fate = UNPLACED
         self.records.append(record)

@@ -42,8 +42,7 @@ def make_record(
     """A user record outside of any producer, alone in a Kinesis record."""
     record = MadeRecord()
     record.partition_key = key
-    if hash_key is not None:
-        record.explicit_hash_key = str(hash_key)
+    record.explicit_hash_key = None if hash_key is None else str(hash_key)
     record.arrived = arrived
     record.deadline, record.expires = deadline, expires
     record._fate = Fate(None)

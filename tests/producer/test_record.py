@@ -495,6 +495,7 @@ def test_a_resolved_record_is_not_kept_alive_by_the_producers_side() -> None:
             records = [Marked() for _ in range(2)]
             for record in records:
                 record.partition_key, record.arrived, record._fate = "k", 0.0, Fate(None)
+                record.explicit_hash_key = None
                 record.deadline, record.expires = 0.1, 1.0
             entry = together(records, b"x")
             gone = [weakref.ref(record) for record in records]
