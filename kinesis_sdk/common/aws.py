@@ -242,6 +242,9 @@ def translate_error(error: Exception, operation: str, client: object = None) -> 
         response: dict[str, Any] = dict(error.response)
         details = response.get("Error", {})
         metadata = response.get("ResponseMetadata", {})
+        if metadata.get("HTTPStatusCode") == 400 and details.get("Code") == "400":
+            # botocore's way to say that there was no error document. The services always send one: it was cut off.
+            return TransientAwsError("a refusal without a reason", **{**context, "status": 400})
         translated = service_error(
             str(details.get("Code", "Unknown")),
             str(details.get("Message") or "no message"),

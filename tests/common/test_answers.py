@@ -111,6 +111,13 @@ def test_once_is_enough_and_other_objects_are_left_alone(wire: Wire) -> None:
     assert wire.scan()["Items"] == []
 
 
+def test_what_kinesis_answers_without_a_length_is_left_to_its_callers() -> None:
+    wire = Wire("kinesis")
+    require_whole_answers(wire.client)
+    wire.answer(b"")
+    assert "Shards" not in wire.client.list_shards(StreamName="orders")
+
+
 def test_a_lease_store_requires_them_of_any_client() -> None:
     wire = Wire()
     store = DynamoDBLeaseStore(wire.client, "leases", sleep=lambda _: None)
