@@ -92,10 +92,11 @@ def harmed(name: str, endpoint: str, folder: Path, seconds: float, **options: ob
         ) as run:
             run.start()
             wire = Wire(run, proxy)
-            run.go_on(1)
+            run.stream.split()
+            run.go_on(3)  # until the parent's lease is deleted, which no broken answer may bring back
             wire.begin(name, seconds)
             run.go_on(seconds / 2)
-            run.stream.split()
+            run.stream.merge()
             run.go_on(seconds / 2 + 2)
             judge(run)
             retries = run.history.retries
