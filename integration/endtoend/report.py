@@ -122,6 +122,8 @@ def plot(run: Run, title: str, path: Path) -> None:
     _usage_lines(threads, samples, start, {s.at: s.threads for s in samples}, 1.0)
     threads.set_ylabel("threads of each process")
     threads.set_xlabel("seconds")
+    # Of a long soak there are hundreds: they must not hide what they explain.
+    faint = min(1.0, 40 / max(1, len(run.events)))
     for axis in axes:
         axis.set_ylim(bottom=0)
         axis.set_xlim(0, times[-1])
@@ -130,9 +132,11 @@ def plot(run: Run, title: str, path: Path) -> None:
             if event.kind in _COLOURS and event.at <= samples[-1].at:
                 began, colour = event.at - start, _COLOURS[event.kind]
                 if event.seconds:
-                    axis.axvspan(began, began + event.seconds, color=colour, alpha=0.16, lw=0)
+                    axis.axvspan(
+                        began, began + event.seconds, color=colour, alpha=max(0.06, 0.16 * faint), lw=0
+                    )
                 else:
-                    axis.axvline(began, color=colour, lw=1.2, alpha=0.7)
+                    axis.axvline(began, color=colour, lw=1.2, alpha=max(0.2, 0.7 * faint))
     handles = [*records.get_legend_handles_labels()[0]]
     handles += [
         plt.Line2D([], [], color=colour, label=kind, lw=6 if kind in _LASTING else 1.2, alpha=0.6)
