@@ -341,7 +341,7 @@ def test_the_article():
     """500 shards over 2 x 100 workers: 250 and 250, where KCL 2.x ends at 300 and 200."""
     old, new = [f"a|{n}" for n in range(100)], [f"b|{n}" for n in range(100)]
     table = {f"s{n:05d}": lease(n, old[n % 100]) for n in range(500)}
-    load, moves = rounds((old + new, table), BalancedStrategy(), lockstep=True)
+    load, moves = rounds((old + new, table), BalancedStrategy(), lockstep=True, calm=3)
     assert set(load.values()) == {2, 3}
     assert sum(count for name, count in load.items() if name[0] == "a") == 250
     assert moves <= 250 * 1.1
