@@ -132,6 +132,10 @@ def test_what_the_dead_left_is_swept():
         scene.marks["leader"].sweep(now)
         assert scene.standing(now, "leader") == set()
     assert len(scene.written()) == 3, "a few at each look"
+    write = scene.store.stand_by
+    scene.store.stand_by = lambda *arguments: (_ for _ in ()).throw(TransientAwsError("no answer"))
+    scene.marks["leader"].sweep(100.6)
+    scene.store.stand_by = write
     scene.look(101, "leader")
     scene.marks["leader"].sweep(101)
     assert scene.written() == {}

@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterable
 from typing import NamedTuple
 from zlib import crc32
 
+from kinesis_sdk.common.errors import AwsError
 from kinesis_sdk.consumer.leases.lease import Lease
 from kinesis_sdk.consumer.leases.store import LeaseStore
 
@@ -152,12 +153,18 @@ class StandbyMarks:
         self._wanted, self._marked, self._due = False, None, float("inf")
 
     def sweep(self, now: float) -> None:
-        """Remove some of what the dead left behind. Raises as `tick`."""
+        """Remove some of what the dead left behind; what fails is left to a later look."""
         old = [
             (worker, beat)
             for worker, beat in self._beats.items()
             if now - beat.since > _LEFT_BEHIND * self._failover_time and worker != self._worker_id
         ]
         for worker, beat in old[:_MOST_SWEPT]:
-            _LOGGER.info("lease %s: removes the mark of %s, which is gone", beat.lease_key, worker)
-            self._store.stand_by(beat.lease_key, worker, None)
+            try:
+                self._store.stand_by(beat.lease_key, worker, None)
+            except AwsError as error:
+                if not error.retryable:
+                    raise
+                _LOGGER.debug("lease %s: the mark of %s stays for now: %s", beat.lease_key, worker, error)
+                return
+            _LOGGER.info("lease %s: removed the mark of %s, which is gone", beat.lease_key, worker)
