@@ -79,7 +79,7 @@ bench-consumer: install  ## Print the consumer's table: cost per record beside a
 bench-fleet: install  ## Print how fleets share leases: `balanced` beside the KCL's rule.
 	@$(BIN)/python benchmarks/bench_fleet.py
 
-bench-java: install  ## Print cost and times beside the real Java KCL (needs Java 17, npm; a quarter of an hour).
+bench-java: install  ## Print cost and times beside the real Java KCL (needs Java 17, npm; 20 minutes).
 	@$(BIN)/python benchmarks/bench_java.py
 
 clean:  ## Remove .venv, caches and build output.

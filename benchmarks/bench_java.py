@@ -1,6 +1,6 @@
 """The real Java KCL beside this package: CPU per user record, and the times of a fleet.
 
-    python benchmarks/bench_java.py [--only cost|times] [--records 1600000]
+    python benchmarks/bench_java.py [--only cost no-table stop crash leader] [--kinds java ours] [--records 1600000]
 
 Needs Java 17 and npm (see `integration/java`): KCL 3.1.3 with MultiLangDaemon and its Python child; our fake is the
 Kinesis of both sides, DynamoDB Local their lease table.
@@ -12,9 +12,10 @@ eighth, with the start. The KCL's pause between two reads is its least (200 ms) 
 that idling costs it nothing; everything else is the default.
 
 **times**: a fleet of two on four shards, a record into each shard four times a second; the KCL's own settings
-(polling, failover 10 s), ours with failover 10 s. *First record* is from the start of the process; *takes over* is from
-the signal until a survivor has delivered a record of each of the victim's shards; *idle* is how long a shard that
-moves by handover goes without a worker: from the end of the last batch to the first record elsewhere.
+(polling, failover 10 s), ours with failover 10 s. Each scene begins with a fleet of its own; all but the first find
+their leases in the table. *First record* is from the start of the process; *takes over* is from the signal until
+a survivor has delivered a record of each of the victim's shards; *idle* is how long a shard that moves by handover
+goes without a worker: from the end of the last batch to the first record elsewhere.
 """
 
 from __future__ import annotations
@@ -31,7 +32,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
@@ -45,6 +45,7 @@ from kinesis_sdk.common.sequence import TRIM_HORIZON, ExtendedSequenceNumber  # 
 from kinesis_sdk.consumer import DynamoDBLeaseStore  # noqa: E402
 from kinesis_sdk.consumer.leases import Lease  # noqa: E402
 
+NAMES = {"java": "KCL 3.1.3, its defaults", "ours": "kinesis_sdk"}
 PER_AGGREGATE, SIZE, PER_READ = 400, 100, 50
 COST_SHARDS, TIMES_SHARDS = 2, 4
 _TICK = os.sysconf("SC_CLK_TCK")
@@ -217,9 +218,6 @@ class Drip:
                 return
 
 
-Start = Callable[[str], WorkerProcess]
-
-
 def first_records(worker: WorkerProcess, since: float) -> dict[str, float]:
     """By shard: when its first batch after a moment was delivered."""
     found: dict[str, float] = {}
@@ -250,78 +248,117 @@ def take_over(
     return max(t for shard, t in first_records(survivor, moment).items() if shard in shards) - moment
 
 
-def scene(stage: Stage, application: str, start: Start) -> dict[str, Any]:
-    """All times of one kind of workers."""
-    result: dict[str, Any] = {}
+class Fleet:
+    """Workers of one kind on one stream, with an application of their own."""
 
-    def joins(name: str) -> WorkerProcess:
-        worker = start(name)
+    def __init__(self, stage: Stage, kind: str, application: str) -> None:
+        self._stage, self._kind, self._application = stage, kind, application
+
+    def start(self, name: str) -> WorkerProcess:
+        if self._kind == "java":
+            return self._stage.start_java(
+                name, "times", self._application, properties={}, jvm=(), grace_millis=0
+            )
+        return self._stage.start_ours(name, "times", self._application, worker_metrics="off")
+
+    def first(self, name: str) -> tuple[WorkerProcess, float]:
+        """Start a worker that gets everything; seconds to its first record."""
+        worker = self.start(name)
         wait_for(lambda: worker.events("records"), 400, worker.process.tail)
-        result.setdefault("joins", []).append(worker.events("records")[0]["t"] - worker.started_at)
-        wait_for(lambda: len(held(stage, application, worker)) == TIMES_SHARDS // 2, 200, "an even share")
-        time.sleep(5)
-        return worker
+        seconds = worker.events("records")[0]["t"] - worker.started_at
+        wait_for(lambda: len(held(self._stage, self._application, worker)) == TIMES_SHARDS, 200, "all leases")
+        return worker, seconds
 
-    first = start("a")
-    wait_for(lambda: first.events("records"), 400, first.process.tail)
-    result["first"] = first.events("records")[0]["t"] - first.started_at
-    wait_for(lambda: len(held(stage, application, first)) == TIMES_SHARDS, 200, "all leases")
-    second = joins("b")
-    gaps = [
+    def join(self, name: str) -> tuple[WorkerProcess, float]:
+        """Start another that gets half; seconds to its first record."""
+        worker = self.start(name)
+        wait_for(lambda: worker.events("records"), 400, worker.process.tail)
+        seconds = worker.events("records")[0]["t"] - worker.started_at
+        wait_for(
+            lambda: len(held(self._stage, self._application, worker)) == TIMES_SHARDS // 2,
+            200,
+            "an even share",
+        )
+        time.sleep(5)
+        return worker, seconds
+
+    def take_over(self, victim: WorkerProcess, survivor: WorkerProcess, number: int) -> float:
+        return take_over(self._stage, self._application, victim, survivor, number)
+
+
+def no_table(fleet: Fleet) -> dict[str, float]:
+    """From nothing to a record."""
+    return {"first record, no lease table yet": fleet.first("a")[1]}
+
+
+def a_stop(fleet: Fleet) -> dict[str, float]:
+    """Leases are there; a worker joins, and stops as its kind does on SIGTERM."""
+    first, started = fleet.first("a")
+    second, joined = fleet.join("b")
+    idle = max(
         later.begin - former.end
         for parts in tenures([first, second]).values()
         for former, later in itertools.pairwise(parts)
-    ]
-    result["idle"] = max(gaps)
-    result["stop"] = take_over(stage, application, second, first, signal.SIGTERM)
-    third = joins("c")
-    result["crash"] = take_over(stage, application, third, first, signal.SIGKILL)
-    fourth = joins("d")
-    # The Java leader is the first; ours has none that matters.
-    result["leader"] = take_over(stage, application, first, fourth, signal.SIGKILL)
-    return result
-
-
-def times() -> None:
-    found = {}
-    for kind in ("ours", "java"):
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            open_stage(Path(folder), "--create-stream", f"times:{TIMES_SHARDS}") as stage,
-            Drip(stage, "times"),
-        ):
-
-            def start(name: str, stage: Stage = stage, kind: str = kind) -> WorkerProcess:
-                if kind == "java":
-                    return stage.start_java(name, "times", "times", properties={}, jvm=(), grace_millis=0)
-                return stage.start_ours(name, "times", "times", worker_metrics="off")
-
-            found[kind] = scene(stage, "times", start)
-            print(kind, found[kind], file=sys.stderr)
-    print("\nTimes of a fleet, seconds (failover time 10 s)\n")
-    print("| | KCL 3.1.3, its defaults | kinesis_sdk |")
-    print("|---|---|---|")
-    java, ours = found["java"], found["ours"]
-    for name, what in (
-        ("first", "first record, no lease table yet"),
-        ("idle", "idle time of a shard that moves to a new worker, longest"),
-        ("stop", "takes over after SIGTERM (the daemon's default)"),
-        ("crash", "takes over after SIGKILL"),
-        ("leader", "takes over after SIGKILL of the leader"),
-    ):
-        print(f"| {what} | {java[name]:.1f} | {ours[name]:.1f} |")
-    print(
-        "| an added worker's first record | "
-        + " | ".join(", ".join(f"{seconds:.1f}" for seconds in one["joins"]) for one in (java, ours))
-        + " |"
     )
+    return {
+        "first record, leases are there": started,
+        "first record of a worker that joins": joined,
+        "idle time of a shard that moves to it, longest": idle,
+        "takes over after SIGTERM": fleet.take_over(second, first, signal.SIGTERM),
+    }
+
+
+def a_crash(fleet: Fleet) -> dict[str, float]:
+    """The second of two is killed."""
+    first, _ = fleet.first("a")
+    second, _ = fleet.join("b")
+    return {"takes over after SIGKILL": fleet.take_over(second, first, signal.SIGKILL)}
+
+
+def a_leaders_crash(fleet: Fleet) -> dict[str, float]:
+    """The first of two is killed, which leads a Java fleet."""
+    first, _ = fleet.first("a")
+    second, _ = fleet.join("b")
+    return {
+        "takes over after SIGKILL of the first (Java's leader)": fleet.take_over(
+            first, second, signal.SIGKILL
+        )
+    }
+
+
+SCENES: dict[str, Callable[[Fleet], dict[str, float]]] = {
+    "no-table": no_table,
+    "stop": a_stop,
+    "crash": a_crash,
+    "leader": a_leaders_crash,
+}
+
+
+def times(scenes: list[str], kinds: list[str]) -> None:
+    print("\nTimes of a fleet of two, seconds (failover time 10 s)\n")
+    print(f"| | {' | '.join(NAMES[kind] for kind in kinds)} |")
+    print(f"|---|{'---|' * len(kinds)}", flush=True)
+    for scene in scenes:
+        found = []
+        for kind in kinds:
+            with (
+                tempfile.TemporaryDirectory() as folder,
+                open_stage(Path(folder), "--create-stream", f"times:{TIMES_SHARDS}") as stage,
+                Drip(stage, "times"),
+            ):
+                if scene != "no-table":
+                    make_leases(stage, "times", scene)
+                found.append(SCENES[scene](Fleet(stage, kind, scene)))
+        for what in found[0]:
+            print(f"| {what} | {' | '.join(f'{one[what]:.1f}' for one in found)} |", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", choices=("cost", "times"))
+    parser.add_argument("--only", nargs="+", choices=("cost", *SCENES), default=["cost", *SCENES])
+    parser.add_argument("--kinds", nargs="+", choices=tuple(NAMES), default=list(NAMES), help="for the times")
     parser.add_argument("--records", type=int, default=1_600_000)
     options = parser.parse_args()
     for name, value in (
@@ -331,10 +368,11 @@ def main() -> None:
         ("AWS_EC2_METADATA_DISABLED", "true"),
     ):
         os.environ[name] = value
-    if options.only != "times":
+    if "cost" in options.only:
         cost(options.records)
-    if options.only != "cost":
-        times()
+    scenes = [scene for scene in SCENES if scene in options.only]
+    if scenes:
+        times(scenes, options.kinds)
 
 
 if __name__ == "__main__":
