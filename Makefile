@@ -30,13 +30,13 @@ $(STAMP): pyproject.toml
 demo: install  ## Run the main job: 20,000 real flights through Kinesis and back (REPEAT=10 for 200,000).
 	@$(BIN)/kinesis-sdk demo --repeat $(REPEAT) $(ARGS)
 
-test: unit fuzz integration  ## Run all tests, the Spark suite excepted (make spark).
+test: unit fuzz integration  ## Run all tests.
 
 unit: install  ## Run the unit tests only: no network, no sleeping, under a minute.
 	@$(BIN)/python -m pytest -n 2 --dist worksteal tests
 
-integration: install  ## Run what needs servers and processes: sockets, worker processes that get killed.
-	@$(BIN)/python -m pytest integration --ignore=integration/test_spark.py --ignore=integration/java/test_long.py
+integration: install  ## Run what needs servers and processes: sockets, Spark, worker processes that get killed.
+	@$(BIN)/python -m pytest integration --ignore=integration/java/test_long.py
 
 spark: install  ## Run the Spark suite on two Spark versions (needs Java 17; minutes; SPARK_VERSIONS=4.3.0 for one).
 	@$(BIN)/python -m pytest integration/test_spark.py
@@ -55,7 +55,7 @@ format: install  ## Format the code and fix what can be fixed safely.
 	@$(BIN)/ruff check --fix .
 
 example: install  ## Flights through PySpark, Kinesis and back into a chart, flights.png (needs Java 17).
-	@$$($(BIN)/python -m integration.spark.environments) examples/flights_pipeline.py $(ARGS)
+	@python=$$($(BIN)/python -m integration.spark.environments) && $$python examples/flights_pipeline.py $(ARGS)
 
 fuzz: install  ## Random schedules and fleets in virtual time: SCHEDULES=100000 FLEETS=100000 for a long run.
 	@KINESIS_SDK_SCHEDULES=$(SCHEDULES) $(BIN)/python -m pytest -n 2 --dist worksteal tests/producer/test_schedules.py
