@@ -33,6 +33,7 @@ from kinesis_sdk.producer.collector import Batch
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.judge import Verdict, judge
 from kinesis_sdk.producer.record import PendingRecord, Stored
+from kinesis_sdk.producer.retries import LAST_CHANCE
 from kinesis_sdk.producer.topology import StreamFacts
 from kinesis_sdk.producer.unsent import Deferred, Unsent
 
@@ -40,6 +41,9 @@ _FIRST_PAUSE = 0.05
 _MAX_PAUSE = 2.0
 _HOPELESS_CONTACTS = 3
 """Loads in a row that found nobody at the endpoint, before anything ever worked, until records fail at once."""
+
+_PATIENT_LOADS = 3
+"""Loads in a row that may fail (about a second) until what waits for a verdict is sent again instead."""
 
 _ABOUT_ONE_RECORD = frozenset({"ValidationException", "InvalidArgumentException"})
 """Codes with which the service refuses a whole request for one bad entry."""
@@ -153,14 +157,16 @@ class StreamPipeline(Unsent):
             self._judge(item.entry, item.stored, now, last_word=item.stored.started <= loaded_at)
 
     def on_facts_failed(self, error: KinesisSdkError, now: float) -> None:
-        """A load failed. Verdicts that waited for it become retries; hopeless errors fail what is buffered."""
+        """A load failed. Verdicts wait for the next one, but not for ever; hopeless errors fail what is buffered."""
         self.topology.fail_load(now)
         if self._aggregation_count() != self.aggregator.max_count:
             self.aggregator.max_count = self._aggregation_count()
             self._regroup(now)
         deferred, self._deferred = self._deferred, []
+        tired = self.topology.failures >= _PATIENT_LOADS
         for item in deferred:
-            self._judge(item.entry, item.stored, now, last_word=True)
+            ends = item.entry.expires - now < 2 * LAST_CHANCE
+            self._judge(item.entry, item.stored, now, last_word=tired or ends)
         nobody_there = (
             isinstance(error, EndpointUnreachableError)
             and not self._contacted

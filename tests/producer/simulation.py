@@ -61,6 +61,7 @@ class Simulation:
         self.down = False
         self.recreated = False
         self.stalls = 0.0
+        self.exactly_once = False  # whether nothing is planned that makes duplicates inevitable
 
     # -------------------------------------------------------------- what tests schedule
 
@@ -249,12 +250,18 @@ class Simulation:
             assert self.settlements.get(id(record), 0) == 1, "every record has exactly one final result"
             assert record.done()
         assert not self.pipeline.has_work
+        pipeline = self.pipeline
+        assert pipeline.is_resting, "nothing is left behind: closed, collected or sent"
+        assert not pipeline._deferred
+        assert pipeline.aggregator.next_deadline is None
+        assert not pipeline._retries
         for request in self.requests:
             assert 1 <= len(request) <= 500
             assert sum(item["entry"].size for item in request) <= 10 * 1024 * 1024
             for item in request:
                 assert item["count"] == 1 or item["size"] <= self.config.aggregation_max_size
                 assert item["size"] == item["entry"].aggregate.size
+                assert not self.exactly_once or item["entry"].size <= 1024 * 1024
         self.aws.faults.clear()
         if self.recreated:
             return  # what was stored in the stream that is gone can not be looked up
@@ -270,6 +277,15 @@ class Simulation:
                     "an acknowledged record is where its result says, and no KCL drops it"
                 )
                 assert result.attempts[-1].success
+        if self.exactly_once:
+            acknowledged = [
+                data
+                for record, data in zip(self.records, self.payloads, strict=True)
+                if record.exception() is None
+            ]
+            assert seen == dict.fromkeys(acknowledged, 1), (
+                "acknowledged is what a KCL delivers, and nothing that every consumer accepts was sent again"
+            )
 
     def check_order(self) -> None:
         """What ordered mode promises, by what a KCL delivers; call after `check`."""

@@ -364,6 +364,26 @@ def test_a_map_asked_for_before_the_record_was_sent_has_not_the_last_word() -> N
     assert pipeline.counters.user_record_retries == 0, "it was stored at the first try"
 
 
+def test_a_verdict_waits_for_a_map_that_fails_to_load_but_not_for_ever() -> None:
+    trouble = TransientAwsError("busy", operation="ListShards")
+    for failures, ttl, waits in ((2, 30.0, True), (3, 30.0, False), (1, 2.5, False)):
+        pipeline = make_pipeline(HALVES)
+        put(pipeline, 1, 2, expires=11.0 + ttl)
+        pipeline.on_response(send(pipeline, 11.0), landed("shardId-000000000003"), 11.1)
+        now = 12.0
+        for _ in range(failures):
+            pipeline.topology.begin_load(now)
+            pipeline.on_facts_failed(trouble, now + 0.1)
+            assert pipeline.topology.next_load is not None
+            now = pipeline.topology.next_load
+        assert (pipeline.counters.user_record_retries == 0) == waits
+        if waits:
+            load(pipeline, QUARTERS, now)
+            (item,) = pipeline.take_settled()
+            assert item.stored is not None
+            assert pipeline.counters.user_record_retries == 0, "it was stored at the first try"
+
+
 def test_an_entry_without_error_and_without_place_is_tried_again() -> None:
     pipeline = make_pipeline(WHOLE)
     put(pipeline, 1, 2)
