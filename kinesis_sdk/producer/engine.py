@@ -350,6 +350,14 @@ class Engine(Machine):
         return total
 
     @property
+    def outstanding(self) -> tuple[int, float]:
+        """Records without a final result, and the age of the oldest of them (seconds). Takes a moment for each."""
+        with self._lock:
+            live = [record for pipeline in self._pipelines.values() for record in pipeline.live]
+            now = self._clock.monotonic()
+        return len(live), max(0.0, now - min((record.arrived for record in live), default=now))
+
+    @property
     def buffered_bytes(self) -> int:
         """What is charged against ``max_buffered_bytes`` now."""
         return self._ledger.bytes

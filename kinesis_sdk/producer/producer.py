@@ -321,7 +321,13 @@ class Producer:
 
     def stats(self) -> ProducerStats:
         """Counts since the start, over all streams."""
-        return ProducerStats(**vars(self._engine.counters), buffered_bytes=self._engine.buffered_bytes)
+        records, oldest = self._engine.outstanding
+        return ProducerStats(
+            **vars(self._engine.counters),
+            buffered_bytes=self._engine.buffered_bytes,
+            buffered_records=records,
+            oldest_record_age=oldest,
+        )
 
     def __enter__(self) -> Producer:
         return self

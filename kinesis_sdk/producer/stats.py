@@ -23,7 +23,9 @@ class ProducerStats:
         wrong_shard_entries: Aggregates that had to go again because they landed across a reshard.
         user_record_retries: Times that a user record was tried again.
         expired_user_records: Records that ran out of their time-to-live.
-        buffered_bytes: What is held now.
+        buffered_bytes: What is held now, as it is charged against ``max_buffered_bytes``.
+        buffered_records: Records without a final result now.
+        oldest_record_age: Seconds since the oldest of these was put; 0 if there is none.
     """
 
     user_records_put: int
@@ -40,6 +42,8 @@ class ProducerStats:
     user_record_retries: int
     expired_user_records: int
     buffered_bytes: int
+    buffered_records: int
+    oldest_record_age: float
 
 
 @dataclass
