@@ -27,12 +27,11 @@ from kinesis_sdk.common.errors import KinesisSdkError, PermanentAwsError
 from kinesis_sdk.producer.aggregator import Aggregator, Entry, Loose
 from kinesis_sdk.producer.collector import Batch
 from kinesis_sdk.producer.limiter import ShardLimiter
-from kinesis_sdk.producer.pipeline import StreamPipeline
+from kinesis_sdk.producer.pipeline import BOUNDLESS, StreamPipeline
 from kinesis_sdk.producer.record import PendingRecord
 from kinesis_sdk.producer.topology import StreamFacts
 
 _NEVER = float("inf")
-_BOUNDLESS = 2**62
 
 
 class ShardLane(ShardLimiter):
@@ -193,7 +192,7 @@ class OrderedPipeline(StreamPipeline):
             return super()._place(record, data, hash_key, epoch, deadline, expires, now)
         waiting = self._waiting
         if waiting is None:
-            waiting = self._waiting = Entry(Aggregate(_BOUNDLESS, _BOUNDLESS), None, epoch)
+            waiting = self._waiting = Entry(Aggregate(BOUNDLESS, BOUNDLESS), None, epoch)
             self.entries[waiting] = None
         if epoch != waiting.epoch:
             record.own_epoch = epoch
@@ -242,16 +241,18 @@ class OrderedPipeline(StreamPipeline):
             entry.expires = min(self._expiry(item.record) for item in loose)
             lane.add(entry)
             return
-        again = Entry(
-            Aggregate(_BOUNDLESS, _BOUNDLESS), entry.shard_id, entry.epoch
-        )  # less than fitted before
-        self.entries[again] = None
-        again.mixed = entry.mixed
-        again.urgent = entry.urgent
-        for record, data, _ in loose:
-            again.take(record, data, record.hash_key, entry.deadline, self._expiry(record))
-        again.aggregate.seal()
-        lane.add(again)
+        lane.add(self._part_of(entry, loose))
+
+    def _send_parts(self, entry: Entry, parts: list[Entry]) -> None:
+        lane = self._lane(entry)
+        if lane is None or entry in self._draining:
+            self._draining.discard(entry)
+            self._rebuild_wanted = True
+            return
+        if lane.in_flight is entry:
+            lane.in_flight = None
+        for part in parts:  # one after the other: their places in the lane are their records'
+            lane.add(part)
 
     def _expire(self, entry: Entry, now: float, why: str) -> None:
         lane = self._lane(entry)

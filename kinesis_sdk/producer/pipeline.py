@@ -16,6 +16,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
+from kinesis_sdk.common.aggregation import Aggregate
 from kinesis_sdk.common.aws import service_error
 from kinesis_sdk.common.errors import (
     AwsConfigError,
@@ -35,7 +36,7 @@ from kinesis_sdk.producer.judge import Verdict, judge
 from kinesis_sdk.producer.record import PendingRecord, Stored
 from kinesis_sdk.producer.retries import LAST_CHANCE
 from kinesis_sdk.producer.topology import StreamFacts
-from kinesis_sdk.producer.unsent import Deferred, Unsent
+from kinesis_sdk.producer.unsent import SMALLEST_RECORD_LIMIT, Deferred, Unsent
 
 _FIRST_PAUSE = 0.05
 _MAX_PAUSE = 2.0
@@ -47,6 +48,12 @@ _PATIENT_LOADS = 3
 
 _ABOUT_ONE_RECORD = frozenset({"ValidationException", "InvalidArgumentException"})
 """Codes with which the service refuses a whole request for one bad entry."""
+
+_MOST_REFUSED_ALONE = 100
+"""Single records that may be refused in a row, with nothing stored between, before it is not the records."""
+
+BOUNDLESS = 2**62
+"""Limit of an aggregate whose records fitted into another one."""
 
 _NEVER = float("inf")
 
@@ -64,6 +71,7 @@ class StreamPipeline(Unsent):
         super().__init__(stream, config, rng)
         self._paused_since = -_NEVER
         self._failures = 0
+        self._refused_alone = 0
         self._contacted = False
 
     # ------------------------------------------------------------------ from the network
@@ -79,7 +87,7 @@ class StreamPipeline(Unsent):
         self._sent.discard(batch)
         self._counters.put_records_calls += 1
         self._contacted = True
-        self._failures = 0
+        self._failures = self._refused_alone = 0
         for entry, result in zip(batch.entries, results, strict=True):
             code = result.get("ErrorCode")
             if code:
@@ -110,10 +118,7 @@ class StreamPipeline(Unsent):
             self._contacted = True
         code = error.code if isinstance(error, AwsError) else type(error).__name__
         if isinstance(error, PermanentAwsError):
-            if error.code in _ABOUT_ONE_RECORD and len(batch.entries) > 1:
-                # The service refuses a request whole for one bad entry: halve it until the bad one is alone.
-                middle = len(batch.entries) // 2
-                self._isolated.extend((Batch(batch.entries[:middle]), Batch(batch.entries[middle:])))
+            if error.code in _ABOUT_ONE_RECORD and self._divide(batch):
                 return
             if isinstance(error, ResourceNotFoundError):
                 self.topology.forget()
@@ -259,6 +264,47 @@ class StreamPipeline(Unsent):
                 self._retries.rest(record, entry, due)
             else:
                 self._place_again(item, now)
+
+    def _divide(self, batch: Batch) -> bool:
+        """The service refuses a request whole for one bad record: halve it until the bad one is alone.
+
+        Returns:
+            False if there is nothing to halve, or no sense in it: then all of it fails.
+        """
+        entries = batch.entries
+        if len(entries) == 1 and entries[0].size > SMALLEST_RECORD_LIMIT:
+            # The stream may take less than it said: somebody lowered its limit.
+            self.topology.doubt()
+        if self._refused_alone >= _MOST_REFUSED_ALONE:
+            return False
+        if len(entries) > 1:
+            middle = len(entries) // 2
+            self._isolated.extendleft((Batch(entries[middle:]), Batch(entries[:middle])))
+            return True
+        entry = entries[0]
+        loose = entry.loosen()
+        middle = len(loose) // 2
+        if not middle:
+            self._refused_alone += 1
+            return False
+        self._send_parts(entry, [self._part_of(entry, loose[:middle]), self._part_of(entry, loose[middle:])])
+        self._drop_empty((entry,))
+        return True
+
+    def _part_of(self, entry: Entry, loose: list[Loose]) -> Entry:
+        """Some of an entry's user records, in their order, as a Kinesis record of their own."""
+        part = Entry(Aggregate(BOUNDLESS, BOUNDLESS), entry.shard_id, entry.epoch)  # less than fitted before
+        self.entries[part] = None
+        part.mixed = entry.mixed
+        part.urgent = entry.urgent
+        for record, data, _ in loose:
+            part.take(record, data, record.hash_key, entry.deadline, self._expiry(record))
+        part.aggregate.seal()
+        return part
+
+    def _send_parts(self, entry: Entry, parts: list[Entry]) -> None:  # noqa: ARG002
+        """Send ``parts`` in place of ``entry``, each in a request of its own."""
+        self._isolated.extendleft(Batch([part]) for part in reversed(parts))
 
     def _retry_delay(self, record: PendingRecord, now: float) -> float:
         left = self._expiry(record) - now

@@ -152,6 +152,11 @@ class Topology:
             soonest = self._last_load + _MIN_INTERVAL
             self._next_load = soonest if self._next_load is None else min(self._next_load, soonest)
 
+    def doubt(self) -> None:
+        """What the service said of the stream is contradicted by what it does: ask again."""
+        self.described = False
+        self.require_load()
+
     def forget(self) -> None:
         """The stream does not exist (any more): if it comes back, it is another one."""
         self.shard_map = None

@@ -31,7 +31,7 @@ _COLLECTION_EXTENSION_SHARE = 0.2
 MAX_PARTITION_KEY_LENGTH = 256
 """Characters of a partition key (API reference: 1 to 256 Unicode characters)."""
 
-_SMALLEST_RECORD_LIMIT = 1024 * 1024
+SMALLEST_RECORD_LIMIT = 1024 * 1024
 """Bytes that every stream takes in a record, as long as we do not know better."""
 
 _MOST_LIMITERS = 4_096
@@ -324,7 +324,7 @@ class Unsent(Settlement):
     def _aggregation_size(self) -> int:
         """An aggregate is a record, too: the stream's limit counts, with the one byte of its partition key."""
         known = self.topology.max_record_size
-        return min(self._config.aggregation_max_size, (known or _SMALLEST_RECORD_LIMIT) - 1)
+        return min(self._config.aggregation_max_size, (known or SMALLEST_RECORD_LIMIT) - 1)
 
     def _new_aggregator(self) -> Aggregator:
         return Aggregator(self._aggregation_size(), self._aggregation_count(), self.entries)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from kinesis_sdk.common.errors import (
     ProducerClosedError,
@@ -634,3 +635,77 @@ def test_without_a_map_a_hash_key_is_limited_as_its_shard_is() -> None:
     assert all(record.done() for record in simulation.records)
     spread = [at for at in simulation.sent_at if at > begin + 1.5]
     assert spread, "a full bucket of 1,000 went at once, then 1,000 a second"
+
+
+# ---------------------------------------------------------------------- refused whole, for one record or for its size
+
+
+@pytest.mark.parametrize("ordering", ["none", "per_shard"])
+def test_an_aggregate_that_a_stream_takes_no_more_goes_in_parts(ordering: Any) -> None:
+    config = ProducerConfig(
+        aggregation_max_size=10 * MIB, collection_max_size=10 * MIB, ordering=ordering, rate_limit=10_000
+    )
+    simulation = Simulation(config, throttle=False, shards=1)
+    recreate(simulation, ShardCount=1, MaxRecordSizeInKiB=10_240)
+    simulation.put("warm", b"up")
+    simulation.run()
+    simulation.client.update_max_record_size(
+        StreamARN=simulation.client.describe_stream_summary(StreamName=STREAM)["StreamDescriptionSummary"][
+            "StreamARN"
+        ],
+        MaxRecordSizeInKiB=1_024,
+    )
+    simulation.clock.advance(60.0)  # the stream is updating for a while
+    fill(simulation, 600, size=10_000)
+    simulation.run()
+    simulation.check()
+    assert all(record.exception() is None for record in simulation.records)
+    assert simulation.pipeline.max_record_size == MIB, "it asked again"
+    sent = len(simulation.requests)
+    fill(simulation, 600, size=10_000, start=1_000)
+    simulation.run()
+    simulation.check()
+    assert len(simulation.requests) - sent <= 7, "and makes smaller ones from then on"
+    if ordering == "per_shard":
+        simulation.check_order()
+
+
+@pytest.mark.parametrize("ordering", ["none", "per_shard"])
+def test_one_poisonous_user_record_does_not_take_its_aggregate_with_it(ordering: Any) -> None:
+    simulation = Simulation(ProducerConfig(ordering=ordering), shards=1, latency=0.001)
+    simulation.put("warm", b"up")
+    simulation.run()
+    real = simulation.client.put_records
+
+    def choosy(**request: Any) -> dict[str, Any]:
+        if any(b"poison" in entry["Data"] for entry in request["Records"]):
+            error = {"Code": "ValidationException", "Message": "a record is not to our taste"}
+            raise ClientError({"Error": error, "ResponseMetadata": {"HTTPStatusCode": 400}}, "PutRecords")
+        answer: dict[str, Any] = real(**request)
+        return answer
+
+    simulation.client.put_records = choosy
+    fill(simulation, 50)
+    bad = simulation.put("key-7", b"poison")
+    fill(simulation, 50, start=50)
+    simulation.run()
+    simulation.check()
+    assert [record for record in simulation.records if record.exception() is not None] == [bad]
+    assert "not to our taste" in str(bad.exception())
+    assert len(simulation.requests) < 30
+    if ordering == "per_shard":
+        simulation.check_order()
+
+
+def test_when_everything_is_refused_not_every_record_is_tried_alone() -> None:
+    simulation = Simulation(latency=0.001)
+    simulation.put("warm", b"up")
+    simulation.run()
+    simulation.aws.faults.add(
+        Fault(kind="error", operation="PutRecords", code="ValidationException", status=400)
+    )
+    fill(simulation, 2_000)
+    simulation.run()
+    simulation.check()
+    assert all(record.exception() is not None for record in simulation.records[1:])
+    assert len(simulation.requests) < 600
