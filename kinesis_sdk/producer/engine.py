@@ -349,6 +349,14 @@ class Engine(Machine):
                 total.add(pipeline.counters)
         return total
 
+    def refused_for_size(self, pipeline: StreamPipeline) -> None:
+        """A record is larger than its stream is known to take. Somebody may have raised the limit since."""
+        if self._held_here():
+            self._refuse_reentry()
+        with self._lock:
+            pipeline.topology.doubt_rarely(self._clock.monotonic())
+            self._wake.notify()
+
     @property
     def outstanding(self) -> tuple[int, float]:
         """Records without a final result, and the age of the oldest of them (seconds). Takes a moment for each."""

@@ -184,7 +184,7 @@ class Producer:
         if hash_key is None:
             hash_key = self._hash(partition_key)
         if len(data) > pipeline.plain_record_size:
-            _check_size(pipeline, partition_key, data)
+            self._check_size(pipeline, partition_key, data)
         record: PendingRecord = PendingRecord()
         record.partition_key = partition_key
         if explicit_hash_key is None:
@@ -393,7 +393,7 @@ class Producer:
         if hash_key is None:
             hash_key = self._hash(partition_key)
         if len(data) > pipeline.plain_record_size:
-            _check_size(pipeline, partition_key, data)
+            self._check_size(pipeline, partition_key, data)
         record = kind()
         record.partition_key = partition_key
         if explicit_hash_key is None:
@@ -427,17 +427,18 @@ class Producer:
         except InvalidRecordError:
             return None
 
+    def _check_size(self, pipeline: StreamPipeline, partition_key: str, data: bytes) -> None:
+        size, limit = len(data) + len(partition_key.encode()), pipeline.max_record_size
+        if size > limit:
+            if size <= self.config.max_user_record_size:
+                self._engine.refused_for_size(pipeline)
+            raise InvalidRecordError(
+                "data",
+                f"data and partition key have {size:,} bytes together; the limit of {pipeline.stream} is {limit:,}",
+            )
+
     def _forget_after_fork(self) -> None:
         self._engine.forget_after_fork()
-
-
-def _check_size(pipeline: StreamPipeline, partition_key: str, data: bytes) -> None:
-    size, limit = len(data) + len(partition_key.encode()), pipeline.max_record_size
-    if size > limit:
-        raise InvalidRecordError(
-            "data",
-            f"data and partition key have {size:,} bytes together; the limit of {pipeline.stream} is {limit:,}",
-        )
 
 
 def _chunks(records: Iterable[Any], clock: Callable[[], float]) -> Iterator[Sequence[Any]]:

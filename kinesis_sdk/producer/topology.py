@@ -24,6 +24,10 @@ _RECHECK_INTERVAL = 300.0
 nothing in its answers to PutRecords would tell."""
 
 
+_DOUBT_INTERVAL = 60.0
+"""Seconds between two questions whether a stream takes larger records by now."""
+
+
 class StreamFacts(NamedTuple):
     """What one load found out.
 
@@ -156,6 +160,11 @@ class Topology:
         """What the service said of the stream is contradicted by what it does: ask again."""
         self.described = False
         self.require_load()
+
+    def doubt_rarely(self, now: float) -> None:
+        """Somebody wants more than the stream is known to take: ask again, unless it was asked lately."""
+        if self.described and now - self._last_load >= _DOUBT_INTERVAL:
+            self.doubt()
 
     def forget(self) -> None:
         """The stream does not exist (any more): if it comes back, it is another one."""

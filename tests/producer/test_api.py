@@ -480,6 +480,50 @@ def test_a_stream_that_goes_back_to_partition_keys_is_aggregated_again(gate: Gat
         assert producer.stats().kinesis_records_stored == before + 1
 
 
+def test_a_stream_whose_record_limit_was_raised_is_asked_again_but_rarely(gate: Gate) -> None:
+    clock = Jump()
+    asked: list[int] = []
+
+    def describe(**request: Any) -> dict[str, Any]:
+        asked.append(1)
+        return gate.client.describe_stream_summary(**request)
+
+    gate.replace["describe_stream_summary"] = describe
+    large = b"x" * (2 * 1024 * 1024)
+    config = ProducerConfig(record_max_buffered_time=0.005, max_user_record_size=10 * 1024 * 1024)
+    with Producer(config, client=gate, clock=clock) as producer:
+        pipeline = producer._pipeline(STREAM)
+
+        def learn() -> None:
+            for _ in range(10_000):
+                producer.put(STREAM, "k", b"x")
+                assert producer.flush(LONG) == 0
+                if pipeline.topology.described:
+                    return
+            raise AssertionError("it does not ask")
+
+        learn()
+        arn = gate.client.describe_stream_summary(StreamName=STREAM)["StreamDescriptionSummary"]["StreamARN"]
+        gate.client.update_max_record_size(StreamARN=arn, MaxRecordSizeInKiB=10_240)
+        known = len(asked)
+        for _ in range(20):
+            with pytest.raises(InvalidRecordError, match="1,048,576"):
+                producer.put(STREAM, "k", large)
+        learn()
+        assert len(asked) == known, "it was asked just now"
+        clock.ahead += 61.0
+        with pytest.raises(InvalidRecordError):
+            producer.put(STREAM, "k", large)
+        learn()
+        assert len(asked) == known + 1
+        assert producer.put(STREAM, "k", large).result(LONG)
+        clock.ahead += 61.0
+        with pytest.raises(InvalidRecordError, match="10,485,760"):
+            producer.put(STREAM, "k", large * 5)
+        learn()
+        assert len(asked) == known + 1, "more than this the configuration does not allow"
+
+
 # ---------------------------------------------------------------------- metrics
 
 
