@@ -154,7 +154,8 @@ class Producer:
         a record. If it raises, whatever it raises, the record was not accepted.
 
         Args:
-            stream: Stream name or ARN.
+            stream: Stream name or ARN. Use one of them for a stream: nothing tells that both mean the same, so each
+                has its own rate limit, and its own order in ordered mode.
             partition_key: 1 to 256 characters.
             data: Payload, up to the stream's record size limit together with the key; may be empty.
             explicit_hash_key: Decimal text or int from 0 to 2^128-1 that places the record in place of its
