@@ -140,13 +140,9 @@ class Unsent(Settlement):
 
     @property
     def is_resting(self) -> bool:
-        """Whether nothing is on its way that would make room: whatever there is waits in open aggregates."""
+        """Whether nothing is on its way that would make room: what there is waits in open aggregates, or for a retry."""
         return not (
-            self._sent
-            or self._isolated
-            or self._retries
-            or len(self._collector)
-            or any(map(len, self._limiters.values()))
+            self._sent or self._isolated or len(self._collector) or any(map(len, self._limiters.values()))
         )
 
     @property

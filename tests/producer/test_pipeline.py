@@ -474,6 +474,13 @@ def test_rest_means_that_only_open_aggregates_hold_records() -> None:
     assert not pipeline.is_resting
     pipeline.on_response(batch, landed("shardId-000000000001"), 11.1)
     assert pipeline.is_resting
+    put(pipeline, 1, 2)
+    now = 11.0
+    for _ in range(3):
+        now = max(now, pipeline._retries.next_due) if pipeline._retries else now
+        pipeline.on_response(send(pipeline, now), {"Records": [{"ErrorCode": "InternalFailure"}]}, now)
+    assert len(pipeline._retries) == 2
+    assert pipeline.is_resting, "what fails again and again does not keep others from being sent"
 
 
 # ---------------------------------------------------------------------- deadlines near the time-to-live
