@@ -13,7 +13,7 @@ SEED ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo example test unit integration spark java fuzz soak check format bench bench-producer bench-consumer bench-fleet bench-java clean
+.PHONY: help install demo example test unit integration spark spark-full java fuzz soak check format bench bench-producer bench-consumer bench-fleet bench-java clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -40,6 +40,9 @@ integration: install  ## Run what needs servers and processes: sockets, Spark, w
 
 spark: install  ## Run the Spark suite on two Spark versions (needs Java 17; minutes; SPARK_VERSIONS=4.3.0 for one).
 	@$(BIN)/python -m pytest integration/test_spark.py
+
+spark-full: install  ## All 3 million flights through Spark and Kinesis (minutes; FLIGHTS=file.parquet for real ones).
+	@SPARK_FULL=1 SPARK_VERSIONS=$${SPARK_VERSIONS:-4.3.0} $(BIN)/python -m pytest -s integration/test_spark.py
 
 java: install  ## Run beside the real Java KCL, with the scenes that take minutes (needs Java 17, npm).
 	@$(BIN)/python -m pytest integration/java
