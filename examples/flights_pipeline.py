@@ -156,7 +156,8 @@ def draw(statistics: Any, progress: Any, options: argparse.Namespace) -> None:
     left.legend(ncols=4)
     left.grid(alpha=0.3)
     left.tick_params(axis="x", rotation=30)
-    right.bar(progress["batchId"].astype(str), progress["rows"])
+    right.bar(progress["batchId"], progress["rows"])
+    right.xaxis.get_major_locator().set_params(integer=True)
     right.set(title="Rows by micro-batch", xlabel="batch")
     figure.savefig(options.chart, dpi=110)
 
