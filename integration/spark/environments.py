@@ -18,7 +18,14 @@ CACHE = ROOT / ".cache"
 NEWEST, OLDEST = "4.3.0", "4.1.4"
 MINIMUM_PYTHON = {NEWEST: (3, 11), OLDEST: (3, 10)}
 
-PACKAGES = ("pyarrow>=18", "pandas>=2.2,<3", "pytest>=8.3", "hypothesis>=6.110", "matplotlib>=3.8")
+PACKAGES = (
+    "pyarrow>=18",
+    "pybase64>=1.4",
+    "pandas>=2.2,<3",
+    "pytest>=8.3",
+    "hypothesis>=6.110",
+    "matplotlib>=3.8",
+)
 
 
 class CannotRunSparkError(Exception):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
-from binascii import a2b_base64
 from collections.abc import Mapping
 from contextvars import ContextVar
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
 from kinesis_sdk.common.aws import KinesisClient, translate_errors
+from kinesis_sdk.common.base64coding import decode
 from kinesis_sdk.common.errors import ProtocolError
 from kinesis_sdk.common.fast_hooks import MARK, Equipment, decoding
 from kinesis_sdk.common.records import KinesisRecord
@@ -229,7 +229,7 @@ def _decoded(items: list[Any]) -> list[KinesisRecord]:
                 _new(
                     KinesisRecord,
                     (
-                        a2b_base64(item["Data"]),
+                        decode(item["Data"]),
                         get("PartitionKey") or "",
                         item["SequenceNumber"],
                         moment,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-from binascii import b2a_base64
 from collections.abc import Sequence
 from io import BytesIO
 from typing import Any, NamedTuple
 
 from kinesis_sdk.common.aws import KinesisClient, translate_errors
+from kinesis_sdk.common.base64coding import encode
 from kinesis_sdk.common.errors import ProtocolError
 from kinesis_sdk.common.fast_hooks import MARK, Equipment, decoding
 from kinesis_sdk.common.stream import StreamId
@@ -208,7 +208,7 @@ def _place(records: _Records, params: dict[str, Any]) -> None:
     for number, (data, tail) in enumerate(records.parts):
         if number:
             write(b',{"Data":"')
-        write(b2a_base64(data, newline=False))
+        write(encode(data))
         write(tail)
     write(b"]}")
     params["body"] = buffer.getvalue()
