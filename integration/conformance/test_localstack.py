@@ -118,6 +118,6 @@ def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(CannotInstallError, match=r"needs java 17 or newer \(found 11\.0\)"):
         installing.install()
     with pytest.raises(CannotInstallError, match="registry can not be reached"):
-        installing._run("/bin/sh", "-c", "echo npm error code ENOTFOUND; exit 1", cwd=tmp_path)
+        installing.run("/bin/sh", "-c", "echo npm error code ENOTFOUND; exit 1", cwd=tmp_path)
     with pytest.raises(RuntimeError, match="sh failed with status 4"):
-        installing._run("/bin/sh", "-c", "echo oops; exit 4", cwd=tmp_path)
+        installing.run("/bin/sh", "-c", "echo oops; exit 4", cwd=tmp_path)
