@@ -321,6 +321,9 @@ class Coordinator:
             _LOGGER.warning("Java leader %s: renews nothing any more; its leases are not left to it", leader)
             self._membership.give_leader_up()
 
+    def _java_leads(self, now: float) -> bool:
+        return self._membership is not None and self._membership.leader(now) is not None
+
     def _is_left_to_java(self, take: Take, now: float) -> bool:
         """Whether a decision belongs to a Java leader that lives.
 
@@ -328,9 +331,7 @@ class Coordinator:
         rule. We take what it gave us (our name on it), and only what it left lying for a time in which a leader
         whose assignments work at all would have come round.
         """
-        if self._membership is None or take.reason is TakeReason.RESUMED:
-            return False
-        if self._membership.leader(now) is None:
+        if take.reason is TakeReason.RESUMED or not self._java_leads(now):
             return False
         # Of a lease that somebody keeps the time is negative: nothing is moved here by ourselves.
         return self._observer.free_for(take.lease, now) < PATIENCE
@@ -390,6 +391,7 @@ class Coordinator:
             failover_time=self._config.failover_time,
             clock=self._clock,
             acquired_at=sent_at,
+            java_leads=self._java_leads,
         )
         held.renew_at = sent_at + self._config.renew_interval
         self.held.add(held)

@@ -49,7 +49,7 @@ class Scene:
         self.store.create_if_absent(Lease(lease_key="s", checkpoint=START))
         self.held = self.take("me")
 
-    def take(self, owner):
+    def take(self, owner, **options):
         row = self.store.take(self.store.get("s"), owner)
         return HeldLease(
             self.store,
@@ -58,6 +58,7 @@ class Scene:
             failover_time=10,
             clock=self.clock,
             acquired_at=self.clock.monotonic(),
+            **options,
         )
 
     def checkpointer(self, timeout=10.0):
@@ -290,3 +291,22 @@ def test_throughput_goes_into_renewals_and_decays():
     scene.clock.advance(4)
     scene.held.checkpoint(at(5))
     assert scene.store.get("s").throughput_kbps == 5.0
+
+
+def rates_of_a_jittering_shard(*, java_leads):
+    scene = Scene()
+    held = scene.take("me", java_leads=lambda _now: java_leads)
+    written = []
+    for kilobytes in (40, 44, 40, 44, 40, 44, 48, 36, 44):
+        held.meter.add(kilobytes * 1024)
+        scene.clock.advance(4)
+        held.renew()
+        written.append(scene.store.get("s").throughput_kbps)
+    return written
+
+
+def test_a_rate_that_jitters_is_one_number_for_us_and_as_measured_for_a_java_leader():
+    ours, javas = (rates_of_a_jittering_shard(java_leads=flag) for flag in (False, True))
+    assert len(set(ours[-4:])) == 1, "followed at first, then kept"
+    assert len(set(javas[-4:])) == 4
+    assert javas[:5] == ours[:5] == [10.0, 10.5, 10.25, 10.625, 10.3125]

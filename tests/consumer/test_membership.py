@@ -134,6 +134,9 @@ def test_a_living_java_leader_is_not_fought(mode):
     JavaLeader(fleet).assign(key(2), "py")
     fleet.run(1.5)
     assert [held.key for held in engine.coordinator.held] == [key(2)]
+    assert all(held._java_leads(fleet.clock.monotonic()) for held in engine.coordinator.held), (
+        "its rates are what is measured"
+    )
     JavaLeader(fleet).start_handoff(key(1), "java", "py")
     keep_putting(fleet, 5)
     assert {held.key for held in engine.coordinator.held} == {key(1), key(2)}

@@ -36,6 +36,7 @@ class HeldLease:
         failover_time: Seconds without a successful write after which the lease counts as lost.
         clock: Time.
         acquired_at: Monotonic time at which the take was *sent*.
+        java_leads: Whether a Java worker reads the rate at that time: then it is written as it is measured.
 
     Attributes:
         token: Unique id of this acquisition.
@@ -55,11 +56,13 @@ class HeldLease:
         failover_time: float,
         clock: Clock,
         acquired_at: float,
+        java_leads: Callable[[float], bool] = lambda _now: False,
     ) -> None:
         self.token = uuid4().hex
         self.acquired_counter = lease.counter
         self.meter = ThroughputMeter(clock.monotonic())
         self._rate = SteadyRate()
+        self._java_leads = java_leads
         self.renew_at = acquired_at
         self.renewing = False
         self._store = store
@@ -181,7 +184,11 @@ class HeldLease:
             self._gone = f"handed over to {self._handover_to}" if self._handover_to else "released"
 
     def _measured(self, lease: Lease) -> Lease:
-        rate = self._rate.report(self.meter.read(self._clock.monotonic()), lease.throughput_kbps)
+        now = self._clock.monotonic()
+        measured = self.meter.read(now)
+        rate = self._rate.report(measured, lease.throughput_kbps)
+        if measured is not None and self._java_leads(now):
+            rate = measured
         return lease if rate == lease.throughput_kbps else replace(lease, throughput_kbps=rate)
 
     def _give_away(self, lease: Lease) -> Lease | Conflict:

@@ -2,7 +2,8 @@
 
 What is measured jitters, and who balances by it must not follow every jitter. So the number in the table stays as it is
 while what is measured is about the same (`SteadyRate`): a shard whose rate is steady has one number, and everybody
-plans with that.
+plans with that. Where a Java worker leads, the table gets what is measured, as the KCL writes it: that leader moves leases
+for a difference of a tenth.
 """
 
 from __future__ import annotations
