@@ -7,7 +7,7 @@ import functools
 import logging
 import os
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from kinesis_sdk.common.aws import KinesisClient, make_client
@@ -20,6 +20,7 @@ from kinesis_sdk.common.hashkeys import (
 )
 from kinesis_sdk.common.metrics import Metrics
 from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.producer.chunks import chunks_of
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.engine import ALL_TAKEN, Engine
 from kinesis_sdk.producer.failures import FailureHook, Outlets
@@ -37,11 +38,6 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger(__name__)
 
 _KEY_CACHE_SIZE = 65_536
-
-_CHUNK_RECORDS = 256
-_CHUNK_BYTES = 1024 * 1024
-_CHUNK_SECONDS = 0.01
-"""Where `put_many` ends a chunk. Its records are not in the buffer's accounts yet, and they keep others waiting."""
 
 KeyedData: TypeAlias = "tuple[str, bytes | bytearray | memoryview] | tuple[str, bytes | bytearray | memoryview, str | int | None]"
 """A record for `Producer.put_many`."""
@@ -247,7 +243,7 @@ class Producer:
         self._engine.check_open()
         accepted: list[PendingRecord] = []
         try:
-            for chunk in _chunks(records, self._now):
+            for chunk in chunks_of(records, self._now):
                 items = iter(chunk)
                 accept = functools.partial(self._engine.accept_many, pipeline, items, self._hash_of, accepted)
                 while (rest := accept()) is not ALL_TAKEN:
@@ -440,40 +436,6 @@ class Producer:
 
     def _forget_after_fork(self) -> None:
         self._engine.forget_after_fork()
-
-
-def _chunks(records: Iterable[Any], clock: Callable[[], float]) -> Iterator[Sequence[Any]]:
-    """Cut the records of `put_many` into what may go under one lock.
-
-    Whatever is not plain (see `Engine.accept_many`) comes alone, and at once: its bytes may change later.
-    """
-    if type(records) in {list, tuple}:
-        for start in range(0, len(records), _CHUNK_RECORDS):  # type: ignore[arg-type]
-            yield records[start : start + _CHUNK_RECORDS]  # type: ignore[index]
-        return
-    chunk: list[Any] = []
-    size = 0
-    began = 0.0
-    try:
-        for item in records:
-            if type(item) is not tuple or len(item) != 2 or type(item[1]) is not bytes:
-                yield chunk
-                chunk, size = [], 0
-                yield (item,)
-                continue
-            now = clock()
-            if not chunk:
-                began = now
-            chunk.append(item)
-            size += len(item[1])
-            if len(chunk) >= _CHUNK_RECORDS or size >= _CHUNK_BYTES or now - began > _CHUNK_SECONDS:
-                yield chunk
-                chunk, size = [], 0
-    except Exception:
-        # What the iterable gave before it raised.
-        yield chunk
-        raise
-    yield chunk
 
 
 # Strong references: a producer that its owner forgot may still hold records, until the exit handler sends them.
