@@ -201,7 +201,7 @@ class Simulation:
         self.at(there + self._delay(), come_back)
 
     def _settle(self) -> bool:
-        if len(self.records) <= 200:
+        if len(self.pipeline.entries) <= 100:
             assert self.pipeline.pending == len(self.pipeline.live)
         settled: list[Settled] = self.pipeline.take_settled()
         for item in settled:

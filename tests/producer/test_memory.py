@@ -101,7 +101,7 @@ def test_a_buffered_record_costs_what_it_is_charged(
         charge = (producer.stats().buffered_bytes - charged) / COUNT
     assert charge == pytest.approx(SIZE + 7 + RECORD_OVERHEAD, abs=1)
     # Whether a record will be alone is not known when it is charged: an aggregated one pays for more than it has.
-    assert (0.25 if aggregated else 0.5) < real / charge < 1.1, f"{real - SIZE - 7:.0f} bytes of bookkeeping"
+    assert (0.25 if aggregated else 0.5) < real / charge < 1.3, f"{real - SIZE - 7:.0f} bytes of bookkeeping"
 
 
 @pytest.mark.parametrize("aggregated", [True, False])
@@ -187,5 +187,5 @@ def test_records_that_fail_over_and_over_do_not_grow(traced: None, trouble: str,
     assert not any(record.done() for record in records)
     most = max(len(record.history or ()) for record in records)
     assert 5 < most < 60
-    assert late < 2.0 * charge
+    assert late < 2.5 * charge
     assert late - early < 0.3 * charge
