@@ -72,14 +72,13 @@ def test_what_does_not_end_is_killed() -> None:
         "import signal, sys, time; signal.signal(15, signal.SIG_IGN); print(1, flush=True); time.sleep(60)"
     )
     parent = f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {stubborn!r}]))"
-    process = subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    process.stdout.readline()
-    children = server.family(process.pid)
-    assert len(children) == 1
-    assert not server.stop(process, seconds=0.3)
-    assert not children & server._parents().keys()
-    process.stdout.close()
+    with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        children = server.family(process.pid)
+        assert len(children) == 1
+        assert not server.stop(process, seconds=0.3)
+        assert not children & server._parents().keys()
 
 
 def test_a_server_that_ends_early_shows_its_log(tmp_path: Path) -> None:

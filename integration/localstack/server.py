@@ -129,7 +129,10 @@ def stop(process: subprocess.Popen[bytes], seconds: float = _STOP_SECONDS) -> bo
     """End a process with SIGTERM and see that its children are gone as well.
 
     Returns:
-        Whether all of them went by themselves; what stays is killed.
+        Whether all of them went by themselves; what stays is killed, and gone on return.
+
+    Raises:
+        RuntimeError: A killed process does not end.
     """
     children = family(process.pid)
     process.send_signal(signal.SIGTERM)
@@ -141,9 +144,19 @@ def stop(process: subprocess.Popen[bytes], seconds: float = _STOP_SECONDS) -> bo
                     os.kill(pid, signal.SIGKILL)
             process.kill()
             process.wait()
+            _await_end(children)
             return False
         time.sleep(0.05)
     return True
+
+
+def _await_end(killed: set[int]) -> None:
+    """SIGKILL is obeyed when the kernel comes to it: a port or a file is free only when the process is gone."""
+    deadline = time.monotonic() + _STOP_SECONDS
+    while killed & _parents().keys():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"processes {sorted(killed & _parents().keys())} were killed and do not end")
+        time.sleep(0.01)
 
 
 @contextlib.contextmanager
