@@ -34,6 +34,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache, lru_cache
 from hashlib import md5
 from itertools import repeat
+from operator import itemgetter
 from typing import Any, NamedTuple, cast
 
 from kinesis_sdk.common.aggregate import AGGREGATE_PARTITION_KEY, DIGEST_SIZE, MAGIC, OVERHEAD, Aggregate
@@ -90,11 +91,11 @@ class SubRecord(NamedTuple):
 
 
 class SubRecordColumns(NamedTuple):
-    """The user records inside an aggregate, a list per field, all of one length.
+    """The user records inside an aggregate, a sequence per field, all of one length.
 
     Attributes:
         partition_keys: The users' keys; None where the aggregate's index points beyond its table.
-        explicit_hash_keys: As in `SubRecord`; None instead of a list if no user record has one.
+        explicit_hash_keys: As in `SubRecord`; None instead of a sequence if no user record has one.
         payloads: Data.
     """
 
@@ -177,6 +178,12 @@ def _texts(table: Iterable[bytes]) -> list[str]:
     return [raw.decode("utf-8", "replace") for raw in table]
 
 
+def _entries(table: list[str], indexes: list[int]) -> Sequence[str]:
+    """Entry of each index; `IndexError` beyond the table."""
+    # In C at once; with a single index an itemgetter has another form of answer.
+    return itemgetter(*indexes)(table) if len(indexes) > 1 else [table[index] for index in indexes]
+
+
 def _columns(body: bytes) -> SubRecordColumns | None:
     """The columns of the usual aggregate; None if it has any flaw, or explicit hash keys for some records only.
 
@@ -209,8 +216,8 @@ def _columns(body: bytes) -> SubRecordColumns | None:
     table = _texts(found.keys[:])
     hash_table = _texts(found.hashes[:])
     try:
-        keys = [table[index] for index in indexes]
-        hashes = [hash_table[index] for index in places] if places else None
+        keys = _entries(table, indexes)
+        hashes = _entries(hash_table, places) if places else None
     except IndexError:
         return None
     return SubRecordColumns(keys, hashes, payloads)

@@ -20,6 +20,8 @@ from kinesis_sdk.common.records import KinesisRecord, UserRecord
 # there, in order. Used only where it is paid per user record.
 _new = tuple.__new__
 _data_of = itemgetter(0)
+# Python makes a new object of every number above 256 that it counts; aggregates rarely hold more than this.
+_NUMBERS = tuple(range(2048))
 
 
 class RecordRun(Protocol):
@@ -77,7 +79,7 @@ class AggregatedRun:
             self.payloads,
             self._partition_keys,
             repeat(sequence_number),
-            count(),
+            _NUMBERS if len(self.payloads) <= len(_NUMBERS) else count(),
             repeat(arrival),
             repeat(None) if self._explicit_hash_keys is None else self._explicit_hash_keys,
             repeat(True),

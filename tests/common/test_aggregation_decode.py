@@ -332,7 +332,10 @@ def test_any_bytes_like_input(kind: type) -> None:
 def test_the_usual_aggregate_is_read_by_columns() -> None:
     for hash_key in (None, "5"):
         body = filled([("k", hash_key, b"1"), ("l", hash_key, b"")]).encode()[4:-16]
-        assert aggregation._columns(body) == aggregation._rows(body) is not None
+        columns, rows = aggregation._columns(body), aggregation._rows(body)
+        assert columns is not None
+        assert rows is not None
+        assert [None if column is None else list(column) for column in columns] == list(rows)
     assert aggregation._columns(BLOB[4:-16]) is None, "some have explicit hash keys, some do not"
 
 

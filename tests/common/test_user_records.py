@@ -52,6 +52,14 @@ def build(
     return UserRecords(runs), expected
 
 
+@pytest.mark.parametrize("size", [1, 2_047, 2_048, 2_049, 5_000])
+def test_sub_sequence_numbers_of_large_aggregates(size: int) -> None:
+    run = AggregatedRun(carrier(b"", "a", 1), [b""] * size, ["k"] * size, None)
+    records = list(run)
+    assert [record.sub_sequence_number for record in records] == list(range(size))
+    assert records[-1] == run.at(size - 1)
+
+
 @given(st.lists(st.tuples(st.booleans(), ROWS), max_size=5), st.data())
 def test_it_behaves_as_a_list_does(
     shape: list[tuple[bool, list[tuple[bytes, str, str | None]]]], data: st.DataObject
