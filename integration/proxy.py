@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _PIECE = 1 << 16
 _LOOK = 0.02
+_LOOKS_AT_END = 250
 _EVENT_STREAM = b"application/vnd.amazon.eventstream"
 
 
@@ -124,7 +125,8 @@ class Proxy:
             for link in links:
                 link.close(reset=True)
             done.append(len(links))
-            finished.set()
+            # Sockets are closed by callbacks that wait in the loop already: whoever asked is told after those.
+            self._loop.call_soon(finished.set)
 
         self._loop.call_soon_threadsafe(do)
         assert finished.wait(10)
@@ -152,12 +154,15 @@ class Proxy:
         await self._stop.wait()
         server.close()
         # Connections end by themselves once their sockets are gone; a cancelled one would be logged as an error.
+        # One that is just being made has no link yet.
         self._harm = Harm()
-        for link in list(self._links):
-            link.close(reset=True)
-        pending = asyncio.all_tasks() - {asyncio.current_task()}
-        if pending:
-            await asyncio.wait(pending, timeout=5)
+        for _ in range(_LOOKS_AT_END):
+            for link in list(self._links):
+                link.close(reset=True)
+            pending = asyncio.all_tasks() - {asyncio.current_task()}
+            if not pending:
+                return
+            await asyncio.wait(pending, timeout=_LOOK)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -177,8 +182,11 @@ class Proxy:
             for pump in pumps:
                 pump.cancel()
             await asyncio.gather(*pumps, return_exceptions=True)
-            self._links.discard(link)
             link.close(reset=False)
+            # A client that does not read what is left for it keeps its socket, which must not outlive the loop.
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+            self._links.discard(link)
 
     async def _requests(self, link: _Link, reader: asyncio.StreamReader) -> None:
         with contextlib.suppress(ConnectionError):
