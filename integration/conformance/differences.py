@@ -196,9 +196,8 @@ DIFFERENCES: dict[str, dict[str, Difference]] = {
         **_not_served(
             "ok", "DescribeAccountSettings", "DisableEnhancedMonitoring", "EnableEnhancedMonitoring",
             "GetResourcePolicy", "ListTagsForResource", "PutResourcePolicy", "DeleteResourcePolicy",
-            "StartStreamEncryption", "TagResource", "UntagResource",
+            "StartStreamEncryption", "StopStreamEncryption", "TagResource", "UntagResource",
         ),
-        **_not_served("400 ResourceInUseException", "StopStreamEncryption"),
         **_not_served("500 InternalError", "UpdateAccountSettings"),
         **_not_served(_INVALID, "UpdateStreamWarmThroughput"),
     },

@@ -648,4 +648,5 @@ def scenario_other_operations(notes: Notes) -> None:
     }
     for operation in OPERATIONS:
         method = getattr(notes.kinesis, re.sub(r"(?<!^)(?=[A-Z])", "_", operation).lower())
+        notes.active(stream)  # some leave it UPDATING for a while, which says something about the time only
         notes.call(operation, method, **requests.get(operation, {}))
