@@ -42,7 +42,6 @@ _REREAD_AFTER = 3
 """Failures of a handler in a row after which its batch is read again later, if other shards wait for the memory."""
 
 _NEVER = float("inf")
-_RELEASE_ATTEMPTS = 4
 
 
 class ShardConsumer:
@@ -94,6 +93,7 @@ class ShardConsumer:
         self._auto = AutoCheckpoint(self._checkpointer, parts.config, enabled=parts.handlers.auto_checkpoint)
         self._children_created = False
         self._release_failures = 0
+        self._releasing_since = _NEVER
 
     @property
     def shard_id(self) -> str:
@@ -484,7 +484,9 @@ class ShardConsumer:
             pass  # a peer has it already, which is what releasing is for
         except AwsError as error:
             self._release_failures += 1
-            if error.retryable and self._release_failures < _RELEASE_ATTEMPTS:
+            self._releasing_since = min(self._releasing_since, now)
+            # For as long as peers would have to wait if it were left to expire.
+            if error.retryable and now - self._releasing_since < self._config.failover_time:
                 return now + backoff(self._release_failures, 0.2, 2.0, self._parts.rng)
             self.held.mark_lost("its release failed")
             _LOGGER.warning("lease %s: could not be released, it will expire: %s", self.shard_id, error)

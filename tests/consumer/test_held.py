@@ -8,6 +8,7 @@ import pytest
 from kinesis_sdk.common.errors import (
     InvalidCheckpointError,
     LeaseLostError,
+    PermanentAwsError,
     ThrottledError,
     TransientAwsError,
 )
@@ -36,6 +37,8 @@ class Trouble(InMemoryLeaseStore):
             raise TransientAwsError("no answer", operation="UpdateItem")
         if what == "throttle":
             raise ThrottledError("slow down", operation="UpdateItem")
+        if what == "refuse":
+            raise PermanentAwsError("not yours", operation="UpdateItem")
         result = super()._swap(seen, change, **conditions)
         if what == "after":
             raise TransientAwsError("no answer", operation="UpdateItem")

@@ -459,14 +459,45 @@ def test_lease_lost_is_stronger_than_a_stop():
     assert scene.consumer.reason is ShutdownReason.LEASE_LOST
 
 
-def test_a_release_that_fails_is_repeated_and_then_left_to_expire(caplog):
+@pytest.mark.parametrize("failures", [1, 3, 6])
+def test_a_release_that_fails_is_repeated(failures, caplog):
     scene = recorded(got(1))
     scene.run(0.5)
     scene.consumer.request_stop()
-    scene.store.script = [None] + ["throttle"] * 3
-    scene.held.renew()
-    assert scene.run() is None
-    assert scene.row.owner is None or "will expire" in caplog.text
+    scene.store.script = [None] + ["throttle"] * failures  # the checkpoint of the stop, then releases
+    assert scene.run(9, renew=False) is None
+    assert scene.store.script == []
+    assert scene.row.owner is None
+    assert "will expire" not in caplog.text
+
+
+@pytest.mark.parametrize("renew", [True, False])
+def test_a_release_that_keeps_failing_is_left_to_expire(renew, monkeypatch):
+    scene = recorded(got(1))
+    scene.run(0.5)
+
+    def throttled(lease):
+        raise ThrottledError("slow down", operation="UpdateItem")
+
+    monkeypatch.setattr(scene.store, "release", throttled)
+    scene.consumer.request_stop()
+    began = scene.clock.monotonic()
+    assert scene.run(60, renew=renew) is None
+    assert scene.row.owner == "me"
+    assert scene.held.gone is not None
+    assert scene.events.count("shutdown_requested") == 1
+    assert 8 < scene.clock.monotonic() - began <= 12, "the failover time, whether or not renewals succeed"
+
+
+def test_a_release_that_is_refused_is_not_repeated(caplog):
+    scene = recorded(got(1))
+    scene.run(0.5)
+    scene.consumer.request_stop()
+    scene.store.script = [None, "refuse", "refuse"]
+    assert scene.run(0.1) is None
+    assert scene.row.owner == "me"
+    assert scene.store.script == ["refuse"]
+    assert "will expire" in caplog.text
 
 
 # Plain functions
