@@ -37,7 +37,8 @@ class Access:
         session_token: Their token; never shown.
 
     Raises:
-        ConfigError: Half of a pair of static credentials, or fields of a role without a role.
+        ConfigError: Half of a pair of static credentials, or fields of a role without a role; it names the option
+            of Spark.
     """
 
     region_name: str | None = None
@@ -55,9 +56,9 @@ class Access:
             raise ConfigError("accessKeyId", self.access_key_id, "to be given together with secretAccessKey")
         if self.session_token and not self.access_key_id:
             raise ConfigError("sessionToken", "…", "to be given together with accessKeyId")
-        for name in ("role_session_name", "external_id"):
-            if getattr(self, name) and not self.role_arn:
-                raise ConfigError(name, getattr(self, name), "to be given together with roleArn")
+        for option, given in (("roleSessionName", self.role_session_name), ("externalId", self.external_id)):
+            if given and not self.role_arn:
+                raise ConfigError(option, given, "to be given together with roleArn")
 
     def session(self) -> boto3.Session:
         """A new session in this process.

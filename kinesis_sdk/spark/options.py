@@ -274,7 +274,10 @@ def _take_stream(values: dict[str, Any]) -> StreamId:
     name, arn = values.pop("stream_name", None), values.pop("stream_arn", None)
     if name is None and arn is None:
         raise ConfigError("streamName", None, "a stream name, or streamArn with the stream's ARN")
-    stream = StreamId.parse(arn if arn is not None else name)
+    try:
+        stream = StreamId.parse(arn if arn is not None else name)
+    except ConfigError as error:
+        raise ConfigError("streamName" if arn is None else "streamArn", error.value, error.accepted) from None
     if arn is not None and stream.arn is None:
         raise ConfigError("streamArn", arn, "an ARN of a Kinesis stream")
     if name is not None and arn is not None and name != stream.name:

@@ -102,6 +102,8 @@ def test_an_option_like_no_other_names_all() -> None:
         ("tipLag", "5"),
         ("tipLag", "abc"),
         ("tipLag", "30 parsecs"),
+        ("tipLag", "61s"),
+        ("retryTimeout", "2d"),
         ("minProbeInterval", "10ms"),
         ("maxRecordsPerShard", "10001"),
         ("maxRecordsPerShard", "0"),
@@ -110,16 +112,18 @@ def test_an_option_like_no_other_names_all() -> None:
         ("deaggregate", "yes"),
         ("consumerMode", "efo"),
         ("endingPosition", "TRIM_HORIZON"),
+        ("endingPosition", '{"shardId-000000000000": "LATEST"}'),
         ("startingPosition", "EARLIEST"),
         ("misplacedAggregates", "drop"),
         ("streamName", "not a name"),
         ("streamArn", "orders"),
+        ("streamArn", "arn:aws:kinesis"),
         ("accessKeyId", "AKID"),
         ("roleSessionName", "without a role"),
     ],
 )
 def test_bad_values_name_their_option(name: str, value: str) -> None:
-    with pytest.raises(ConfigError):
+    with pytest.raises(ConfigError, match=name):
         SourceOptions.parse({**NAME, name: value})
 
 
