@@ -100,7 +100,8 @@ class World:
         self.changed = dict.fromkeys(self.rows, 0.0)
         self.owned: dict[str, dict[str, Lease]] = {}
         self.lists: dict[str, list[Lease]] = {}
-        self.dead: set[str] = set()
+        # In the order of their deaths: that of a set of texts would differ from run to run.
+        self.dead: dict[str, None] = {}
         self.free: dict[str, Lease] = dict(self.rows)
         self.workers: dict[str, Worker] = {}
         self._orphans = leases
@@ -155,7 +156,7 @@ class World:
         self.marked.discard(worker.name)
         held = self.owned.get(worker.name, {})
         if held:
-            self.dead.add(worker.name)
+            self.dead[worker.name] = None
         self.orphans += len(held)
         for key in [*held]:
             if clean and self.kind != "kcl2":
@@ -189,7 +190,7 @@ class World:
         else:
             del self.owned[owner]
             del self.lists[owner]
-            self.dead.discard(owner)
+            self.dead.pop(owner, None)
 
     def look(self, worker: Worker) -> None:
         if not worker.alive:
