@@ -22,6 +22,8 @@ from kinesis_sdk.consumer.leases import (
     strategy_for,
 )
 from kinesis_sdk.consumer.leases.strategies import Kcl2Strategy, group_of, grouped_id
+from kinesis_sdk.consumer.leases.strategies import groups as groups_module
+from kinesis_sdk.consumer.leases.strategies.groups import Groups
 from kinesis_sdk.consumer.leases.strategies.shares import plan_by_count, shares
 from kinesis_sdk.consumer.leases.strategies.throughput import MEDIAN_WEIGHT, plan_by_weight, weights_of
 
@@ -629,6 +631,19 @@ def test_rates_that_jitter_move_nothing():
 )
 def test_the_group_is_read_from_the_id(worker, group):
     assert group_of(worker) == group
+
+
+def test_groups_that_are_kept_are_those_that_ids_carry(monkeypatch):
+    monkeypatch.setattr(groups_module, "_MOST_KEPT", 3)
+    groups = Groups("-")
+    for _ in range(2):
+        for number in range(10):
+            assert groups[f"east-{number}"] == "east"
+            assert groups[f"west|a-{number}"] == "west|a"
+            assert len(groups) <= 3, "ids of workers that are long gone are forgotten"
+    assert groups.differ(["east-1", "east-2", "west-1"])
+    assert not groups.differ(["east-1", "east-2"])
+    assert not groups.differ(["lonely"])
 
 
 def test_ids_carry_their_group_once():

@@ -31,7 +31,7 @@ from random import Random
 
 from kinesis_sdk.consumer.leases.lease import Lease
 from kinesis_sdk.consumer.leases.strategies.base import Give, Plan, Standings, TableView, Take, TakeReason
-from kinesis_sdk.consumer.leases.strategies.groups import SEPARATOR, group_of
+from kinesis_sdk.consumer.leases.strategies.groups import SEPARATOR, Groups
 from kinesis_sdk.consumer.leases.strategies.shares import plan_by_count, shares
 from kinesis_sdk.consumer.leases.strategies.throughput import plan_by_weight, spared_by_weight, weights_of
 
@@ -50,7 +50,7 @@ class BalancedStrategy:
 
     def __init__(self, *, by_throughput: bool = True, separator: str = SEPARATOR) -> None:
         self._by_throughput = by_throughput
-        self._separator = separator
+        self._groups = Groups(separator)
 
     def plan(self, view: TableView, rng: Random) -> Plan:
         """Decide which leases to take now; see `LeaseStrategy.plan`."""
@@ -62,17 +62,18 @@ class BalancedStrategy:
         resumed = [lease for lease in standings.resumable if lease.lease_key not in view.busy][:room]
         takes = [Take(lease, TakeReason.RESUMED) for lease in resumed]
         room -= len(takes)
-        holdings: dict[str, list[Lease]] = {
-            owner: leases for owner, leases in standings.by_owner.items() if owner not in standings.silent
-        }
+        me = view.me
+        holdings = standings.by_owner.copy()
+        for worker in standings.silent:
+            holdings.pop(worker, None)
         known = standings.leaving.union(view.workers) - standings.silent
         for worker in known:
             holdings.setdefault(worker, [])
-        holdings[view.me] = [*standings.mine, *standings.resumable]
-        groups = {worker: group_of(worker, self._separator) for worker in holdings}
+        holdings[me] = [*standings.mine, *standings.resumable]
+        groups = self._groups
         most = view.limits.max_leases
         weights = weights_of(view.leases) if self._by_throughput else None
-        if not holdings[view.me] and view.me not in known:
+        if not holdings[me] and me not in known:
             return self._introduce(view, holdings, standings.free, groups, weights, rng)
 
         parcels = (
@@ -81,26 +82,31 @@ class BalancedStrategy:
             else plan_by_weight(holdings, standings.free, groups, most, weights)
         )
         steals = 0 if view.observed.is_gathering else view.limits.max_steals
-        for parcel in parcels:
-            if parcel.taker != view.me or parcel.lease.lease_key in view.busy or room <= 0:
+        gives: list[Give] = []
+        mine_to_come = False
+        for lease, giver, taker in parcels:
+            if giver == me:
+                gives.append(Give(lease, taker))
+            if taker != me:
                 continue
-            if parcel.giver is None:
-                takes.append(Take(parcel.lease, TakeReason.EXPIRED))
+            mine_to_come = True
+            if lease.lease_key in view.busy or room <= 0:
+                continue
+            if giver is None:
+                takes.append(Take(lease, TakeReason.EXPIRED))
             elif steals is None or steals > 0:
-                takes.append(Take(parcel.lease, TakeReason.STOLEN))
+                takes.append(Take(lease, TakeReason.STOLEN))
                 steals = None if steals is None else steals - 1
             else:
                 continue
             room -= 1
         takes.extend(self._left_lying(view, standings.free, takes, room, len(holdings), rng))
-        gives = tuple(Give(p.lease, p.taker) for p in parcels if p.giver == view.me)
-        mine_to_come = any(parcel.taker == view.me for parcel in parcels)
         return Plan(
             takes=tuple(takes),
-            gives=gives,
+            gives=tuple(gives),
             look_soon=mine_to_come or _is_moving(view, standings.free),
             # Of one group nobody need know who holds nothing.
-            stand_by=not holdings[view.me] and (view.me in view.workers or len(set(groups.values())) > 1),
+            stand_by=not holdings[me] and (me in view.workers or groups.differ(holdings)),
         )
 
     @staticmethod
@@ -108,7 +114,7 @@ class BalancedStrategy:
         view: TableView,
         holdings: Mapping[str, Sequence[Lease]],
         free: Sequence[Lease],
-        groups: Mapping[str, str],
+        groups: Groups,
         weights: Mapping[str, int] | None,
         rng: Random,
     ) -> Plan:
@@ -119,22 +125,20 @@ class BalancedStrategy:
             # More workers than leases: nothing is due, unless nobody else cares. Between groups it matters how many
             # we are.
             overdue = BalancedStrategy._left_lying(view, free, (), view.limits.max_leases, len(holdings), rng)
-            return Plan(takes=tuple(overdue[:1]), stand_by=len(set(groups.values())) > 1)
+            return Plan(takes=tuple(overdue[:1]), stand_by=groups.differ(holdings))
         reason = TakeReason.EXPIRED
         candidates = [lease for lease in free if lease.lease_key not in view.busy] if view.busy else free
         if not candidates and view.limits.max_steals != 0:
             # Any lease of a worker that can spare one, not only those that a plan would name: other newcomers,
             # of whom we do not know, would all want the same.
             reason = TakeReason.STOLEN
-            candidates = [
-                lease
-                for lease in (
-                    _spared_by_count(holdings, counts, share, groups)
-                    if weights is None
-                    else spared_by_weight(holdings, groups, view.me, weights)
-                )
-                if lease.lease_key not in view.busy
-            ]
+            candidates = (
+                _spared_by_count(holdings, counts, share, groups)
+                if weights is None
+                else spared_by_weight(holdings, groups, view.me, weights)
+            )
+            if view.busy:
+                candidates = [lease for lease in candidates if lease.lease_key not in view.busy]
         chosen = rng.sample(candidates, min(_SUBSTITUTES, len(candidates)))
         return Plan(
             takes=tuple(Take(lease, reason) for lease in chosen),

@@ -6,7 +6,7 @@ there. Ids without the separator (a Java worker's UUID, say) have no group; all 
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Iterable
 
 SEPARATOR = "|"
 """Between label and the rest of a worker id. Host names, process ids and UUIDs do not contain it; a fleet whose ids
@@ -14,12 +14,34 @@ already carry a label (``cluster-worker``) sets its own in `ConsumerConfig.worke
 
 NO_GROUP = ""
 
+_MOST_KEPT = 16_384
+"""Workers whose groups are kept; restarts make new ids without end."""
 
-@lru_cache(maxsize=16_384)  # every look asks for every worker's
+
 def group_of(worker_id: str, separator: str = SEPARATOR) -> str:
     """The group of a worker: what stands before the first separator, or `NO_GROUP`."""
     label, found, _ = worker_id.partition(separator)
     return label if found else NO_GROUP
+
+
+class Groups(dict[str, str]):
+    """Groups by worker id, each read from its id once: every look asks for every worker's."""
+
+    def __init__(self, separator: str = SEPARATOR) -> None:
+        super().__init__()
+        self._separator = separator
+
+    def __missing__(self, worker_id: str) -> str:
+        if len(self) >= _MOST_KEPT:
+            self.clear()
+        group = self[worker_id] = group_of(worker_id, self._separator)
+        return group
+
+    def differ(self, workers: Iterable[str]) -> bool:
+        """Whether not all of these workers are of one group."""
+        groups = map(self.__getitem__, workers)
+        first = next(groups, NO_GROUP)
+        return any(group != first for group in groups)
 
 
 def grouped_id(worker_id: str, group: str | None, separator: str = SEPARATOR) -> str:

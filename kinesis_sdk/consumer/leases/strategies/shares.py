@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from kinesis_sdk.consumer.leases.lease import Lease
+
+_KEY = attrgetter("lease_key")  # called for every lease that may move
 
 
 class Parcel(NamedTuple):
@@ -41,7 +44,6 @@ def shares(counts: Mapping[str, int], total: int, groups: Mapping[str, str], mos
     members: dict[str, list[str]] = {}
     for worker in counts:
         members.setdefault(groups[worker], []).append(worker)
-    above = {group: sum(counts[w] > floor for w in workers) for group, workers in members.items()}
     extras: dict[str, int] = {}
     rounded: list[str] = []
     for group, workers in members.items():
@@ -51,7 +53,7 @@ def shares(counts: Mapping[str, int], total: int, groups: Mapping[str, str], mos
     # Rounding up is worth a move where somebody keeps a lease by it; else the fuller group keeps what it has.
     rounded.sort(
         key=lambda group: (
-            above[group] <= extras[group],
+            sum(counts[worker] > floor for worker in members[group]) <= extras[group],
             -sum(counts[worker] for worker in members[group]),
             group,
         )
@@ -61,7 +63,8 @@ def shares(counts: Mapping[str, int], total: int, groups: Mapping[str, str], mos
     result = dict.fromkeys(counts, floor)
     for group, workers in members.items():
         if extras[group]:
-            workers.sort(key=lambda worker: (-counts[worker], worker))
+            workers.sort()
+            workers.sort(key=counts.__getitem__, reverse=True)
             for worker in workers[: extras[group]]:
                 result[worker] = floor + 1
     return result
@@ -81,9 +84,7 @@ def plan_by_count(
     Returns:
         Parcels; applying all of them balances the table, except for what nobody has room for.
     """
-    to_place: list[tuple[Lease, str | None]] = [
-        (lease, None) for lease in sorted(free, key=lambda lease: lease.lease_key)
-    ]
+    to_place: list[tuple[Lease, str | None]] = [(lease, None) for lease in sorted(free, key=_KEY)]
     counts = {worker: len(leases) for worker, leases in holdings.items()}
     total = sum(counts.values()) + len(to_place)
     share = shares(counts, total, groups, most)
@@ -95,9 +96,7 @@ def plan_by_count(
             places.extend([worker] * -surplus)
         elif surplus:
             # One in handover is on its way to this worker; it has to arrive before it can go on.
-            movable = sorted(
-                (lease for lease in holdings[worker] if not lease.in_handover),
-                key=lambda lease: lease.lease_key,
-            )
-            to_place.extend((lease, worker) for lease in movable[-surplus:])
+            movable = [lease for lease in holdings[worker] if lease.checkpoint_owner is None]
+            movable.sort(key=_KEY)
+            to_place.extend([(lease, worker) for lease in movable[-surplus:]])
     return [Parcel(lease, giver, taker) for (lease, giver), taker in zip(to_place, places, strict=False)]
