@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from random import Random
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from kinesis_sdk.consumer.leases.lease import Lease
 from kinesis_sdk.consumer.leases.observer import LeaseObserver
@@ -27,8 +27,7 @@ class TakeReason(Enum):
     """It moves here from a live worker that holds more than its share: by handover where its owner knows how."""
 
 
-@dataclass(frozen=True)
-class Take:
+class Take(NamedTuple):
     """One decision of a strategy.
 
     Attributes:

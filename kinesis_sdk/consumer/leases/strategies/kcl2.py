@@ -44,7 +44,11 @@ class Kcl2Strategy:
         limits = view.limits
 
         def available(candidates: Sequence[Lease]) -> list[Lease]:
-            result = [lease for lease in candidates if lease.lease_key not in view.busy]
+            result = (
+                [lease for lease in candidates if lease.lease_key not in view.busy]
+                if view.busy
+                else [*candidates]
+            )
             rng.shuffle(result)
             return result
 
@@ -71,18 +75,14 @@ class Kcl2Strategy:
         if standings.free:
             free = [Take(lease, TakeReason.EXPIRED) for lease in available(standings.free)[:need]]
             return Plan(takes=(*takes, *free))
-        loot = available(self._loot(standings, share, need, limits.max_steals, rng))
-        number = _number_to_steal(standings, share, need, limits.max_steals)
-        return Plan(takes=(*takes, *(Take(lease, TakeReason.STOLEN) for lease in loot[:number])))
+        most = max(map(len, standings.by_owner.values()), default=0)
+        number = _number_to_steal(most, share, need, limits.max_steals)
+        loot = available(self._loot(standings, most, rng))[:number] if number else ()
+        return Plan(takes=(*takes, *(Take(lease, TakeReason.STOLEN) for lease in loot)))
 
     @staticmethod
-    def _loot(
-        standings: Standings, share: int, need: int, max_steals: int | None, rng: Random
-    ) -> Sequence[Lease]:
-        """Leases of the most loaded worker, one of several picked at random."""
-        if not standings.by_owner or not _number_to_steal(standings, share, need, max_steals):
-            return ()
-        most = max(len(owned) for owned in standings.by_owner.values())
+    def _loot(standings: Standings, most: int, rng: Random) -> Sequence[Lease]:
+        """Leases of a worker that holds the most, one of several picked at random."""
         # Sorted, so that the choice depends on the generator and not on the order of the scan.
         victim = rng.choice(
             sorted(owner for owner, owned in standings.by_owner.items() if len(owned) == most)
@@ -93,9 +93,8 @@ class Kcl2Strategy:
         ]
 
 
-def _number_to_steal(standings: Standings, share: int, need: int, max_steals: int | None) -> int:
+def _number_to_steal(most: int, share: int, need: int, max_steals: int | None) -> int:
     """``chooseLeasesToSteal``: the excess, or one if nobody has an excess but we lack more than one."""
-    most = max((len(owned) for owned in standings.by_owner.values()), default=0)
     if most < share:
         return 0
     excess = most - share
