@@ -44,6 +44,8 @@ WRITE_PRICE, READ_PRICE = 0.625e-6, 0.125e-6
 MINUTES = 730 * 60
 SIZES = ["100/10", "1000/200", "10000/1000"]
 MOST_ROUNDS = 30
+UNLIMITED = TakeLimits(max_leases=sys.maxsize)
+PATIENT = TakeLimits(max_leases=sys.maxsize, max_steals=0)
 
 
 class Sights:
@@ -52,29 +54,27 @@ class Sights:
     def __init__(self, world: World, worker: Worker) -> None:
         self.failover_time = world.config.failover_time
         self.is_gathering = False
-        self._world, self._worker = world, worker
+        self._changed, self._looks = world.changed, worker.looks
 
-    def first_sight(self, lease: Lease) -> float:
-        changed = self._world.changed[lease.lease_key]
-        looks = self._worker.looks
-        position = bisect_left(looks, changed)
-        return looks[position] if position < len(looks) else self._worker.now
+    def first_look(self, changed: float) -> float:
+        """When this worker first looked after a change; at the latest it does so now."""
+        return self._looks[bisect_left(self._looks, changed)]
 
     def silence(self, lease: Lease, now: float) -> float:
         if lease.owner is None and lease.counter == 0:
             return float("inf")
-        return now - self.first_sight(lease)
+        return now - self._looks[bisect_left(self._looks, self._changed[lease.lease_key])]
 
     def free_for(self, lease: Lease, now: float) -> float:
-        return now - self.first_sight(lease) - (self.failover_time if lease.owner else 0.0)
+        silence = now - self._looks[bisect_left(self._looks, self._changed[lease.lease_key])]
+        return silence - self.failover_time if lease.owner else silence
 
 
 class Worker:
     def __init__(self, name: str) -> None:
         self.name = name
         self.looks: list[float] = []
-        self.owners: set[str] | None = None
-        self.now = 0.0
+        self.owners: frozenset[str] | None = None
         self.alive = True
         self.patient_until = 0.0
         self.marked_at: float | None = None
@@ -94,14 +94,17 @@ class World:
         self.config = ConsumerConfig(lease_strategy=kind)  # type: ignore[arg-type]
         self.strategy: Any = strategy_for(self.config)
         self.interval = self.config.look_interval(leases)
+        self.soon = self.config.look_interval(leases, soon=True)
         self.rng = Random(f"{kind} {leases} {seed}")
         self.now = 0.0
         self.rows = {f"s{n:06d}": Lease(lease_key=f"s{n:06d}", checkpoint=START) for n in range(leases)}
         self.changed = dict.fromkeys(self.rows, 0.0)
         self.owned: dict[str, dict[str, Lease]] = {}
         self.lists: dict[str, list[Lease]] = {}
-        # In the order of their deaths: that of a set of texts would differ from run to run.
-        self.dead: dict[str, None] = {}
+        self._owners: frozenset[str] | None = None
+        # When the first and the last of their leases changed, which nothing but a take changes any more. In the
+        # order of their deaths: that of a set of texts would differ from run to run.
+        self.dead: dict[str, tuple[float, float]] = {}
         self.free: dict[str, Lease] = dict(self.rows)
         self.workers: dict[str, Worker] = {}
         self._orphans = leases
@@ -155,8 +158,6 @@ class World:
         worker.alive = False
         self.marked.discard(worker.name)
         held = self.owned.get(worker.name, {})
-        if held:
-            self.dead[worker.name] = None
         self.orphans += len(held)
         for key in [*held]:
             if clean and self.kind != "kcl2":
@@ -164,6 +165,9 @@ class World:
             else:
                 # Its last renewal was at any time within an interval.
                 self.changed[key] = self.now - self.rng.random() * self.config.renew_interval
+        if held:
+            changes = [self.changed[key] for key in held]
+            self.dead[worker.name] = min(changes), max(changes)
 
     def _own(self, row: Lease, owner: str | None) -> None:
         key = row.lease_key
@@ -186,26 +190,45 @@ class World:
     def _relist(self, owner: str) -> None:
         """What looks share: a list per owner, made anew only where something changed."""
         if self.owned[owner]:
+            if owner not in self.lists:
+                self._owners = None
             self.lists[owner] = [*self.owned[owner].values()]
         else:
+            self._owners = None
             del self.owned[owner]
             del self.lists[owner]
             self.dead.pop(owner, None)
 
+    @property
+    def owners(self) -> frozenset[str]:
+        """Who holds leases: the same set until it changes."""
+        if self._owners is None:
+            self._owners = frozenset(self.owned)
+        return self._owners
+
     def look(self, worker: Worker) -> None:
         if not worker.alive:
             return
-        worker.now = now = self.now
+        now = self.now
         worker.looks.append(now)
         sights = Sights(self, worker)
         standings = Standings(active=len(self.rows), free=[*self.free.values()])
         failover, early = self.config.failover_time, float("inf")
-        standings.by_owner = dict(self.lists)
+        standings.by_owner = self.lists.copy()
         standings.mine = standings.by_owner.pop(worker.name, [])
-        for owner in self.dead:
+        for owner, (first, last) in self.dead.items():
+            since = sights.first_look(first)
+            if since == sights.first_look(last):
+                # No look came between: they are all of one age.
+                if now - since > failover:
+                    standings.free.extend(standings.by_owner.pop(owner))
+                    standings.silent.add(owner)
+                elif since < now:
+                    early = min(early, since + failover + 0.001)
+                continue
             kept = []
             for lease in standings.by_owner.pop(owner):
-                since = sights.first_sight(lease)
+                since = sights.first_look(self.changed[lease.lease_key])
                 if now - since > failover:
                     standings.free.append(lease)
                     standings.silent.add(owner)
@@ -222,17 +245,16 @@ class World:
             observed=sights,  # type: ignore[arg-type]
             me=worker.name,
             now=now,
-            limits=TakeLimits(max_leases=sys.maxsize, max_steals=0 if patient else None),
-            held={lease.lease_key for lease in standings.mine},
+            limits=PATIENT if patient else UNLIMITED,
             workers=known,
             patience=2 * self.interval + 1,
         )
         visible = bool(standings.mine) or worker.name in known
         seen = (len(standings.free), len(standings.silent), frozenset(known))
         MEMO.key = (id(self), self.version, seen, visible)
-        owners = set(self.owned)
-        sights.is_gathering = worker.owners is not None and bool(owners - worker.owners - {worker.name})
-        worker.owners = owners
+        known_owners, worker.owners = worker.owners, self.owners
+        if known_owners is not None and known_owners is not worker.owners:
+            sights.is_gathering = bool(worker.owners - known_owners - {worker.name})
         plan = self.strategy.decide(view, standings, self.rng)
         if plan.stand_by and worker.marked_at is None:
             worker.marked_at = now
@@ -240,8 +262,9 @@ class World:
         elif worker.marked_at is not None and not plan.stand_by:
             worker.marked_at = None
             self.marked.discard(worker.name)
-        soon = self.config.look_interval(len(self.rows), soon=plan.look_soon)
-        due = now + soon if self.kind == "kcl2" else min(now + soon, early)
+        due = now + (self.soon if plan.look_soon else self.interval)
+        if self.kind != "kcl2":
+            due = min(due, early)
         self._carry_out(worker, plan, 0, 0, now + 0.05, due)
 
     def _carry_out(self, worker: Worker, plan: Any, index: int, won: int, moment: float, due: float) -> None:
@@ -363,8 +386,6 @@ def scenarios(kind: str, leases: int, workers: int) -> list[list[str]]:
     world = World(kind, leases)
     settle(world, workers)
     world.start(workers)
-    for worker in world.live():
-        worker.now = world.now
     rows.append(measure(world, "workers double", world.fewest()))
 
     rows.append(deploy(kind, leases, workers, start_first=False))
