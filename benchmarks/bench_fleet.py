@@ -27,6 +27,7 @@ import sys
 import time
 from bisect import bisect_left, bisect_right
 from collections import Counter
+from collections.abc import Iterable
 from heapq import heappop, heappush
 from random import Random
 from typing import Any
@@ -65,9 +66,13 @@ class Sights:
             return float("inf")
         return now - self._looks[bisect_left(self._looks, self._changed[lease.lease_key])]
 
-    def free_for(self, lease: Lease, now: float) -> float:
-        silence = now - self._looks[bisect_left(self._looks, self._changed[lease.lease_key])]
-        return silence - self.failover_time if lease.owner else silence
+    def free_longer(self, leases: Iterable[Lease], now: float, seconds: float) -> list[Lease]:
+        """What changed before the last of the looks that are so long ago."""
+        looks, changed, failover = self._looks, self._changed, self.failover_time
+        never = float("-inf")
+        unowned = next((look for look in reversed(looks) if now - look > seconds), never)
+        owned = next((look for look in reversed(looks) if now - look - failover > seconds), never)
+        return [lease for lease in leases if changed[lease.lease_key] <= (owned if lease.owner else unowned)]
 
 
 class Worker:

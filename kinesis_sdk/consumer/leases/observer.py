@@ -96,6 +96,10 @@ class LeaseObserver:
             return 0.0
         return now - sight.since - (self.failover_time if lease.owner is not None else 0.0)
 
+    def free_longer(self, leases: Iterable[Lease], now: float, seconds: float) -> list[Lease]:
+        """Those of these leases that nobody kept for more than so many seconds, see `free_for`."""
+        return [lease for lease in leases if self.free_for(lease, now) > seconds]
+
     def next_expiry(self, now: float) -> float | None:
         """When the next owned lease expires if nothing changes: a look then finds it without delay.
 

@@ -84,27 +84,29 @@ class BalancedStrategy:
         steals = 0 if view.observed.is_gathering else view.limits.max_steals
         gives: list[Give] = []
         mine_to_come = False
-        for lease, giver, taker in parcels:
-            if giver == me:
-                gives.append(Give(lease, taker))
-            if taker != me:
+        for parcel in parcels:
+            if parcel.giver == me:
+                gives.append(Give(parcel.lease, parcel.taker))
+            if parcel.taker != me:
                 continue
             mine_to_come = True
-            if lease.lease_key in view.busy or room <= 0:
+            if parcel.lease.lease_key in view.busy or room <= 0:
                 continue
-            if giver is None:
-                takes.append(Take(lease, TakeReason.EXPIRED))
+            if parcel.giver is None:
+                takes.append(Take(parcel.lease, TakeReason.EXPIRED))
             elif steals is None or steals > 0:
-                takes.append(Take(lease, TakeReason.STOLEN))
+                takes.append(Take(parcel.lease, TakeReason.STOLEN))
                 steals = None if steals is None else steals - 1
             else:
                 continue
             room -= 1
-        takes.extend(self._left_lying(view, standings.free, takes, room, len(holdings), rng))
+        lying = view.observed.free_longer(standings.free, view.now, view.patience)
+        takes.extend(self._left_lying(view, lying, takes, room, len(holdings), rng))
         return Plan(
             takes=tuple(takes),
             gives=tuple(gives),
-            look_soon=mine_to_come or _is_moving(view, standings.free),
+            # Other free leases are fetched by somebody, as far as we know.
+            look_soon=mine_to_come or len(lying) < len(standings.free),
             # Of one group nobody need know who holds nothing.
             stand_by=not holdings[me] and (me in view.workers or groups.differ(holdings)),
         )
@@ -124,7 +126,10 @@ class BalancedStrategy:
         if not share[view.me]:
             # More workers than leases: nothing is due, unless nobody else cares. Between groups it matters how many
             # we are.
-            overdue = BalancedStrategy._left_lying(view, free, (), view.limits.max_leases, len(holdings), rng)
+            lying = view.observed.free_longer(free, view.now, view.patience)
+            overdue = BalancedStrategy._left_lying(
+                view, lying, (), view.limits.max_leases, len(holdings), rng
+            )
             return Plan(takes=tuple(overdue[:1]), stand_by=groups.differ(holdings))
         reason = TakeReason.EXPIRED
         candidates = [lease for lease in free if lease.lease_key not in view.busy] if view.busy else free
@@ -150,7 +155,7 @@ class BalancedStrategy:
     @staticmethod
     def _left_lying(
         view: TableView,
-        free: Sequence[Lease],
+        lying: Sequence[Lease],
         takes: Sequence[Take],
         room: int,
         workers: int,
@@ -161,20 +166,11 @@ class BalancedStrategy:
         Another strategy's worker, or one with a lower limit, does not know that the plan counts on it.
         """
         planned = {take.lease.lease_key for take in takes}
-        lying = [
-            lease
-            for lease in free
-            if view.observed.free_for(lease, view.now) > view.patience
-            and lease.lease_key not in planned
-            and lease.lease_key not in view.busy
+        candidates = [
+            lease for lease in lying if lease.lease_key not in planned and lease.lease_key not in view.busy
         ]
-        number = min(room, -(-len(lying) // workers))
-        return [Take(lease, TakeReason.EXPIRED) for lease in rng.sample(lying, number)]
-
-
-def _is_moving(view: TableView, free: Sequence[Lease]) -> bool:
-    """Whether the table is about to change: free leases that somebody will fetch, as far as we know."""
-    return any(view.observed.free_for(lease, view.now) <= view.patience for lease in free)
+        number = min(room, -(-len(candidates) // workers))
+        return [Take(lease, TakeReason.EXPIRED) for lease in rng.sample(candidates, number)]
 
 
 def _spared_by_count(
