@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / ".cache"
 
-NEWEST, OLDEST = "4.3.0", "4.1.4"
+NEWEST, OLDEST = "4.3.0", "4.0.5"
 MINIMUM_PYTHON = {NEWEST: (3, 11), OLDEST: (3, 10)}
 
 PACKAGES = (
