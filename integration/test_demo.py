@@ -92,24 +92,25 @@ def test_wrong_credentials_are_named_at_once() -> None:
     assert "http://127.0.0.1:" in result.stderr
 
 
+_WITH_SIGINT = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 def test_ctrl_c_stops_everything_that_the_demo_started() -> None:
-    process = subprocess.Popen(
-        [*DEMO, "--seconds", "60"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if "hold the leases" in line:
-                break
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
-    finally:
-        process.kill()
+    # A shell starts what it puts into the background with SIGINT ignored, and children inherit that.
+    started = [sys.executable, "-c", _WITH_SIGINT, *DEMO, "--seconds", "60"]
+    with subprocess.Popen(
+        started, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if "hold the leases" in line:
+                    break
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert process.returncode == 130, errors
     assert "Traceback" not in errors
     left = subprocess.run(
