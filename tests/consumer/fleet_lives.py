@@ -92,8 +92,9 @@ def chaos(seed: int) -> FleetSimulator:
     if not fleet.live:
         add()
     settle(fleet, 400)
-    if fleet.rates:
-        fleet.run(fleet.now + 10 * config.failover_time)  # until what is measured is what is
+    if fleet.rate is not None:
+        # Until what is measured is what is; in a short life nothing may have been measured yet.
+        fleet.run(fleet.now + 10 * config.failover_time)
         settle(fleet, 400)
     if not mixed or not fleet.java:
         rest(fleet, 3 * config.lease_look_interval + config.failover_time)
