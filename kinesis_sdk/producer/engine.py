@@ -160,6 +160,7 @@ class Engine(Machine):
                     record.partition_key = partition_key
                     record.explicit_hash_key = None
                     record.arrived = now
+                    record._past = None
                     place = aggregator.routes.get(partition_key)
                     entry = None if place is None else place.entry
                     # The short way, as in `accept`.

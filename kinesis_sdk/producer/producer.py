@@ -184,6 +184,7 @@ class Producer:
             self._check_size(pipeline, partition_key, data)
         record: PendingRecord = PendingRecord()
         record.partition_key = partition_key
+        record._past = None
         if explicit_hash_key is None:
             record.explicit_hash_key = None
         else:
@@ -393,6 +394,7 @@ class Producer:
             self._check_size(pipeline, partition_key, data)
         record = kind()
         record.partition_key = partition_key
+        record._past = None
         if explicit_hash_key is None:
             record.explicit_hash_key = None
         else:

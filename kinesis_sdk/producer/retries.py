@@ -46,7 +46,7 @@ class Retries:
         # each would cost more than the record if it were its own.
         self._batch = (0.0, 0.0)
         self._attempts: dict[tuple[float, str, str], Attempt] = {}
-        self._errors: dict[tuple[str, str], tuple[str, KinesisSdkError]] = {}
+        self._errors: dict[tuple[str, str], tuple[str, str, KinesisSdkError]] = {}
 
     def note(
         self,
@@ -62,7 +62,7 @@ class Retries:
             self._batch = (started, ended)
             self._attempts.clear()
             self._errors.clear()
-        message, error = self._errors.setdefault((code, message), (message, error))
+        code, message, error = self._errors.setdefault((code, message), (code, message, error))
         first: dict[
             float, Attempt
         ] = {}  # every record has an arrival of its own: not worth remembering longer

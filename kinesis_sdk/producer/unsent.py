@@ -174,9 +174,12 @@ class Unsent(Settlement):
 
     def poll(self, now: float, slots: int) -> list[Batch]:
         """Do what is due; return at most ``slots`` requests to send now."""
+        left: dict[Entry, None] = {}
         for record, entry in self._retries.take_due(now):
             self._place_again(Loose(record, record.data, record.epoch), now)
-            self._drop_empty((entry,))
+            left[entry] = None
+        # Once each, not once a record: whether it is empty takes as long as it has records.
+        self._drop_empty(left)
         for entry in self.aggregator.close_due(now):
             self._limit(entry, now)
         # A copy: an expired record's neighbours may be predicted for a shard that has no limiter yet.

@@ -76,6 +76,7 @@ class Simulation:
         record.partition_key = key
         record.explicit_hash_key = explicit
         record.arrived = now
+        record._past = None
         record._fate = UNPLACED
         self.records.append(record)
         self.payloads.append(data)
@@ -163,6 +164,9 @@ class Simulation:
             else:
                 self.pipeline.on_response(batch, outcome["response"], now)
             self._settle()
+            # Here and not in each turn, because it looks at every record, and a book that is wrong stays wrong.
+            if len(self.pipeline.entries) <= 100 and self.pipeline.has_work:
+                assert self.pipeline.pending == len(self.pipeline.live)
 
         there = self.clock.monotonic() + self._delay()
         self.at(there, arrive)
@@ -201,8 +205,6 @@ class Simulation:
         self.at(there + self._delay(), come_back)
 
     def _settle(self) -> bool:
-        if len(self.pipeline.entries) <= 100:
-            assert self.pipeline.pending == len(self.pipeline.live)
         settled: list[Settled] = self.pipeline.take_settled()
         for item in settled:
             for record in item.records:

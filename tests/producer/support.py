@@ -42,6 +42,7 @@ def make_record(
     """A user record outside of any producer, alone in a Kinesis record."""
     record = MadeRecord()
     record.partition_key = key
+    record._past = None
     record.explicit_hash_key = None if hash_key is None else str(hash_key)
     record.arrived = arrived
     record.deadline, record.expires = deadline, expires

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kinesis_sdk.common.errors import ThrottledError, TransientAwsError
+from kinesis_sdk.producer.aggregator import Entry
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.record import PendingRecord
 from kinesis_sdk.producer.retries import Retries
@@ -75,6 +76,44 @@ def test_records_of_one_answer_share_what_they_remember_of_it() -> None:
     retries.note([two], 7.0, 8.5, "A", "said " * 2, ERROR)
     assert (one.history[2].delay, one.history[2].duration) == (1.0, 1.0)
     assert two.history[2].duration == 1.5, "another answer"
+
+
+def test_records_of_one_answer_share_the_text_of_its_code() -> None:
+    # An answer of JSON has a string of its own for each of its entries.
+    retries = Retries(0.1)
+    one, two = make_record(), make_record()
+    retries.note([one], 5.0, 6.0, str(b"InternalFailure", "ascii"), "no", ERROR)
+    retries.note([two], 5.0, 6.0, str(b"InternalFailure", "ascii"), "no", ERROR)
+    assert one.history is not None
+    assert two.history is not None
+    assert one.history[0].code is two.history[0].code
+
+
+def test_a_record_that_failed_has_no_dict_of_its_own() -> None:
+    # With Python 3.13 it would cost 300 bytes.
+    assert "_past" in PendingRecord.__slots__
+    assert vars(failed(3)).keys() <= {"deadline", "expires"}
+
+
+def test_what_wakes_together_is_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 500
+    simulation = Simulation(ProducerConfig(rate_limit=10_000), shards=1, latency=0.001, throttle=False)
+    simulation.put("warm", b"up")
+    simulation.run()
+    simulation.aws.faults.add(Fault(kind="partial", operation="PutRecords", code="InternalFailure", count=3))
+    for _ in range(count):
+        simulation.put("k", b"x")
+    looks = 0
+
+    def counted(entry: Entry, record: PendingRecord) -> bool:
+        nonlocal looks
+        looks += 1
+        return record._fate.entry is entry
+
+    monkeypatch.setattr(Entry, "holds", counted)
+    simulation.run()
+    assert {len(record.history or ()) for record in simulation.records[1:]} == {3}
+    assert looks < 20 * count
 
 
 def test_attempts_of_records_with_different_pasts_have_their_own_delays() -> None:
