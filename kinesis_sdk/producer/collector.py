@@ -7,6 +7,7 @@ from collections.abc import Callable
 from kinesis_sdk.producer.aggregator import Entry
 
 _NEVER = float("inf")
+_AT_ONCE = -_NEVER
 
 
 class Batch:
@@ -56,7 +57,8 @@ class Collector:
     def expedite(self) -> None:
         """Make everything inside due at once."""
         if self._entries:
-            self._keep([(-_NEVER, entry) for _, entry in self._entries])
+            # One object for all, and nothing new for those that a flush before hurried already.
+            self._keep([item if item[0] == _AT_ONCE else (_AT_ONCE, item[1]) for item in self._entries])
 
     def is_due(self, now: float) -> bool:
         """Whether a request should go now: one is full, or somebody's deadline has come."""

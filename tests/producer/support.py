@@ -115,10 +115,12 @@ class Gate:
 
     Args:
         aws: The account behind it.
+        patience: Seconds for which a held call waits before it fails; None for as long as it takes.
     """
 
-    def __init__(self, aws: FakeAws) -> None:
+    def __init__(self, aws: FakeAws, patience: float | None = LONG) -> None:
         self.aws = aws
+        self.patience = patience
         self.client = aws.client("kinesis")
         self.open = threading.Event()
         self.open.set()
@@ -129,7 +131,7 @@ class Gate:
     def put_records(self, **request: Any) -> dict[str, Any]:
         self.requests.append(request["Records"])
         self.arrived.release()
-        assert self.open.wait(LONG)
+        assert self.open.wait(self.patience)
         return self._call("put_records", request)
 
     def list_shards(self, **request: Any) -> dict[str, Any]:

@@ -23,16 +23,20 @@ COUNT = 4_000
 
 @pytest.fixture
 def traced() -> Iterator[None]:
+    gc.collect()
+    gc.freeze()  # or each collection looks through everything that the test process ever loaded
     tracemalloc.start()
     yield
     tracemalloc.stop()
+    gc.unfreeze()
 
 
 @pytest.fixture
 def gate() -> Iterator[Gate]:
     aws = FakeAws(throttle=False)
     aws.client("kinesis").create_stream(StreamName=STREAM, ShardCount=4)
-    gate = Gate(aws)
+    # On a busy machine a call that gives up would send 500 records: their request costs a tenth of the charge.
+    gate = Gate(aws, patience=None)
     yield gate
     gate.open.set()
 
@@ -60,6 +64,19 @@ def warm(producer: Producer, gate: Gate) -> None:
     gate.requests.clear()
 
 
+def held_by(producer: Producer, *, flushed: bool = False) -> int:
+    """`held`, while the engine's thread is not in the middle of something.
+
+    Args:
+        producer: Whose engine.
+        flushed: Do first what that thread does for a flush, which would be measured half done.
+    """
+    with producer._engine._lock:
+        if flushed:
+            producer._pipeline(STREAM).flush(-1, producer._clock.monotonic())
+        return held()
+
+
 @contextlib.contextmanager
 def opening(gate: Gate) -> Iterator[None]:
     """Whatever a test finds, closing its producer must not wait."""
@@ -85,7 +102,7 @@ def test_a_buffered_record_costs_what_it_is_charged(
     futures: list[Any] = [None] * COUNT
     with Producer(config, client=gate) as producer, opening(gate):
         warm(producer, gate)
-        before = held()
+        before = held_by(producer)
         charged = producer.stats().buffered_bytes
         for number in range(COUNT):
             key, data = keys[number % 500], bytes(SIZE)
@@ -97,11 +114,13 @@ def test_a_buffered_record_costs_what_it_is_charged(
                 producer.send(STREAM, key, data)
             elif number % 500 == 0:
                 futures[number : number + 500] = producer.put_many(STREAM, [(k, bytes(SIZE)) for k in keys])
-        real = (held() - before) / COUNT
+        real = (held_by(producer) - before) / COUNT
         charge = (producer.stats().buffered_bytes - charged) / COUNT
     assert charge == pytest.approx(SIZE + 7 + RECORD_OVERHEAD, abs=1)
     # Whether a record will be alone is not known when it is charged: an aggregated one pays for more than it has.
-    assert (0.25 if aggregated else 0.5) < real / charge < 1.3, f"{real - SIZE - 7:.0f} bytes of bookkeeping"
+    # 0.38 and 1.02 at most with Python 3.10 to 3.13, in which an object's size differs by some bytes.
+    least, most = (0.25, 0.45) if aggregated else (0.5, 1.1)
+    assert least < real / charge < most, f"{real - SIZE - 7:.0f} bytes of bookkeeping"
 
 
 @pytest.mark.parametrize("aggregated", [True, False])
@@ -120,7 +139,7 @@ def test_memory_is_flat_at_the_bound_while_the_endpoint_stalls(
     )
     with Producer(config, client=gate) as producer, opening(gate):
         warm(producer, gate)
-        before = held()
+        before = held_by(producer)
 
         def push(count: int) -> int:
             refused = 0
@@ -136,14 +155,14 @@ def test_memory_is_flat_at_the_bound_while_the_endpoint_stalls(
         assert push(2_000) > 1_000
         assert gate.arrived.acquire(timeout=LONG)  # the second connection is in use, too
         gate.requests.clear()
-        assert producer.flush(0) > 0
-        full = held() - before
-        assert full < (1.0 if aggregated else 1.6) * bound, "encoded requests stand beside the bound"
+        full = held_by(producer, flushed=True) - before
+        assert full < (0.7 if aggregated else 1.3) * bound, "encoded requests stand beside the bound"
         assert producer.stats().buffered_bytes <= bound
         for _ in range(3):
             assert push(1_000) == 2_000
-            assert producer.flush(0) > 0
-        assert held() - before - full < 0.02 * bound
+            grown = held_by(producer, flushed=True) - before - full
+            assert grown < 0.005 * bound
+        assert producer.flush(0) > 0
 
 
 class Nowhere(list[Any]):
@@ -156,11 +175,11 @@ class Nowhere(list[Any]):
 @pytest.mark.parametrize("aggregated", [True, False])
 @pytest.mark.parametrize("trouble", ["every entry fails", "every entry is throttled", "no answer in time"])
 def test_records_that_fail_over_and_over_do_not_grow(traced: None, trouble: str, aggregated: bool) -> None:
-    count = 1_000  # what comes back fills aggregates, or requests, at once
+    count = 400  # what comes back fills aggregates, or requests, at once
     config = ProducerConfig(
         aggregation_enabled=aggregated,
         aggregation_max_size=2_000,
-        collection_max_count=500 if not aggregated else 20,
+        collection_max_count=200 if not aggregated else 8,
         rate_limit=10_000,
     )
     simulation = Simulation(config, shards=4, throttle=False, latency=0.001)
@@ -187,5 +206,6 @@ def test_records_that_fail_over_and_over_do_not_grow(traced: None, trouble: str,
     assert not any(record.done() for record in records)
     most = max(len(record.history or ()) for record in records)
     assert 5 < most < 60
-    assert late < 2.5 * charge
-    assert late - early < 0.3 * charge
+    # Nothing here depends on time, threads or the order of hashes: it is 1.91 with Python 3.11 and less with 3.13.
+    assert late < (1.25 if aggregated else 2.0) * charge
+    assert late - early < 0.25 * charge
