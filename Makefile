@@ -62,7 +62,7 @@ example: install  ## Flights through PySpark, Kinesis and back into a chart, fli
 
 fuzz: install  ## Random schedules and fleets in virtual time: SCHEDULES=100000 FLEETS=100000 for a long run.
 	@KINESIS_SDK_SCHEDULES=$(SCHEDULES) $(BIN)/python -m pytest -n 2 --dist worksteal tests/producer/test_schedules.py
-	@KINESIS_SDK_FLEETS=$(FLEETS) $(BIN)/python -m pytest -n 2 --dist worksteal tests/consumer/test_fleet_simulator.py tests/consumer/test_fleet.py
+	@KINESIS_SDK_FLEETS=$(FLEETS) $(BIN)/python -m pytest -n 2 --dist worksteal tests/consumer/test_fleet_simulator.py tests/consumer/test_fleet.py tests/consumer/test_handover.py::test_lost_answers_and_failures_at_any_step_only_delay
 
 soak: install  ## Producers, workers and random faults for MINUTES=15, from a SEED=7; draws soak.png.
 	@$(BIN)/python -m integration.endtoend.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)

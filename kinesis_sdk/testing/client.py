@@ -7,6 +7,7 @@ test cannot tell the difference unless it asks for boto3's extras (waiters, pagi
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import uuid
 from collections.abc import Callable, Iterator
@@ -37,6 +38,12 @@ _LONGEST_WAIT, _SHORTEST_WAIT = 0.25, 0.001
 
 def _operation(method: str) -> str:
     return "".join(part.capitalize() for part in method.split("_"))
+
+
+@functools.lru_cache(maxsize=16)
+def _http_date(seconds: int) -> str:
+    """A moment (epoch seconds) as in a Date header; many calls come in the same second."""
+    return formatdate(seconds, usegmt=True)
 
 
 def _blob(value: Any) -> str:
@@ -180,6 +187,7 @@ class FakeClient:
         self._aws = aws
         self._service = service
         self._known = frozenset(aws.operations(service))
+        self._blobs = frozenset({"Data"} if service == "kinesis" else {"B"})
         self.meta = ClientMeta(service, region)
 
     def __getattr__(self, method: str) -> Callable[..., dict[str, Any]]:
@@ -199,9 +207,6 @@ class FakeClient:
         """Nothing to close; boto3's clients have the method."""
 
     def _call(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
-        from botocore.exceptions import ClientError, ReadTimeoutError
-
-        blobs = frozenset({"Data"} if self._service == "kinesis" else {"B"})
         request_id = str(uuid.uuid4())
         metadata = {
             "RequestId": request_id,
@@ -209,13 +214,15 @@ class FakeClient:
             # As the service's own clock says; consumers resolve LATEST to it.
             "HTTPHeaders": {
                 "x-amzn-requestid": request_id,
-                "date": formatdate(self._aws.clock.time(), usegmt=True),
+                "date": _http_date(int(self._aws.clock.time())),
             },
             "RetryAttempts": 0,
         }
         try:
-            answer = self._aws.call(self._service, operation, _to_wire(request, blobs))
+            answer = self._aws.call(self._service, operation, _to_wire(request, self._blobs))
         except AwsError as error:
+            from botocore.exceptions import ClientError
+
             members = self._answer(operation, error.members)
             response: dict[str, Any] = {
                 **members,
@@ -225,6 +232,8 @@ class FakeClient:
             }
             raise ClientError(response, operation) from None
         except AnswerLostError as error:
+            from botocore.exceptions import ReadTimeoutError
+
             raise ReadTimeoutError(endpoint_url=self.meta.endpoint_url, error=str(error)) from None
         return {**self._answer(operation, answer), "ResponseMetadata": metadata}
 

@@ -64,16 +64,12 @@ def seal(body: bytes) -> bytes:
 def message(items: Iterable[Item]) -> Any:
     """The message under the KPL's rules: tables in the order of first use, without repetitions."""
     result = AggregatedRecord()
-    keys: list[str] = []
-    hashes: list[str] = []
+    keys: dict[str, int] = {}
+    hashes: dict[str, int] = {}
     for key, explicit, data in items:
-        if key not in keys:
-            keys.append(key)
-        record = result.records.add(partition_key_index=keys.index(key), data=data)
+        record = result.records.add(partition_key_index=keys.setdefault(key, len(keys)), data=data)
         if explicit is not None:
-            if explicit not in hashes:
-                hashes.append(explicit)
-            record.explicit_hash_key_index = hashes.index(explicit)
+            record.explicit_hash_key_index = hashes.setdefault(explicit, len(hashes))
     result.partition_key_table.extend(keys)
     result.explicit_hash_key_table.extend(hashes)
     return result

@@ -262,8 +262,8 @@ def test_a_checkpoint_saves_a_heartbeat():
     assert fleet.aws.stats()["calls"]["UpdateItem"] - before == pytest.approx(60, abs=2)
 
 
-EXAMPLES = max(60, int(os.environ.get("KINESIS_SDK_FLEETS", "0")) // 4)
-"""Random lives of whole workers; each takes as long as several of `fleet_lives.chaos`."""
+EXAMPLES = max(30, int(os.environ.get("KINESIS_SDK_FLEETS", "0")) // 4)
+"""Random lives of whole workers; each takes as long as several of `fleet_lives.chaos`. `make fuzz` plays 500."""
 ACTIONS = ["put", "put", "put", "run", "run", "split", "merge", "crash", "add", "stop", "pause"]
 
 

@@ -18,11 +18,11 @@ from tests.consumer.fleet_table import Faults
 HORIZON = ConsumerConfig(
     initial_position="TRIM_HORIZON", shard_sync_interval=3600, lease_cleanup_interval=3600
 )
-SEEDS = int(os.environ.get("KINESIS_SDK_FLEETS", "200"))
+SEEDS = int(os.environ.get("KINESIS_SDK_FLEETS", "100"))
 """Random lives; `make fuzz`, which is part of `make test`, plays 2,000, and more on demand. A failure names its seed, and ``chaos(seed)`` replays it."""
 FIRST = int(os.environ.get("KINESIS_SDK_FIRST_FLEET", "0"))
 """The first seed: a long run need not repeat the lives of the last one."""
-PART = 100
+PART = 50
 
 
 @pytest.mark.parametrize("first", range(FIRST, FIRST + SEEDS, PART))

@@ -9,8 +9,8 @@ from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore, Worker
 
 SHARDS = 1000
 PAGES = 3
-RECORDS = 20
-SIZE = 2_000
+RECORDS = 10
+SIZE = 4_000
 
 
 class Alive:

@@ -49,8 +49,18 @@ class OneAtATime:
         return call
 
 
+@pytest.fixture(scope="module")
+def moto_client():
+    """One for all tests: to make one takes longer than most of them."""
+    from moto import mock_aws
+
+    keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
+    with mock_aws():
+        return boto3.client("dynamodb", region_name="us-east-1", **keys)
+
+
 @pytest.fixture(params=["memory", "fake", "moto"])
-def store(request, monkeypatch):
+def store(request):
     if request.param == "memory":
         yield InMemoryLeaseStore()
         return
@@ -63,10 +73,8 @@ def store(request, monkeypatch):
         return
     from moto import mock_aws
 
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-    with mock_aws():
-        client = OneAtATime(boto3.client("dynamodb", region_name="us-east-1"))
+    with mock_aws():  # empty again each time
+        client = OneAtATime(request.getfixturevalue("moto_client"))
         store = DynamoDBLeaseStore(client, "app", sleep=lambda seconds: None)
         store.ensure_ready()
         yield store

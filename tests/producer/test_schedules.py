@@ -27,6 +27,9 @@ FAULTS = (
 )
 
 
+SCHEDULES = int(os.environ.get("KINESIS_SDK_SCHEDULES", "150"))
+"""Random schedules of each property; `make fuzz`, which is part of `make test`, plays 2,000, and more on demand."""
+
 AUTO = {"StreamModeDetails": {"StreamMode": "ON_DEMAND"}, "RecordDistributionStrategy": "AUTO"}
 
 
@@ -156,7 +159,7 @@ def play(seed: int, *, ordered: bool = False) -> Simulation:
     return simulation
 
 
-@settings(max_examples=int(os.environ.get("KINESIS_SDK_SCHEDULES", "300")), deadline=None, derandomize=True)
+@settings(max_examples=SCHEDULES, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 2**63))
 def test_every_schedule_ends_well(seed: int) -> None:
     play(seed).check()
@@ -189,17 +192,14 @@ def test_no_deadline_is_missed_while_the_endpoint_is_healthy(seed: int) -> None:
         assert attempt.duration <= 2 * latency
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", [0, 50, 100, 150])
 def test_a_schedule_replays_exactly(seed: int) -> None:
-    if seed % 50:
-        play(seed).check()
-        return
     first, second = play(seed), play(seed)
     assert first.sent_at == second.sent_at
     assert first.pipeline.counters == second.pipeline.counters
 
 
-@settings(max_examples=int(os.environ.get("KINESIS_SDK_SCHEDULES", "300")), deadline=None, derandomize=True)
+@settings(max_examples=SCHEDULES, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 2**63))
 def test_ordered_mode_keeps_the_order_of_every_key_in_every_schedule(seed: int) -> None:
     simulation = play(seed, ordered=True)
