@@ -32,7 +32,7 @@ demo: install  ## Run the main job: 20,000 real flights through Kinesis and back
 
 test: unit fuzz integration  ## Run all tests.
 
-unit: install  ## Run the unit tests only: no network, no sleeping, one to two minutes.
+unit: install  ## Run the unit tests only: no network, no sleeping, under a minute.
 	@$(BIN)/python -m pytest -n 2 --dist worksteal tests
 
 integration: install  ## Run what needs servers and processes: sockets, Spark, worker processes that get killed.
