@@ -243,7 +243,8 @@ def test_the_short_way_takes_what_is_known_and_leaves_room() -> None:
 
 def test_more_keys_than_prefixes_are_remembered_for() -> None:
     count = (1 << aggregate_module._INDEX_BITS) + 3
-    items: list[Item] = [(f"k{number}", None, bytes(number % 3)) for number in range(count)]
+    # The first that are not remembered are a byte shorter than the first of all: packed, their pairs would be the same.
+    items: list[Item] = [(f"k{number}", None, bytes(2 - number % 3)) for number in range(count)]
     items += items[:2] + items[-2:]
     assert filled(items).encode() == reference.encode(items)
 
