@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, chain, count, repeat
+from itertools import accumulate, chain, count, repeat, starmap
 from operator import eq, itemgetter
 from typing import Any, Protocol, overload
 
@@ -75,7 +75,7 @@ class AggregatedRun:
     def __iter__(self) -> Iterator[UserRecord]:
         # In C throughout: this is what a handler pays per record.
         sequence_number, arrival, encryption = self._origin
-        fields = zip(
+        fields: Iterator[tuple[Any, ...]] = zip(
             self.payloads,
             self._partition_keys,
             repeat(sequence_number),
@@ -85,7 +85,8 @@ class AggregatedRun:
             repeat(True),
             repeat(encryption),
         )
-        return map(_new, repeat(UserRecord), fields)
+        # Not by `map`, which makes a tuple of arguments for each call; `zip` uses one again and again.
+        return starmap(_new, zip(repeat(UserRecord), fields))  # noqa: RUF058
 
     def at(self, index: int) -> UserRecord:
         """One of them."""
@@ -157,7 +158,8 @@ class UserRecords(Sequence[UserRecord]):
         return self._ends[-1] if self._ends else 0
 
     def __iter__(self) -> Iterator[UserRecord]:
-        return chain.from_iterable(self._runs)
+        # A stream without aggregates has one run a batch, and so has an answer with a single aggregate.
+        return iter(self._runs[0]) if len(self._runs) == 1 else chain.from_iterable(self._runs)
 
     @overload
     def __getitem__(self, index: int) -> UserRecord: ...
