@@ -24,8 +24,11 @@ time.sleep(600)
 
 
 def is_alive(pid):
-    stat = Path(f"/proc/{pid}/stat")
-    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):  # the latter where it ends in the middle of being read
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
 
 
 def test_it_ends_when_its_starter_is_killed(tmp_path):
