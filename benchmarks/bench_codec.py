@@ -129,6 +129,11 @@ def deaggregate_ours(work: Workload) -> list[Any]:
     return list(deaggregate([KinesisRecord(work.blob, "a", "1")]))
 
 
+def deaggregate_unread(work: Workload) -> object:
+    """`deaggregate` before anybody looks at a record: everything is read and checked, no record is made yet."""
+    return deaggregate([KinesisRecord(work.blob, "a", "1")])
+
+
 def deaggregate_ranged(work: Workload) -> list[Any]:
     """`deaggregate` with the KCL's range check."""
     return list(
@@ -214,6 +219,7 @@ def main() -> None:
         "decode": {
             "kinesis_sdk decode": decode_ours,
             "kinesis_sdk deaggregate": deaggregate_ours,
+            "(of that before a record is made)": deaggregate_unread,
             "kinesis_sdk deaggregate + range": deaggregate_ranged,
             "bare protobuf": decode_protobuf,
             "aws_kinesis_agg": decode_agg,
