@@ -8,6 +8,7 @@ STAMP := $(VENV)/.installed
 REPEAT ?= 1
 SCHEDULES ?= 2000
 FLEETS ?= 2000
+READERS ?= 100
 MINUTES ?= 2
 SEED ?=
 ARGS ?=
@@ -32,7 +33,7 @@ demo: install  ## Run the main job: 20,000 real flights through Kinesis and back
 
 test: unit fuzz integration  ## Run all tests.
 
-unit: install  ## Run the unit tests only: no network, no sleeping, under a minute.
+unit: install  ## Run the unit tests only: no network, no sleeping, about a minute.
 	@$(BIN)/python -m pytest -n 2 --dist worksteal tests
 
 integration: install  ## Run what needs servers and processes: sockets, Spark, worker processes that get killed.
@@ -60,9 +61,10 @@ format: install  ## Format the code and fix what can be fixed safely.
 example: install  ## Flights through PySpark, Kinesis and back into a chart, flights.png (needs Java 17).
 	@python=$$($(BIN)/python -m integration.spark.environments) && $$python examples/flights_pipeline.py $(ARGS)
 
-fuzz: install  ## Random schedules and fleets in virtual time: SCHEDULES=100000 FLEETS=100000 for a long run.
+fuzz: install  ## Random schedules, fleets and Spark readers in virtual time: FLEETS=100000 for a long run.
 	@KINESIS_SDK_SCHEDULES=$(SCHEDULES) $(BIN)/python -m pytest -n 2 --dist worksteal tests/producer/test_schedules.py
 	@KINESIS_SDK_FLEETS=$(FLEETS) $(BIN)/python -m pytest -n 2 --dist worksteal tests/consumer/test_fleet_simulator.py tests/consumer/test_fleet.py tests/consumer/test_handover.py::test_lost_answers_and_failures_at_any_step_only_delay
+	@KINESIS_SDK_READERS=$(READERS) $(BIN)/python -m pytest -n 2 --dist worksteal tests/spark/test_planner.py -k through_everything
 
 soak: install  ## Producers, workers and random faults for MINUTES=15, from a SEED=7; draws soak.png.
 	@$(BIN)/python -m integration.endtoend.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)

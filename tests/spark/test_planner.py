@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from dataclasses import replace
 from email.utils import formatdate
@@ -903,7 +904,7 @@ def test_the_report_says_how_far_behind_each_shard_is() -> None:
 # -- everything at once ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(int(os.environ.get("KINESIS_SDK_READERS", "12"))))
 def test_every_record_once_and_in_order_through_everything(seed: int) -> None:
     """Random puts, splits, merges, pauses, faults, crashes before and after the sink's write."""
     rng = Random(seed)
