@@ -47,8 +47,7 @@ _NEVER = float("inf")
 class ShardConsumer:
     """Consumes one shard while its lease is held.
 
-    `step` is called by one thread at a time. `request_stop` and the read-only attributes may be used from any
-    thread.
+    `step` is called by one thread at a time, `request_stop` and the read-only attributes by any.
 
     Args:
         parts: What is shared.
