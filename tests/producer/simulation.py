@@ -165,7 +165,7 @@ class Simulation:
                 self.pipeline.on_response(batch, outcome["response"], now)
             self._settle()
             # Here and not in each turn, because it looks at every record, and a book that is wrong stays wrong.
-            if len(self.pipeline.entries) <= 100 and self.pipeline.has_work:
+            if len(self.pipeline.entries) <= 100:
                 assert self.pipeline.pending == len(self.pipeline.live)
 
         there = self.clock.monotonic() + self._delay()
