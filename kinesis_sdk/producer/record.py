@@ -6,9 +6,9 @@ as much. The `concurrent.futures.Future` contract holds (``result``, ``wait``, `
 each record would cost more than everything else that the producer does for it.
 
 A record has six slots: its keys, when it came, which Kinesis record it is in (by the `Fate` that they share), its
-place there, and what befell it before. Its payload is in that Kinesis record, too, once and ready to be sent. So the end of a Kinesis
-record is one change, whatever the number of futures that get their result by it. What hardly any record has is an
-attribute of the class until it is set.
+place there, and what befell it before. Its payload is in that Kinesis record, too, once and ready to be sent. So the
+end of a Kinesis record is one change, whatever the number of futures that get their result by it. What hardly any
+record has is an attribute of the class until it is set.
 """
 
 from __future__ import annotations
