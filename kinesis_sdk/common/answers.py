@@ -41,7 +41,8 @@ def _on_answer(operation_model: Any, response_dict: dict[str, Any], **_: Any) ->
             raise IncompleteReadError(actual_bytes=len(body), expected_bytes=int(declared))
     elif _may_mean_nothing(operation_model) and response_dict["status_code"] == 200 and not _is_json(body):
         # The cut may have gone through the header; who sends no length (stubs, mocks) sends a document.
-        raise IncompleteReadError(actual_bytes=len(body), expected_bytes="an unknown number of")
+        unknown: Any = "an unknown number of"  # botocore only formats it into the message
+        raise IncompleteReadError(actual_bytes=len(body), expected_bytes=unknown)
 
 
 def _may_mean_nothing(operation_model: Any) -> bool:

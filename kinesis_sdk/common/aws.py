@@ -8,7 +8,7 @@ mode changed between releases and because the data plane has deadlines of its ow
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -37,26 +37,31 @@ _UNREACHABLE_ATTEMPTS = 3
 _JSON_SERVICES = ("kinesis", "dynamodb")
 
 
-class KinesisClient(Protocol):
-    """The part of boto3's Kinesis client that the SDK calls. Anything of this shape works."""
+# How the protocols are written: `*args: Any, **kwargs: Any` means "any arguments" to a type checker, which is what lets
+# the typed clients of boto3-stubs match (`**kwargs: Unpack[...]` does not match `**kwargs: Any` alone). The SDK itself
+# passes keywords only, because boto3 accepts nothing else. Responses are mappings, because a TypedDict is not a dict.
 
-    def put_records(self, **kwargs: Any) -> dict[str, Any]:
+
+class KinesisClient(Protocol):
+    """The part of boto3's Kinesis client that the SDK calls. Any object of this shape works."""
+
+    def put_records(self, *args: Any, **kwargs: Any) -> Mapping[str, Any]:
         """PutRecords."""
         ...
 
-    def list_shards(self, **kwargs: Any) -> dict[str, Any]:
+    def list_shards(self, *args: Any, **kwargs: Any) -> Mapping[str, Any]:
         """ListShards."""
         ...
 
-    def describe_stream_summary(self, **kwargs: Any) -> dict[str, Any]:
+    def describe_stream_summary(self, *args: Any, **kwargs: Any) -> Mapping[str, Any]:
         """DescribeStreamSummary."""
         ...
 
-    def get_shard_iterator(self, **kwargs: Any) -> dict[str, Any]:
+    def get_shard_iterator(self, *args: Any, **kwargs: Any) -> Mapping[str, Any]:
         """GetShardIterator."""
         ...
 
-    def get_records(self, **kwargs: Any) -> dict[str, Any]:
+    def get_records(self, *args: Any, **kwargs: Any) -> Mapping[str, Any]:
         """GetRecords."""
         ...
 
@@ -64,39 +69,39 @@ class KinesisClient(Protocol):
 class DynamoDBClient(Protocol):
     """The part of boto3's DynamoDB client that the lease table needs."""
 
-    def create_table(self, **kwargs: Any) -> dict[str, Any]:
+    def create_table(self, *args: Any, **kwargs: Any) -> Mapping[str, Any]:
         """CreateTable."""
         ...
 
-    def describe_table(self, **kwargs: Any) -> dict[str, Any]:
+    def describe_table(self, *args: Any, **kwargs: Any) -> Mapping[str, Any]:
         """DescribeTable."""
         ...
 
-    def describe_continuous_backups(self, **kwargs: Any) -> dict[str, Any]:
+    def describe_continuous_backups(self, *args: Any, **kwargs: Any) -> Mapping[str, Any]:
         """DescribeContinuousBackups."""
         ...
 
-    def update_continuous_backups(self, **kwargs: Any) -> dict[str, Any]:
+    def update_continuous_backups(self, *args: Any, **kwargs: Any) -> Mapping[str, Any]:
         """UpdateContinuousBackups."""
         ...
 
-    def get_item(self, **kwargs: Any) -> dict[str, Any]:
+    def get_item(self, *args: Any, **kwargs: Any) -> Mapping[str, Any]:
         """GetItem."""
         ...
 
-    def put_item(self, **kwargs: Any) -> dict[str, Any]:
+    def put_item(self, *args: Any, **kwargs: Any) -> Mapping[str, Any]:
         """PutItem."""
         ...
 
-    def update_item(self, **kwargs: Any) -> dict[str, Any]:
+    def update_item(self, *args: Any, **kwargs: Any) -> Mapping[str, Any]:
         """UpdateItem."""
         ...
 
-    def delete_item(self, **kwargs: Any) -> dict[str, Any]:
+    def delete_item(self, *args: Any, **kwargs: Any) -> Mapping[str, Any]:
         """DeleteItem."""
         ...
 
-    def scan(self, **kwargs: Any) -> dict[str, Any]:
+    def scan(self, *args: Any, **kwargs: Any) -> Mapping[str, Any]:
         """Scan."""
         ...
 
@@ -401,7 +406,7 @@ def make_client(
         user_agent_extra=f"kinesis-sdk/{__version__}",
     )
     try:
-        owner = session or boto3.Session()
+        owner: Any = session or boto3.Session()
         client = owner.client(
             service,
             region_name=region_name,

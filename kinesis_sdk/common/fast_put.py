@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 from typing import Any, NamedTuple
 
@@ -42,7 +42,7 @@ class PutEntry(NamedTuple):
     explicit_hash_key: str | None = None
 
 
-def put_records(client: KinesisClient, stream: StreamId, entries: Sequence[PutEntry]) -> dict[str, Any]:
+def put_records(client: KinesisClient, stream: StreamId, entries: Sequence[PutEntry]) -> Mapping[str, Any]:
     """Make one PutRecords call.
 
     Args:
@@ -59,7 +59,7 @@ def put_records(client: KinesisClient, stream: StreamId, entries: Sequence[PutEn
     """
     with translate_errors("PutRecords", client), decoding("PutRecords"):
         state = _equipment.of(client)
-        answer: dict[str, Any] | None = None
+        answer: Mapping[str, Any] | None = None
         if state is not None and state.useful:
             answer = _put_fast(client, stream, entries, state)
         if answer is None:
@@ -126,7 +126,7 @@ def _items(entries: Sequence[PutEntry]) -> list[dict[str, Any]]:
 
 def _put_fast(
     client: KinesisClient, stream: StreamId, entries: Sequence[PutEntry], state: _State
-) -> dict[str, Any] | None:
+) -> Mapping[str, Any] | None:
     """The answer, or None if nothing was put, for a reason that the plain call does not have."""
     records = _Records(_items(entries), state)
     try:

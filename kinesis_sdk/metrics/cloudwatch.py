@@ -33,7 +33,7 @@ _LONGEST_SLEEP = 3_600.0
 class CloudWatchClient(Protocol):
     """The part of boto3's CloudWatch client that is used."""
 
-    def put_metric_data(self, **kwargs: Any) -> Any:
+    def put_metric_data(self, *args: Any, **kwargs: Any) -> Any:
         """PutMetricData."""
         ...
 

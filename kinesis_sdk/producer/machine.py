@@ -17,8 +17,8 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from kinesis_sdk.common.aws import KinesisClient
 from kinesis_sdk.common.clock import Clock
@@ -311,7 +311,7 @@ class Machine:
                 return  # all records failed already
             batch.started = self._clock.monotonic()
             failure: KinesisSdkError | None = None
-            response = {}
+            response: Mapping[str, Any] = {}
             try:
                 response = put_records(self._client, pipeline.stream, batch)
             except KinesisSdkError as error:

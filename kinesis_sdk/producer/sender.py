@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kinesis_sdk.common import fastpath
@@ -24,7 +24,7 @@ from kinesis_sdk.producer.topology import StreamFacts
 _LOGGER = logging.getLogger(__name__)
 
 
-def put_records(client: KinesisClient, stream: StreamId, batch: Batch) -> dict[str, Any]:
+def put_records(client: KinesisClient, stream: StreamId, batch: Batch) -> Mapping[str, Any]:
     """Send one request; encoding happens here, on the sender's thread, once.
 
     Raises:

@@ -77,7 +77,7 @@ class Access:
                 aws_secret_access_key=self.secret_access_key,
                 aws_session_token=self.session_token,
             )
-            return _assume(session, self) if self.role_arn else session
+            return _assume(session, self, self.role_arn) if self.role_arn else session
         except BotoCoreError as error:
             raise AwsConfigError(f"cannot make a session: {error}", code=type(error).__name__) from error
 
@@ -99,7 +99,7 @@ class Access:
         return client
 
 
-def _assume(base: boto3.Session, access: Access) -> boto3.Session:
+def _assume(base: boto3.Session, access: Access, role_arn: str) -> boto3.Session:
     """A session with a role's credentials, fetched on first use and renewed before they expire."""
     import boto3
     from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
@@ -112,10 +112,10 @@ def _assume(base: boto3.Session, access: Access) -> boto3.Session:
     fetcher = AssumeRoleCredentialFetcher(
         client_creator=core.create_client,
         source_credentials=core.get_credentials(),
-        role_arn=access.role_arn,
+        role_arn=role_arn,
         extra_args=extra,
     )
-    assumed = get_session()
+    assumed: Any = get_session()
     assumed._credentials = DeferredRefreshableCredentials(
         refresh_using=fetcher.fetch_credentials, method="assume-role"
     )

@@ -133,7 +133,7 @@ class FakeEventStream:
             try:
                 payload = self._next()
             except AwsError as error:
-                response: dict[str, Any] = {
+                response: Any = {
                     "Error": {"Code": error.code, "Message": error.message},
                     "ResponseMetadata": {"HTTPStatusCode": error.status},
                 }
@@ -224,7 +224,7 @@ class FakeClient:
             from botocore.exceptions import ClientError
 
             members = self._answer(operation, error.members)
-            response: dict[str, Any] = {
+            response: Any = {
                 **members,
                 "Error": {"Message": error.message, "Code": error.code},
                 "message": error.message,

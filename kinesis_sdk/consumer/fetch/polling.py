@@ -8,6 +8,7 @@ records, 30 per minute once the shard stays empty (see `TipIdle`). One GetShardI
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from random import Random
 from typing import Any
@@ -212,7 +213,7 @@ class PollingFetcher:
             self._resolve(answer)
         return str(iterator)
 
-    def _resolve(self, answer: dict[str, Any]) -> None:
+    def _resolve(self, answer: Mapping[str, Any]) -> None:
         headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
         date = headers.get("date") or headers.get("Date")
         try:

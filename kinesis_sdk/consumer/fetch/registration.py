@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from kinesis_sdk.common.aws import KinesisClient, translate_errors
@@ -33,15 +34,15 @@ def check_consumer_arn(field: str, arn: str) -> None:
 class FanOutClient(KinesisClient, Protocol):
     """The further part of boto3's Kinesis client that enhanced fan-out calls."""
 
-    def describe_stream_consumer(self, **kwargs: Any) -> dict[str, Any]:
+    def describe_stream_consumer(self, *args: Any, **kwargs: Any) -> Mapping[str, Any]:
         """DescribeStreamConsumer."""
         ...
 
-    def register_stream_consumer(self, **kwargs: Any) -> dict[str, Any]:
+    def register_stream_consumer(self, *args: Any, **kwargs: Any) -> Mapping[str, Any]:
         """RegisterStreamConsumer."""
         ...
 
-    def subscribe_to_shard(self, **kwargs: Any) -> dict[str, Any]:
+    def subscribe_to_shard(self, *args: Any, **kwargs: Any) -> Mapping[str, Any]:
         """SubscribeToShard."""
         ...
 
@@ -118,7 +119,7 @@ class ConsumerRegistration:
         else:
             self._due = now + _ACTIVE_PAUSE
 
-    def _describe(self) -> dict[str, Any] | None:
+    def _describe(self) -> Mapping[str, Any] | None:
         if self._wanted_arn is not None:
             request = {"ConsumerARN": self._wanted_arn}
         else:
@@ -132,7 +133,7 @@ class ConsumerRegistration:
                 raise
             return None
 
-    def _register(self) -> dict[str, Any] | None:
+    def _register(self) -> Mapping[str, Any] | None:
         try:
             with translate_errors("RegisterStreamConsumer", self._client):
                 answer = self._client.register_stream_consumer(
