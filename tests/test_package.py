@@ -2,43 +2,75 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from importlib import import_module
+from pathlib import Path
 
 import kinesis_sdk
+from kinesis_sdk import consumer, producer
+from kinesis_sdk.common import errors
 
 PUBLIC = [
     "AsyncProducer",
     "Attempt",
+    "AwsConfigError",
     "AwsError",
+    "BadPositionError",
     "BisectBatch",
     "BufferFullError",
     "Checkpointer",
+    "ConditionFailedError",
     "ConfigError",
     "ConsumerConfig",
     "ConsumerError",
+    "DynamoDBLeaseStore",
+    "EndpointUnreachableError",
+    "ExpiredIteratorError",
+    "ExtendedSequenceNumber",
     "FailedRecord",
     "FileSpool",
+    "HandlerError",
+    "HandlerErrorPolicy",
+    "InMemoryLeaseStore",
     "InvalidCheckpointError",
     "InvalidRecordError",
     "KinesisSdkError",
+    "Lease",
     "LeaseLostError",
+    "LeaseStore",
+    "PermanentAwsError",
+    "PoisonRecord",
+    "PreparedCheckpoint",
     "Producer",
     "ProducerClosedError",
     "ProducerConfig",
     "ProducerError",
     "ProducerStats",
+    "ProtocolError",
     "PutManyError",
     "PutResult",
     "RecordBatch",
     "RecordFailedError",
     "RecordHandler",
+    "ResourceNotFoundError",
+    "RetryBatch",
+    "ShardContext",
+    "ShardHealth",
+    "ShardState",
     "SpoolError",
     "SpooledRecord",
+    "Stall",
+    "StopWorker",
     "StreamId",
     "StreamRecreatedError",
+    "StreamSpec",
+    "ThrottledError",
+    "TransientAwsError",
     "UserRecord",
     "Worker",
+    "WorkerHealth",
     "__version__",
     "read_spool",
 ]
@@ -49,13 +81,37 @@ def test_exported_names_are_pinned() -> None:
     assert dir(kinesis_sdk) == PUBLIC
 
 
-def test_every_exported_name_exists_and_lives_where_it_says() -> None:
-    for name in PUBLIC:
-        assert getattr(kinesis_sdk, name) is not None
+def test_every_exported_name_exists_and_its_home_exports_it() -> None:
     for home, names in kinesis_sdk._HOMES.items():
+        module = import_module(home)
         for name in names:
-            value = getattr(kinesis_sdk, name)
-            assert value.__module__.startswith(home.rsplit(".", 1)[0]), (name, value.__module__)
+            assert getattr(kinesis_sdk, name) is getattr(module, name)
+            assert name in getattr(module, "__all__", [name])
+    assert sorted(kinesis_sdk._HOME_OF) == [name for name in PUBLIC if name != "__version__"]
+
+
+def test_type_checkers_see_the_same_names_from_the_same_homes() -> None:
+    tree = ast.parse(Path(kinesis_sdk.__file__).read_text(encoding="utf-8"))
+    (guarded,) = [node for node in tree.body if isinstance(node, ast.If)]
+    seen = {
+        node.module: tuple(alias.name for alias in node.names)
+        for node in guarded.body
+        if isinstance(node, ast.ImportFrom)
+    }
+    assert seen == kinesis_sdk._HOMES
+
+
+def test_every_error_of_the_tree_is_exported() -> None:
+    kinds = {
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, errors.KinesisSdkError)
+    }
+    assert kinds <= set(kinesis_sdk.__all__)
+
+
+def test_every_public_name_of_producer_and_consumer_is_exported_at_the_top() -> None:
+    assert set(producer.__all__) | set(consumer.__all__) <= set(kinesis_sdk.__all__)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

@@ -15,7 +15,7 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime
 from typing import Literal
 
@@ -32,9 +32,9 @@ _LOGGER = logging.getLogger("kinesis_sdk.consumer")
 _ACCOUNT = re.compile(r"arn:[^:]+:kinesis:[^:]+:([0-9]{12}):")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class StreamSpec:
-    """One stream of several.
+    """One stream of several: ``StreamSpec(arn, consumer_arn=...)``.
 
     Attributes:
         stream: Name or ARN. An ARN of another account needs that account's permission.
@@ -50,6 +50,7 @@ class StreamSpec:
     """
 
     stream: str | StreamId
+    _: KW_ONLY
     creation_epoch: int | None = None
     account_id: str | None = None
     initial_position: Literal["LATEST", "TRIM_HORIZON"] | datetime | None = None
