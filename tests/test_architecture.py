@@ -1,9 +1,10 @@
-"""Who may import whom: read from the source, so that a lazy import counts too."""
+"""Which package may import which: DESIGN.md draws it, the source is read, so that a lazy import counts too."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -11,23 +12,24 @@ import pytest
 import kinesis_sdk
 
 PACKAGE = Path(kinesis_sdk.__file__).parent
+DESIGN = PACKAGE.parent / "DESIGN.md"
 
-# Floor by floor; a room that is not named here must be added on purpose.
-ALLOWED: dict[str, set[str]] = {
-    "common": {"_version"},
-    # The public face makes the sink that `metrics_level` asks for.
-    "producer": {"common", "metrics", "_version"},
-    "consumer": {"common", "_version"},
-    # Sinks: what is measured only knows the interface in common.
-    "metrics": {"common", "_version"},
-    "testing": {"common", "consumer", "producer", "_version"},
-    "spark": {"common", "consumer", "producer", "_version"},
-    "cli": {"common", "consumer", "producer", "spark", "testing", "_version"},
-    "_version": set(),
-    # The front door re-exports what users need, but no command line.
-    "__init__": {"common", "consumer", "metrics", "producer", "_version"},
-    "__main__": {"cli", "_version"},
-}
+Arrows = Mapping[str, frozenset[str]]
+
+EVERYWHERE = frozenset({"_version"})
+"""What every package may import."""
+
+
+def drawn(text: str) -> Arrows:
+    """The arrows of DESIGN.md's map: package → packages (or ``package.module``) that it imports."""
+    lines = re.findall(r"^  (\w+)(?:/|\.py)  .*? imports (.+)$", text, re.MULTILINE)
+    return {
+        room: frozenset() if targets == "nothing" else frozenset(targets.split(", "))
+        for room, targets in lines
+    }
+
+
+DRAWN = drawn(DESIGN.read_text(encoding="utf-8"))
 
 
 def room_of(path: Path, package: Path = PACKAGE) -> str:
@@ -52,34 +54,81 @@ def imports_of(path: Path, package: Path = PACKAGE) -> Iterator[tuple[int, str]]
                 yield node.lineno, name
 
 
-def violations(package: Path = PACKAGE) -> list[str]:
+def outward(package: Path = PACKAGE) -> Iterator[tuple[str, str, str]]:
+    """Each import that leaves its package: who, where it stands, what (without the name of the whole)."""
     rooms = {room_of(path, package) for path in package.rglob("*.py")}
-    result = []
     for path in sorted(package.rglob("*.py")):
         room = room_of(path, package)
         for line, name in imports_of(path, package):
-            target = name.split(".")[1] if "." in name else "__init__"
-            if target not in rooms:  # `from kinesis_sdk import Producer`: a name of the front door
+            target = name.partition(".")[2]
+            if target.split(".")[0] not in rooms:  # `from kinesis_sdk import Producer`: a name of the root
                 target = "__init__"
-            if target != room and target not in ALLOWED.get(room, set()):
-                result.append(f"{path.relative_to(package)}:{line} imports {name}")
-    return result
+            if target.split(".")[0] not in {room, *EVERYWHERE}:
+                yield room, f"{path.relative_to(package)}:{line}", target
 
 
-def test_every_room_is_known() -> None:
-    assert {room_of(path) for path in PACKAGE.rglob("*.py")} <= set(ALLOWED)
+def goes_to(target: str, arrow: str) -> bool:
+    return target == arrow or target.startswith(f"{arrow}.")
 
 
-def test_nobody_imports_what_stands_above_or_beside() -> None:
+def violations(package: Path = PACKAGE, arrows: Arrows = DRAWN) -> list[str]:
+    """Imports that are not drawn."""
+    return [
+        f"{where} imports {target}"
+        for room, where, target in outward(package)
+        if not any(goes_to(target, arrow) for arrow in arrows.get(room, ()))
+    ]
+
+
+def unused(package: Path = PACKAGE, arrows: Arrows = DRAWN) -> list[str]:
+    """Arrows that are drawn and that no import needs."""
+    found = [(room, target) for room, _, target in outward(package)]
+    return [
+        f"{room} -> {arrow}"
+        for room, targets in arrows.items()
+        for arrow in sorted(targets)
+        if not any(room == source and goes_to(target, arrow) for source, target in found)
+    ]
+
+
+def test_every_package_is_drawn() -> None:
+    assert {room_of(path) for path in PACKAGE.rglob("*.py")} - EVERYWHERE == set(DRAWN)
+
+
+def test_every_import_between_packages_is_drawn() -> None:
     assert violations() == []
 
 
-def test_spark_uses_no_more_of_the_consumer_than_fetching() -> None:
-    # Spark has its own coordination: leases, shard sync and the worker are not for it.
-    for path in (PACKAGE / "spark").rglob("*.py"):
-        for line, name in imports_of(path):
-            if name.startswith("kinesis_sdk.consumer"):
-                assert name.startswith("kinesis_sdk.consumer.fetch"), f"{path}:{line} imports {name}"
+def test_every_arrow_that_is_drawn_is_used() -> None:
+    assert unused() == []
+
+
+def test_an_arrow_without_an_import_is_noticed() -> None:
+    assert unused(arrows={**DRAWN, "spark": DRAWN["spark"] | {"consumer.fetch"}}) == [
+        "spark -> consumer.fetch"
+    ]
+
+
+def test_an_arrow_to_a_module_allows_that_module_only() -> None:
+    narrow = {**DRAWN, "metrics": frozenset({"common.clock"})}
+    assert any("imports common.errors" in line for line in violations(arrows=narrow))
+
+
+WITHIN_CONSUMER = {
+    "fetch": {"config", "failure"},
+    "leases": {"config", "repeats"},
+    "shards": {"config", "leases", "streams"},
+}
+"""What the packages below may import of the consumer; the rest of it runs them."""
+
+
+def test_packages_of_the_consumer_do_not_import_what_runs_them() -> None:
+    for room, allowed in WITHIN_CONSUMER.items():
+        for path in sorted((PACKAGE / "consumer" / room).rglob("*.py")):
+            for line, name in imports_of(path):
+                if name.startswith("kinesis_sdk.consumer."):
+                    target = name.split(".")[2]
+                    assert target in {room, *allowed}, f"{path.name}:{line} imports {name}"
 
 
 @pytest.mark.parametrize(
@@ -97,12 +146,14 @@ def test_spark_uses_no_more_of_the_consumer_than_fetching() -> None:
         ("common/a.py", "import kinesis_sdk"),
         ("common/a.py", "import kinesis_sdk.testing.clock"),
         ("consumer/a.py", "from kinesis_sdk.cli import main"),
+        ("spark/a.py", "from kinesis_sdk.consumer.fetch import polling"),
+        ("testing/a.py", "from kinesis_sdk.common.errors import AwsError"),
         ("__init__.py", "from kinesis_sdk.cli import main"),
     ],
 )
 def test_this_test_sees_every_way_of_importing(path: str, source: str, tmp_path: Path) -> None:
     package = tmp_path / "kinesis_sdk"
-    for room in ("common", "producer/deep", "consumer", "testing", "cli"):
+    for room in ("common", "producer/deep", "consumer", "spark", "testing", "cli"):
         (package / room).mkdir(parents=True)
         (package / room / "__init__.py").touch()
     (package / "__init__.py").touch()
