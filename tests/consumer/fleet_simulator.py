@@ -72,6 +72,8 @@ class Process:
     """One worker: its coordinator with two loops, and a shard consumer that only knows how to end."""
 
     kind = "balanced"
+    measures = True
+    """Whether it writes the throughput of its shards, as KCL 3 does and KCL 2.x does not."""
 
     def __init__(self, fleet: FleetSimulator, name: str, config: ConsumerConfig) -> None:
         self.fleet, self.name, self.config = fleet, name, config
@@ -177,7 +179,7 @@ class Process:
 
     def _acquired(self, held: HeldLease) -> None:
         held._lock = OneAtATime(self.fleet)  # type: ignore[assignment]
-        if self.fleet.rate is not None:
+        if self.fleet.rate is not None and self.measures:
             held.meter = Measured(self.fleet, held.key)  # type: ignore[assignment]
         self.wake("renew", self.monotonic())
         self._work(held, 0.3 + self.fleet.rng.random() * 2)
@@ -269,6 +271,8 @@ class Process:
 
 class JavaProcess(Process):
     """A KCL 2.x worker: fixed-rate renewals without repetition, no handovers, finished leases counted."""
+
+    measures = False
 
     def __init__(self, fleet: FleetSimulator, name: str, config: ConsumerConfig) -> None:
         super().__init__(fleet, name, config)

@@ -429,6 +429,15 @@ def test_weights_are_powers_of_two_around_the_median():
     assert "s00010" not in weights
 
 
+@pytest.mark.parametrize("kbps", [0.15, 5.0, 50.0, 700.0])
+def test_a_lease_without_a_rate_weighs_what_the_median_weighs(kbps):
+    leases = [lease(n, kbps=kbps) for n in range(4)] + [lease(n) for n in range(4, 8)]
+    assert weights_of(leases) is None, "all of one class"
+    weights = weights_of([*leases, lease(8, kbps=20 * max(kbps, 10))])
+    assert weights is not None
+    assert {weights[f"s{n:05d}"] for n in range(8)} == {weights["s00000"]}
+
+
 def test_a_hot_shard_is_company_enough():
     leases = [lease(n, "a", kbps=100) for n in range(7)] + [
         lease(8, "me", kbps=100),
@@ -539,7 +548,7 @@ def test_each_part_of_a_plan_by_weight_is_a_step_forward(rows, rng):
 
 def test_who_gives_its_last_lease_by_weight_does_not_come_back_for_it():
     """A light worker that was due more by count and less by weight went in and out of the table for ever."""
-    heavy, light = [lease(n, "full") for n in (6, 7)], [lease(n, "me", kbps=0.001) for n in range(3)]
+    heavy, light = [lease(n, "full", kbps=10) for n in (6, 7)], [lease(n, "me", kbps=0.001) for n in range(3)]
     table = {row.lease_key: row for row in [*heavy, *light, lease(4, "new", kbps=0.001)]}
     load, moves = rounds((["full", "me", "new"], table), BalancedStrategy())
     assert load == {"full": 1, "me": 3, "new": 2} or load == {"full": 1, "me": 4, "new": 1}

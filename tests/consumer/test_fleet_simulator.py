@@ -12,7 +12,7 @@ from kinesis_sdk.consumer import ConsumerConfig
 from kinesis_sdk.consumer.leases import Lease
 from kinesis_sdk.consumer.leases.pacing import retry_pause
 from tests.consumer.fleet_lives import chaos, rest, settle
-from tests.consumer.fleet_simulator import FleetSimulator, unfair
+from tests.consumer.fleet_simulator import FleetSimulator, Measured, unfair
 from tests.consumer.fleet_table import Faults
 
 HORIZON = ConsumerConfig(
@@ -237,3 +237,40 @@ def test_by_throughput_a_fleet_rests_while_rates_are_steady(seed, shards, worker
             "no lease goes round in circles"
         )
         rest(fleet, 240)
+
+
+@pytest.mark.parametrize("kbps", [0.15, 5.0, 28.0])
+def test_beside_kcl_2_workers_a_slow_stream_comes_to_rest(kbps):
+    """KCL 2.x writes no rates: a lease that its workers hold must weigh what the known ones weigh."""
+    theirs = replace(HORIZON, lease_strategy="kcl2", renew_rule="kcl2")
+    fleet = FleetSimulator(shards_at_start=8, config=HORIZON, jitter=1.1)
+    fleet.rate = lambda key: kbps
+    for n in range(2):
+        fleet.add(f"java-{n}", config=theirs, java=True)
+    fleet.run(60)
+    for n in range(2):
+        fleet.add(f"ours-{n}")
+    fleet.run(fleet.now + 60)
+    assert fleet.load() == {"java-0": 2, "java-1": 2, "ours-0": 2, "ours-1": 2}
+    before = fleet.table.transfers
+    fleet.run(fleet.now + 300)
+    assert fleet.table.transfers == before
+    rated = [row.throughput_kbps for row in fleet.leases() if row.throughput_kbps is not None]
+    assert 4 <= len(rated) < 8, "half of the leases were never measured"
+
+
+def test_shards_without_records_beside_slow_ones_move_nothing():
+    """Eight slow shards and four that never got a record, shared evenly, stay where they are."""
+    fleet = fleet_of(["one", "other"], 12)
+    empty = {f"shardId-{n:012d}" for n in range(8, 12)}
+    settle(fleet, 30)
+    before = fleet.table.transfers
+    fleet.rate = lambda key: 0.15
+    for process in fleet.processes:
+        for held in process.coordinator.held:
+            if held.key not in empty:
+                held.meter = Measured(fleet, held.key)
+    fleet.run(fleet.now + 120)
+    assert {row.lease_key for row in fleet.leases() if row.throughput_kbps is None} == empty
+    assert fleet.load() == {"one": 6, "other": 6}
+    assert fleet.table.transfers == before

@@ -43,13 +43,21 @@ def weights_of(leases: Iterable[Lease]) -> dict[str, int] | None:
     rates = {lease.lease_key: lease.throughput_kbps for lease in active if lease.throughput_kbps is not None}
     if not rates or 2 * len(rates) < len(active):
         return None
-    reference = max(median(rates.values()), IDLE_KBPS)
-    weights = dict.fromkeys((lease.lease_key for lease in active), MEDIAN_WEIGHT)
+    middle = median(rates.values())
+    reference = max(middle, IDLE_KBPS)
+    # Of a lease without a rate nothing is known (a KCL 1.x or 2.x holds it, or its shard never got a record), so it
+    # weighs what the median of the known ones weighs. On a stream below `IDLE_KBPS` that is less than MEDIAN_WEIGHT:
+    # with the latter, a lease would weigh four times as much with a peer that writes no rates as it does here, and
+    # would be taken back again and again.
+    weights = dict.fromkeys((lease.lease_key for lease in active), _weight(middle, reference))
     for key, rate in rates.items():
-        exponent = round(log2(max(rate, 1e-9) / reference))
-        exponent = max(_LEAST_CLASS, min(_MOST_CLASS, exponent))
-        weights[key] = int(MEDIAN_WEIGHT * 2.0**exponent)
+        weights[key] = _weight(rate, reference)
     return weights if len(set(weights.values())) > 1 else None
+
+
+def _weight(rate: float, reference: float) -> int:
+    exponent = round(log2(max(rate, 1e-9) / reference))
+    return int(MEDIAN_WEIGHT * 2.0 ** max(_LEAST_CLASS, min(_MOST_CLASS, exponent)))
 
 
 class _Load:
