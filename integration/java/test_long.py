@@ -84,6 +84,44 @@ def test_crashes_on_both_sides(stage):
     assert max(extra.values(), default=0) <= 3
 
 
+def test_a_java_worker_with_its_own_intervals_keeps_what_it_is_given(stage):
+    """KCL's default intervals: it finds out about a lease up to 9.975 s after the handover, and first writes 3.308 s later.
+
+    ``QUICK`` looks for leases each second, so no other scene has a Java leader whose first lease expires before it writes.
+    """
+    stream = application = "joins"
+    workers = [make_leases(stage, stream, application)]
+
+    def told():
+        return {worker.name: worker.process.tail(8) for worker in workers}
+
+    def java_leases():
+        return {key for key, holder in watch.holders().items() if holder == "java-1"}
+
+    with TableWatch(stage, application) as watch, Load(stage, stream, rate=100) as load:
+        ours = stage.start_ours("ours-1", stream, application)
+        workers.append(ours)
+        wait_for(only(watch, "ours-1"), 60, told)
+        java = stage.start_java("java-1", stream, application, properties={"shardSyncIntervalMillis": 1000})
+        workers.append(java)
+        took = wait_for(java_leases, 240, told)
+        (first, *_) = java_leases()
+        print(f"the Java worker holds {first} after {took:.1f} s")
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            assert first in java_leases(), told()
+            time.sleep(0.2)
+        assert [event["shard"] for event in java.events("initialize")].count(first) == 1
+        wait_for(lambda: len(java_leases()) == SHARDS // 2, 240, told)
+    found = everything_arrived(load, workers)
+    assert "stopped renewing" not in ours.process.log.read_text()
+    assert not java.events("lease_lost")
+    assert not watch.faults
+    assert not overlaps(workers)
+    assert not disorder(found)
+    assert not duplicates(found)
+
+
 def test_two_are_replaced_one_by_one_and_back(stage):
     """What a deployment does: the daemon's own SIGTERM, which shuts nothing down; a split and a merge on the way."""
     stream = application = "rolling"

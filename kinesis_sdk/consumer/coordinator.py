@@ -25,7 +25,7 @@ from kinesis_sdk.consumer.config import ConsumerConfig
 from kinesis_sdk.consumer.failure import backoff
 from kinesis_sdk.consumer.leases.handover import knows_handover
 from kinesis_sdk.consumer.leases.held import HeldLease, HeldLeases
-from kinesis_sdk.consumer.leases.leader import is_leader, keeps_nothing
+from kinesis_sdk.consumer.leases.leader import CLAIM_TIME, is_leader, keeps_nothing
 from kinesis_sdk.consumer.leases.lease import Lease
 from kinesis_sdk.consumer.leases.moves import LeaseMoves
 from kinesis_sdk.consumer.leases.observer import LeaseObserver
@@ -317,8 +317,14 @@ class Coordinator:
         leader = None if self._membership is None else self._membership.leader(now)
         if self._membership is None or leader is None:
             return
-        if keeps_nothing(rows, leader, lambda lease: self._observer.is_expired(lease, now)):
-            _LOGGER.warning("Java leader %s: renews nothing any more; its leases are not left to it", leader)
+        observer, claim_time = self._observer, CLAIM_TIME * self._config.failover_time
+        if keeps_nothing(
+            rows,
+            leader,
+            lambda lease: observer.is_expired(lease, now),
+            lambda lease: observer.has_stopped(lease, now, claim_time),
+        ):
+            _LOGGER.warning("Java leader %s stopped renewing its leases; taking them over", leader)
             self._membership.give_leader_up()
 
     def _java_leads(self, now: float) -> bool:

@@ -20,10 +20,11 @@ FAILOVER = 10.0
 class JavaWorker:
     """Renews, consumes and checkpoints what it holds. ``v3`` understands the handover marker.
 
-    A batch takes ``batch`` seconds: it ends that long after it was told to stop.
+    A batch takes ``batch`` seconds: it ends that long after it was told to stop. It looks for leases that it was given
+    each ``discover`` seconds, the first time ``offset`` seconds from now.
     """
 
-    def __init__(self, fleet: Fleet, name: str, *, v3: bool, batch: float = 0.0, discover: float = 9.975):
+    def __init__(self, fleet: Fleet, name: str, *, v3: bool, batch: float = 0.0, discover: float = 9.975, offset: float = 0.0):
         self.fleet = fleet
         self.name = name
         self.v3 = v3
@@ -34,7 +35,8 @@ class JavaWorker:
         self.leaving: dict[str, float] = {}
         self.lost: list[str] = []
         self.position: dict[str, str] = {}
-        self._renew_at = self._discover_at = fleet.clock.monotonic()
+        self._renew_at = fleet.clock.monotonic()
+        self._discover_at = self._renew_at + offset
 
     def __call__(self, now: float) -> float:
         for key, at in [*self.leaving.items()]:
@@ -77,7 +79,8 @@ class JavaWorker:
             own = item.get("leaseOwner", {}).get("S") == self.name
             if own and key not in self.counters and not (self.v3 and "checkpointOwner" in item):
                 self.counters[key] = int(item["leaseCounter"]["N"])
-                self.renew(key, now)
+                if not self.v3:
+                    self.renew(key, now)  # a 3.x leaves that to its renewer, which comes within 3.3 s
 
     def take(self, key: str) -> None:
         """The 2.x taker's write."""

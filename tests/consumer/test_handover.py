@@ -264,7 +264,7 @@ def test_a_java_leader_moves_our_lease_to_a_java_worker():
     fleet = on_dynamodb(2)
     add(fleet, "py")
     keep_putting(fleet, 5)
-    java = JavaWorker(fleet, "java", v3=True)
+    java = JavaWorker(fleet, "java", v3=True, offset=3.0)
     fleet.add_script("java", java)
     JavaLeader(fleet).start_handoff(key(0), "py", "java")
     row = java.item(key(0))

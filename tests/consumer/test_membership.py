@@ -11,7 +11,7 @@ from kinesis_sdk.consumer import ConsumerConfig
 from kinesis_sdk.consumer.leases.leader import LeaderLock, LeaderWatch
 from kinesis_sdk.consumer.leases.worker_metrics import JavaMembership, metrics_item
 from kinesis_sdk.testing import Fault
-from tests.consumer.java import JavaLeader, JavaWorker
+from tests.consumer.java import RENEW, JavaLeader, JavaWorker
 from tests.consumer.test_handover import add, duplicates, keep_putting, key, moves, on_dynamodb
 
 COUNT = ConsumerConfig(initial_position="TRIM_HORIZON", balance_by="count")
@@ -195,6 +195,48 @@ def test_a_leader_that_crashed_is_not_waited_for_as_long_as_its_lock_stands():
     crashed = fleet.clock.monotonic()
     assert fleet.run(60, lambda: set(fleet.owners().values()) == {"py"}), "what others left lying as well"
     assert fleet.clock.monotonic() - crashed <= 10 + 3.4 + 2
+
+
+@pytest.mark.parametrize("offset", [0.5, 5.0, 9.4])
+def test_a_leader_keeps_the_first_lease_that_it_is_given(offset, caplog):
+    """KCL 3 finds out about a lease up to 9.975 s after it was handed over and first writes up to 3.308 s later."""
+    fleet = on_dynamodb(2, config=COUNT)
+    tables(fleet)
+    fleet.add_script("heart", Heart(fleet))
+    fleet.run(0.1)
+    join(fleet, "py")
+    for n in range(2):
+        JavaLeader(fleet).assign(key(n), "py")
+    fleet.run(10)
+    assert set(fleet.owners().values()) == {"py"}
+    java = JavaWorker(fleet, "java", v3=True, offset=offset)
+    java._renew_at += (offset - 0.1) % RENEW  # just before each discovery: its first write comes as late as it can
+    fleet.add_script("java", java)
+    JavaLeader(fleet).start_handoff(key(0), "py", "java")
+    keep_putting(fleet, 40)
+    assert fleet.owners() == {key(0): "java", key(1): "py"}
+    assert java.lost == []
+    assert moves(fleet) == []
+    assert "stopped renewing" not in caplog.text
+    assert fleet.run(5, fleet.all_delivered)
+    assert duplicates(fleet) == 0
+
+
+def test_a_leader_that_never_comes_for_its_first_lease_is_given_up_in_the_end():
+    fleet = on_dynamodb(2, config=COUNT)
+    tables(fleet)
+    fleet.add_script("heart", Heart(fleet))
+    fleet.run(0.1)
+    join(fleet, "py")
+    for n in range(2):
+        JavaLeader(fleet).assign(key(n), "py")
+    fleet.run(10)
+    fleet.crash("heart")
+    began = fleet.clock.monotonic()
+    JavaLeader(fleet).start_handoff(key(0), "py", "java")
+    assert fleet.run(10, lambda: fleet.owners() == {key(0): "java", key(1): "py"})
+    assert fleet.run(60, lambda: set(fleet.owners().values()) == {"py"})
+    assert 10 + 13.3 <= fleet.clock.monotonic() - began <= 10 + 13.4 + 5
 
 
 def test_a_leader_given_up_is_believed_again_with_its_next_heartbeat():

@@ -47,8 +47,21 @@ def is_leader(leases: Iterable[Lease], me: str, is_expired: Callable[[Lease], bo
     return not foreign
 
 
-def keeps_nothing(leases: Iterable[Lease], worker: str, is_expired: Callable[[Lease], bool]) -> bool:
-    """Whether a worker holds leases and let all of them expire: it has crashed, or hangs.
+CLAIM_TIME = 4 / 3
+"""Failover times until a KCL 3 worker first writes a lease that it was given: it looks for new leases once a failover time
+(9.975 s by default), and renews what it found within a third of one (3.308 s)."""
+
+
+def keeps_nothing(
+    leases: Iterable[Lease],
+    worker: str,
+    is_expired: Callable[[Lease], bool],
+    has_stopped: Callable[[Lease], bool],
+) -> bool:
+    """Return whether a worker holds leases and let all of them expire: it has crashed, or hangs.
+
+    The sequence of events that ``has_stopped`` is for: this worker hands the leader its first lease, the leader looks for
+    new leases 9.5 s later and writes 3.3 s after that. In between the lease is expired and the leader is well.
 
     Finished leases count: the KCL renews them as well. Of a worker without leases nothing is known.
 
@@ -56,9 +69,11 @@ def keeps_nothing(leases: Iterable[Lease], worker: str, is_expired: Callable[[Le
         leases: Every lease of the table.
         worker: Its id.
         is_expired: Whether nobody keeps a lease.
+        has_stopped: Whether a lease is expired and its holder had begun to renew it, or had the time to;
+            see `LeaseObserver.has_stopped`.
     """
     held = [lease for lease in leases if lease.holder == worker]
-    return bool(held) and all(map(is_expired, held))
+    return all(map(is_expired, held)) and any(map(has_stopped, held))
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ class _Sight(NamedTuple):
     owner: str | None
     since: float
     new: bool
+    renewed: bool
 
 
 class LeaseObserver:
@@ -50,7 +51,8 @@ class LeaseObserver:
             sight = self._sights.get(lease.lease_key)
             if sight is None or sight.counter != lease.counter or sight.owner != lease.holder:
                 # The holder: a request for a handover names another owner, but is no sign of life of the old one.
-                sight = _Sight(lease.counter, lease.holder, now, sight is None)
+                same = sight is not None and sight.owner == lease.holder
+                sight = _Sight(lease.counter, lease.holder, now, sight is None, same)
             sights[lease.lease_key] = sight
         self._sights = sights
         self._last = now
@@ -77,6 +79,23 @@ class LeaseObserver:
             return True
         sight = self._sights.get(lease.lease_key)
         return sight is not None and now - sight.since > self.failover_time
+
+    def has_stopped(self, lease: Lease, now: float, claim_time: float) -> bool:
+        """Return whether a lease is expired although its holder had begun to renew it.
+
+        A worker that was just given a lease does not know it yet. A KCL 3 finds out with its next discovery, which
+        comes each failover time, and first writes with the renewal after that. Until then the row stands as whoever gave it
+        left it, and its silence says nothing about the new holder.
+
+        Args:
+            lease: The lease as the last scan showed it.
+            now: Monotonic time before that scan began.
+            claim_time: Seconds beyond the failover time for which a holder that was never seen to write is believed.
+        """
+        sight = self._sights.get(lease.lease_key)
+        if sight is None or not self.is_expired(lease, now):
+            return False
+        return sight.renewed or now - sight.since > self.failover_time + claim_time
 
     def silence(self, lease: Lease, now: float) -> float:
         """Seconds since the row last changed; endless for one that had no owner when it was first seen.
