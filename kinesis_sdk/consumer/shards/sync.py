@@ -86,14 +86,17 @@ def plan_sync(shards: Iterable[Shard], leases: Iterable[Lease], position: str) -
         Leases in the order in which they have to be created.
 
     Raises:
-        ProtocolError: An open shard has an open parent: the listing is inconsistent; list again.
+        ProtocolError: A shard has an open parent: the listing is inconsistent; list again.
     """
     graph = ShardGraph(shards)
     by_key = {lease.lease_key: lease for lease in leases}
-    for shard in graph.open_shards:
-        for parent in graph.parents(shard.shard_id):
+    # Also of closed children, as the KCL: in a listing that is torn over two reshards an open shard may have an open
+    # grandparent, and both would get leases and be read side by side.
+    for shard_id, shard in graph.shards.items():
+        for parent in graph.parents(shard_id):
             if graph.shards[parent].is_open:
-                raise ProtocolError(f"ListShards: {shard.shard_id} and its parent {parent} are both open")
+                state = "open" if shard.is_open else "closed"
+                raise ProtocolError(f"ListShards: {shard_id} is {state}, but its parent {parent} is open")
 
     has_lineage: dict[str, bool] = {}
 
