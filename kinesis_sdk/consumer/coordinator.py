@@ -357,7 +357,15 @@ class Coordinator:
         ):
             self._moves.ask(take.lease)
         else:
-            self._take(take.lease, take.reason.value)
+            self._take(take.lease, self._reason_text(take))
+
+    def _reason_text(self, take: Take) -> str:
+        if take.reason is TakeReason.RESUMED:
+            if self._moves.has_arrived(take.lease.lease_key):
+                return "handed over"
+            if self._java_leads(self._clock.monotonic()) and self._observer.has_changed(take.lease):
+                return "assigned by the Java leader"
+        return take.reason.value
 
     def _knows_handover(self, lease: Lease) -> bool:
         if knows_handover(lease):

@@ -24,7 +24,16 @@ class JavaWorker:
     each ``discover`` seconds, the first time ``offset`` seconds from now.
     """
 
-    def __init__(self, fleet: Fleet, name: str, *, v3: bool, batch: float = 0.0, discover: float = 9.975, offset: float = 0.0):
+    def __init__(
+        self,
+        fleet: Fleet,
+        name: str,
+        *,
+        v3: bool,
+        batch: float = 0.0,
+        discover: float = 9.975,
+        offset: float = 0.0,
+    ):
         self.fleet = fleet
         self.name = name
         self.v3 = v3

@@ -169,7 +169,7 @@ def test_a_balanced_table_is_left_alone():
 def test_a_newcomer_introduces_itself_with_a_single_lease():
     result = plan([lease(n) for n in range(20)])
     assert result.most == 1
-    assert reasons(result) == {TakeReason.EXPIRED: 8}
+    assert reasons(result) == {TakeReason.FREE: 8}
     assert result.look_soon
     result = plan([lease(n, f"w{n % 4}") for n in range(20)])
     assert result.most == 1
@@ -269,8 +269,8 @@ def test_who_holds_more_than_its_limit_takes_nothing():
 
 def test_live_workers_keep_theirs_while_a_fleet_gathers():
     leases = [lease(n, "a") for n in range(6)] + [lease(9, "me"), lease(10)]
-    assert reasons(plan(leases, looks=2, gathering=True)) == {TakeReason.EXPIRED: 1}
-    assert reasons(plan(leases)) == {TakeReason.EXPIRED: 1, TakeReason.STOLEN: 2}
+    assert reasons(plan(leases, looks=2, gathering=True)) == {TakeReason.FREE: 1}
+    assert reasons(plan(leases)) == {TakeReason.FREE: 1, TakeReason.STOLEN: 2}
 
 
 def test_what_nobody_fetches_is_taken_after_a_while():
@@ -279,7 +279,7 @@ def test_what_nobody_fetches_is_taken_after_a_while():
     assert plan(leases).takes == ()
     assert plan(leases).look_soon
     result = plan(leases, patience=17.0)
-    assert reasons(result) == {TakeReason.EXPIRED: 1}, "a part, so that peers take theirs"
+    assert reasons(result) == {TakeReason.FREE: 1}, "a part, so that peers take theirs"
     assert not result.look_soon
 
 

@@ -480,6 +480,20 @@ def test_the_book_ignores_stale_reads_for_a_while():
     assert book.keys() == set()
 
 
+def test_the_book_knows_what_arrived_until_it_goes_elsewhere():
+    book = HandoverBook("b", timeout=30, failover_time=10)
+    row = Lease(lease_key="s", checkpoint=START, owner="b", checkpoint_owner="a", counter=5)
+    book.asked(row, 0)
+    book.observe([row], 1)
+    assert book.arrived == set()
+    here = replace(row, checkpoint_owner=None, counter=6)
+    for moment in (2, 3):
+        book.observe([here], moment)
+        assert (book.keys(), book.arrived) == (set(), {"s"})
+    book.observe([replace(here, owner="c", counter=7)], 4)
+    assert book.arrived == set()
+
+
 def test_a_shard_that_ends_before_it_is_handed_over_is_not_waited_for():
     book = HandoverBook("b", timeout=30, failover_time=10)
     row = Lease(lease_key="s", checkpoint=START, owner="b", checkpoint_owner="a")

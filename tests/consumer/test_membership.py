@@ -210,7 +210,9 @@ def test_a_leader_keeps_the_first_lease_that_it_is_given(offset, caplog):
     fleet.run(10)
     assert set(fleet.owners().values()) == {"py"}
     java = JavaWorker(fleet, "java", v3=True, offset=offset)
-    java._renew_at += (offset - 0.1) % RENEW  # just before each discovery: its first write comes as late as it can
+    java._renew_at += (
+        offset - 0.1
+    ) % RENEW  # just before each discovery: its first write comes as late as it can
     fleet.add_script("java", java)
     JavaLeader(fleet).start_handoff(key(0), "py", "java")
     keep_putting(fleet, 40)

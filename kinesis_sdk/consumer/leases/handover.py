@@ -74,6 +74,9 @@ class HandoverBook:
         worker_id: This worker.
         timeout: Seconds after which a lease that was asked for is taken without its owner's consent.
         failover_time: Added to it for what others asked for.
+
+    Attributes:
+        arrived: Keys of leases that scans showed with our id and without a marker after they were on their way here.
     """
 
     def __init__(self, worker_id: str, *, timeout: float, failover_time: float) -> None:
@@ -81,6 +84,7 @@ class HandoverBook:
         self._timeout = timeout
         self._failover_time = failover_time
         self._incoming: dict[str, Incoming] = {}
+        self.arrived: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._incoming)
@@ -113,10 +117,16 @@ class HandoverBook:
                     if known is not None
                     else Incoming(lease=lease, asked=False, since=now)
                 )
+        self.arrived = {key for key in self.arrived if self._is_here(rows.get(key))}
         for key, incoming in [*self._incoming.items()]:
             row = rows.get(key)
             if row is None or not self.is_coming(incoming, row, now):
                 del self._incoming[key]
+                if self._is_here(row):
+                    self.arrived.add(key)
+
+    def _is_here(self, row: Lease | None) -> bool:
+        return row is not None and row.owner == self._worker_id and not row.in_handover
 
     def is_coming(self, incoming: Incoming, row: Lease, now: float) -> bool:
         """Whether a row says that the lease is still on its way here (and not that it arrived or went elsewhere)."""

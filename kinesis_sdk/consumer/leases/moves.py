@@ -99,6 +99,10 @@ class LeaseMoves:
         coming = {key for key in self._book.keys() if key in rows and not is_expired(rows[key])}  # noqa: SIM118
         return coming | {held.key for held in self._held if held.handover_to is None}
 
+    def has_arrived(self, lease_key: str) -> bool:
+        """Return whether the last scan showed that a handover to this worker is complete."""
+        return lease_key in self._book.arrived
+
     @property
     def holds_on(self) -> bool:
         """Whether a held lease stays here, or one is on its way."""

@@ -97,6 +97,11 @@ class LeaseObserver:
             return False
         return sight.renewed or now - sight.since > self.failover_time + claim_time
 
+    def has_changed(self, lease: Lease) -> bool:
+        """Return whether the row changed since this observer first saw it."""
+        sight = self._sights.get(lease.lease_key)
+        return sight is not None and not sight.new
+
     def silence(self, lease: Lease, now: float) -> float:
         """Seconds since the row last changed; endless for one that had no owner when it was first seen.
 

@@ -30,7 +30,15 @@ from collections.abc import Mapping, Sequence
 from random import Random
 
 from kinesis_sdk.consumer.leases.lease import Lease
-from kinesis_sdk.consumer.leases.strategies.base import Give, Plan, Standings, TableView, Take, TakeReason
+from kinesis_sdk.consumer.leases.strategies.base import (
+    Give,
+    Plan,
+    Standings,
+    TableView,
+    Take,
+    TakeReason,
+    reason_to_claim,
+)
 from kinesis_sdk.consumer.leases.strategies.groups import SEPARATOR, Groups
 from kinesis_sdk.consumer.leases.strategies.shares import plan_by_count, shares
 from kinesis_sdk.consumer.leases.strategies.throughput import plan_by_weight, spared_by_weight, weights_of
@@ -93,7 +101,7 @@ class BalancedStrategy:
             if parcel.lease.lease_key in view.busy or room <= 0:
                 continue
             if parcel.giver is None:
-                takes.append(Take(parcel.lease, TakeReason.EXPIRED))
+                takes.append(Take(parcel.lease, reason_to_claim(parcel.lease)))
             elif steals is None or steals > 0:
                 takes.append(Take(parcel.lease, TakeReason.STOLEN))
                 steals = None if steals is None else steals - 1
@@ -131,12 +139,12 @@ class BalancedStrategy:
                 view, lying, (), view.limits.max_leases, len(holdings), rng
             )
             return Plan(takes=tuple(overdue[:1]), stand_by=groups.differ(holdings))
-        reason = TakeReason.EXPIRED
+        moves = False
         candidates = [lease for lease in free if lease.lease_key not in view.busy] if view.busy else free
         if not candidates and view.limits.max_steals != 0:
             # Any lease of a worker that can spare one, not only those that a plan would name: other newcomers,
             # of whom we do not know, would all want the same.
-            reason = TakeReason.STOLEN
+            moves = True
             candidates = (
                 _spared_by_count(holdings, counts, share, groups)
                 if weights is None
@@ -146,7 +154,9 @@ class BalancedStrategy:
                 candidates = [lease for lease in candidates if lease.lease_key not in view.busy]
         chosen = rng.sample(candidates, min(_SUBSTITUTES, len(candidates)))
         return Plan(
-            takes=tuple(Take(lease, reason) for lease in chosen),
+            takes=tuple(
+                Take(lease, TakeReason.STOLEN if moves else reason_to_claim(lease)) for lease in chosen
+            ),
             most=1,
             look_soon=bool(chosen),
             stand_by=not chosen,
@@ -170,7 +180,7 @@ class BalancedStrategy:
             lease for lease in lying if lease.lease_key not in planned and lease.lease_key not in view.busy
         ]
         number = min(room, -(-len(candidates) // workers))
-        return [Take(lease, TakeReason.EXPIRED) for lease in rng.sample(candidates, number)]
+        return [Take(lease, reason_to_claim(lease)) for lease in rng.sample(candidates, number)]
 
 
 def _spared_by_count(

@@ -21,10 +21,22 @@ class TakeReason(Enum):
 
     RESUMED = "resumed"
     """It carries our worker id already: this worker was restarted."""
+    NEW = "new"
+    """It was never owned."""
+    FREE = "free"
+    """It has no owner: its last owner released it."""
     EXPIRED = "expired"
-    """Nobody owns it, or its owner stopped renewing."""
+    """Its owner stopped renewing it."""
     STOLEN = "stolen"
     """It moves here from a live worker that holds more than its share: by handover where its owner knows how."""
+
+
+def reason_to_claim(lease: Lease) -> TakeReason:
+    """Return why a lease that no live worker holds is taken."""
+    if lease.owner is not None:
+        return TakeReason.EXPIRED
+    # Every write of an owner adds to the counter, and a release does so, too.
+    return TakeReason.FREE if lease.counter else TakeReason.NEW
 
 
 class Take(NamedTuple):

@@ -12,7 +12,14 @@ from collections.abc import Sequence
 from random import Random
 
 from kinesis_sdk.consumer.leases.lease import Lease
-from kinesis_sdk.consumer.leases.strategies.base import Plan, Standings, TableView, Take, TakeReason
+from kinesis_sdk.consumer.leases.strategies.base import (
+    Plan,
+    Standings,
+    TableView,
+    Take,
+    TakeReason,
+    reason_to_claim,
+)
 
 VERY_OLD = 3
 """Failover times after which a lease is taken whatever the share says (``veryOldLeaseDurationNanosMultiplier``)."""
@@ -64,7 +71,7 @@ class Kcl2Strategy:
             ]
             if very_old:
                 room = max(0, limits.max_leases - count)
-                old = [Take(lease, TakeReason.EXPIRED) for lease in available(very_old)[:room]]
+                old = [Take(lease, reason_to_claim(lease)) for lease in available(very_old)[:room]]
                 return Plan(takes=(*takes, *old))
 
         workers = len(standings.by_owner) + 1
@@ -73,7 +80,7 @@ class Kcl2Strategy:
         if need <= 0:
             return Plan(takes=tuple(takes))
         if standings.free:
-            free = [Take(lease, TakeReason.EXPIRED) for lease in available(standings.free)[:need]]
+            free = [Take(lease, reason_to_claim(lease)) for lease in available(standings.free)[:need]]
             return Plan(takes=(*takes, *free))
         most = max(map(len, standings.by_owner.values()), default=0)
         number = _number_to_steal(most, share, need, limits.max_steals)
