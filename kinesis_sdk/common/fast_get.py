@@ -13,7 +13,7 @@ from kinesis_sdk.common.aws import KinesisClient, translate_errors
 from kinesis_sdk.common.base64coding import decode
 from kinesis_sdk.common.errors import ProtocolError
 from kinesis_sdk.common.fast_hooks import MARK, Equipment, decoding
-from kinesis_sdk.common.records import KinesisRecord
+from kinesis_sdk.common.records import KinesisRecord, check_records
 
 _LOGGER = logging.getLogger("kinesis_sdk.aws")
 
@@ -183,7 +183,7 @@ def _page(answer: Mapping[str, Any]) -> GetRecordsPage:
     """A page from an answer of boto3.
 
     Raises:
-        ProtocolError: It has no records, or incomplete ones.
+        ProtocolError: It has no records, or one is incomplete or malformed.
     """
     items = answer.get("Records")
     if not isinstance(items, list):
@@ -194,6 +194,7 @@ def _page(answer: Mapping[str, Any]) -> GetRecordsPage:
             record._replace(approximate_arrival_timestamp=_moment(record.approximate_arrival_timestamp))
             for record in records
         ]
+        check_records(records)
         behind = answer.get("MillisBehindLatest")
         millis = None if behind is None else int(behind)
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
@@ -211,7 +212,7 @@ def _decoded(items: list[Any]) -> list[KinesisRecord]:
     """Records from the JSON of an answer.
 
     Raises:
-        ProtocolError: One is incomplete, or can not be decoded.
+        ProtocolError: One is incomplete or malformed, or cannot be decoded.
     """
     records: list[KinesisRecord] = []
     add = records.append
@@ -237,13 +238,14 @@ def _decoded(items: list[Any]) -> list[KinesisRecord]:
                     ),
                 )
             )
+        check_records(records)
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise _incomplete(error) from error
     return records
 
 
 def _incomplete(error: Exception) -> ProtocolError:
-    return ProtocolError(f"GetRecords: a record can not be read ({type(error).__name__}: {error})")
+    return ProtocolError(f"GetRecords: a record cannot be read ({type(error).__name__}: {error})")
 
 
 def _moment(value: Any) -> datetime | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
+
+from kinesis_sdk.common.sequence import check_sequence_numbers
 
 
 class KinesisRecord(NamedTuple):
@@ -27,14 +29,34 @@ class KinesisRecord(NamedTuple):
 
     @classmethod
     def from_api(cls, item: Mapping[str, Any]) -> KinesisRecord:
-        """Read one element of ``Records`` of a GetRecords answer."""
+        """Read one element of ``Records`` of a GetRecords answer.
+
+        Raises:
+            KeyError, AttributeError, ValueError: If it is incomplete, or its payload is not bytes.
+        """
+        data = item["Data"]
+        if not isinstance(data, bytes):
+            raise ValueError("Data is not bytes")  # noqa: TRY004 - as for its other parts, see `check_records`
         return cls(
-            item["Data"],
-            item.get("PartitionKey", ""),
+            data,
+            item.get("PartitionKey") or "",
             item["SequenceNumber"],
             item.get("ApproximateArrivalTimestamp"),
             item.get("EncryptionType"),
         )
+
+
+def check_records(records: Sequence[KinesisRecord]) -> None:
+    """Check what everything behind relies on: partition keys and sequence numbers of the records of a response.
+
+    Raises:
+        ValueError: If a partition key is not text, or a sequence number is not decimal text.
+    """
+    # By columns, in C: this is paid for every record that is read.
+    kinds = set(map(type, [record[1] for record in records]))
+    if not all(issubclass(kind, str) for kind in kinds):
+        raise ValueError("PartitionKey is not text")
+    check_sequence_numbers([record[2] for record in records])
 
 
 class UserRecord(NamedTuple):

@@ -99,6 +99,8 @@ class _Call:
         self._on_done = on_done
 
     def finish(self, error: BaseException | None, now: float) -> None:
+        if self.done:
+            return
         self.error = error
         self.finished_at = now
         self.done = True
@@ -292,7 +294,6 @@ class Delivery:
         tools = self._tools
         lane.busy = True
         call = _Call(lane, lane.pieces[0], tools.clock.monotonic(), tools.on_done)
-        self._calls.append(call)
         batch = RecordBatch(
             records=call.piece.records,
             millis_behind_latest=call.piece.millis_behind,
@@ -300,24 +301,32 @@ class Delivery:
             stream=tools.stream,
             checkpointer=tools.checkpointer,
         )
-        if self._parallel:
-            call.detached = True
-            tools.run(lambda: self._execute(call, batch))
-        else:
-            call.advanced = True
+        if not self._parallel:
             call.before = tools.checkpointer.advance(position_of(call.piece.records[-1]))
+            call.advanced = True
+        # A call in the list counts as running until it is finished, and the shard does not shut down before that. So it
+        # enters the list after everything that may raise, and leaves it if it cannot begin.
+        self._calls.append(call)
+        if not self._parallel:
             self._execute(call, batch)
+            return
+        call.detached = True
+        try:
+            tools.run(lambda: self._execute(call, batch))
+        except BaseException:
+            self._calls.remove(call)
+            raise
 
     def _execute(self, call: _Call, batch: RecordBatch) -> None:
         clock = self._tools.clock
         try:
             result = self._tools.handler.process_records(batch)
+            if inspect.isawaitable(result):
+                call.detached = True
+                self._tools.run_async(result, lambda error: call.finish(error, clock.monotonic()))
+                return
         except BaseException as error:  # noqa: BLE001 - judged by the step; what is no Exception is raised there
             call.finish(error, clock.monotonic())
-            return
-        if inspect.isawaitable(result):
-            call.detached = True
-            self._tools.run_async(result, lambda error: call.finish(error, clock.monotonic()))
         else:
             call.finish(None, clock.monotonic())
 

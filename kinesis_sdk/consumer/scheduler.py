@@ -12,6 +12,9 @@ from kinesis_sdk.common.clock import Clock
 Step = Callable[[float], "float | None"]
 """Does what is due at a monotonic time; returns the next due time, or None when it is finished."""
 
+_AFTER_ERROR = 1.0
+"""Seconds until a step that raised is run again."""
+
 Run = Callable[[Callable[[], None]], object]
 """Runs a function now or soon: a pool's ``submit``, or a plain call for inline use."""
 
@@ -98,12 +101,17 @@ class Scheduler:
         heapq.heappush(self._heap, (due, next(self._order), task))
 
     def _step(self, task: Task) -> None:
-        due = task.step(self._clock.monotonic())
-        with self._lock:
-            task.running = False
-            if due is None:
-                self._tasks.discard(task)
-            else:
-                self._push(task, self._clock.monotonic() if task.woken else due)
-            task.woken = False
-        self._on_change()
+        due: float | None = self._clock.monotonic() + _AFTER_ERROR
+        try:
+            due = task.step(self._clock.monotonic())
+        finally:
+            # Also after an error, which goes to the thread that runs the step. A task that counts as running is never
+            # stepped again, and a stop would wait for it forever.
+            with self._lock:
+                task.running = False
+                if due is None:
+                    self._tasks.discard(task)
+                else:
+                    self._push(task, self._clock.monotonic() if task.woken else due)
+                task.woken = False
+            self._on_change()

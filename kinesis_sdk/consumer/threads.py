@@ -7,15 +7,22 @@ would keep a process alive that was told twice to stop.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 
 from kinesis_sdk.common.clock import Clock
-from kinesis_sdk.common.errors import HandlerError
+from kinesis_sdk.common.errors import ConsumerError, HandlerError
+
+_LOGGER = logging.getLogger("kinesis_sdk.consumer")
 
 _CANCELLED_WITHIN = 1.0
 """Seconds that cancelled coroutines get for their clean-up."""
+
+_AFTER_ERROR = 1.0
+"""Seconds until a loop continues after an error."""
 
 _LONGEST_PAUSE = 3600.0
 """Seconds; waits beyond what the platform can count raise an error."""
@@ -25,6 +32,10 @@ class DaemonPool:
     """Runs functions on at most ``size`` daemon threads, which start as they are needed. Thread-safe.
 
     Functions must not raise: there is nobody to tell. An error that does escape goes to ``on_error``.
+
+    If the system refuses a thread (the pids limit of a container), functions wait for the threads that the pool has.
+    A pool that has none runs them on the caller's thread, so that a function is run in any case: callers note
+    beforehand that it is under way, and would wait for it forever.
 
     Args:
         size: Most threads.
@@ -42,6 +53,7 @@ class DaemonPool:
         self._threads = 0
         self._idle = 0
         self._closed = False
+        self._short_of_threads = False
         self._members: set[int] = set()
 
     @property
@@ -60,7 +72,45 @@ class DaemonPool:
                 return
             self._threads += 1
             number = self._threads
-        threading.Thread(target=self._work, name=f"{self._name}-{number}", daemon=True).start()
+        try:
+            threading.Thread(target=self._work, name=f"{self._name}-{number}", daemon=True).start()
+        except RuntimeError as error:
+            self._go_on_without(error)
+        else:
+            self._short_of_threads = False
+
+    def _go_on_without(self, error: RuntimeError) -> None:
+        """A thread could not be started: leave what is queued to the other threads, or run it here."""
+        with self._condition:
+            # Only now: until here another `submit` counted on this thread and just queued its function.
+            self._threads -= 1
+            others = self._threads
+        if not self._short_of_threads:  # once per shortage
+            self._short_of_threads = True
+            _LOGGER.warning(
+                "pool %s: no further thread could be started, using %d: %s", self._name, others, error
+            )
+        if others:
+            return
+        ident = threading.get_ident()
+        nested = ident in self._members
+        self._members.add(ident)
+        try:
+            while (function := self._next()) is not None:
+                self._call(function)
+        finally:
+            if not nested:
+                self._members.discard(ident)
+
+    def _next(self) -> Callable[[], None] | None:
+        with self._condition:
+            return self._todo.popleft() if self._todo else None
+
+    def _call(self, function: Callable[[], None]) -> None:
+        try:
+            function()
+        except BaseException as error:  # noqa: BLE001 - the thread lives on, the error goes to its owner
+            self._on_error(error)
 
     def widen(self) -> None:
         """One of the threads is stuck for good: allow another one, up to twice the size."""
@@ -87,10 +137,7 @@ class DaemonPool:
                     self._condition.wait()
                     self._idle -= 1
                 function = self._todo.popleft()
-            try:
-                function()
-            except BaseException as error:  # noqa: BLE001 - the thread lives on, the error goes to its owner
-                self._on_error(error)
+            self._call(function)
 
 
 class LoopThread:
@@ -147,11 +194,17 @@ class LoopThread:
                 due = self._tick(now)
             except BaseException as error:  # noqa: BLE001 - the loop goes on, the error goes to its owner
                 self._on_error(error)
-                due = now + 1.0
+                due = now + _AFTER_ERROR
             with self._condition:
                 if not self._woken and not self._stopped:
                     pause = _LONGEST_PAUSE if due is None else due - self._clock.monotonic()
                     self._condition.wait(min(max(pause, 0.0), _LONGEST_PAUSE))
+
+
+def _close(awaitable: Awaitable[None]) -> None:
+    """An awaitable will not be begun: keep a coroutine's finalizer from complaining."""
+    if asyncio.iscoroutine(awaitable):
+        awaitable.close()
 
 
 async def _settled(awaitable: Awaitable[None]) -> BaseException | None:
@@ -168,13 +221,16 @@ class EventLoopThread:
 
     Args:
         name: Name of the thread.
+        on_error: Called with an error that escaped from the loop, for example a `SystemExit` in a task that a handler
+            started on its own. The loop continues.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, on_error: Callable[[BaseException], None]) -> None:
         self._name = name
+        self._on_error = on_error
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[BaseException | None]] = set()
         self._closed = False
         self._ident: int | None = None
 
@@ -184,19 +240,37 @@ class EventLoopThread:
         return threading.get_ident() == self._ident
 
     def run(self, awaitable: Awaitable[None], on_done: Callable[[BaseException | None], None]) -> None:
-        """Begin an awaitable; tell its outcome, once, on the loop's thread (or here, if it is closed)."""
+        """Begin an awaitable; tell its outcome, once, on the loop's thread (or here, if it cannot begin).
+
+        A loop that is closed tells a `CancelledError`, one that could not be started a `ConsumerError`; the next call
+        then tries to start it again.
+        """
+        refused: BaseException
         with self._lock:
-            if not self._closed:
-                if self._loop is None:
-                    self._loop = asyncio.new_event_loop()
-                    threading.Thread(
-                        target=self._main, args=(self._loop,), name=self._name, daemon=True
-                    ).start()
-                self._loop.call_soon_threadsafe(self._begin, self._loop, awaitable, on_done)
-                return
-        if asyncio.iscoroutine(awaitable):
-            awaitable.close()  # never begun: its finalizer would complain
-        on_done(asyncio.CancelledError("the worker was stopped at once"))
+            if self._closed:
+                refused = asyncio.CancelledError("the worker was stopped at once")
+            else:
+                try:
+                    if self._loop is None:
+                        self._loop = self._started()
+                    self._loop.call_soon_threadsafe(self._begin, self._loop, awaitable, on_done)
+                except (RuntimeError, OSError) as error:  # the system gives no more threads, or files
+                    refused = ConsumerError(f"the event loop of the worker could not be started: {error}")
+                    refused.__cause__ = error
+                else:
+                    return
+        _close(awaitable)
+        on_done(refused)
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        """A loop that runs. Noted by the caller only once it does: what a dead loop gets is never run."""
+        loop = asyncio.new_event_loop()
+        try:
+            threading.Thread(target=self._main, args=(loop,), name=self._name, daemon=True).start()
+        except BaseException:
+            loop.close()
+            raise
+        return loop
 
     def wait_for(self, awaitable: Awaitable[None]) -> None:
         """Run an awaitable to its end; raises what it raises. Not to be called on the loop's own thread.
@@ -219,7 +293,15 @@ class EventLoopThread:
     def _main(self, loop: asyncio.AbstractEventLoop) -> None:
         self._ident = threading.get_ident()
         asyncio.set_event_loop(loop)
-        loop.run_forever()
+        while True:
+            try:
+                loop.run_forever()
+            except BaseException as error:  # noqa: BLE001 - other coroutines must still end; its owner raises it
+                self._on_error(error)
+                if isinstance(error, Exception):  # of the loop itself, so that it may come again at once
+                    time.sleep(_AFTER_ERROR)
+            else:
+                break
         self._ident = None
         loop.close()
 
@@ -229,17 +311,20 @@ class EventLoopThread:
         awaitable: Awaitable[None],
         on_done: Callable[[BaseException | None], None],
     ) -> None:
-        async def run() -> None:
-            on_done(await _settled(awaitable))
+        def done(task: asyncio.Task[BaseException | None]) -> None:
+            self._tasks.discard(task)
+            if task.cancelled():  # before it began, by a handler that cancels all tasks of the loop
+                _close(awaitable)
+                on_done(asyncio.CancelledError("cancelled before it began"))
+            else:
+                on_done(task.result())
 
-        task = loop.create_task(run())
+        task = loop.create_task(_settled(awaitable))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(done)
 
     def _cancel(self, loop: asyncio.AbstractEventLoop) -> None:
         async def end() -> None:
-            # A task that was not begun yet must begin, so that its outcome is told: hence the turn in between.
-            await asyncio.sleep(0)
             for task in tuple(self._tasks):
                 task.cancel()
             if self._tasks:

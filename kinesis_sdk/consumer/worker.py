@@ -146,7 +146,7 @@ class Worker:
         self._engine: ConsumerEngine | None = None
         self._loops: dict[Loop, LoopThread] = {}
         self._pools: list[DaemonPool] = []
-        self._event_loop = EventLoopThread("kinesis-async")
+        self._event_loop = EventLoopThread("kinesis-async", self._fail)
         self._stop_requested = threading.Event()
         self._aborted = threading.Event()
         self._done = threading.Event()
@@ -159,6 +159,7 @@ class Worker:
 
         Raises:
             AwsError: Work is impossible (no such stream, access denied, nobody at the endpoint), or became so.
+            ConsumerError: The system gives no threads.
             HandlerError: The handler failed and ``on_handler_error`` is ``"stop"``.
         """
         with self._signals():
@@ -178,6 +179,7 @@ class Worker:
         Raises:
             AwsError: As `run`.
             ConfigError: It was started before.
+            ConsumerError: The system gives no threads.
         """
         if self._engine is not None:
             raise ConfigError("worker", self.worker_id, "a worker that was not started before")
@@ -220,15 +222,21 @@ class Worker:
         engine.start()
         self._engine = engine
         self._pools = [steps, fetches, renewals]
+        # The one that takes leases comes last: without the other two they would be held and not consumed.
         self._loops = {
+            "steps": LoopThread("kinesis-steps", engine.scheduler.dispatch, self._clock, self._fail),
             "renewals": LoopThread("kinesis-renewals", engine.renew, self._clock, self._fail),
             "table": LoopThread("kinesis-table", engine.tick_table, self._clock, self._fail),
-            "steps": LoopThread("kinesis-steps", engine.scheduler.dispatch, self._clock, self._fail),
         }
         consumed = self._stream or "several streams"
         _LOGGER.info("worker %s: consumes %s as %s", self.worker_id, consumed, self._application_name)
-        for loop in self._loops.values():
-            loop.start()
+        try:
+            for loop in self._loops.values():
+                loop.start()
+        except RuntimeError as error:  # the system gives no more threads
+            self._abort()
+            self._close()
+            raise ConsumerError(f"the threads of the worker could not be started: {error}") from error
         if self._stop_requested.is_set():  # a signal that came during the start
             engine.request_stop()
 

@@ -18,7 +18,7 @@ ONE_THREAD = ConsumerConfig(
 
 
 def test_outcomes_are_told_once_and_errors_stay_whole():
-    loop = EventLoopThread("test")
+    loop = EventLoopThread("test", lambda error: None)
     told = []
     done = threading.Semaphore(0)
 
@@ -44,7 +44,7 @@ def test_outcomes_are_told_once_and_errors_stay_whole():
 
 
 def test_closing_cancels_and_still_tells():
-    loop = EventLoopThread("test-closing")
+    loop = EventLoopThread("test-closing", lambda error: None)
     started, ended = threading.Event(), threading.Event()
     told = []
 

@@ -8,7 +8,8 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from kinesis_sdk.common.errors import ProtocolError
-from kinesis_sdk.common.records import KinesisRecord
+from kinesis_sdk.common.records import KinesisRecord, check_records
+from kinesis_sdk.common.sequence import check_sequence_numbers
 from kinesis_sdk.consumer.fetch.fetcher import FetchResult, read_child_shards
 
 
@@ -68,9 +69,13 @@ class EventReader:
             self._sink.stream_ended(self, error)
         finally:
             if not goes_on:
-                with suppress(OSError):  # it is of no use any more, however it dies
-                    self._stream.close()
+                self.close()
         return goes_on
+
+    def close(self) -> None:
+        """Close the connection; only where no thread reads from it."""
+        with suppress(OSError):  # it is of no use any more, however it dies
+            self._stream.close()
 
 
 def start_thread(reader: EventReader, shard_id: str) -> None:
@@ -103,9 +108,18 @@ def read_event(
             f"{'a' if following else 'no'} continuation and "
             f"{'records' if isinstance(records, list) else 'no Records'}"
         )
+    try:
+        read = [KinesisRecord.from_api(item) for item in records]
+        check_records(read)
+        check_sequence_numbers([following] if following else [])
+        behind = int(content.get("MillisBehindLatest") or 0)
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
+        raise ProtocolError(
+            f"SubscribeToShard: an event of shard {shard_id} cannot be read ({type(error).__name__}: {error})"
+        ) from error
     result = FetchResult(
-        records=[KinesisRecord.from_api(item) for item in records],
-        millis_behind_latest=int(content.get("MillisBehindLatest") or 0),
+        records=read,
+        millis_behind_latest=behind,
         ended=not following,
         child_shards=children,
         started_at_millis=started_at_millis,

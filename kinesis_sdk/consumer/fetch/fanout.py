@@ -300,7 +300,12 @@ class FanOutFetcher:
             _LOGGER.info("shard %s: subscribed again, polling ends", self._shard_id)
             polling.close()
         # Even if it was closed meanwhile: the reader finds out and closes the connection.
-        self._start_reader(reader, self._shard_id)
+        try:
+            self._start_reader(reader, self._shard_id)
+        except RuntimeError as error:  # the system gives no more threads
+            reader.close()
+            # As if the subscription had broken off at once: a reader without a thread would be waited for forever.
+            self.stream_ended(reader, error)
 
     def _failed(self, now: float, error: KinesisSdkError) -> None:
         self._failures += 1

@@ -153,6 +153,8 @@ def _read_child(item: Mapping[str, Any], parent: str) -> Shard:
     try:
         parents = list(item["ParentShards"])
         ranges = item["HashKeyRange"]
+        if not all(isinstance(shard_id, str) and shard_id for shard_id in (item["ShardId"], *parents)):
+            raise TypeError("a shard id is not text")
         child = Shard(
             shard_id=item["ShardId"],
             hash_key_range=HashKeyRange(int(ranges["StartingHashKey"]), int(ranges["EndingHashKey"])),

@@ -6,15 +6,18 @@ import logging
 import re
 import threading
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from kinesis_sdk.common.aws import KinesisClient, translate_errors
 from kinesis_sdk.common.errors import (
     AwsError,
     ConfigError,
+    ProtocolError,
     ResourceNotFoundError,
 )
 from kinesis_sdk.common.stream import StreamId
+
+_Kind = TypeVar("_Kind")
 
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}", re.ASCII)
 _CONSUMER_ARN = re.compile(r"(arn:aws[a-z0-9-]*:kinesis:[^/]+:stream/[^/]+)/consumer/[^/:]+:[0-9]+", re.ASCII)
@@ -114,7 +117,7 @@ class ConsumerRegistration:
             described = self._register()
         status = described.get("ConsumerStatus") if described is not None else "registered by another worker"
         if described is not None and status == "ACTIVE":
-            self._arn = str(described["ConsumerARN"])
+            self._arn = _member(described, "ConsumerARN", str, "DescribeStreamConsumer")
             _LOGGER.info("stream %s: reads as consumer %s", self._stream, self._arn)
         else:
             self._due = now + _ACTIVE_PAUSE
@@ -126,12 +129,12 @@ class ConsumerRegistration:
             request = {"StreamARN": self._known_stream_arn(), "ConsumerName": str(self._name)}
         try:
             with translate_errors("DescribeStreamConsumer", self._client):
-                found = self._client.describe_stream_consumer(**request)["ConsumerDescription"]
-                return dict(found)
+                answer = self._client.describe_stream_consumer(**request)
         except ResourceNotFoundError:
             if self._wanted_arn is not None:
                 raise
             return None
+        return _member(answer, "ConsumerDescription", dict, "DescribeStreamConsumer")
 
     def _register(self) -> Mapping[str, Any] | None:
         try:
@@ -144,11 +147,24 @@ class ConsumerRegistration:
                 raise
             return None  # another worker was quicker
         _LOGGER.info("stream %s: registered consumer %s", self._stream, self._name)
-        return dict(answer["Consumer"])
+        return _member(answer, "Consumer", dict, "RegisterStreamConsumer")
 
     def _known_stream_arn(self) -> str:
         if self._stream_arn is None:
             with translate_errors("DescribeStreamSummary", self._client):
                 answer = self._client.describe_stream_summary(**self._stream.request)
-            self._stream_arn = str(answer["StreamDescriptionSummary"]["StreamARN"])
+            summary = _member(answer, "StreamDescriptionSummary", dict, "DescribeStreamSummary")
+            self._stream_arn = _member(summary, "StreamARN", str, "DescribeStreamSummary")
         return self._stream_arn
+
+
+def _member(answer: object, name: str, kind: type[_Kind], operation: str) -> _Kind:
+    """A required member of an answer.
+
+    Raises:
+        ProtocolError: If it is missing, empty or of another type.
+    """
+    found = answer.get(name) if isinstance(answer, dict) else None
+    if not found or not isinstance(found, kind):
+        raise ProtocolError(f"{operation}: the answer has no usable {name}")
+    return found
