@@ -8,6 +8,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Literal
 
 from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.fielddocs import documented_fields
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON
 from kinesis_sdk.common.validation import check_choice, check_int, check_seconds, check_text
 from kinesis_sdk.consumer.failure import HandlerErrorPolicy, handler_error_policy
@@ -18,162 +19,213 @@ from kinesis_sdk.consumer.leases.strategies.groups import SEPARATOR
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
+@documented_fields
 @dataclass(frozen=True, kw_only=True)
 class ConsumerConfig:
     """Settings of a consumer. Names are the KCL's in snake case; durations are seconds.
 
-    Attributes:
-        table_name: Lease table; None takes the application's name, as the KCL does.
-        initial_position: Where a shard without a lease starts: ``"LATEST"`` (the KCL's effective default),
-            ``"TRIM_HORIZON"`` or an aware `datetime` (AT_TIMESTAMP).
-        failover_time: Seconds without a heartbeat after which a lease may be taken from its owner.
-        epsilon: Seconds of slack in the KCL's intervals, see ``renew_rule``.
-        max_leases_for_worker: Most leases that this worker holds; None is unbounded.
-        max_leases_to_steal_at_one_time: Most leases that one look asks live peers for; 0 never does. None leaves
-            it to the strategy: the KCL's one steals 1, the balanced one asks for all that it is due.
-        lease_look_interval: Least seconds between two looks at the lease table. Looks at large tables are
-            rarer, see ``lease_read_budget``.
-        shard_sync_interval: Seconds between two comparisons of the table with ListShards.
-        parent_shard_poll_interval: Seconds between two looks at an unfinished parent shard.
-        cleanup_leases_upon_shard_completion: Whether leases of finished shards are deleted.
-        lease_cleanup_interval: Seconds between two looks for finished leases.
-        max_records: Most Kinesis records per GetRecords call.
-        idle_time_between_reads: Seconds of the first pause between two reads at the tip of a shard; never
-            applied while behind.
-        task_backoff_time: Seconds before the first repetition after a failure; doubled with jitter.
-        max_threads: Most handler callbacks at the same time.
-        checkpoint_interval: For automatic checkpoints: most seconds between a returned batch and its checkpoint.
-        checkpoint_timeout: Most seconds for which one checkpoint call repeats throttled or failed writes.
-        misplaced_aggregates: What to do with an aggregate that holds a record of another shard. ``"deliver"``
-            loses nothing; ``"discard"`` does what the KCL does (it relies on the producer's repetition) and
-            logs each one.
-        on_handler_error: ``"retry"`` delivers the batch again with backoff, ``"stop"`` stops the worker, or a
-            policy object.
-        billing_mode: Of a table that has to be created: ``"PAY_PER_REQUEST"`` or ``"PROVISIONED"``.
-        initial_lease_table_read_capacity: Read units of a provisioned table.
-        initial_lease_table_write_capacity: Write units of a provisioned table.
-        lease_table_deletion_protection_enabled: Whether a created table is protected from deletion.
-
-        graceful_lease_handoff_timeout: Seconds that a worker gets to finish its batch and checkpoint when another
-            one asks for a lease, before the lease is taken from it; 0 never asks and takes at once.
-        lease_table_tags: Tags of a table that has to be created.
-        lease_table_pitr_enabled: Whether the table must have point-in-time recovery; switched on at the start
-            where it is off.
-        leases_recovery_auditor_execution_frequency: Seconds between two looks for holes in the hash key space
-            that the leases cover. They cost nothing: they use what the look at the table read.
-        leases_recovery_auditor_inconsistency_confidence_threshold: How many looks in a row have to see the same
-            hole before the table is compared with the stream.
-        worker_metrics: Membership of a fleet of Java KCL 3 workers, whose leader then gives us leases: ``"off"``,
-            ``"separate_table"`` for KCL 3.0 to 3.4, ``"lease_table"`` for 3.5 and later. The last one puts an item
-            into the lease table at which KCL 1.x, 2.x and 3.0 to 3.4 fail: never while one of those lives.
-        stream_list_interval: With several streams: seconds between two questions which ones they are.
-        former_streams_lease_deletion_wait: With several streams: seconds after which leases of a stream that is not
-            consumed any more are deleted, if nobody owns them. None keeps them, so that a stream that comes
-            back goes on where it was.
-        lease_strategy: ``"balanced"`` gives every worker and every group its share with the fewest moves;
-            ``"kcl2"`` does what the KCL 2.x does, at its intervals.
-        balance_by: ``"throughput"`` weighs leases by what they deliver where the table knows it (``throughputKBps`` on at
-            least half of them) and they differ by more than a class of a factor of two, and counts them else: a
-            worker with a hot shard then holds fewer leases than others. ``"count"`` always counts them: every worker
-            and group then holds its share to the lease. For the balanced strategy.
-        worker_group: Label of the zone or cluster that this worker is in. It becomes the beginning of the worker id,
-            where peers read it. None: no group.
-        worker_group_separator: Ends the label in a worker id; the same for the whole fleet. Ids without it (other
-            KCLs') are in no group.
-        newcomer_patience: Seconds for which a worker that holds nothing takes only what nobody keeps, instead of
-            asking its peers for its share. For deploys that start the new worker before they stop the old one: then the
-            new one gets what the old one gives back, and each lease moves once instead of twice. 0: its share at
-            once.
-        lease_read_budget: Read units per second that looks at the lease table may cost this worker. At the default
-            100 leases are looked at every second, 1,000 every 10 s, 2,000 and more every 20 s, as the KCL does.
-        renew_rule: ``"kcl2"`` renews each ``failover_time / 3 - epsilon`` (3.3 s), ``"sparse"`` half as often
-            (6.6 s). Sparse costs half, and bears an unreachable table for a third of the failover time instead of
-            two thirds. None: sparse for the balanced strategy.
-        enable_priority_lease_assignment: Whether leases that stood still for three failover times, and new ones,
-            are taken whatever the share says. For the KCL's strategy.
-
-        min_idle_time_between_reads: To which the pause at the tip shrinks while reads bring records; None is half
-            of ``idle_time_between_reads``. Each read is a batch, and a checkpoint where the handler makes one per
-            batch (0.5 s: 120 UpdateItem per minute and busy shard).
-        max_idle_time_between_reads: To which it grows while reads bring nothing; None is twice
-            ``idle_time_between_reads`` (2 s: 30 GetRecords per minute and idle shard).
-        max_prefetch_bytes: Bytes that all shards together may hold: read ahead, on their way, and in handlers'
-            hands. A shard far behind counts 14 MB per read under way, so the default lets four of those go
-            on at once, and 20 or more shards at their tips.
-        max_fetch_threads: Most reads at the same time.
-        concurrency: Partition keys of one shard that are processed at the same time, each in order; 1 delivers
-            whole batches. A handler class may say otherwise, see `RecordHandler`.
-        auto_checkpoint: Whether a batch counts as processed once the handler returned, and is checkpointed by the
-            worker. None: for plain functions only.
-        checkpoint_records: Automatic checkpoints also come after so many records; None: by time only.
-        retrieval_mode: ``"polling"``, or ``"fanout"`` for enhanced fan-out: records are pushed within milliseconds and
-            share no read limit with other consumers, at a price per consumer, shard and hour. While subscribing
-            fails, the shard is polled.
-        consumer_name: Name to register for enhanced fan-out; None is the application's name. Never deregistered.
-        consumer_arn: A consumer that is registered already; for workers with one stream (`StreamSpec` has its own).
-        stall_timeout: Seconds without progress after which a shard is reported as stalled; a read that hangs is
-            then begun anew. A handler that hangs is only reported, see ``handler_timeout``.
-        handler_timeout: Seconds after which a callback that still runs is given up: the lease is given back, and
-            whoever takes it begins at the last checkpoint with a new handler. Python can not stop the old call, which
-            goes on beside the new one, but can not checkpoint any more. None never gives up.
-
     Raises:
-        ConfigError: A value out of its range; names field, value and range.
+        ConfigError: A field is out of its range; names field, value and range.
     """
 
     table_name: str | None = None
+    """Name of the lease table, 3 to 255 characters; None uses the application's name, as the KCL does."""
+
     initial_position: Literal["LATEST", "TRIM_HORIZON"] | datetime = "LATEST"
+    """Where to start in a shard that has no lease yet: ``"LATEST"`` (records that arrive from now on; the KCL's
+    default), ``"TRIM_HORIZON"`` (the oldest record that the stream retains) or an aware `datetime` (AT_TIMESTAMP). A
+    shard with a lease continues from its checkpoint, whatever this says."""
+
     failover_time: float = 10.0
+    """Seconds without a heartbeat after which another worker may take a lease from its owner; 0.5 to 3,600. The KCL's
+    ``failoverTimeMillis``."""
+
     epsilon: float = 0.025
+    """Seconds of slack in the KCL's intervals, 0 to a sixth of ``failover_time``; see ``renew_rule``."""
+
     max_leases_for_worker: int | None = None
+    """Maximum leases that this worker holds, 1 or more; None is unbounded."""
+
     max_leases_to_steal_at_one_time: int | None = None
+    """Maximum leases to request from live workers per scan of the lease table; 0 requests none. None leaves it to the
+    strategy: ``"kcl2"`` requests 1, ``"balanced"`` requests its whole share."""
+
     lease_look_interval: float = 1.0
+    """Minimum seconds between two scans of the lease table, 0.1 to 3,600. Large tables are scanned less often, see
+    ``lease_read_budget``."""
+
     shard_sync_interval: float = 60.0
+    """Seconds between two comparisons of the lease table with ListShards, 1 to 86,400."""
+
     parent_shard_poll_interval: float = 2.0
+    """Seconds between two checks whether a parent shard is finished, 0.1 to 3,600."""
+
     cleanup_leases_upon_shard_completion: bool = True
+    """Whether to delete leases of finished shards."""
+
     lease_cleanup_interval: float = 60.0
+    """Seconds between two searches for leases of finished shards, 1 to 86,400."""
+
     max_records: int = 10_000
+    """Maximum Kinesis records per GetRecords call, 1 to 10,000."""
+
     idle_time_between_reads: float = 1.0
+    """Seconds of the first pause between two reads at the tip of a shard, 0.2 to 3,600; there is no pause while the
+    reader is behind."""
+
     task_backoff_time: float = 0.5
+    """Seconds before the first retry after a failure, 0.001 to 3,600; doubled with each further failure, with jitter."""
+
     max_threads: int = 32
+    """Maximum handler callbacks that run at the same time, 1 to 1,000. The KCL's ``maxActiveThreads``."""
+
     checkpoint_interval: float = 10.0
+    """For automatic checkpoints: maximum seconds between a batch that was processed and its checkpoint, 0 to 86,400."""
+
     checkpoint_timeout: float = 10.0
+    """Maximum seconds for which one checkpoint call retries throttled or failed writes, 0 to 3,600."""
+
     misplaced_aggregates: Literal["deliver", "discard"] = "deliver"
+    """What to do with an aggregate that contains user records of another shard's hash key range, which happens around a
+    reshard. ``"deliver"`` loses nothing. ``"discard"`` drops the aggregate and logs it, as the KCL does; it relies on a
+    producer that sends such records again, as the KPL and this SDK do."""
+
     on_handler_error: Literal["retry", "stop"] | HandlerErrorPolicy = "retry"
+    """What to do when a handler raises: ``"retry"`` delivers the batch again with backoff, ``"stop"`` stops the worker;
+    or a policy object (`RetryBatch`, `BisectBatch`, `StopWorker`)."""
+
     billing_mode: Literal["PAY_PER_REQUEST", "PROVISIONED"] = "PAY_PER_REQUEST"
+    """Billing mode of a lease table that has to be created."""
+
     initial_lease_table_read_capacity: int = 10
+    """Read units of a provisioned lease table that has to be created, 1 or more."""
+
     initial_lease_table_write_capacity: int = 10
+    """Write units of a provisioned lease table that has to be created, 1 or more."""
+
     lease_table_deletion_protection_enabled: bool = False
+    """Whether a lease table that has to be created is protected from deletion."""
+
     # leases and coordination
+
     graceful_lease_handoff_timeout: float = 30.0
+    """Seconds that a worker has to finish its batch and to checkpoint after another worker has requested a lease, 0 to
+    3,600; then the lease is taken from it. 0 takes leases without a request."""
+
     lease_table_tags: Mapping[str, str] = field(default_factory=dict)
+    """Tags of a lease table that has to be created."""
+
     lease_table_pitr_enabled: bool = False
+    """Whether the lease table must have point-in-time recovery; it is switched on at the start if it is off."""
+
     leases_recovery_auditor_execution_frequency: float = 120.0
+    """Seconds between two searches for holes in the hash key space that the leases cover, 1 to 86,400. A search costs no
+    call: it uses the latest scan of the table."""
+
     leases_recovery_auditor_inconsistency_confidence_threshold: int = 3
+    """Number of consecutive searches that must find the same hole before the table is compared with the stream; 1 or
+    more."""
+
     worker_metrics: Literal["off", "separate_table", "lease_table"] = "off"
+    """Membership of a fleet of Java KCL 3 workers, whose leader then assigns leases to this worker: ``"separate_table"``
+    for KCL 3.0 to 3.4, ``"lease_table"`` for 3.5 and later. The latter puts an item into the lease table at which KCL 1.x,
+    2.x and 3.0 to 3.4 fail, so do not use it while such a worker runs."""
+
     stream_list_interval: float = 60.0
+    """With several streams: seconds between two calls of the function that lists them, 1 to 86,400."""
+
     former_streams_lease_deletion_wait: float | None = None
+    """With several streams: seconds after which unowned leases of a stream that is no longer consumed are deleted, 0 to
+    31,536,000. None keeps them, so that a stream that is added again continues from its checkpoints."""
+
     lease_strategy: Literal["balanced", "kcl2"] = "balanced"
+    """``"balanced"`` gives every worker and every worker group its share with the fewest moves; ``"kcl2"`` does what the
+    KCL 2.x does, at the KCL's intervals."""
+
     balance_by: Literal["throughput", "count"] = "throughput"
+    """For the balanced strategy. ``"throughput"`` weights leases by throughput if at least half of them carry
+    ``throughputKBps`` in the table and their rates differ by more than a factor of two, and otherwise counts leases: a
+    worker with a hot shard then holds fewer leases than others. ``"count"`` always counts leases: every worker and group
+    then holds its exact share."""
+
     worker_group: str | None = None
+    """Label of the zone or cluster in which this worker runs, 1 to 128 characters. It becomes the beginning of the worker
+    id, where the other workers read it. None: no group."""
+
     worker_group_separator: str = SEPARATOR
+    """Text that ends the label in a worker id, 1 to 16 characters; the same for the whole fleet. A worker whose id does not
+    contain it (a Java KCL) is in no group."""
+
     newcomer_patience: float = 0.0
+    """Seconds during which a worker without leases takes only unowned ones and requests none from live workers, 0 to
+    3,600. For deploys that start the new worker before they stop the old one: the new worker then gets the leases that the
+    old one releases, and each lease moves once instead of twice."""
+
     lease_read_budget: float = 5.0
+    """Read units per second that scans of the lease table may cost this worker, 0.01 to 100,000. At the default, 100
+    leases are scanned every second, 1,000 every 10 s, and 2,000 or more every 20 s, as the KCL does."""
+
     renew_rule: Literal["sparse", "kcl2"] | None = None
+    """How often a lease is renewed: ``"kcl2"`` every ``failover_time / 3 - epsilon`` (3.3 s), ``"sparse"`` half as often
+    (6.6 s). Sparse costs half as much, and tolerates an unreachable table for a third of the failover time instead of two
+    thirds. None: sparse for the balanced strategy, kcl2 for the other."""
+
     enable_priority_lease_assignment: bool = True
+    """For the ``"kcl2"`` strategy: whether new leases, and leases that were unowned for three failover times, are taken even
+    by a worker that has its share."""
+
     # reading and handling
+
     min_idle_time_between_reads: float | None = None
+    """Seconds to which the pause at the tip of a shard shrinks while reads return records; None is half of
+    ``idle_time_between_reads``. Each read is a batch, and a checkpoint if the handler makes one per batch (0.5 s: 120
+    UpdateItem per minute and busy shard)."""
+
     max_idle_time_between_reads: float | None = None
+    """Seconds to which the pause at the tip of a shard grows while reads return nothing, at most 3,600; None is twice
+    ``idle_time_between_reads`` (2 s: 30 GetRecords per minute and idle shard)."""
+
     max_prefetch_bytes: int = 64 * 1024 * 1024
+    """Maximum bytes that all shards together hold: read ahead, in flight, and being processed; 1 MiB or more. A shard that
+    is far behind counts 14 MB per read in flight, so the default allows four of those at once, and 20 or more shards at
+    their tips."""
+
     max_fetch_threads: int = 16
+    """Maximum reads in flight, 1 to 1,000. The KCL's ``maxGetRecordsThreadPool``."""
+
     concurrency: int = 1
+    """Number of partition keys of one shard that are processed at the same time, each in order; 1 to 1,000. 1 delivers
+    whole batches. A handler class may set its own, see `RecordHandler`."""
+
     auto_checkpoint: bool | None = None
+    """Whether a batch counts as processed when the handler returns, and the worker checkpoints it. None: for plain
+    functions only."""
+
     checkpoint_records: int | None = None
+    """For automatic checkpoints: number of records after which one is made before ``checkpoint_interval`` is over; 1 or
+    more. None: by time only."""
+
     retrieval_mode: Literal["polling", "fanout"] = "polling"
+    """``"polling"`` calls GetRecords. ``"fanout"`` is enhanced fan-out: records are pushed within milliseconds and share no
+    read limit with other consumers, at a cost per consumer, shard and hour. While subscribing fails, the shard is
+    polled."""
+
     consumer_name: str | None = None
+    """Name to register for enhanced fan-out, 1 to 2,048 characters; None is the application's name. It is never
+    deregistered."""
+
     consumer_arn: str | None = None
+    """ARN of a consumer that is registered already, for enhanced fan-out of a worker with one stream; with several
+    streams, each `StreamSpec` has its own."""
+
     stall_timeout: float = 60.0
+    """Seconds without progress after which a shard is reported as stalled, 1 to 86,400; a read that hangs is then
+    restarted. A handler that hangs is only reported, see ``handler_timeout``."""
+
     handler_timeout: float | None = None
+    """Seconds after which the lease of a shard is released whose handler callback still runs, 1 to 86,400. The next owner
+    starts at the last checkpoint with a new handler. Python cannot stop the old call: it continues alongside the new one,
+    but cannot checkpoint. None never releases."""
 
     def __post_init__(self) -> None:
         if self.table_name is not None:

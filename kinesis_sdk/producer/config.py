@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.fielddocs import documented_fields
 from kinesis_sdk.common.validation import check_choice, check_int, check_namespace, check_seconds
 
 _LOGGER = logging.getLogger(__name__)
@@ -25,9 +26,10 @@ SHARD_RECORDS_PER_SECOND = 1_000
 SHARD_BYTES_PER_SECOND = 1024 * 1024
 
 
+@documented_fields
 @dataclass(frozen=True, kw_only=True)
 class ProducerConfig:
-    """Configuration of a `Producer`. Validated once; an error names the field, the value and the range.
+    """Configuration of a `Producer`. Names and defaults are the KPL's in snake case; durations are seconds.
 
     Raises:
         ConfigError: A field is out of its range.

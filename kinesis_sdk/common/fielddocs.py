@@ -1,0 +1,78 @@
+"""Documentation of a configuration class: written once, under each field, and shown by `help` as well.
+
+Editors show the string below a field when the mouse is over it. Python drops that string, so `help` would not: it
+reads ``__doc__``. `documented_fields` makes ``__doc__`` a descriptor that reads the strings from the source, when they
+are first asked for, and adds them to the class docstring as an ``Attributes`` section.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import textwrap
+from typing import Any, TypeVar, cast
+
+C = TypeVar("C", bound=type)
+
+
+def documented_fields(cls: C) -> C:
+    """Class decorator: add the docstrings under the fields of a dataclass to its ``__doc__``.
+
+    Without the source (an application that ships bytecode only), ``__doc__`` is what the class itself says.
+    """
+    cls.__doc__ = cast(Any, _Documentation(cls, cls.__doc__ or ""))
+    return cls
+
+
+class _Documentation:
+    """A ``__doc__`` that is put together on first use. `type.__doc__` calls ``__get__`` of what it finds."""
+
+    def __init__(self, cls: type, summary: str) -> None:
+        self._cls = cls
+        self._summary = summary
+        self._text: str | None = None
+
+    def __get__(self, instance: object, owner: type | None = None) -> str:
+        if self._text is None:
+            self._text = _with_attributes(inspect.cleandoc(self._summary), _attributes(self._cls))
+        return self._text
+
+
+def _with_attributes(summary: str, attributes: str) -> str:
+    """The summary with an ``Attributes`` section, which comes before ``Raises``."""
+    if not attributes:
+        return summary
+    head, raises, tail = summary.partition("\n\nRaises:")
+    return f"{head}\n\nAttributes:\n{attributes}{raises}{tail}"
+
+
+def _attributes(cls: type) -> str:
+    """An entry for each documented field, in the order of the source, with its default."""
+    try:
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    except (OSError, TypeError, SyntaxError):  # no source, or not of this class
+        return ""
+    assert isinstance(tree, ast.ClassDef)
+    defaults = {field.name: _default(field) for field in dataclasses.fields(cls)}
+    entries = []
+    for field, below in zip(tree.body, tree.body[1:], strict=False):
+        if (
+            isinstance(field, ast.AnnAssign)
+            and isinstance(field.target, ast.Name)
+            and isinstance(below, ast.Expr)
+            and isinstance(below.value, ast.Constant)
+            and isinstance(below.value.value, str)
+        ):
+            name = field.target.id
+            text = inspect.cleandoc(below.value.value).replace("\n", "\n        ")
+            entries.append(f"    {name}: {text}{defaults.get(name, '')}")
+    return "\n".join(entries)
+
+
+def _default(field: dataclasses.Field[Any]) -> str:
+    if field.default is not dataclasses.MISSING:
+        return f" Default: {field.default!r}."
+    if field.default_factory is not dataclasses.MISSING:
+        return f" Default: {field.default_factory()!r}."
+    return ""
