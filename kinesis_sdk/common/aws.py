@@ -25,6 +25,7 @@ from kinesis_sdk.common.errors import (
     ResourceNotFoundError,
     ThrottledError,
     TransientAwsError,
+    without_userinfo,
 )
 
 if TYPE_CHECKING:
@@ -240,6 +241,7 @@ def translate_error(error: Exception, operation: str, client: object = None) -> 
     from botocore import exceptions as boto
     from botocore.parsers import ResponseParserError
 
+    _hide_userinfo(error)
     endpoint = endpoint_of(client)
     name = type(error).__name__
     context: dict[str, Any] = {"operation": operation, "code": name, "endpoint": endpoint}
@@ -299,6 +301,16 @@ def translate_error(error: Exception, operation: str, client: object = None) -> 
     return TransientAwsError(f"unexpected {name}: {error}", **context)
 
 
+def _hide_userinfo(error: Exception) -> None:
+    """Remove passwords in URLs from an exception of botocore: it is our error's cause, and logged with a traceback."""
+    error.args = tuple(without_userinfo(part) if isinstance(part, str) else part for part in error.args)
+    fields = getattr(error, "kwargs", None)  # what botocore pickles and formats
+    if isinstance(fields, dict):
+        fields.update(
+            (name, without_userinfo(value)) for name, value in fields.items() if isinstance(value, str)
+        )
+
+
 @contextmanager
 def translate_errors(operation: str, client: object = None) -> Iterator[None]:
     """Run a block that makes one AWS call; whatever it raises leaves as an `AwsError`."""
@@ -311,9 +323,9 @@ def translate_errors(operation: str, client: object = None) -> Iterator[None]:
 
 
 def endpoint_of(client: object) -> str | None:
-    """Endpoint URL of a boto3 client, or None for objects that have none."""
+    """Endpoint URL of a boto3 client without user name and password, or None for objects that have none."""
     endpoint = getattr(getattr(client, "meta", None), "endpoint_url", None)
-    return str(endpoint) if endpoint else None
+    return without_userinfo(str(endpoint)) if endpoint else None
 
 
 def call_with_retries(
@@ -414,6 +426,7 @@ def make_client(
             config=ours.merge(config) if config else ours,
         )
     except (BotoCoreError, ValueError) as error:
+        _hide_userinfo(error)
         raise AwsConfigError(
             f"cannot make a {service} client: {error}",
             operation="",

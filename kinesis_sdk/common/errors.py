@@ -34,6 +34,7 @@ Catch at any level. Errors from botocore never leave the SDK bare: they are tran
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -50,6 +51,15 @@ def _shown(value: object) -> str:
     except ValueError:  # an int, or one inside, with more digits than Python converts to text
         return f"a huge {type(value).__name__}"
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+
+
+_USERINFO = re.compile(r"(?<=://)\S*@")
+"""User name and password of a URL. Up to the last ``@``: an unescaped ``/`` may be part of a password."""
+
+
+def without_userinfo(text: str) -> str:
+    """Return the text without the user names and passwords of the URLs in it (``http://name:password@host``)."""
+    return _USERINFO.sub("", text) if "@" in text else text
 
 
 def _restore(kind: type[KinesisSdkError], args: tuple[object, ...]) -> KinesisSdkError:
@@ -108,6 +118,8 @@ class InvalidRecordError(KinesisSdkError, ValueError):
 class AwsError(KinesisSdkError):
     """A call to an AWS service failed.
 
+    A user name and password in a URL (of a proxy in front of the service) are left out of every text.
+
     Args:
         message: What the service (or the transport) said.
         operation: API operation, for example ``PutRecords``.
@@ -127,6 +139,8 @@ class AwsError(KinesisSdkError):
         status: int | None = None,
         request_id: str | None = None,
     ) -> None:
+        message = without_userinfo(message)
+        endpoint = without_userinfo(endpoint) if endpoint else endpoint
         where = f" at {endpoint}" if endpoint else ""
         what = f"{operation}{where}: " if operation else ""
         label = f"{code}: " if code and not message.startswith(code) else ""

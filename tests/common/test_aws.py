@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pickle
+import traceback
 from typing import Any
 
 import boto3
@@ -243,6 +245,53 @@ def test_interrupts_are_not_translated() -> None:
 def test_clients_without_an_endpoint(client: object) -> None:
     assert endpoint_of(client) is None
     assert endpoint_of(Client()) == URL
+
+
+SECRET_URL = "http://proxy-user:pass/w@rd@kinesis.test:4567"
+
+
+@pytest.mark.parametrize(
+    "original",
+    [
+        boto.EndpointConnectionError(endpoint_url=SECRET_URL),
+        boto.ReadTimeoutError(endpoint_url=SECRET_URL, error="timed out"),
+        boto.HTTPClientError(error=f"lost {SECRET_URL}/?x=1"),
+        OSError(f"cannot reach {SECRET_URL}"),
+        ValueError(f"odd {SECRET_URL}"),
+        client_error("AccessDeniedException"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_passwords_in_urls_are_in_no_text_and_no_traceback(original: Exception) -> None:
+    class Secret:
+        class meta:  # noqa: N801 - boto3's name
+            endpoint_url = SECRET_URL
+
+    with pytest.raises(AwsError) as caught, translate_errors("PutRecords", Secret()):
+        raise original
+    error = caught.value
+    assert error.endpoint == endpoint_of(Secret()) == "http://kinesis.test:4567"
+    texts = [
+        str(error),
+        repr(error),
+        error.message,
+        *traceback.format_exception(type(error), error, error.__traceback__),
+        str(pickle.loads(pickle.dumps(original))),
+    ]
+    assert not [text for text in texts if "proxy-user" in text or "w@rd" in text]
+    assert "kinesis.test:4567" in str(error)
+
+
+def test_an_endpoint_that_botocore_does_not_accept_is_named_without_its_password() -> None:
+    unusable = "http://proxy-user:w@rd@not a host"
+    with pytest.raises(AwsConfigError, match="Invalid endpoint: http://not a host") as caught:
+        make_client("kinesis", region_name="eu-west-1", endpoint_url=unusable)
+    assert "w@rd" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_text_without_a_password_is_left_alone() -> None:
+    text = "stream a@b at https://kinesis.eu-west-1.amazonaws.com"
+    assert AwsError(text).message == text
 
 
 # -- retries -----------------------------------------------------------------------------------------------

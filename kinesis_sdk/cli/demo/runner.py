@@ -20,7 +20,13 @@ from kinesis_sdk.cli.demo.report import DemoReport, make_report
 from kinesis_sdk.cli.demo.verify import Delivery, Put, take_over_times, verify
 from kinesis_sdk.cli.demo.workers import WorkerProcess
 from kinesis_sdk.common.aws import call_with_retries, make_client
-from kinesis_sdk.common.errors import ConsumerError, KinesisSdkError, RecordFailedError, ResourceNotFoundError
+from kinesis_sdk.common.errors import (
+    ConsumerError,
+    KinesisSdkError,
+    RecordFailedError,
+    ResourceNotFoundError,
+    without_userinfo,
+)
 from kinesis_sdk.common.shards import Shard, list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer import Producer
@@ -96,7 +102,7 @@ class _Demo:
                 raise KinesisSdkError(f"stream {self.stream} is still {status} after {_START_TIMEOUT:g} s")
             time.sleep(0.2)
         shards = len(list_shards(self.kinesis, self.stream, shard_filter={"Type": "AT_LATEST"}))
-        where = self.endpoint_url or f"AWS {self.session.region_name}"
+        where = without_userinfo(self.endpoint_url or f"AWS {self.session.region_name}")
         self.progress.event(f"stream {self.stream} with {shards} open shards at {where}")
 
     def start_workers(self, folder: Path) -> None:
