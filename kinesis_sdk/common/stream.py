@@ -9,7 +9,7 @@ from kinesis_sdk.common.errors import ConfigError
 
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}")
 _ARN = re.compile(
-    r"arn:aws[a-z0-9-]*:kinesis:(?P<region>[a-z0-9-]+):[0-9]{12}:stream/(?P<name>[a-zA-Z0-9_.-]{1,128})"
+    r"arn:aws[a-z0-9-]*:kinesis:(?P<region>[a-z0-9-]+):(?P<account>[0-9]{12}):stream/(?P<name>[a-zA-Z0-9_.-]{1,128})"
 )
 
 
@@ -55,6 +55,12 @@ class StreamId:
         """Region of the ARN, where there is one."""
         match = _ARN.fullmatch(self.arn) if self.arn else None
         return match["region"] if match else None
+
+    @property
+    def account_id(self) -> str | None:
+        """Account of the ARN, where there is one."""
+        match = _ARN.fullmatch(self.arn) if self.arn else None
+        return match["account"] if match else None
 
     def __str__(self) -> str:
         return self.arn or self.name

@@ -17,10 +17,11 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from random import Random
 
+from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.aws import KinesisClient
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import AwsError, KinesisSdkError
-from kinesis_sdk.common.metrics import Metrics
+from kinesis_sdk.common.metrics import BoundMetrics
 from kinesis_sdk.consumer.config import ConsumerConfig
 from kinesis_sdk.consumer.failure import backoff
 from kinesis_sdk.consumer.leases.handover import knows_handover
@@ -56,7 +57,7 @@ class Coordinator:
         clock: Time.
         rng: Jitter and random choice.
         sleep: Waits between repetitions of calls at the start.
-        metrics: Sink for numbers.
+        metrics: Metrics of the worker.
         on_acquired: Told about each lease taken.
         on_lost: Told about each lease that turns out to be lost.
         on_wanted: Told about each held lease that somebody asked for.
@@ -79,7 +80,7 @@ class Coordinator:
         clock: Clock,
         rng: Random,
         sleep: Callable[[float], None],
-        metrics: Metrics,
+        metrics: BoundMetrics,
         on_acquired: Callable[[HeldLease], None],
         on_lost: Callable[[HeldLease], None],
         on_wanted: Callable[[HeldLease], None],
@@ -414,10 +415,9 @@ class Coordinator:
         self._on_acquired(held)
 
     def _measure(self, leases: list[Lease], taken: int) -> None:
-        dimensions = {"Operation": "TakeLeases", "WorkerIdentifier": self._worker_id}
-        self._metrics.add("TotalLeases", len(leases), "Count", dimensions)
-        self._metrics.add("LeasesToTake", taken, "Count", dimensions)
-        self._metrics.add("CurrentLeases", len(self.held), "Count", dimensions)
+        self._metrics.add(catalogue.TOTAL_LEASES, len(leases))
+        self._metrics.add(catalogue.LEASES_TO_TAKE, taken)
+        self._metrics.add(catalogue.CURRENT_LEASES, len(self.held))
 
     # Duties
 

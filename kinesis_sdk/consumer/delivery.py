@@ -21,9 +21,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import HandlerError
-from kinesis_sdk.common.metrics import Metrics
+from kinesis_sdk.common.metrics import BoundMetrics
 from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.stream import StreamId
@@ -121,7 +122,7 @@ class DeliveryTools:
         concurrency: Keys side by side; 1 delivers whole batches, one at a time.
         clock: Time.
         rng: Jitter.
-        metrics: Sink for numbers.
+        metrics: Metrics of the shard.
         run: Runs calls of several lanes now or soon.
         run_async: Runs coroutines.
         wait_for: Runs an awaitable and returns when it has ended.
@@ -138,7 +139,7 @@ class DeliveryTools:
     concurrency: int
     clock: Clock
     rng: Random
-    metrics: Metrics
+    metrics: BoundMetrics
     run: Callable[[Callable[[], None]], object]
     run_async: RunAsync
     wait_for: Callable[[Awaitable[None]], None]
@@ -473,18 +474,16 @@ class Delivery:
         self.failures = 0
         self.last_error = None
         self.records_dead_lettered += 1
-        dimensions = {"Operation": "ProcessTask", "ShardId": tools.shard_id}
-        tools.metrics.add("RecordsDeadLettered", 1, "Count", dimensions)
+        tools.metrics.add(catalogue.RECORDS_DEAD_LETTERED, 1)
         if not self._parallel:
             tools.checkpointer.advance(position_of(record))
         self._done(lane, piece, now)
 
     def _measure(self, piece: _Piece, seconds: float) -> None:
         add = self._tools.metrics.add
-        dimensions = {"Operation": "ProcessTask", "ShardId": self._tools.shard_id}
-        add("RecordsProcessed", len(piece.records), "Count", dimensions)
+        add(catalogue.RECORDS_PROCESSED, len(piece.records))
         size = payload_bytes(piece.records)
         self._tools.count_bytes(size)
-        add("DataBytesProcessed", size, "Bytes", dimensions)
-        add("MillisBehindLatest", piece.millis_behind, "Milliseconds", dimensions)
-        add("RecordProcessor.processRecords.Time", seconds * 1000, "Milliseconds", dimensions)
+        add(catalogue.DATA_BYTES_PROCESSED, size)
+        add(catalogue.MILLIS_BEHIND_LATEST, piece.millis_behind)
+        add(catalogue.PROCESS_RECORDS_TIME, seconds * 1000)

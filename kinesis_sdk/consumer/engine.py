@@ -23,7 +23,17 @@ from kinesis_sdk.common.errors import (
     LeaseLostError,
     PermanentAwsError,
 )
-from kinesis_sdk.common.metrics import Metrics, NoMetrics
+from kinesis_sdk.common.metrics import (
+    APPLICATION_NAME,
+    SHARD_ID,
+    WORKER_IDENTIFIER,
+    BoundMetrics,
+    Metrics,
+    NoMetrics,
+    Scope,
+    SinkFailures,
+    stream_dimensions,
+)
 from kinesis_sdk.common.shards import Shard, list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer.config import ConsumerConfig
@@ -74,7 +84,8 @@ class ConsumerEngine:
         stream: The one stream.
         streams: Instead of it, several.
         worker_id: This worker's id in the lease table.
-        application_name: Name of the registered consumer where enhanced fan-out is asked for.
+        application_name: Dimension of all metrics, and name of the registered consumer where enhanced fan-out is asked
+            for.
         config: Settings.
         handlers: Makes handlers.
         store: Lease table.
@@ -139,7 +150,14 @@ class ConsumerEngine:
         self._stopping = False
         self._looking = False
         self._delivered_before = 0
-        metrics = metrics or NoMetrics()
+        self._sink: Metrics = metrics or NoMetrics()
+        self._sink_failures = SinkFailures()
+        self._application_name = application_name
+        self._metrics = BoundMetrics(
+            self._sink,
+            Scope({APPLICATION_NAME: application_name, WORKER_IDENTIFIER: worker_id}),
+            self._sink_failures,
+        )
         self._run_fetch = run_fetch
         self._budget = ByteBudget(config.max_prefetch_bytes)
         self._on_stuck_read = on_stuck_read
@@ -149,7 +167,6 @@ class ConsumerEngine:
         patience = max(config.stall_timeout, 2 * config.idle_times[2])
         self._watch = StallWatch(
             patience,
-            metrics,
             self._read_again,
             handler_timeout=config.handler_timeout,
             give_up=self._give_up,
@@ -165,7 +182,7 @@ class ConsumerEngine:
             clock=clock,
             rng=rng,
             sleep=sleep,
-            metrics=metrics,
+            metrics=self._metrics,
             on_acquired=self._acquired,
             on_lost=self._lost,
             on_wanted=self._wanted,
@@ -193,7 +210,6 @@ class ConsumerEngine:
             "clock": clock,
             "rng": rng,
             "sleep": sleep,
-            "metrics": metrics,
             "budget": self._budget,
             "run": run_step,
             "run_async": run_async,
@@ -213,11 +229,19 @@ class ConsumerEngine:
                 config=tracked.config,
                 children=ChildLeases(self._common["store"], listed, self._request_sync, tracked),
                 open_fetcher=partial(self._open_fetcher, tracked),
+                measure=partial(self._measure, tracked.stream),
                 list_shards=listed,
                 lease_key=tracked.lease_key,
                 **self._common,
             )
         return parts
+
+    def _measure(self, stream: StreamId, shard_id: str) -> BoundMetrics:
+        """The metrics of one acquisition of a shard."""
+        scope = Scope(
+            {APPLICATION_NAME: self._application_name, **stream_dimensions(stream), SHARD_ID: shard_id}
+        )
+        return BoundMetrics(self._sink, scope, self._sink_failures)
 
     def start(self) -> None:
         """Check stream and table, create missing leases.
@@ -296,6 +320,12 @@ class ConsumerEngine:
         for held in self.coordinator.held:
             held.mark_lost("the worker was stopped at once")
             self.coordinator.forget(held)
+        # Their steps may not run any more: a handler hangs, or the pool is closed.
+        with self._lock:
+            consumers = [consumer for consumer, _ in self._consumers.values()]
+        for consumer in consumers:
+            consumer.metrics.retire()
+        self._metrics.retire()
 
     @property
     def is_stopping(self) -> bool:
@@ -316,6 +346,7 @@ class ConsumerEngine:
 
     def _report_stopped(self) -> None:
         if self.is_stopped:
+            self._metrics.retire()
             self._on_stopped()
 
     # What happens to leases
@@ -340,6 +371,8 @@ class ConsumerEngine:
         with self._lock:
             entry = self._consumers.get(held.token)
         if entry is not None:
+            # Not in its next step: a handler may hang for long, and the lease's next owner records already.
+            entry[0].metrics.retire()
             self.scheduler.wake(entry[1])
 
     def _wanted(self, held: HeldLease) -> None:
@@ -416,8 +449,15 @@ class ConsumerEngine:
         self._report_stopped()
 
     def _open_fetcher(
-        self, tracked: TrackedStream, shard_id: str, start: Position, now: float, on_ready: Callable[[], None]
+        self,
+        tracked: TrackedStream,
+        shard_id: str,
+        start: Position,
+        now: float,
+        on_ready: Callable[[], None],
+        metrics: BoundMetrics,
     ) -> Fetcher:
+        del metrics
         key = tracked.lease_key(shard_id)
         return self._fetchers.open(
             tracked.stream, shard_id, key, start, now, on_ready, consumer_arn=tracked.config.consumer_arn

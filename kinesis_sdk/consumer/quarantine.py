@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import logging
 
+from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.errors import BadPositionError
+from kinesis_sdk.common.metrics import BoundMetrics
 from kinesis_sdk.consumer.failure import backoff
 from kinesis_sdk.consumer.leases.held import HeldLease
 from kinesis_sdk.consumer.shard_state import ShardConsumerParts
@@ -28,13 +30,15 @@ class Quarantine:
     Args:
         parts: What shard consumers share.
         held: The lease.
+        metrics: Metrics of the shard.
 
     Attributes:
         active: Whether the shard is in quarantine.
     """
 
-    def __init__(self, parts: ShardConsumerParts, held: HeldLease) -> None:
+    def __init__(self, parts: ShardConsumerParts, held: HeldLease, metrics: BoundMetrics) -> None:
         self.active = False
+        self._metrics = metrics
         self._parts = parts
         self._held = held
         self._failures = 0
@@ -52,8 +56,7 @@ class Quarantine:
             error,
             pause,
         )
-        dimensions = {"Operation": "ProcessTask", "ShardId": shard_id}
-        self._parts.metrics.add("ShardQuarantined", 1, "Count", dimensions)
+        self._metrics.add(catalogue.SHARD_QUARANTINED, 1)
         return now + pause
 
     def leave(self) -> None:

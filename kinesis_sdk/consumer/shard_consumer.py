@@ -59,6 +59,7 @@ class ShardConsumer:
         millis_behind_latest: Of the last batch; None before the first.
         last_progress: Monotonic time of the last successful fetch or delivery.
         on_ready: Called from any thread when the next step should come at once.
+        metrics: Metrics of the shard under this lease.
     """
 
     def __init__(self, parts: ShardConsumerParts, held: HeldLease) -> None:
@@ -68,6 +69,7 @@ class ShardConsumer:
         self.millis_behind_latest: int | None = None
         self.last_progress = parts.clock.monotonic()
         self.on_ready: Callable[[], None] = lambda: None
+        self.metrics = parts.measure(held.shard_id)
         self._parts = parts
         self._config = parts.config
         self._repeats = RepeatLog(_LOGGER)
@@ -85,7 +87,7 @@ class ShardConsumer:
         self._follows_parent = False
         self._reader: ShardReader | None = None
         self._reread = False
-        self._quarantine = Quarantine(parts, held)
+        self._quarantine = Quarantine(parts, held, self.metrics)
         self._delivery: Delivery | None = None
         self._failures = 0
         self._error: str | None = None
@@ -228,6 +230,8 @@ class ShardConsumer:
         self.state = ShardState.SHUTTING_DOWN
         self.reason = reason
         self._failures = 0
+        if reason is ShutdownReason.LEASE_LOST:
+            self.metrics.retire()  # its next owner records now, perhaps in this process
         level = logging.WARNING if reason is ShutdownReason.LEASE_LOST else logging.INFO
         detail = f" ({self.held.gone})" if reason is ShutdownReason.LEASE_LOST else ""
         _LOGGER.log(level, "shard %s: shutting down: %s%s", self.shard_id, reason.value, detail)
@@ -314,7 +318,7 @@ class ShardConsumer:
             concurrency=handler.inner.concurrency or self._config.concurrency,
             clock=parts.clock,
             rng=parts.rng,
-            metrics=parts.metrics,
+            metrics=self.metrics,
             count_bytes=self.held.meter.add,
             run=parts.run,
             run_async=parts.run_async,
@@ -330,6 +334,7 @@ class ShardConsumer:
                 self.held,
                 follows_parent=self._follows_parent,
                 on_ready=self.on_ready,
+                metrics=self.metrics,
             )
         if not self._reader.is_open:
             self._quarantine.look_for_repair()
@@ -498,3 +503,4 @@ class ShardConsumer:
         if self._delivery is not None and not self._delivery.is_running:
             self._delivery.forget(self._parts.clock.monotonic())
         self.state = ShardState.COMPLETE
+        self.metrics.retire()

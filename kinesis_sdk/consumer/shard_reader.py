@@ -6,8 +6,10 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.aggregation import deaggregate
 from kinesis_sdk.common.errors import BadPositionError, ResourceNotFoundError, TransientAwsError
+from kinesis_sdk.common.metrics import BoundMetrics
 from kinesis_sdk.common.records import KinesisRecord, UserRecord
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, ExtendedSequenceNumber
 from kinesis_sdk.common.shards import Shard
@@ -84,6 +86,7 @@ class ShardReader:
         held: The lease.
         follows_parent: See `start_position`.
         on_ready: Called from any thread when `take` may have something.
+        metrics: Metrics of the shard.
 
     Attributes:
         ended: Whether everything was taken.
@@ -98,8 +101,10 @@ class ShardReader:
         *,
         follows_parent: bool,
         on_ready: Callable[[], None],
+        metrics: BoundMetrics,
     ) -> None:
         self.ended = False
+        self._metrics = metrics
         self.child_shards: tuple[Shard, ...] = ()
         self.reading_since: float | None = None
         self._parts = parts
@@ -154,7 +159,9 @@ class ShardReader:
             start = start_position(lease, self._parts.config, follows_parent=self._follows_parent)
             self._skip_through = None if lease.checkpoint.is_sentinel else lease.checkpoint
         if self._fetcher is None:
-            self._fetcher = self._parts.open_fetcher(self._held.shard_id, start, now, self._on_ready)
+            self._fetcher = self._parts.open_fetcher(
+                self._held.shard_id, start, now, self._on_ready, self._metrics
+            )
             self._awaited = start.sequence_number if start.kind == AT_SEQUENCE_NUMBER else None
             _LOGGER.info("shard %s: starts at %s (lease %s)", self._held.shard_id, start, lease.checkpoint)
         if start.kind == LATEST and isinstance(self._fetcher, KnowsStart):
@@ -248,8 +255,7 @@ class ShardReader:
             awaited,
             first.sequence_number,
         )
-        dimensions = {"Operation": "ProcessTask", "ShardId": shard_id}
-        self._parts.metrics.add("CheckpointExpired", 1, "Count", dimensions)
+        self._metrics.add(catalogue.CHECKPOINT_EXPIRED, 1)
 
     def _pin_start(self, result: FetchResult) -> None:
         """Store what a LATEST or AT_TIMESTAMP start meant, before anything is delivered.

@@ -9,7 +9,7 @@ from enum import Enum
 from random import Random
 
 from kinesis_sdk.common.clock import Clock
-from kinesis_sdk.common.metrics import Metrics
+from kinesis_sdk.common.metrics import BoundMetrics
 from kinesis_sdk.common.shards import Shard
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer.config import ConsumerConfig
@@ -52,13 +52,14 @@ class ShardConsumerParts:
         handlers: Makes handlers.
         store: Lease table.
         children: Creates leases at a shard's end.
-        open_fetcher: Makes a fetcher for (shard id, start position, now, function to call when it has something).
+        open_fetcher: Makes a fetcher for (shard id, start position, now, function to call when it has something,
+            metrics of the shard).
         list_shards: Lists all shards of the stream.
         lease_key: Key of a shard's lease.
         clock: Time.
         rng: Jitter.
         sleep: Waits between repetitions of a failed checkpoint.
-        metrics: Sink for numbers.
+        measure: Makes the metrics of one acquisition of a shard id.
         budget: Bytes that all shards may hold.
         run: Runs callbacks of one shard side by side.
         run_async: Runs coroutines, see `EventLoopThread.run`.
@@ -70,12 +71,12 @@ class ShardConsumerParts:
     handlers: HandlerSource
     store: LeaseStore
     children: ChildLeases
-    open_fetcher: Callable[[str, Position, float, Callable[[], None]], Fetcher]
+    open_fetcher: Callable[[str, Position, float, Callable[[], None], BoundMetrics], Fetcher]
     list_shards: Callable[[], list[Shard]]
     clock: Clock
     rng: Random
     sleep: Callable[[float], None]
-    metrics: Metrics
+    measure: Callable[[str], BoundMetrics]
     lease_key: Callable[[str], str] = str
     budget: ByteBudget = field(default_factory=lambda: ByteBudget(sys.maxsize))
     run: Callable[[Callable[[], None]], object] = lambda function: function()

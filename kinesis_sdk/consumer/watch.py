@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
-from kinesis_sdk.common.metrics import Metrics
+from kinesis_sdk.common import catalogue
 from kinesis_sdk.consumer.health import Stall
 from kinesis_sdk.consumer.repeats import RepeatLog
 from kinesis_sdk.consumer.shard_consumer import ShardConsumer
@@ -45,7 +45,6 @@ class StallWatch:
 
     Args:
         timeout: Seconds; see ``ConsumerConfig.stall_timeout``.
-        metrics: Gets ``ShardStalled`` (milliseconds) for each look that finds one.
         read_again: Makes a consumer begin its read anew.
         handler_timeout: Seconds; see ``ConsumerConfig.handler_timeout``.
         give_up: Takes the shard away from a consumer whose handler hangs.
@@ -54,7 +53,6 @@ class StallWatch:
     def __init__(
         self,
         timeout: float,
-        metrics: Metrics,
         read_again: Callable[[ShardConsumer], None],
         *,
         handler_timeout: float | None,
@@ -63,9 +61,9 @@ class StallWatch:
         self.timeout = timeout
         self._handler_timeout = handler_timeout
         self._give_up = give_up
-        self._metrics = metrics
         self._read_again = read_again
         self._repeats = RepeatLog(_LOGGER)
+        # By acquisition, of those that stall now: when a read was last restarted.
         self._acted: dict[str, float] = {}
 
     def look(self, consumers: Iterable[ShardConsumer], now: float) -> float:
@@ -74,17 +72,19 @@ class StallWatch:
         for consumer in consumers:
             self._look_at_handler(consumer, now)
             stall = find_stall(consumer, now, self.timeout)
+            token = consumer.held.token
             if stall is None:
+                if token in self._acted:
+                    consumer.metrics.add(catalogue.SHARD_STALLED, 0)
                 continue
             shard_id = consumer.shard_id
-            self._repeats.log(now, shard_id, "shard %s: stalled: %s", shard_id, stall)
-            dimensions = {"Operation": "ProcessTask", "ShardId": shard_id}
-            self._metrics.add("ShardStalled", stall.seconds * 1000, "Milliseconds", dimensions)
-            last = self._acted.get(shard_id, float("-inf"))
+            self._repeats.log(now, consumer.held.key, "shard %s: stalled: %s", shard_id, stall)
+            consumer.metrics.add(catalogue.SHARD_STALLED, stall.seconds * 1000)
+            last = self._acted.get(token, float("-inf"))
             if stall.reading and now - last >= self.timeout:
                 last = now
                 self._read_again(consumer)
-            stalled[shard_id] = last
+            stalled[token] = last
         self._acted = stalled
         return now + min(self.timeout, self._handler_timeout or self.timeout) / 4
 

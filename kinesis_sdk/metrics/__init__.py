@@ -4,7 +4,8 @@
     with metrics, Producer(metrics=metrics) as producer:
         ...
 
-All take the same calls (`kinesis_sdk.common.metrics.Metrics`) and know the KPL's and the KCL's metric names.
+All take the same calls (`kinesis_sdk.common.metrics.Metrics`). ``CATALOGUE`` defines every metric: name, unit, kind, level,
+dimensions and meaning; ``docs/metrics.md`` is generated from it.
 Everything is loaded on first use; ``prometheus_client`` and ``opentelemetry`` are extras of the distribution.
 """
 
@@ -12,7 +13,8 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # type checkers read it as True
 if TYPE_CHECKING:
-    from kinesis_sdk.common.metrics import Metrics, NoMetrics
+    from kinesis_sdk.common.catalogue import CATALOGUE
+    from kinesis_sdk.common.metrics import Kind, Metric, Metrics, NoMetrics, Scope
     from kinesis_sdk.metrics.accumulator import Accumulator, CustomDimension, Series, Statistics
     from kinesis_sdk.metrics.cloudwatch import CloudWatchMetrics
     from kinesis_sdk.metrics.memory import MemoryMetrics
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
     from kinesis_sdk.metrics.prometheus import PrometheusMetrics
 
 _HOMES = {
-    "kinesis_sdk.common.metrics": ("Metrics", "NoMetrics"),
+    "kinesis_sdk.common.catalogue": ("CATALOGUE",),
+    "kinesis_sdk.common.metrics": ("Kind", "Metric", "Metrics", "NoMetrics", "Scope"),
     "kinesis_sdk.metrics.accumulator": ("Accumulator", "CustomDimension", "Series", "Statistics"),
     "kinesis_sdk.metrics.cloudwatch": ("CloudWatchMetrics",),
     "kinesis_sdk.metrics.memory": ("MemoryMetrics",),
@@ -30,9 +33,13 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
-    # the interface
+    # the interface, and what it speaks of
+    "CATALOGUE",
+    "Kind",
+    "Metric",
     "Metrics",
     "NoMetrics",
+    "Scope",
     # where numbers can go
     "CloudWatchMetrics",
     "MemoryMetrics",

@@ -1,24 +1,37 @@
 """Statistic sets: what CloudWatch, the KPL and the KCL make of single observations.
 
-An observation costs one dictionary look-up and four numbers; sums over shards and streams are made only when
+An observation costs one dictionary look-up and four numbers; sums over shards and streams are computed only when
 somebody reads. A metric exists at every level of its dimension path, as in the KPL:
 
 ```
-MetricName ─► [ErrorCode] ─► StreamName ─► ShardId
+MetricName ─► [ErrorCode] ─► StreamName ─► ShardId         MetricName ─► WorkerIdentifier
 ```
 so two streams with two shards each make seven metrics of one name (KPL metrics.md). Dimensions that are not on
-this path (``Operation`` and ``WorkerIdentifier`` of the KCL) belong to the metric itself: it has them at every
-level. Custom dimensions stand behind the level that they are given for, and multiply what is below it.
+this path (``Operation``, ``ApplicationName``, account and region of a stream) belong to the metric itself: it has them
+at every level. Custom dimensions stand behind the level that they are given for, and multiply what is below it.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Literal, NamedTuple, TypeAlias
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.metrics import (
+    DIMENSIONS,
+    ERROR_CODE,
+    OPERATION,
+    SHARD_ID,
+    STREAM_NAME,
+    WORKER_IDENTIFIER,
+    Kind,
+    Metric,
+    Scope,
+)
 from kinesis_sdk.common.validation import check_choice, check_int, check_text
+from kinesis_sdk.metrics.conventions import base_unit
 
 Level: TypeAlias = Literal["none", "summary", "detailed"]
 Granularity: TypeAlias = Literal["global", "stream", "shard"]
@@ -27,10 +40,7 @@ Pairs: TypeAlias = tuple[tuple[str, str], ...]
 LEVELS = ("none", "summary", "detailed")
 GRANULARITIES = ("global", "stream", "shard")
 
-ERROR_CODE = "ErrorCode"
-STREAM_NAME = "StreamName"
-SHARD_ID = "ShardId"
-_PATH = (ERROR_CODE, STREAM_NAME, SHARD_ID)
+_PATH = (ERROR_CODE, STREAM_NAME, SHARD_ID, WORKER_IDENTIFIER)
 
 MAX_MAGNITUDE = 2.0**360
 """CloudWatch refuses values beyond it, and NaN (PutMetricData, API reference)."""
@@ -40,45 +50,14 @@ _LOWEST = -MAX_MAGNITUDE
 MAX_DIMENSIONS = 30
 """Most dimensions of a CloudWatch metric (PutMetricData, API reference)."""
 
+MAX_CUSTOM_DIMENSIONS = MAX_DIMENSIONS - 6
+"""A shard's metrics have up to six of the SDK's: operation, application, account, region, stream, shard."""
+
 MAX_SERIES = 20_000
 """Default bound on what an accumulator tells apart; about 600 bytes each."""
 
-SUMMARY_METRICS = frozenset(
-    {
-        # KPL (metrics_constants.cc): everything else of it is detailed.
-        "UserRecordsPut",
-        "KinesisRecordsPut",
-        "ErrorsByCode",
-        "AllErrors",
-        "UserRecordExpired",
-        "BufferingTime",
-        # KCL: what it emits at its SUMMARY level.
-        "RecordsProcessed",
-        "DataBytesProcessed",
-        "MillisBehindLatest",
-        "RecordProcessor.processRecords.Time",
-        "RecordProcessor.initialize.Time",
-        "RecordProcessor.shutdown.Time",
-        "KinesisDataFetcher.getRecords.Success",
-        "KinesisDataFetcher.getRecords.Time",
-        "ExpiredIterator",
-        "Success",
-        "Time",
-        "TakenLeases",
-        "UntakenLeases",
-        "ExpiredLeases",
-        "LeaseSpillover",
-        "NumWorkers",
-        "VeryOldLeases",
-        "CurrentLeases",
-        "LostLeases",
-        # Ours: what somebody has to look at.
-        "RecordsDeadLettered",
-        "ShardQuarantined",
-        "ShardStalled",
-    }
-)
-"""Names that the level ``summary`` lets through; every other name is detailed."""
+_Owner: TypeAlias = "Scope | Pairs"
+"""Who recorded: a scope, or after its retirement just its dimensions."""
 
 
 class Statistics(NamedTuple):
@@ -89,7 +68,9 @@ class Statistics(NamedTuple):
         total: Their sum.
         low: The smallest.
         high: The largest.
-        last: The newest; only of interest for samples of a state.
+        last: The newest; only of interest for samples of a state. Where several shards or workers are summarized,
+            the sum or the largest of their newest ones, as the metric says.
+        buckets: Of durations, where the sink has a histogram: how many there were in each bucket.
     """
 
     samples: float
@@ -97,6 +78,7 @@ class Statistics(NamedTuple):
     low: float
     high: float
     last: float
+    buckets: tuple[float, ...] = ()
 
     @property
     def mean(self) -> float:
@@ -104,13 +86,25 @@ class Statistics(NamedTuple):
         return self.total / self.samples
 
     def merged(self, newer: Statistics) -> Statistics:
-        """Both as one."""
+        """Both as one, of which the other is the newer."""
+        return self._with(newer, newer.last)
+
+    def beside(self, other: Statistics, metric: Metric) -> Statistics:
+        """Both as one, which other shards or workers recorded at the same time."""
+        if metric.kind is not Kind.GAUGE:
+            return self._with(other, other.last)
+        return self._with(
+            other, self.last + other.last if metric.rollup == "sum" else max(self.last, other.last)
+        )
+
+    def _with(self, other: Statistics, last: float) -> Statistics:
         return Statistics(
-            self.samples + newer.samples,
-            self.total + newer.total,
-            min(self.low, newer.low),
-            max(self.high, newer.high),
-            newer.last,
+            self.samples + other.samples,
+            self.total + other.total,
+            min(self.low, other.low),
+            max(self.high, other.high),
+            last,
+            tuple(map(sum, zip(self.buckets, other.buckets, strict=True))),
         )
 
 
@@ -167,7 +161,12 @@ def levels_of(
         path = (*path, pair)
         yield path
     depth = GRANULARITIES.index(granularity)
-    for name, needed, behind in ((ERROR_CODE, 0, ""), (STREAM_NAME, 1, "stream"), (SHARD_ID, 2, "shard")):
+    for name, needed, behind in (
+        (ERROR_CODE, 0, ""),
+        (STREAM_NAME, 1, "stream"),
+        (SHARD_ID, 2, "shard"),
+        (WORKER_IDENTIFIER, 2, "shard"),
+    ):
         if name not in given:
             continue
         if needed > depth:
@@ -183,17 +182,28 @@ class Accumulator:
     """Sums observations up until somebody takes them. Thread-safe; `add` never raises on any number.
 
     Args:
-        level: ``none`` takes nothing, ``summary`` only `SUMMARY_METRICS`, ``detailed`` everything.
-        granularity: How deep `drain` and `read` split: ``global``, ``stream`` or ``shard``.
+        level: ``none`` takes nothing, ``summary`` only metrics of that level, ``detailed`` everything.
+        granularity: How deep `drain` and `read` split: ``global``, ``stream`` or ``shard`` (and worker).
         custom_dimensions: Dimensions of the user's own, in the order in which they are inserted.
-        max_series: Most series told apart between two drains; observations of further ones are refused and
-            counted. At least 1.
+        max_series: Maximum number of series told apart between two drains; observations of further ones are refused
+            and counted. At least 1.
+        bounds: Upper bounds of the buckets in which durations are counted, in seconds, ascending; none by default.
 
     Raises:
         ConfigError: An argument is out of its range.
     """
 
-    __slots__ = ("_cells", "_custom", "_granularity", "_lock", "_max_series", "_names", "_off", "_refused")
+    __slots__ = (
+        "_bounds",
+        "_cells",
+        "_custom",
+        "_granularity",
+        "_lock",
+        "_max_series",
+        "_off",
+        "_refused",
+        "_summary_only",
+    )
 
     def __init__(
         self,
@@ -201,97 +211,80 @@ class Accumulator:
         granularity: Granularity = "shard",
         custom_dimensions: Iterable[CustomDimension] = (),
         max_series: int = MAX_SERIES,
+        *,
+        bounds: Sequence[float] = (),
     ) -> None:
         check_choice("level", level, LEVELS)
         check_choice("granularity", granularity, GRANULARITIES)
         check_int("max_series", max_series, 1)
         self._off = level == "none"
-        self._names = SUMMARY_METRICS if level == "summary" else None
+        self._summary_only = level == "summary"
         self._granularity: Granularity = granularity
         self._custom = _by_granularity(custom_dimensions)
         self._max_series = max_series
+        self._bounds = tuple(bounds)
         self._lock = threading.Lock()
-        # Keyed by name, unit, the dimensions' names and then their values, as they come: making the key is most
-        # of what an observation costs. Whether two keys are one series is for the reader to find out.
-        self._cells: dict[tuple[str, ...], list[float]] = {}
+        # A cell is [samples, total, low, high, last, bucket, bucket …].
+        self._cells: dict[tuple[Metric, _Owner], list[float]] = {}
         self._refused = 0
 
-    def add(self, name: str, value: float, unit: str, dimensions: Mapping[str, str]) -> bool:
-        """Take one observation.
+    def add(
+        self,
+        metric: Metric,
+        scope: Scope,
+        total: float,
+        count: int = 1,
+        low: float | None = None,
+        high: float | None = None,
+    ) -> bool:
+        """Take one observation, or several; see `kinesis_sdk.common.metrics.Metrics.add`.
 
-        Args:
-            name: Metric name.
-            value: The observation. NaN, infinity and what is beyond 2^360 is refused and counted.
-            unit: CloudWatch unit.
-            dimensions: Names and values, in any order.
+        NaN, infinity and what is beyond 2^360 is refused and counted.
 
         Returns:
             Whether it counts: False if the level leaves it out, or it was refused.
+
+        Raises:
+            ValueError: The metric does not have these dimensions.
         """
-        if self._off or (self._names is not None and name not in self._names):
+        if self._off or count < 1 or (self._summary_only and metric.level != "summary"):
             return False
-        key = (name, unit, *dimensions, *dimensions.values())
+        if low is None or high is None:
+            low = high = total if count == 1 else total / count
         with self._lock:
-            cell = self._cells.get(key)
-            if cell is None or not _LOWEST <= value <= MAX_MAGNITUDE:
-                return self._take_new(key, 1, value, value, value)
-            cell[0] += 1
-            cell[1] += value
-            if value < cell[2]:
-                cell[2] = value
-            elif value > cell[3]:
-                cell[3] = value
-            cell[4] = value
-        return True
-
-    def add_statistics(
-        self,
-        name: str,
-        count: int,
-        total: float,
-        low: float,
-        high: float,
-        unit: str,
-        dimensions: Mapping[str, str],
-    ) -> bool:
-        """Take many observations of one metric at once; none if ``count`` is not positive.
-
-        Args:
-            name: Metric name.
-            count: How many.
-            total: Their sum.
-            low: The smallest.
-            high: The largest.
-            unit: CloudWatch unit.
-            dimensions: Names and values, in any order.
-
-        Returns:
-            Whether they count.
-        """
-        if count < 1 or self._off or (self._names is not None and name not in self._names):
-            return False
-        key = (name, unit, *dimensions, *dimensions.values())
-        with self._lock:
-            cell = self._cells.get(key)
+            cell = self._cells.get((metric, scope))
             if cell is None or not (
                 _LOWEST <= low <= high <= MAX_MAGNITUDE and _LOWEST <= total <= MAX_MAGNITUDE
             ):
-                return self._take_new(key, count, total, low, high)
+                cell = self._new_cell(metric, scope, total, low, high)
+                if cell is None:
+                    return False
             cell[0] += count
             cell[1] += total
             cell[2] = min(cell[2], low)
             cell[3] = max(cell[3], high)
             cell[4] = high
+            if len(cell) > _BUCKETS_AT:
+                seconds = total / count * base_unit(metric.unit)[0]
+                cell[_BUCKETS_AT + bisect_left(self._bounds, seconds)] += count
         return True
 
-    def takes(self, name: str) -> bool:
-        """Whether observations of this name count at this level."""
-        return not self._off and (self._names is None or name in self._names)
+    def takes(self, metric: Metric) -> bool:
+        """Whether observations of this metric count at this level."""
+        return not self._off and not (self._summary_only and metric.level != "summary")
 
-    def leaf_of(self, name: str, unit: str, dimensions: Mapping[str, str]) -> Series:
-        """The deepest level that an observation counts at."""
-        *_, deepest = levels_of(dimensions.items(), self._granularity, self._custom)
-        return Series(name, unit, deepest)
+    def retire(self, scope: Scope) -> None:
+        """Drop the gauges of a scope, keep its counts under its dimensions."""
+        with self._lock:
+            for key in [key for key in self._cells if key[1] is scope]:
+                cell = self._cells.pop(key)
+                if key[0].kind is not Kind.GAUGE:
+                    self._fold(key[0], scope, cell)
+
+    def leaf_of(self, metric: Metric, scope: Scope) -> Pairs:
+        """The dimensions of the deepest level that an observation counts at."""
+        *_, deepest = self._levels(metric, scope)
+        return deepest
 
     def drain(self) -> tuple[dict[Series, Statistics], int]:
         """Take everything out, split by granularity.
@@ -303,22 +296,22 @@ class Accumulator:
         with self._lock:
             cells, self._cells = self._cells, {}
             refused, self._refused = self._refused, 0
-        return self._rolled_up(cells.items()), refused
+        return self._series(cells.items()), refused
 
     def read(self) -> dict[Series, Statistics]:
         """Look at everything, split by granularity, without taking it out."""
-        return self._rolled_up(self._copy())
+        return self._series(self._copy())
 
-    def read_leaves(self, name: str | None = None) -> dict[Series, Statistics]:
+    def read_leaves(self, only: Metric | None = None) -> dict[Metric, dict[Pairs, Statistics]]:
         """Look at everything as it came in, for systems that sum up themselves: the deepest level only.
 
         Args:
-            name: Only this metric.
+            only: Only this metric.
         """
-        cells = self._copy()
-        if name is not None:
-            cells = [item for item in cells if item[0][0] == name]
-        return self._rolled_up(cells, deepest_only=True)
+        result: dict[Metric, dict[Pairs, Statistics]] = {}
+        for metric, levels, statistics in self._split(self._copy(only)):
+            _merge(result.setdefault(metric, {}), levels[-1], metric, statistics)
+        return result
 
     @property
     def refused(self) -> int:
@@ -331,63 +324,102 @@ class Accumulator:
         self._cells = {}
         self._refused = 0
 
-    def _take_new(self, key: tuple[str, ...], count: float, total: float, low: float, high: float) -> bool:
+    def _new_cell(
+        self, metric: Metric, scope: Scope, total: float, low: float, high: float
+    ) -> list[float] | None:
+        """The cell of a new series; None if it must not be recorded. With the lock held."""
+        metric.check(scope)
+        owner: _Owner = scope
+        if scope.retired:
+            if metric.kind is Kind.GAUGE:
+                return None  # of a call that was under way when its component ended
+            owner = _pairs(scope)
         usable = _LOWEST <= low <= high <= MAX_MAGNITUDE and _LOWEST <= total <= MAX_MAGNITUDE
-        if usable and len(self._cells) < self._max_series:
-            self._cells[key] = [count, total, low, high, high]
-            return True
-        self._refused += 1
-        return False
+        known = self._cells.get((metric, owner))
+        if usable and known is not None:
+            return known
+        if not usable or len(self._cells) >= self._max_series:
+            self._refused += 1
+            return None
+        buckets = [0.0] * (len(self._bounds) + 1) if self._bounds and metric.kind is Kind.TIMING else []
+        cell = self._cells[metric, owner] = [0, 0, low, high, high, *buckets]
+        return cell
 
-    def _copy(self) -> list[tuple[tuple[str, ...], list[float]]]:
+    def _fold(self, metric: Metric, scope: Scope, cell: list[float]) -> None:
+        key = (metric, _pairs(scope))
+        known = self._cells.get(key)
+        if known is None:
+            self._cells[key] = cell
+        else:
+            both = _statistics(known).merged(_statistics(cell))
+            self._cells[key] = [both.samples, both.total, both.low, both.high, both.last, *both.buckets]
+
+    def _copy(self, only: Metric | None = None) -> list[tuple[tuple[Metric, _Owner], list[float]]]:
         with self._lock:
-            return [(key, cell.copy()) for key, cell in self._cells.items()]
+            return [(key, cell.copy()) for key, cell in self._cells.items() if only is None or key[0] is only]
 
-    def _rolled_up(
-        self, cells: Iterable[tuple[tuple[str, ...], Iterable[float]]], *, deepest_only: bool = False
-    ) -> dict[Series, Statistics]:
-        result: dict[Series, Statistics] = {}
-        known: dict[tuple[str, ...], list[Pairs]] = {}  # ten metrics of a shard share its path
-        for key, cell in cells:
-            name, unit = key[:2]
-            levels = known.get(key[2:])
+    def _levels(self, metric: Metric, owner: _Owner) -> list[Pairs]:
+        pairs = _pairs(owner) if isinstance(owner, Scope) else owner
+        if metric.operation:
+            pairs = ((OPERATION, metric.operation), *pairs)
+        return list(levels_of(pairs, self._granularity, self._custom))
+
+    def _split(
+        self, cells: Iterable[tuple[tuple[Metric, _Owner], list[float]]]
+    ) -> Iterator[tuple[Metric, list[Pairs], Statistics]]:
+        known: dict[tuple[str, _Owner], list[Pairs]] = {}  # ten metrics of a shard share its path
+        for (metric, owner), cell in cells:
+            levels = known.get((metric.operation, owner))
             if levels is None:
-                levels = list(levels_of(_pairs_of(key), self._granularity, self._custom))
-                known[key[2:]] = levels
-            statistics = Statistics(*cell)
-            for level in levels[-1:] if deepest_only else levels:
-                _merge(result, Series(name, unit, level), statistics)
+                levels = known[metric.operation, owner] = self._levels(metric, owner)
+            yield metric, levels, _statistics(cell)
+
+    def _series(self, cells: Iterable[tuple[tuple[Metric, _Owner], list[float]]]) -> dict[Series, Statistics]:
+        result: dict[Series, Statistics] = {}
+        for metric, levels, statistics in self._split(cells):
+            for level in levels:
+                _merge(result, Series(metric.name, metric.unit, level), metric, statistics)
         return result
 
 
-def _pairs_of(key: tuple[str, ...]) -> Pairs:
-    middle = len(key) // 2 + 1
-    return tuple((str(name), str(value)) for name, value in zip(key[2:middle], key[middle:], strict=True))
+_BUCKETS_AT = 5
+"""Index in a cell of the first bucket."""
 
 
-def _merge(into: dict[Series, Statistics], series: Series, statistics: Statistics) -> None:
-    known = into.get(series)
-    into[series] = known.merged(statistics) if known else statistics
+def _statistics(cell: list[float]) -> Statistics:
+    return Statistics(*cell[:_BUCKETS_AT], tuple(cell[_BUCKETS_AT:]))  # type: ignore[call-arg, arg-type]
+
+
+def _pairs(scope: Scope) -> Pairs:
+    return tuple(sorted(scope.dimensions.items()))
+
+
+_Key = TypeVar("_Key")
+
+
+def _merge(into: dict[_Key, Statistics], key: _Key, metric: Metric, statistics: Statistics) -> None:
+    known = into.get(key)
+    into[key] = known.beside(statistics, metric) if known else statistics
 
 
 def _by_granularity(dimensions: Iterable[CustomDimension]) -> dict[str, Pairs]:
     result: dict[str, Pairs] = {}
-    names = set(_PATH)
+    names = set(DIMENSIONS)
     for dimension in dimensions:
         check_text("custom_dimensions name", dimension.name, 1, 255)
         check_text("custom_dimensions value", dimension.value, 1, 255)
         check_choice("custom_dimensions granularity", dimension.granularity, GRANULARITIES)
         if dimension.name in names:
             raise ConfigError(
-                "custom_dimensions", dimension.name, "each name once, none of " + ", ".join(_PATH)
+                "custom_dimensions", dimension.name, "each name once, none of " + ", ".join(DIMENSIONS)
             )
         names.add(dimension.name)
         result[dimension.granularity] = (
             *result.get(dimension.granularity, ()),
             (dimension.name, dimension.value),
         )
-    if len(names) > MAX_DIMENSIONS:
+    if len(names) - len(DIMENSIONS) > MAX_CUSTOM_DIMENSIONS:
         raise ConfigError(
-            "custom_dimensions", len(names) - len(_PATH), f"at most {MAX_DIMENSIONS - len(_PATH)}"
+            "custom_dimensions", len(names) - len(DIMENSIONS), f"at most {MAX_CUSTOM_DIMENSIONS}"
         )
     return result

@@ -12,12 +12,13 @@ import os
 import random
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from kinesis_sdk.common.aws import make_client, translate_errors
 from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import AwsError
+from kinesis_sdk.common.metrics import Metric, Scope
 from kinesis_sdk.common.validation import check_int, check_namespace, check_seconds
 from kinesis_sdk.metrics.accumulator import MAX_SERIES, Accumulator, CustomDimension, Granularity, Level
 from kinesis_sdk.metrics.upload import MAX_PENDING, Datum, UploadPlan
@@ -57,8 +58,10 @@ class CloudWatchMetrics:
         session: Session whose credentials and region a client is made with.
         region_name: Region for the client.
         endpoint_url: Endpoint for the client; else botocore's resolution.
-        namespace: CloudWatch namespace, 1 to 255 characters, not starting with ``AWS/`` or a colon. For a
-            consumer, the KCL's convention is the application name.
+        namespace: CloudWatch namespace, 1 to 255 characters, not starting with ``AWS/`` or a colon. None is the way of
+            the KPL and the KCL: a producer's metrics go to ``KinesisProducerLibrary``, and a worker's to the namespace
+            of its application's name. In a namespace given here, workers' metrics have the dimension
+            ``ApplicationName`` instead.
         level: ``none`` (nothing), ``summary`` or ``detailed``.
         granularity: ``global``, ``stream`` or ``shard``.
         upload_delay: Seconds between two uploads, 0.001 to 60.
@@ -80,7 +83,7 @@ class CloudWatchMetrics:
         session: boto3.Session | None = None,
         region_name: str | None = None,
         endpoint_url: str | None = None,
-        namespace: str = "KinesisProducerLibrary",
+        namespace: str | None = None,
         level: Level = "detailed",
         granularity: Granularity = "shard",
         upload_delay: float = 60.0,
@@ -90,14 +93,14 @@ class CloudWatchMetrics:
         clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        check_namespace("namespace", namespace)
+        if namespace is not None:
+            check_namespace("namespace", namespace)
         check_seconds("upload_delay", upload_delay, 0.001, 60)
         check_int("max_pending", max_pending, 1)
         self._accumulator = Accumulator(level, granularity, custom_dimensions, max_series)
         self._on = level != "none"
         # What `add` calls; closing puts something else there.
         self._add: Callable[..., object] = self._accumulator.add
-        self._add_statistics: Callable[..., object] = self._accumulator.add_statistics
         if client is None and self._on:
             client = make_client(
                 "cloudwatch",
@@ -107,10 +110,14 @@ class CloudWatchMetrics:
                 max_pool_connections=1,
             )
         self._client = client
-        self._namespace = namespace
         self._clock: Clock = clock or SystemClock()
         self._plan = UploadPlan(
-            self._accumulator, upload_delay, max_pending, rng or random.Random(), self._clock.monotonic()
+            self._accumulator,
+            upload_delay,
+            max_pending,
+            rng or random.Random(),
+            self._clock.monotonic(),
+            namespace,
         )
         self._wake = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -119,32 +126,25 @@ class CloudWatchMetrics:
         self._late = False
         _open.add(self)
 
-    def add(self, name: str, value: float, unit: str, dimensions: Mapping[str, str]) -> None:
-        """Record one observation; see `kinesis_sdk.common.metrics.Metrics`."""
+    def add(
+        self,
+        metric: Metric,
+        scope: Scope,
+        total: float,
+        count: int = 1,
+        low: float | None = None,
+        high: float | None = None,
+    ) -> None:
+        """Record one observation, or several at once; see `kinesis_sdk.common.metrics.Metrics`."""
         try:
-            self._add(name, value, unit, dimensions)
+            self._add(metric, scope, total, count, low, high)
             if self._thread is None and self._on:
                 self._start()
         except Exception as error:  # noqa: BLE001 - measuring must not cost a record
-            self._complain(name, error)
+            self._complain(metric, error)
 
-    def add_statistics(
-        self,
-        name: str,
-        count: int,
-        total: float,
-        low: float,
-        high: float,
-        unit: str,
-        dimensions: Mapping[str, str],
-    ) -> None:
-        """Record many observations of one metric at once; see `Accumulator.add_statistics`."""
-        try:
-            self._add_statistics(name, count, total, low, high, unit, dimensions)
-            if self._thread is None and self._on:
-                self._start()
-        except Exception as error:  # noqa: BLE001 - as in add
-            self._complain(name, error)
+    def retire(self, scope: Scope) -> None:
+        """Nothing to do: what was sampled in this upload period is uploaded, and nothing follows it."""
 
     def close(self, timeout: float = 10.0) -> int:
         """Upload the rest and stop. Closing twice is harmless.
@@ -160,7 +160,7 @@ class CloudWatchMetrics:
                 return 0
             self._closed = True
             self._on = False
-            self._add = self._add_statistics = self._too_late
+            self._add = self._too_late
             self._wake.notify()
             thread = self._thread
         _open.discard(self)
@@ -218,9 +218,7 @@ class CloudWatchMetrics:
         assert self._client is not None  # only with level "none", and then nothing is ever sent
         try:
             with translate_errors("PutMetricData", self._client):
-                self._client.put_metric_data(
-                    Namespace=self._namespace, MetricData=[datum.to_api() for datum in batch]
-                )
+                self._client.put_metric_data(**self._plan.request(batch))
         except AwsError as error:
             self._plan.on_failure(batch, error.with_traceback(None), self._clock.monotonic())
         else:
@@ -230,20 +228,25 @@ class CloudWatchMetrics:
     def _report(self, *, final: bool = False) -> None:
         report = self._plan.take_report(self._clock.monotonic(), final=final)
         if report is not None:
-            _LOGGER.warning("metrics for CloudWatch namespace %s: %s", self._namespace, report)
+            given = self._plan.namespace
+            _LOGGER.warning(
+                "metrics for CloudWatch%s: %s", f" namespace {given}" if given is not None else "", report
+            )
 
-    def _too_late(self, name: str, *_rest: object) -> None:
+    def _too_late(self, metric: Metric, *_rest: object) -> None:
         if not self._late:
             self._late = True
             _LOGGER.warning(
-                "metric %r (and what follows it) came after the metrics were closed: dropped", name
+                "metric %r (and what follows it) came after the metrics were closed: dropped", metric.name
             )
 
-    def _complain(self, name: object, error: Exception) -> None:
+    def _complain(self, metric: Metric, error: Exception) -> None:
         """Log what went wrong in a caller's thread: the first time only, it may be every record."""
         if not self._complained:
             self._complained = True
-            _LOGGER.warning("metric %r not recorded; further ones are not logged", name, exc_info=error)
+            _LOGGER.warning(
+                "metric %r not recorded; further ones are not logged", metric.name, exc_info=error
+            )
 
     def _forget_after_fork(self) -> None:
         """In a forked child: the thread is gone, and the numbers are the parent's to upload."""
@@ -255,6 +258,7 @@ class CloudWatchMetrics:
             self._plan.max_pending,
             random.Random(),
             self._clock.monotonic(),
+            self._plan.namespace,
         )
         self._thread = None
 

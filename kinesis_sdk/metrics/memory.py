@@ -1,9 +1,10 @@
-"""Metrics in memory: for tests, for a status page, for whoever wants to look."""
+"""Metrics in memory, for tests and status pages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
+from kinesis_sdk.common.metrics import OPERATION, Metric, Scope
 from kinesis_sdk.metrics.accumulator import (
     MAX_SERIES,
     Accumulator,
@@ -12,7 +13,6 @@ from kinesis_sdk.metrics.accumulator import (
     Level,
     Series,
     Statistics,
-    levels_of,
 )
 
 
@@ -23,7 +23,7 @@ class MemoryMetrics:
         level: ``none``, ``summary`` or ``detailed``.
         granularity: ``global``, ``stream`` or ``shard``.
         custom_dimensions: Dimensions of the user's own.
-        max_series: Most series told apart.
+        max_series: Maximum number of series told apart.
 
     Raises:
         ConfigError: An argument is out of its range.
@@ -38,43 +38,45 @@ class MemoryMetrics:
     ) -> None:
         self._accumulator = Accumulator(level, granularity, custom_dimensions, max_series)
 
-    def add(self, name: str, value: float, unit: str, dimensions: Mapping[str, str]) -> None:
-        """Record one observation; see `kinesis_sdk.common.metrics.Metrics`."""
-        self._accumulator.add(name, value, unit, dimensions)
-
-    def add_statistics(
+    def add(
         self,
-        name: str,
-        count: int,
+        metric: Metric,
+        scope: Scope,
         total: float,
-        low: float,
-        high: float,
-        unit: str,
-        dimensions: Mapping[str, str],
+        count: int = 1,
+        low: float | None = None,
+        high: float | None = None,
     ) -> None:
-        """Record many observations at once; see `Accumulator.add_statistics`."""
-        self._accumulator.add_statistics(name, count, total, low, high, unit, dimensions)
+        """Record one observation, or several at once; see `kinesis_sdk.common.metrics.Metrics`."""
+        self._accumulator.add(metric, scope, total, count, low, high)
+
+    def retire(self, scope: Scope) -> None:
+        """Forget the gauges of a scope; counts stay."""
+        self._accumulator.retire(scope)
 
     def snapshot(self) -> dict[Series, Statistics]:
         """Everything known, at every level of every dimension path."""
         return self._accumulator.read()
 
-    def get(self, name: str, **dimensions: str) -> Statistics | None:
+    def get(self, metric: Metric | str, **dimensions: str) -> Statistics | None:
         """Statistics of one metric at one level.
 
         Args:
-            name: Metric name.
-            dimensions: Exactly its dimensions, custom ones included: none for the sum over all streams.
+            metric: The metric, or its name.
+            dimensions: Exactly its dimensions, custom ones included: none for the sum over all streams of a producer.
+                A consumer's metrics have ``ApplicationName`` at every level; ``Operation`` is implied.
 
         Returns:
             None if nothing was observed there.
         """
-        *_, wanted = levels_of(dimensions.items(), "shard")
+        name = metric if isinstance(metric, str) else metric.name
+        wanted = sorted(dimensions.items())
         for series, statistics in self.snapshot().items():
-            if series.name == name and sorted(series.dimensions) == sorted(wanted):
+            found = sorted(pair for pair in series.dimensions if pair[0] != OPERATION)
+            if series.name == name and found == wanted:
                 return statistics
         return None
 
     def reset(self) -> dict[Series, Statistics]:
-        """Start anew; return what was known."""
+        """Start again from nothing; return what was known."""
         return self._accumulator.drain()[0]

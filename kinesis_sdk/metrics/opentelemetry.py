@@ -10,7 +10,7 @@
 | durations of single calls | histogram ``kinesis.request_time`` (``s``) |
 | everything else | two counters: ``kinesis.buffering_time.sum`` (``s``) and ``kinesis.buffering_time.count`` |
 
-Attributes are ``stream_name``, ``shard_id``, ``error_code`` … Everything but the histograms is asynchronous: the
+Attributes are ``application_name``, ``stream_name``, ``shard_id``, ``error_code`` … Everything but the histograms is asynchronous: the
 SDK's reader asks for the sums, a record costs no call into OpenTelemetry. Distributions are two counters because
 a producer measures a whole Kinesis record at a time, and a histogram would want each user record on its own.
 """
@@ -18,11 +18,12 @@ a producer measures a whole Kinesis record at a time, and a histogram would want
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from kinesis_sdk._version import __version__
+from kinesis_sdk.common.metrics import Kind, Metric, Scope, snake_case
 from kinesis_sdk.common.validation import check_text
 from kinesis_sdk.metrics.accumulator import (
     MAX_SERIES,
@@ -33,7 +34,7 @@ from kinesis_sdk.metrics.accumulator import (
     Pairs,
     Statistics,
 )
-from kinesis_sdk.metrics.conventions import TIMING_BUCKETS, Kind, base_unit, kind_of, snake_case
+from kinesis_sdk.metrics.conventions import TIMING_BUCKETS, base_unit, opentelemetry_name
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter
@@ -77,71 +78,66 @@ class OpenTelemetryMetrics:
         self._prefix = prefix
         self._accumulator = Accumulator(level, granularity, custom_dimensions, max_series)
         self._lock = threading.Lock()
-        self._known: set[tuple[str, str]] = set()
-        self._histograms: dict[tuple[str, str], Any] = {}
+        self._known: set[Metric] = set()
+        self._histograms: dict[Metric, Any] = {}
 
-    def add(self, name: str, value: float, unit: str, dimensions: Mapping[str, str]) -> None:
-        """Record one observation; see `kinesis_sdk.common.metrics.Metrics`."""
-        if (name, unit) not in self._known:
-            self._instrument(name, unit)
-        histogram = self._histograms.get((name, unit))
-        if histogram is None:
-            self._accumulator.add(name, value, unit, dimensions)
-        elif isfinite(value) and self._accumulator.takes(name):
-            leaf = self._accumulator.leaf_of(name, unit, dimensions)
-            histogram.record(value * base_unit(unit)[0], _attributes(leaf.dimensions))
-
-    def add_statistics(
+    def add(
         self,
-        name: str,
-        count: int,
+        metric: Metric,
+        scope: Scope,
         total: float,
-        low: float,
-        high: float,
-        unit: str,
-        dimensions: Mapping[str, str],
+        count: int = 1,
+        low: float | None = None,
+        high: float | None = None,
     ) -> None:
-        """Record many observations of one metric at once; see `Accumulator.add_statistics`.
+        """Record one observation, or several at once; see `kinesis_sdk.common.metrics.Metrics`.
 
-        Of a metric that is a histogram here, all count as one with the value of their mean.
+        Of a metric that is a histogram here, several observations count as one with the value of their mean.
         """
-        if count > 0 and kind_of(name) is Kind.TIMING:
-            self.add(name, total / count, unit, dimensions)
-            return
-        if (name, unit) not in self._known:
-            self._instrument(name, unit)
-        self._accumulator.add_statistics(name, count, total, low, high, unit, dimensions)
+        if metric not in self._known:
+            self._instrument(metric)
+        histogram = self._histograms.get(metric)
+        if histogram is None:
+            self._accumulator.add(metric, scope, total, count, low, high)
+        elif count > 0 and isfinite(total) and self._accumulator.takes(metric):
+            metric.check(scope)
+            leaf = self._accumulator.leaf_of(metric, scope)
+            histogram.record(total / count * base_unit(metric.unit)[0], _attributes(leaf))
 
-    def _instrument(self, name: str, unit: str) -> None:
+    def retire(self, scope: Scope) -> None:
+        """Stop observing the gauges of a scope: the reader's next collection does not have them. Counters stay."""
+        self._accumulator.retire(scope)
+
+    def _instrument(self, metric: Metric) -> None:
         """Make the instruments of a metric that is new."""
         with self._lock:
-            if (name, unit) in self._known:
+            if metric in self._known:
                 return
-            full = f"{self._prefix}.{snake_case(name)}"
-            scale, _, code = base_unit(unit)
-            text = f"{name} of the Kinesis Producer or Client Library"
+            full = opentelemetry_name(metric, self._prefix)
+            scale, _, code = base_unit(metric.unit)
+            text = metric.description
             meter, reader = self._meter, self._reader
-            kind = kind_of(name)
+            kind = metric.kind
             if kind is Kind.TIMING:
-                self._histograms[name, unit] = self._histogram(full, code, text)
+                self._histograms[metric] = self._histogram(full, code, text)
             elif kind is Kind.OUTCOME:
-                meter.create_observable_counter(full, [reader(name, unit, _outcomes)], code, text)
+                meter.create_observable_counter(full, [reader(metric, _outcomes)], code, text)
             elif kind is Kind.COUNTER:
                 meter.create_observable_counter(
-                    full, [reader(name, unit, lambda s: [(s.total * scale, {})])], code, text
+                    full, [reader(metric, lambda s: [(s.total * scale, {})])], code, text
                 )
             elif kind is Kind.GAUGE:
                 meter.create_observable_gauge(
-                    full, [reader(name, unit, lambda s: [(s.last * scale, {})])], code, text
+                    full, [reader(metric, lambda s: [(s.last * scale, {})])], code, text
                 )
             else:
                 meter.create_observable_counter(
-                    f"{full}.sum", [reader(name, unit, lambda s: [(s.total * scale, {})])], code, text
+                    f"{full}.sum", [reader(metric, lambda s: [(s.total * scale, {})])], code, text
                 )
                 meter.create_observable_counter(
-                    f"{full}.count", [reader(name, unit, lambda s: [(s.samples, {})])], "1", text
+                    f"{full}.count", [reader(metric, lambda s: [(s.samples, {})])], "1", text
                 )
-            self._known.add((name, unit))
+            self._known.add(metric)
 
     def _histogram(self, name: str, unit: str, description: str) -> Any:
         create: Any = self._meter.create_histogram
@@ -151,13 +147,12 @@ class OpenTelemetryMetrics:
             return create(name, unit, description)
 
     def _reader(
-        self, name: str, unit: str, values: Callable[[Statistics], list[tuple[float, dict[str, str]]]]
+        self, metric: Metric, values: Callable[[Statistics], list[tuple[float, dict[str, str]]]]
     ) -> Callable[[Any], list[Any]]:
         def observe(_options: Any) -> list[Any]:
             return [
-                self._observation(value, {**_attributes(series.dimensions), **more})
-                for series, statistics in self._accumulator.read_leaves(name).items()
-                if series.unit == unit
+                self._observation(value, {**_attributes(dimensions), **more})
+                for dimensions, statistics in self._accumulator.read_leaves(metric).get(metric, {}).items()
                 for value, more in values(statistics)
             ]
 

@@ -10,19 +10,19 @@
 | durations of single calls | histograms: ``kinesis_request_time_seconds`` |
 | everything else | summaries (count and sum): ``kinesis_buffering_time_seconds`` |
 
-Labels: ``stream_name``, ``shard_id``, ``error_code`` … Only the deepest level is exported: ``sum by (stream_name)``
-makes the others.
+Labels: ``application_name``, ``stream_name``, ``shard_id``, ``worker_identifier``, ``error_code`` … Only the deepest
+level is exported: ``sum by (stream_name)`` makes the others. The gauges of a shard disappear when its worker does not
+hold the lease any longer; ``docs/metrics.md`` lists all metrics.
 """
 
 from __future__ import annotations
 
-import threading
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.metrics import Kind, Metric, Scope, snake_case
 from kinesis_sdk.metrics.accumulator import (
     MAX_SERIES,
     Accumulator,
@@ -30,10 +30,9 @@ from kinesis_sdk.metrics.accumulator import (
     Granularity,
     Level,
     Pairs,
-    Series,
     Statistics,
 )
-from kinesis_sdk.metrics.conventions import TIMING_BUCKETS, Kind, base_unit, kind_of, snake_case
+from kinesis_sdk.metrics.conventions import TIMING_BUCKETS, base_unit, prometheus_name
 
 if TYPE_CHECKING:
     from prometheus_client.registry import CollectorRegistry
@@ -78,33 +77,29 @@ class PrometheusMetrics:
             raise ConfigError("prefix", prefix, "snake case that starts with a letter")
         self._core: Any = core
         self._prefix = prefix
-        self._accumulator = Accumulator(level, granularity, custom_dimensions, max_series)
-        self._lock = threading.Lock()
-        self._buckets: dict[Series, list[int]] = {}
+        self._accumulator = Accumulator(
+            level, granularity, custom_dimensions, max_series, bounds=TIMING_BUCKETS
+        )
         (prometheus_client.REGISTRY if registry is None else registry).register(self)
 
-    def add(self, name: str, value: float, unit: str, dimensions: Mapping[str, str]) -> None:
-        """Record one observation; see `kinesis_sdk.common.metrics.Metrics`."""
-        if self._accumulator.add(name, value, unit, dimensions) and kind_of(name) is Kind.TIMING:
-            self._count(name, value, 1, unit, dimensions)
-
-    def add_statistics(
+    def add(
         self,
-        name: str,
-        count: int,
+        metric: Metric,
+        scope: Scope,
         total: float,
-        low: float,
-        high: float,
-        unit: str,
-        dimensions: Mapping[str, str],
+        count: int = 1,
+        low: float | None = None,
+        high: float | None = None,
     ) -> None:
-        """Record many observations of one metric at once; see `Accumulator.add_statistics`.
+        """Record one observation, or several at once; see `kinesis_sdk.common.metrics.Metrics`.
 
-        In a histogram all of them stand in the bucket of their mean.
+        Several durations at once count in the bucket of their mean.
         """
-        counted = self._accumulator.add_statistics(name, count, total, low, high, unit, dimensions)
-        if counted and kind_of(name) is Kind.TIMING:
-            self._count(name, total / count, count, unit, dimensions)
+        self._accumulator.add(metric, scope, total, count, low, high)
+
+    def retire(self, scope: Scope) -> None:
+        """Remove the gauges of a scope: the next scrape does not show them. Counters stay."""
+        self._accumulator.retire(scope)
 
     def describe(self) -> Iterator[Any]:
         """What `prometheus_client` tells collectors apart by."""
@@ -112,33 +107,20 @@ class PrometheusMetrics:
 
     def collect(self) -> Iterator[Any]:
         """All metric families, for `prometheus_client`."""
-        families: dict[tuple[str, str], list[tuple[Pairs, Statistics, Series]]] = {}
-        for series, statistics in sorted(self._accumulator.read_leaves().items()):
-            families.setdefault(series[:2], []).append((series.dimensions, statistics, series))
-        for (name, unit), members in families.items():
-            yield self._family(name, unit, members)
+        leaves = self._accumulator.read_leaves()
+        for metric in sorted(leaves, key=lambda metric: (metric.name, metric.operation)):
+            yield self._family(metric, sorted(leaves[metric].items()))
         yield self._core.CounterMetricFamily(
             f"{self._prefix}_metrics_refused", _REFUSED_HELP, value=self._accumulator.refused
         )
 
-    def _count(self, name: str, value: float, count: int, unit: str, dimensions: Mapping[str, str]) -> None:
-        series = self._accumulator.leaf_of(name, unit, dimensions)
-        bucket = bisect_left(TIMING_BUCKETS, value * base_unit(unit)[0])
-        with self._lock:
-            buckets = self._buckets.get(series)
-            if buckets is None:
-                buckets = self._buckets[series] = [0] * (len(TIMING_BUCKETS) + 1)
-            buckets[bucket] += count
-
-    def _family(self, name: str, unit: str, members: list[tuple[Pairs, Statistics, Series]]) -> Any:
-        kind = kind_of(name)
-        scale, suffix, _ = base_unit(unit)
-        full = f"{self._prefix}_{snake_case(name)}"
-        if suffix and not full.endswith(f"_{suffix}"):
-            full = f"{full}_{suffix}"
-        text = f"{name} of the Kinesis Producer or Client Library"
+    def _family(self, metric: Metric, members: list[tuple[Pairs, Statistics]]) -> Any:
+        kind = metric.kind
+        scale = base_unit(metric.unit)[0]
+        full = prometheus_name(metric, self._prefix)
+        text = metric.description
         # All members of a family have the same labels; an empty value is the same as none.
-        keys = list(dict.fromkeys(key for dimensions, _, _ in members for key, _ in dimensions))
+        keys = list(dict.fromkeys(key for dimensions, _ in members for key, _ in dimensions))
         labels = [snake_case(key) for key in keys]
         core = self._core
         family: Any
@@ -152,7 +134,7 @@ class PrometheusMetrics:
             family = core.HistogramMetricFamily(full, text, labels=labels)
         else:
             family = core.SummaryMetricFamily(full, text, labels=labels)
-        for dimensions, statistics, series in members:
+        for dimensions, statistics in members:
             given = dict(dimensions)
             values = [given.get(key, "") for key in keys]
             total = statistics.total * scale
@@ -164,16 +146,15 @@ class PrometheusMetrics:
             elif kind is Kind.GAUGE:
                 family.add_metric(values, statistics.last * scale)
             elif kind is Kind.TIMING:
-                family.add_metric(values, self._buckets_of(series), total)
+                family.add_metric(values, _cumulative(statistics.buckets), total)
             else:
                 family.add_metric(values, statistics.samples, total)
         return family
 
-    def _buckets_of(self, series: Series) -> list[tuple[str, float]]:
-        with self._lock:
-            counts = list(self._buckets.get(series, ()))
-        bounds = [*(f"{bound:g}" for bound in TIMING_BUCKETS), "+Inf"]
-        return list(zip(bounds, accumulate(counts or [0] * len(bounds)), strict=True))
+
+def _cumulative(buckets: tuple[float, ...]) -> list[tuple[str, float]]:
+    bounds = [*(f"{bound:g}" for bound in TIMING_BUCKETS), "+Inf"]
+    return list(zip(bounds, accumulate(buckets), strict=True))
 
 
 _REFUSED_HELP = "Observations dropped: not a finite number, or one time series too many"

@@ -13,7 +13,9 @@ from collections import Counter, deque
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
-from kinesis_sdk.common.errors import AwsError
+from kinesis_sdk.common.errors import AwsError, ConfigError
+from kinesis_sdk.common.metrics import APPLICATION_NAME
+from kinesis_sdk.common.validation import check_namespace
 from kinesis_sdk.metrics.accumulator import (
     MAX_DIMENSIONS,
     MAX_MAGNITUDE,
@@ -21,6 +23,9 @@ from kinesis_sdk.metrics.accumulator import (
     Series,
     Statistics,
 )
+
+DEFAULT_NAMESPACE = "KinesisProducerLibrary"
+"""The KPL's."""
 
 MAX_DATA_PER_CALL = 1_000
 """Most metrics of one PutMetricData call (API reference)."""
@@ -116,12 +121,18 @@ class Datum(NamedTuple):
             return "the sum is out of CloudWatch's range"
         return None
 
-    def to_api(self) -> dict[str, Any]:
-        """As PutMetricData takes it."""
+    def to_api(self, implied: str | None = None) -> dict[str, Any]:
+        """As PutMetricData takes it.
+
+        Args:
+            implied: A dimension to leave out, because the namespace says it.
+        """
         statistics = self.statistics
         return {
             "MetricName": self.series.name,
-            "Dimensions": [{"Name": name, "Value": value} for name, value in self.series.dimensions],
+            "Dimensions": [
+                {"Name": name, "Value": value} for name, value in self.series.dimensions if name != implied
+            ],
             "Timestamp": datetime.fromtimestamp(self.time, timezone.utc),
             "Unit": self.series.unit,
             "StatisticValues": {
@@ -142,6 +153,7 @@ class UploadPlan:
         max_pending: Most statistic sets kept.
         rng: Jitter.
         now: Monotonic seconds; the first upload is due ``upload_delay`` later.
+        namespace: Namespace of everything; None takes the application's name where there is one, else the KPL's.
     """
 
     def __init__(
@@ -151,7 +163,9 @@ class UploadPlan:
         max_pending: int,
         rng: random.Random,
         now: float,
+        namespace: str | None = None,
     ) -> None:
+        self.namespace = namespace
         self._accumulator = accumulator
         self.upload_delay = upload_delay
         self.max_pending = max_pending
@@ -192,6 +206,14 @@ class UploadPlan:
         if self.pending and self._tries < _MAX_TRIES:
             return min(self._due, max(now, self._paused_until))
         return self._due
+
+    def request(self, batch: list[Datum]) -> dict[str, Any]:
+        """Parameters of PutMetricData; all data of a batch have the same namespace."""
+        implied = None if self.namespace is not None else APPLICATION_NAME
+        return {
+            "Namespace": self._namespace_of(batch[0]),
+            "MetricData": [datum.to_api(implied) for datum in batch],
+        }
 
     def finish(self, wall_time: float) -> None:
         """Collect what there is for a last time; nothing is due afterwards but its upload."""
@@ -247,7 +269,7 @@ class UploadPlan:
             self._dropped["not a finite number, or too many different metrics at a time"] += refused
         for key in sorted(series, key=lambda key: (len(key.dimensions), key)):
             datum = Datum(key, series[key], wall_time)
-            problem = datum.problem
+            problem = datum.problem or self._namespace_problem(datum)
             if problem is None:
                 self._pending.append(datum)
             else:
@@ -281,12 +303,32 @@ class UploadPlan:
         self._dropped["the backlog is full"] += len(kept) - self.max_pending
         self._pending = deque(kept[: self.max_pending])
 
+    def _namespace_of(self, datum: Datum) -> str:
+        if self.namespace is not None:
+            return self.namespace
+        return dict(datum.series.dimensions).get(APPLICATION_NAME, DEFAULT_NAMESPACE)
+
+    def _namespace_problem(self, datum: Datum) -> str | None:
+        namespace = self._namespace_of(datum)
+        try:
+            check_namespace("namespace", namespace)
+        except ConfigError:
+            return f"CloudWatch has no namespace {namespace!r}; give one to the sink"
+        return None
+
     def _cut(self) -> list[Datum]:
+        """The next call's data: the oldest ones of one namespace, as many as fit."""
         batch: list[Datum] = []
+        others: list[Datum] = []
         size = 0
+        namespace = self._namespace_of(self._pending[0]) if self._pending else ""
         while self._pending and len(batch) < MAX_DATA_PER_CALL:
+            if self._namespace_of(self._pending[0]) != namespace:
+                others.append(self._pending.popleft())
+                continue
             size += self._pending[0].size
             if batch and size > MAX_BYTES_PER_CALL:
                 break
             batch.append(self._pending.popleft())
+        self._pending.extendleft(reversed(others))
         return batch

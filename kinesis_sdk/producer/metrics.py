@@ -1,70 +1,37 @@
-"""The KPL's metrics, measured a Kinesis record or a request at a time.
+"""The KPL's metrics, recorded once per Kinesis record or request.
 
-Names, units and meanings are the KPL's (metrics.md, retrier.cc), so its dashboards and alarms go on working. S is
-its summary level; all others are detailed.
-
-| name | unit | shard | what |
-|---|---|---|---|
-| UserRecordsReceived | Count | no | accepted by ``put`` |
-| UserRecordsPending | Count | no | without a final result, sampled |
-| UserRecordsPut (S) | Count | yes | 1 stored, 0 failed for good: the mean is the success rate |
-| UserRecordsDataPut | Bytes | yes | payload of each stored user record |
-| UserRecordExpired (S) | Count | yes | ran out of its time-to-live |
-| RetriesPerRecord | Count | yes | attempts of a settled user record, less one |
-| BufferingTime (S) | Milliseconds | yes | before each attempt of a settled user record |
-| KinesisRecordsPut (S) | Count | yes | 1 stored, 0 refused, for each Kinesis record of an answer |
-| KinesisRecordsDataPut | Bytes | yes | payload of each stored Kinesis record |
-| AllErrors (S) | Count | yes | 1 for each refused Kinesis record or failed request, 0 for each stored one |
-| ErrorsByCode (S) | Count | yes | the same by ErrorCode, without the zeros |
-| UserRecordsPerKinesisRecord | Count | yes | of each Kinesis record sent |
-| RequestTime | Milliseconds | no | of each PutRecords call |
-| KinesisRecordsPerPutRecordsRequest | Count | no | |
-| UserRecordsPerPutRecordsRequest | Count | no | |
-
-The shard is where a stored user record landed, and where anything else was predicted for. ``Wrong Shard`` is an
-error as metrics.md says ("shard map changes"), although the KPL's code leaves it out.
+Names, units and meanings are the KPL's (metrics.md, retrier.cc), so its dashboards and alarms remain valid; they are
+defined in `kinesis_sdk.common.catalogue`. The shard is where a stored user record landed, and where anything else was
+predicted for. ``Wrong Shard`` is an error as metrics.md says ("shard map changes"), although the KPL's code leaves it out.
 """
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol, cast
 
+from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.errors import AwsError, KinesisSdkError
-from kinesis_sdk.common.metrics import Metrics, NoMetrics
+from kinesis_sdk.common.metrics import (
+    ERROR_CODE,
+    SHARD_ID,
+    Metric,
+    Metrics,
+    NoMetrics,
+    Scope,
+    SinkFailures,
+    stream_dimensions,
+)
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.collector import Batch
 from kinesis_sdk.producer.record import PendingRecord, Stored
 
-_LOGGER = logging.getLogger(__name__)
-
 SAMPLE_INTERVAL = 0.2
 """Seconds between two samples of UserRecordsPending (KPL: kinesis_producer.cc)."""
 
-_MAX_DIMENSIONS_KEPT = 10_000
-_COUNT = "Count"
-_BYTES = "Bytes"
-_MILLISECONDS = "Milliseconds"
-
-
-class StatisticsMetrics(Metrics, Protocol):
-    """A sink that takes many observations in one call; those of `kinesis_sdk.metrics` do."""
-
-    def add_statistics(
-        self,
-        name: str,
-        count: int,
-        total: float,
-        low: float,
-        high: float,
-        unit: str,
-        dimensions: Mapping[str, str],
-    ) -> None:
-        """Record ``count`` observations with this sum, minimum and maximum."""
-        ...
+_MAX_SCOPES_KEPT = 10_000
 
 
 class SettledRecords(Protocol):
@@ -108,8 +75,7 @@ class ProducerMetrics:
     All methods are called without the engine's lock: a slow sink must not hold up other threads.
 
     Args:
-        sink: Where the numbers go. If it has ``add_statistics``, a Kinesis record or a request costs one call
-            for each metric; else every observation is one call of ``add``.
+        sink: Where the numbers go. A Kinesis record or a request costs one call for each metric.
 
     Attributes:
         next_sample: Monotonic seconds at which the next `sample` is due.
@@ -117,15 +83,13 @@ class ProducerMetrics:
 
     def __init__(self, sink: Metrics) -> None:
         self.next_sample = float("-inf")
+        self._sink = sink
         self._add = sink.add
-        if hasattr(sink, "add_statistics"):
-            self._add_statistics = cast(StatisticsMetrics, sink).add_statistics
-        else:
-            self._add_statistics = self._add_each
         self._lock = threading.Lock()  # of `sample`: two must not report one difference
         self._last: dict[StreamId, Reading] = {}
-        self._dimensions: dict[tuple[str, str | None], dict[str, str]] = {}
-        self._errors = 0
+        self._scopes: dict[tuple[StreamId, str | None, str | None], Scope] = {}
+        self._failures = SinkFailures()
+        self._ended = False
 
     @classmethod
     def of(cls, sink: Metrics | None) -> ProducerMetrics | None:
@@ -145,7 +109,7 @@ class ProducerMetrics:
                 for reading in readings:
                     self._sample(reading)
             except Exception as error:  # noqa: BLE001 - a broken sink must not cost a record
-                self._complain(error)
+                self._failures.report(error)
 
     def request(
         self,
@@ -167,7 +131,7 @@ class ProducerMetrics:
         try:
             self._request(stream, batch, response, failure, ended)
         except Exception as error:  # noqa: BLE001 - as in sample
-            self._complain(error)
+            self._failures.report(error)
 
     def settled(
         self,
@@ -188,28 +152,41 @@ class ProducerMetrics:
             failed: dict[str | None, _Failed] = {}
             for item in items:
                 if item.stored is not None:
-                    self._stored(item, item.stored, self._of(stream.name, item.stored.shard_id))
+                    self._stored(item, item.stored, self._of(stream, item.stored.shard_id))
                     continue
                 for record in item.records:
                     failed.setdefault(predict(record.hash_key), _Failed()).add(record)
             for shard_id, failures in failed.items():
-                self._failed(failures, self._of(stream.name, shard_id))
+                self._failed(failures, self._of(stream, shard_id))
         except Exception as error:  # noqa: BLE001 - as in sample
-            self._complain(error)
+            self._failures.report(error)
+
+    def retire(self) -> None:
+        """End the gauges: the producer was closed, and nothing is pending."""
+        with self._lock:
+            self._ended = True
+            scopes, self._scopes = [*self._scopes.values()], {}
+        try:
+            for scope in scopes:
+                scope.retired = True
+                self._sink.retire(scope)
+        except Exception as error:  # noqa: BLE001 - as in sample
+            self._failures.report(error)
 
     def _sample(self, reading: Reading) -> None:
-        dimensions = self._of(reading.stream.name)
-        last = self._last.get(reading.stream)
-        self._last[reading.stream] = reading
-        self._add("UserRecordsPending", reading.pending, _COUNT, dimensions)
+        stream = reading.stream
+        scope = self._of(stream)
+        last = self._last.get(stream)
+        self._last[stream] = reading
+        self._add(catalogue.USER_RECORDS_PENDING, scope, reading.pending)
         # An interrupted `put` takes its record back: then there is less than before, and nothing to report.
         received = reading.received - (last.received if last else 0)
         if received > 0:
-            self._add_statistics("UserRecordsReceived", received, received, 1, 1, _COUNT, dimensions)
+            self._add(catalogue.USER_RECORDS_RECEIVED, scope, received, received)
         wrong = reading.wrong_shard - (last.wrong_shard if last else 0)
         if wrong > 0:
-            self._add_errors("Wrong Shard", wrong, dimensions)
-            self._add_statistics("AllErrors", wrong, wrong, 1, 1, _COUNT, dimensions)
+            self._add_errors("Wrong Shard", wrong, stream)
+            self._add(catalogue.ALL_ERRORS, scope, wrong, wrong)
 
     def _request(
         self,
@@ -220,12 +197,11 @@ class ProducerMetrics:
         ended: float,
     ) -> None:
         entries = batch.entries
-        name = stream.name
-        of_stream = self._of(name)
+        of_stream = self._of(stream)
         counts = [len(entry.records) for entry in entries]
-        self._add("RequestTime", (ended - batch.started) * 1000, _MILLISECONDS, of_stream)
-        self._add("KinesisRecordsPerPutRecordsRequest", len(entries), _COUNT, of_stream)
-        self._add("UserRecordsPerPutRecordsRequest", sum(counts), _COUNT, of_stream)
+        self._add(catalogue.REQUEST_TIME, of_stream, (ended - batch.started) * 1000)
+        self._add(catalogue.KINESIS_RECORDS_PER_REQUEST, of_stream, len(entries))
+        self._add(catalogue.USER_RECORDS_PER_REQUEST, of_stream, sum(counts))
         by_shard: dict[str | None, _Sent] = {}
         results = None if failure is not None else response.get("Records")
         usable = isinstance(results, list) and len(results) == len(entries)
@@ -244,28 +220,28 @@ class ProducerMetrics:
                 else:
                     sent.errors["ProtocolError"] += 1
         for shard_id, sent in by_shard.items():
-            dimensions = self._of(name, shard_id)
-            self._add_all("UserRecordsPerKinesisRecord", sent.counts, _COUNT, dimensions)
+            self._add_all(catalogue.USER_RECORDS_PER_KINESIS_RECORD, sent.counts, self._of(stream, shard_id))
             if usable:
-                self._answered(sent, dimensions)
+                self._answered(sent, stream, shard_id)
         if not usable:
             code = failure.code if isinstance(failure, AwsError) else type(failure).__name__
             if failure is None:
                 code = "ProtocolError"  # an answer that does not fit what was sent
-            self._add_errors(code, 1, of_stream)
-            self._add("AllErrors", 1, _COUNT, of_stream)
+            self._add_errors(code, 1, stream)
+            self._add(catalogue.ALL_ERRORS, of_stream, 1)
 
-    def _answered(self, sent: _Sent, dimensions: dict[str, str]) -> None:
+    def _answered(self, sent: _Sent, stream: StreamId, shard_id: str | None) -> None:
         count = len(sent.counts)
         stored = len(sent.sizes)
         refused = count - stored
-        self._add_outcomes("KinesisRecordsPut", count, stored, dimensions)
-        self._add_outcomes("AllErrors", count, refused, dimensions)
-        self._add_all("KinesisRecordsDataPut", sent.sizes, _BYTES, dimensions)
+        scope = self._of(stream, shard_id)
+        self._add_outcomes(catalogue.KINESIS_RECORDS_PUT, count, stored, scope)
+        self._add_outcomes(catalogue.ALL_ERRORS, count, refused, scope)
+        self._add_all(catalogue.KINESIS_RECORDS_DATA_PUT, sent.sizes, scope)
         for code, errors in sent.errors.items():
-            self._add_errors(code, errors, dimensions)
+            self._add_errors(code, errors, stream, shard_id)
 
-    def _stored(self, item: SettledRecords, stored: Stored, dimensions: dict[str, str]) -> None:
+    def _stored(self, item: SettledRecords, stored: Stored, scope: Scope) -> None:
         records = item.records
         started = stored.started
         waits = [(started - record.last_event) * 1000 for record in records]
@@ -274,77 +250,54 @@ class ProducerMetrics:
         if any(retries):
             waits.extend(attempt.delay * 1000 for record in records for attempt in record.history or ())
         count = len(records)
-        self._add_outcomes("UserRecordsPut", count, count, dimensions)
-        self._add_all("UserRecordsDataPut", sizes, _BYTES, dimensions)
-        self._add_all("BufferingTime", waits, _MILLISECONDS, dimensions)
-        self._add_all("RetriesPerRecord", retries, _COUNT, dimensions)
+        self._add_outcomes(catalogue.USER_RECORDS_PUT, count, count, scope)
+        self._add_all(catalogue.USER_RECORDS_DATA_PUT, sizes, scope)
+        self._add_all(catalogue.BUFFERING_TIME, waits, scope)
+        self._add_all(catalogue.RETRIES_PER_RECORD, retries, scope)
 
-    def _failed(self, failures: _Failed, dimensions: dict[str, str]) -> None:
-        self._add_outcomes("UserRecordsPut", len(failures.retries), 0, dimensions)
-        expired = failures.expired
-        self._add_statistics("UserRecordExpired", expired, expired, 1, 1, _COUNT, dimensions)
-        self._add_all("BufferingTime", failures.waits, _MILLISECONDS, dimensions)
-        self._add_all("RetriesPerRecord", failures.retries, _COUNT, dimensions)
+    def _failed(self, failures: _Failed, scope: Scope) -> None:
+        self._add_outcomes(catalogue.USER_RECORDS_PUT, len(failures.retries), 0, scope)
+        if failures.expired:
+            self._add(catalogue.USER_RECORD_EXPIRED, scope, failures.expired, failures.expired)
+        self._add_all(catalogue.BUFFERING_TIME, failures.waits, scope)
+        self._add_all(catalogue.RETRIES_PER_RECORD, failures.retries, scope)
 
-    def _add_outcomes(self, name: str, count: int, ones: int, dimensions: dict[str, str]) -> None:
+    def _add_outcomes(self, metric: Metric, count: int, ones: int, scope: Scope) -> None:
         """``ones`` observations of 1, and of 0 for the rest."""
-        self._add_statistics(name, count, ones, int(ones == count), int(ones > 0), _COUNT, dimensions)
+        self._add(metric, scope, ones, count, int(ones == count), int(ones > 0))
 
-    def _add_all(self, name: str, values: list[Any], unit: str, dimensions: dict[str, str]) -> None:
+    def _add_all(self, metric: Metric, values: list[Any], scope: Scope) -> None:
         if values:
-            self._add_statistics(name, len(values), sum(values), min(values), max(values), unit, dimensions)
+            self._add(metric, scope, sum(values), len(values), min(values), max(values))
 
-    def _add_errors(self, code: str, count: int, dimensions: dict[str, str]) -> None:
-        with_code = {"ErrorCode": code, **dimensions}
-        self._add_statistics("ErrorsByCode", count, count, 1, 1, _COUNT, with_code)
+    def _add_errors(self, code: str, count: int, stream: StreamId, shard_id: str | None = None) -> None:
+        self._add(catalogue.ERRORS_BY_CODE, self._of(stream, shard_id, code), count, count)
 
-    def _add_each(
-        self,
-        name: str,
-        count: int,
-        total: float,
-        low: float,
-        high: float,
-        unit: str,
-        dimensions: Mapping[str, str],
-    ) -> None:
-        """For a sink without ``add_statistics``: observations with that count, sum, minimum and maximum."""
-        if count < 1:
-            return
-        self._add(name, low, unit, dimensions)
-        if count > 1:
-            self._add(name, high, unit, dimensions)
-        if count > 2:
-            if name in _OUTCOMES:  # between 0 and 1 is nothing
-                values = [1.0] * int(total - low - high) + [0.0] * int(count - 2 - (total - low - high))
-            else:
-                values = [(total - low - high) / (count - 2)] * (count - 2)
-            for value in values:
-                self._add(name, value, unit, dimensions)
-
-    def _of(self, stream: str, shard_id: str | None = None) -> dict[str, str]:
-        """Dimensions, made once for each shard."""
-        key = (stream, shard_id)
-        dimensions = self._dimensions.get(key)
-        if dimensions is None:
-            dimensions = {"StreamName": stream}
+    def _of(self, stream: StreamId, shard_id: str | None = None, code: str | None = None) -> Scope:
+        """The scope of a shard, made once."""
+        key = (stream, shard_id, code)
+        scope = self._scopes.get(key)
+        if scope is None:
+            dimensions = stream_dimensions(stream)
             if shard_id is not None:
-                dimensions["ShardId"] = shard_id
-            if len(self._dimensions) >= _MAX_DIMENSIONS_KEPT:
-                self._dimensions.clear()  # years of resharding
-            self._dimensions[key] = dimensions
-        return dimensions
+                dimensions[SHARD_ID] = shard_id
+            if code is not None:
+                dimensions[ERROR_CODE] = code
+            scope = Scope(dimensions)
+            scope.retired = self._ended
+            if len(self._scopes) >= _MAX_SCOPES_KEPT:  # years of resharding
+                self._forget_shards()
+            scope = self._scopes.setdefault(key, scope)  # threads of two requests may meet here
+        return scope
 
-    def _complain(self, error: Exception) -> None:
-        """A sink must not raise. Say so, but less and less often: it may do it with every record."""
-        self._errors += 1
-        if self._errors & (self._errors - 1) == 0:
-            _LOGGER.warning(
-                "metrics are lost: the sink raised, %d times so far", self._errors, exc_info=error
-            )
-
-
-_OUTCOMES = frozenset({"UserRecordsPut", "KinesisRecordsPut", "AllErrors"})
+    def _forget_shards(self) -> None:
+        """Forget the scopes of shards, whose counts the sink keeps; those of streams have gauges."""
+        shards = [key for key in [*self._scopes] if key[1] is not None or key[2] is not None]
+        for key in shards:
+            scope = self._scopes.pop(key, None)
+            if scope is not None:
+                scope.retired = True
+                self._sink.retire(scope)
 
 
 class _Sent:

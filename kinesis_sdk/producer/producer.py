@@ -123,13 +123,14 @@ class Producer:
             # sink may have an exit handler, too.
             atexit.unregister(_close_at_exit)
             atexit.register(_close_at_exit)
+        self._metrics = ProducerMetrics.of(metrics)
         self._engine = Engine(
             client,
             self.config,
             self._clock,
             rng or random.Random(),
             Outlets(on_error, on_unsent),
-            ProducerMetrics.of(metrics),
+            self._metrics,
         )
         self._accept = self._engine.accept
         self._put_timeout = self.config.put_timeout
@@ -313,6 +314,8 @@ class Producer:
         """
         left = self._engine.close(timeout)
         _producers.discard(self)
+        if self._metrics is not None:
+            self._metrics.retire()
         if self._own_metrics is not None:
             self._own_metrics.close()
         return left

@@ -10,6 +10,8 @@ from pathlib import Path
 import kinesis_sdk
 from kinesis_sdk import common
 from kinesis_sdk.common import Clock, Metrics, NoMetrics, SystemClock
+from kinesis_sdk.common.catalogue import USER_RECORDS_PUT
+from kinesis_sdk.common.metrics import Scope
 
 
 def test_exported_names() -> None:
@@ -73,4 +75,4 @@ def test_the_clock_of_this_machine() -> None:
 
 def test_no_metrics_takes_everything() -> None:
     metrics: Metrics = NoMetrics()
-    assert metrics.add("UserRecordsPut", 1.0, "Count", {"StreamName": "s"}) is None  # type: ignore[func-returns-value]
+    assert metrics.add(USER_RECORDS_PUT, Scope({"StreamName": "s"}), 1.0) is None  # type: ignore[func-returns-value]

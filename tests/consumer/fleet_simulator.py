@@ -20,7 +20,7 @@ from typing import Any
 
 from kinesis_sdk.common.errors import AwsError, LeaseLostError, TransientAwsError
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY
-from kinesis_sdk.common.metrics import NoMetrics
+from kinesis_sdk.common.metrics import NOT_MEASURED
 from kinesis_sdk.common.sequence import SHARD_END, ExtendedSequenceNumber
 from kinesis_sdk.common.shards import Shard, find_gap, list_shards
 from kinesis_sdk.common.stream import StreamId
@@ -98,7 +98,7 @@ class Process:
             clock=self,
             rng=Random(f"{fleet.seed} {name}"),
             sleep=self.wait,
-            metrics=NoMetrics(),
+            metrics=NOT_MEASURED,
             on_acquired=self._acquired,
             on_lost=lambda held: None,
             on_wanted=self._wanted,

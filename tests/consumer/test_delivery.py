@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinesis_sdk.common.errors import HandlerError, ThrottledError
-from kinesis_sdk.common.metrics import NoMetrics
+from kinesis_sdk.common.metrics import NOT_MEASURED
 from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.common.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.common.stream import StreamId
@@ -61,7 +61,7 @@ class Scene:
                 concurrency=concurrency,
                 clock=self.clock,
                 rng=rng or Random(1),
-                metrics=NoMetrics(),
+                metrics=NOT_MEASURED,
                 run=self.waiting.append if deferred else lambda function: function(),
                 run_async=self.run_async if deferred else run_inline,
                 wait_for=lambda awaitable: wait_for(run_inline, awaitable),

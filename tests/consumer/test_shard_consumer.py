@@ -18,7 +18,7 @@ from kinesis_sdk.common.errors import (
     ThrottledError,
 )
 from kinesis_sdk.common.hashkeys import HashKeyRange, hash_partition_key
-from kinesis_sdk.common.metrics import NoMetrics
+from kinesis_sdk.common.metrics import NOT_MEASURED
 from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.common.shards import Shard
@@ -125,13 +125,13 @@ class Scene:
             clock=self.clock,
             rng=Random(1),
             sleep=self.clock.advance,
-            metrics=NoMetrics(),
+            measure=lambda shard_id: NOT_MEASURED,
         )
 
     def sync(self):
         self.syncs += 1
 
-    def open(self, shard_id, start, now, on_ready):
+    def open(self, shard_id, start, now, on_ready, metrics):
         self.opened.append(start)
         self.script.due = now
         return self.script

@@ -42,7 +42,7 @@ class Streams:
     def arn(self, name):
         return self.raw.describe_stream_summary(StreamName=name)["StreamDescriptionSummary"]["StreamARN"]
 
-    def add(self, name, streams=None):
+    def add(self, name, streams=None, **more):
         def handle(batch):
             self.got.extend((str(batch.stream), batch.shard_id, record.data) for record in batch.records)
 
@@ -56,7 +56,7 @@ class Streams:
             clock=self.clock,
             rng=Random(name),
             sleep=self.clock.advance,
-            application_name="app",
+            **{"application_name": "app", **more},
         )
         engine.start()
         self.engines[name] = engine

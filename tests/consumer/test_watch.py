@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from kinesis_sdk.common.errors import HandlerError, LeaseLostError, TransientAwsError
+from kinesis_sdk.common.metrics import NOT_MEASURED
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, ExtendedSequenceNumber
 from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore, Lease, RecordHandler, ShardState
 from kinesis_sdk.consumer.leases.held import HeldLease
@@ -20,14 +21,6 @@ from kinesis_sdk.testing import Fault, VirtualClock
 from tests.consumer.simulation import CheckedStore, Fleet
 
 CONFIG = ConsumerConfig(initial_position="TRIM_HORIZON", stall_timeout=30.0)
-
-
-class Numbers:
-    def __init__(self):
-        self.seen = []
-
-    def add(self, name, value, unit, dimensions):
-        self.seen.append((name, dimensions.get("ShardId")))
 
 
 def stalls(caplog):
@@ -176,17 +169,6 @@ def test_a_handler_that_hangs_is_given_up_if_that_is_wanted(caplog):
         scene.close()
 
 
-def test_a_stall_is_a_metric():
-    fleet = Fleet(config=CONFIG)
-    numbers = Numbers()
-    engine = fleet.add("a")
-    engine._watch._metrics = numbers
-    fleet.run(5)
-    fleet.aws.faults.add(Fault(kind="error", operation="GetRecords", code="InternalFailure"))
-    fleet.run(100)
-    assert ("ShardStalled", "shardId-000000000000") in numbers.seen
-
-
 # Quarantine
 
 
@@ -274,7 +256,7 @@ def test_a_repair_is_adopted_before_any_write_shows_it(repair):
     store = InMemoryLeaseStore([Lease(lease_key="s", checkpoint=ExtendedSequenceNumber(AT_TIMESTAMP))])
     taken = store.take(store.get("s"), "a")
     held = HeldLease(store, taken, worker_id="a", failover_time=10, clock=VirtualClock(), acquired_at=0.0)
-    quarantine = Quarantine(SimpleNamespace(store=store), held)
+    quarantine = Quarantine(SimpleNamespace(store=store), held, NOT_MEASURED)
     store._rows["s"] = replace(taken, **repair)
     quarantine.look_for_repair()
     assert held.lease == taken, "not in quarantine"

@@ -10,9 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.metrics import Kind, Metric, Scope
 from kinesis_sdk.metrics import Accumulator, CustomDimension, MemoryMetrics, Series, Statistics
 from kinesis_sdk.metrics.accumulator import levels_of
+from tests.metrics.support import add, add_statistics, metric_of
 
 SHARDS = ("shardId-000000000000", "shardId-000000000001")
 
@@ -25,8 +28,8 @@ def test_two_streams_with_two_shards_make_seven_metrics() -> None:
     accumulator = Accumulator()
     for stream in ("a", "b"):
         for shard in SHARDS:
-            accumulator.add("UserRecordsPut", 1, "Count", at(stream, shard))
-            accumulator.add("UserRecordsPut", 0, "Count", at(stream, shard))
+            add(accumulator, "UserRecordsPut", 1, "Count", at(stream, shard))
+            add(accumulator, "UserRecordsPut", 0, "Count", at(stream, shard))
     series, refused = accumulator.drain()
     assert refused == 0
     assert {len(key.dimensions): value.samples for key, value in series.items()} == {0: 8, 1: 4, 2: 2}
@@ -42,13 +45,14 @@ def test_granularity_bounds_the_depth_and_loses_nothing(granularity: Any, deepes
     accumulator = Accumulator(granularity=granularity)
     for stream in ("a", "b"):
         for shard in SHARDS:
-            accumulator.add("KinesisRecordsPut", 1, "Count", at(stream, shard))
+            add(accumulator, "KinesisRecordsPut", 1, "Count", at(stream, shard))
     series = accumulator.read()
     assert len(series) == count
     assert max(len(key.dimensions) for key in series) == deepest
     for depth in range(deepest + 1):
         assert sum(v.samples for k, v in series.items() if len(k.dimensions) == depth) == 4
-    assert all(len(key.dimensions) == deepest for key in accumulator.read_leaves())
+    (leaves,) = accumulator.read_leaves().values()
+    assert all(len(dimensions) == deepest for dimensions in leaves)
 
 
 def test_error_codes_stand_before_the_stream() -> None:
@@ -64,12 +68,19 @@ def test_error_codes_stand_before_the_stream() -> None:
 
 
 def test_dimensions_off_the_path_belong_to_the_metric() -> None:
-    given_ = {"WorkerIdentifier": "w", "ShardId": "s", "Operation": "ProcessTask"}
+    given_ = {"ApplicationName": "billing", "ShardId": "s", "Operation": "ProcessTask"}
     assert list(levels_of(given_.items(), "shard")) == [
-        (("Operation", "ProcessTask"), ("WorkerIdentifier", "w")),
-        (("Operation", "ProcessTask"), ("WorkerIdentifier", "w"), ("ShardId", "s")),
+        (("ApplicationName", "billing"), ("Operation", "ProcessTask")),
+        (("ApplicationName", "billing"), ("Operation", "ProcessTask"), ("ShardId", "s")),
     ]
     assert len(list(levels_of(given_.items(), "stream"))) == 1
+
+
+def test_workers_are_a_level_of_their_own() -> None:
+    given_ = {"WorkerIdentifier": "w", "ApplicationName": "billing", "Operation": "TakeLeases"}
+    whole = (("ApplicationName", "billing"), ("Operation", "TakeLeases"))
+    assert list(levels_of(given_.items(), "shard")) == [whole, (*whole, ("WorkerIdentifier", "w"))]
+    assert list(levels_of(given_.items(), "stream")) == [whole]
 
 
 def test_custom_dimensions_multiply_what_is_below_them() -> None:
@@ -80,7 +91,7 @@ def test_custom_dimensions_multiply_what_is_below_them() -> None:
             CustomDimension("Zone", "z", "shard"),
         ]
     )
-    accumulator.add("UserRecordsPut", 1, "Count", at("a", "s"))
+    add(accumulator, "UserRecordsPut", 1, "Count", at("a", "s"))
     names = sorted([name for name, _ in key.dimensions] for key in accumulator.read())
     assert names == [
         [],
@@ -100,6 +111,8 @@ def test_custom_dimensions_multiply_what_is_below_them() -> None:
         CustomDimension("n", ""),
         CustomDimension("n", "v", "planet"),  # type: ignore[arg-type]
         CustomDimension("StreamName", "v"),
+        CustomDimension("ApplicationName", "v"),
+        CustomDimension("Operation", "v"),
     ],
 )
 def test_bad_custom_dimensions_are_refused(dimension: CustomDimension) -> None:
@@ -107,32 +120,32 @@ def test_bad_custom_dimensions_are_refused(dimension: CustomDimension) -> None:
         Accumulator(custom_dimensions=[dimension])
 
 
-def test_a_custom_dimension_has_a_name_of_its_own_and_there_are_at_most_27() -> None:
+def test_a_custom_dimension_has_a_name_of_its_own_and_there_are_at_most_24() -> None:
     with pytest.raises(ConfigError):
         Accumulator(custom_dimensions=[CustomDimension("n", "1"), CustomDimension("n", "2")])
-    Accumulator(custom_dimensions=[CustomDimension(f"n{i}", "1") for i in range(27)])
+    Accumulator(custom_dimensions=[CustomDimension(f"n{i}", "1") for i in range(24)])
     with pytest.raises(ConfigError):
-        Accumulator(custom_dimensions=[CustomDimension(f"n{i}", "1") for i in range(28)])
+        Accumulator(custom_dimensions=[CustomDimension(f"n{i}", "1") for i in range(25)])
 
 
 def test_blank_dimensions_count_as_absent() -> None:
     accumulator = Accumulator()
-    accumulator.add("UserRecordsPut", 1, "Count", {"StreamName": "a", "ShardId": " "})
+    add(accumulator, "UserRecordsPut", 1, "Count", {"StreamName": "a", "ShardId": " "})
     assert len(accumulator.read()) == 2
     assert all(value.samples == 1 for value in accumulator.read().values())
 
 
 def test_the_order_of_dimensions_does_not_matter() -> None:
     accumulator = Accumulator()
-    accumulator.add("X", 1, "Count", {"StreamName": "a", "ShardId": "s", "B": "b", "A": "a"})
-    accumulator.add("X", 2, "Count", {"A": "a", "B": "b", "ShardId": "s", "StreamName": "a"})
+    add(accumulator, "X", 1, "Count", {"StreamName": "a", "ShardId": "s", "B": "b", "A": "a"})
+    add(accumulator, "X", 2, "Count", {"A": "a", "B": "b", "ShardId": "s", "StreamName": "a"})
     assert [value[:2] for value in accumulator.read().values()] == [(2, 3)] * 3
 
 
 def test_names_and_values_of_dimensions_are_not_mixed_up() -> None:
     accumulator = Accumulator()
-    accumulator.add("X", 1, "Count", {"a": "b", "c": "d"})
-    accumulator.add("X", 1, "Count", {"a": "c", "b": "d"})
+    add(accumulator, "X", 1, "Count", {"a": "b", "c": "d"})
+    add(accumulator, "X", 1, "Count", {"a": "c", "b": "d"})
     assert {key.dimensions for key in accumulator.read()} == {
         (("a", "b"), ("c", "d")),
         (("a", "c"), ("b", "d")),
@@ -146,10 +159,12 @@ def test_names_and_values_of_dimensions_are_not_mixed_up() -> None:
 def test_levels(level: Any, names: set[str]) -> None:
     accumulator = Accumulator(level)
     for name in ("AllErrors", "RequestTime", "Mine"):
-        accumulator.add(name, 1, "Count", {})
-        accumulator.add_statistics(name, 2, 2, 1, 1, "Count", {})
+        add(accumulator, name, 1, "Count", {})
+        add_statistics(accumulator, name, 2, 2, 1, 1, "Count", {})
     assert {key.name for key in accumulator.read()} == names
-    assert {name for name in ("AllErrors", "RequestTime", "Mine") if accumulator.takes(name)} == names
+    assert {
+        name for name in ("AllErrors", "RequestTime", "Mine") if accumulator.takes(metric_of(name, "Count"))
+    } == names
 
 
 def test_arguments_are_checked() -> None:
@@ -166,10 +181,10 @@ def test_arguments_are_checked() -> None:
 def test_what_cloudwatch_would_refuse_is_refused_and_counted(value: float, known: bool) -> None:
     accumulator = Accumulator()
     if known:
-        accumulator.add("X", 1, "Count", {})
-        accumulator.add_statistics("Y", 1, 1, 1, 1, "Count", {})
-    accumulator.add("X", value, "Count", {})
-    accumulator.add_statistics("Y", 2, value, 1, 1, "Count", {})
+        add(accumulator, "X", 1, "Count", {})
+        add_statistics(accumulator, "Y", 1, 1, 1, 1, "Count", {})
+    add(accumulator, "X", value, "Count", {})
+    add_statistics(accumulator, "Y", 2, value, 1, 1, "Count", {})
     assert accumulator.refused == 2
     series, refused = accumulator.drain()
     assert refused == 2
@@ -181,18 +196,18 @@ def test_what_cloudwatch_would_refuse_is_refused_and_counted(value: float, known
 def test_series_are_bounded() -> None:
     accumulator = Accumulator(max_series=2)
     for index in range(5):
-        accumulator.add("X", 1, "Count", at(f"s{index}"))
-    accumulator.add("X", 1, "Count", at("s0"))  # known: still counted
+        add(accumulator, "X", 1, "Count", at(f"s{index}"))
+    add(accumulator, "X", 1, "Count", at("s0"))  # known: still counted
     series, refused = accumulator.drain()
     assert refused == 3
     assert series[Series("X", "Count", ())].samples == 3
-    accumulator.add("X", 1, "Count", at("s4"))
+    add(accumulator, "X", 1, "Count", at("s4"))
     assert accumulator.drain()[1] == 0
 
 
 def test_no_observations_are_nothing() -> None:
     accumulator = Accumulator()
-    accumulator.add_statistics("X", 0, 0, 0, 0, "Count", {})
+    add_statistics(accumulator, "X", 0, 0, 0, 0, "Count", {})
     assert accumulator.drain() == ({}, 0)
 
 
@@ -204,12 +219,12 @@ def test_many_at_once_are_the_same_as_one_after_the_other(groups: list[list[int]
     single, bulk = Accumulator(), Accumulator()
     for values in groups:
         for value in values:
-            single.add("X", value, "Count", at("a"))
-        bulk.add_statistics("X", len(values), sum(values), min(values), max(values), "Count", at("a"))
+            add(single, "X", value, "Count", at("a"))
+        add_statistics(bulk, "X", len(values), sum(values), min(values), max(values), "Count", at("a"))
     assert {k: v[:4] for k, v in single.read().items()} == {k: v[:4] for k, v in bulk.read().items()}
     everything = [value for values in groups for value in values]
     for statistics in single.read().values():
-        assert statistics == (
+        assert statistics[:5] == (
             len(everything),
             sum(everything),
             min(everything),
@@ -226,7 +241,7 @@ def test_threads_lose_nothing_even_while_somebody_drains() -> None:
     def work() -> None:
         start.wait()
         for _ in range(2000):
-            accumulator.add("X", 1, "Count", at("a"))
+            add(accumulator, "X", 1, "Count", at("a"))
 
     threads = [threading.Thread(target=work) for _ in range(3)]
     for thread in threads:
@@ -242,16 +257,16 @@ def test_threads_lose_nothing_even_while_somebody_drains() -> None:
 
 def test_a_forked_child_starts_empty() -> None:
     accumulator = Accumulator()
-    accumulator.add("X", 1, "Count", {})
-    accumulator.add("X", math.nan, "Count", {})
+    add(accumulator, "X", 1, "Count", {})
+    add(accumulator, "X", math.nan, "Count", {})
     accumulator.reset_lock()
     assert accumulator.drain() == ({}, 0)
 
 
 def test_memory_metrics_tell_one_level_at_a_time() -> None:
     metrics = MemoryMetrics()
-    metrics.add("UserRecordsPut", 1, "Count", at("a", "s"))
-    metrics.add_statistics("UserRecordsPut", 3, 0, 0, 0, "Count", at("b"))
+    add(metrics, "UserRecordsPut", 1, "Count", at("a", "s"))
+    add_statistics(metrics, "UserRecordsPut", 3, 0, 0, 0, "Count", at("b"))
     total = metrics.get("UserRecordsPut")
     assert total is not None
     assert total.mean == 0.25
@@ -262,3 +277,107 @@ def test_memory_metrics_tell_one_level_at_a_time() -> None:
     assert len(metrics.snapshot()) == 4
     assert len(metrics.reset()) == 4
     assert metrics.snapshot() == {}
+
+
+GAUGE = Metric(name="G", unit="Count", kind=Kind.GAUGE, description="", optional=("StreamName", "ShardId"))
+SUMMED = Metric(
+    name="S", unit="Count", kind=Kind.GAUGE, description="", rollup="sum", optional=("StreamName", "ShardId")
+)
+COUNTER = Metric(name="C", unit="Count", kind=Kind.COUNTER, description="", optional=("StreamName",))
+
+
+def leaf(accumulator: Accumulator, metric: Metric) -> list[float]:
+    return [statistics.last for statistics in accumulator.read_leaves().get(metric, {}).values()]
+
+
+def test_states_of_two_components_with_the_same_dimensions_do_not_overwrite_each_other() -> None:
+    accumulator = Accumulator()
+    first, second = Scope(at("a")), Scope(at("a"))
+    for metric in (GAUGE, SUMMED):
+        accumulator.add(metric, first, 7)
+        accumulator.add(metric, second, 5)
+        accumulator.add(metric, second, 4)
+    assert (leaf(accumulator, GAUGE), leaf(accumulator, SUMMED)) == ([7], [11])
+    accumulator.retire(first)
+    assert (leaf(accumulator, GAUGE), leaf(accumulator, SUMMED)) == ([4], [4])
+    accumulator.retire(second)
+    assert accumulator.read() == {}
+
+
+def test_a_broader_level_shows_the_largest_state_or_their_sum_not_the_one_that_came_last() -> None:
+    accumulator = Accumulator(granularity="stream")
+    for metric in (GAUGE, SUMMED):
+        for shard, state in (("s0", 900), ("s1", 2)):
+            accumulator.add(metric, Scope(at("a", shard)), state)
+    assert (leaf(accumulator, GAUGE), leaf(accumulator, SUMMED)) == ([900], [902])
+
+
+def test_counts_of_a_component_that_ended_go_on_from_where_they_were() -> None:
+    accumulator = Accumulator()
+    for _ in range(3):
+        scope = Scope(at("a"))
+        accumulator.add(COUNTER, scope, 5)
+        accumulator.retire(scope)
+        accumulator.retire(scope)  # again is harmless
+    (statistics,) = accumulator.read_leaves()[COUNTER].values()
+    assert statistics[:5] == (3, 15, 5, 5, 5)
+    assert len(accumulator._cells) == 1, "nothing is kept for each acquisition of a lease"
+
+
+def test_a_call_that_ends_after_its_component_leaves_a_count_and_no_state() -> None:
+    accumulator = Accumulator()
+    scope = Scope(at("a"))
+    accumulator.add(COUNTER, scope, 1)
+    accumulator.add(GAUGE, scope, 1)
+    scope.retired = True
+    accumulator.retire(scope)
+    accumulator.add(COUNTER, scope, 2)
+    accumulator.add(COUNTER, scope, math.nan)
+    accumulator.add(GAUGE, scope, 99)
+    (statistics,) = accumulator.read_leaves()[COUNTER].values()
+    assert statistics.total == 3
+    assert leaf(accumulator, GAUGE) == []
+    assert accumulator.refused == 1
+
+
+@pytest.mark.parametrize("dimensions", [{}, {"ShardId": "s"}, {**at("a", "s"), "WorkerIdentifier": "w"}])
+def test_a_metric_of_the_catalogue_is_not_recorded_under_other_dimensions(dimensions: Any) -> None:
+    with pytest.raises(ValueError, match="metric UserRecordsPut has the dimensions StreamName and perhaps"):
+        Accumulator().add(catalogue.USER_RECORDS_PUT, Scope(dimensions), 1)
+
+
+def test_durations_are_counted_in_buckets_of_seconds() -> None:
+    accumulator = Accumulator(bounds=(0.1, 1.0))
+    scope = Scope(at("a"))
+    for milliseconds in (100, 101, 1000, 5000):
+        accumulator.add(catalogue.REQUEST_TIME, scope, milliseconds)
+    accumulator.add(catalogue.REQUEST_TIME, scope, 100, 4, 10, 40)
+    accumulator.retire(scope)
+    accumulator.add(catalogue.REQUEST_TIME, Scope(at("a")), 2000)
+    (statistics,) = accumulator.read_leaves()[catalogue.REQUEST_TIME].values()
+    assert statistics.buckets == (5, 2, 2)
+    assert statistics.samples == 9
+
+
+def test_many_threads_retire_and_record_at_once() -> None:
+    accumulator = Accumulator()
+    start = threading.Barrier(4)
+
+    def work() -> None:
+        start.wait()
+        for _ in range(500):
+            scope = Scope(at("a"))
+            accumulator.add(GAUGE, scope, 1)
+            accumulator.add(COUNTER, scope, 1)
+            scope.retired = True
+            accumulator.retire(scope)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    start.wait()
+    for _ in range(20):
+        accumulator.read()
+    for thread in threads:
+        thread.join()
+    assert {series.name: found.total for series, found in accumulator.read().items()} == {"C": 1500}

@@ -30,6 +30,7 @@ from kinesis_sdk.metrics import (
 )
 from kinesis_sdk.metrics.upload import MAX_BYTES_PER_CALL, MAX_DATA_PER_CALL, Datum, UploadPlan
 from kinesis_sdk.testing import FakeAws, Fault, VirtualClock
+from tests.metrics.support import add, add_statistics, metric_of, scope_of
 
 WALL = 1_700_000_000.0
 TRANSIENT = TransientAwsError("no answer", code="ReadTimeoutError")
@@ -43,7 +44,7 @@ def make_plan(accumulator: Accumulator, *, delay: float = 60.0, max_pending: int
 
 def fill(accumulator: Accumulator, series: int, value: float = 1) -> None:
     for index in range(series):
-        accumulator.add(f"M{index:05d}", value, "Count", {})
+        add(accumulator, f"M{index:05d}", value, "Count", {})
 
 
 def test_nothing_happens_before_the_delay_is_over() -> None:
@@ -81,7 +82,7 @@ def test_calls_are_cut_by_size_and_no_call_is_longer_than_the_estimate() -> None
     )
     plan = make_plan(accumulator)
     for index in range(1000):
-        accumulator.add("M", 1 / 3, "Milliseconds", {"StreamName": f"stream-{index}", "ShardId": "s"})
+        add(accumulator, "M", 1 / 3, "Milliseconds", {"StreamName": f"stream-{index}", "ShardId": "s"})
     model = get_session().get_service_model("cloudwatch").operation_model("PutMetricData")
     serializer = create_serializer("query", False)
     total = 0
@@ -235,7 +236,7 @@ def test_more_metrics_than_the_bound_lose_the_deepest_and_say_so() -> None:
     accumulator = Accumulator()
     plan = make_plan(accumulator, max_pending=3)
     for index in range(5):
-        accumulator.add("UserRecordsPut", 1, "Count", {"StreamName": "a", "ShardId": f"s{index}"})
+        add(accumulator, "UserRecordsPut", 1, "Count", {"StreamName": "a", "ShardId": f"s{index}"})
     batch = plan.poll(60.0, WALL)
     assert batch is not None
     assert [len(datum.series.dimensions) for datum in batch] == [0, 1, 2]
@@ -259,8 +260,8 @@ def test_what_cloudwatch_would_refuse_is_not_sent(
 ) -> None:
     accumulator = Accumulator()
     plan = make_plan(accumulator)
-    accumulator.add(name, 1, unit, dimensions)
-    accumulator.add("Good", 1, "Bytes/Second", {})
+    add(accumulator, name, 1, unit, dimensions)
+    add(accumulator, "Good", 1, "Bytes/Second", {})
     batch = plan.poll(60.0, WALL)
     assert batch is not None
     assert "Good" in {datum.series.name for datum in batch}
@@ -270,9 +271,9 @@ def test_what_cloudwatch_would_refuse_is_not_sent(
 def test_sums_and_counts_that_are_out_of_range_are_reported() -> None:
     accumulator = Accumulator()
     plan = make_plan(accumulator)
-    accumulator.add("Big", 2.0**360, "Count", {})
-    accumulator.add("Big", 2.0**360, "Count", {})
-    accumulator.add("Nan", float("nan"), "Count", {})
+    add(accumulator, "Big", 2.0**360, "Count", {})
+    add(accumulator, "Big", 2.0**360, "Count", {})
+    add(accumulator, "Nan", float("nan"), "Count", {})
     assert plan.poll(60.0, WALL) is None
     report = plan.take_report(60.0) or ""
     assert "Big: the sum is out of CloudWatch's range" in report
@@ -284,7 +285,7 @@ def test_reports_come_at_most_once_a_minute_and_add_up() -> None:
     plan = make_plan(accumulator)
     assert plan.take_report(0.0) is None
     for second in range(60, 90, 10):
-        accumulator.add("", 1, "Count", {})
+        add(accumulator, "", 1, "Count", {})
         plan._collect(WALL)
         assert (plan.take_report(float(second)) is None) == (second > 60)
     assert "2 dropped" in (plan.take_report(120.0) or "")
@@ -339,8 +340,8 @@ def test_closing_uploads_what_was_measured() -> None:
     aws = FakeAws(clock=VirtualClock())
     with CloudWatchMetrics(aws.client("cloudwatch"), namespace="orders", clock=aws.clock) as metrics:
         for value in (10, 20, 60):
-            metrics.add("RequestTime", value, "Milliseconds", {"StreamName": "a"})
-        metrics.add_statistics("UserRecordsPut", 4, 3, 0, 1, "Count", {"StreamName": "a", "ShardId": "s"})
+            add(metrics, "RequestTime", value, "Milliseconds", {"StreamName": "a"})
+        add_statistics(metrics, "UserRecordsPut", 4, 3, 0, 1, "Count", {"StreamName": "a", "ShardId": "s"})
         assert aws.cloudwatch.metric_data() == []
     data = aws.cloudwatch.metric_data()
     assert len(data) == 5
@@ -357,6 +358,86 @@ def test_closing_uploads_what_was_measured() -> None:
     assert metrics.close() == 0  # twice is harmless
 
 
+def test_producers_and_applications_have_namespaces_of_their_own() -> None:
+    """The KPL's and the KCL's way; one sink for all of them mixes nothing."""
+    aws = FakeAws(clock=VirtualClock())
+    shard = {"StreamName": "orders", "ShardId": "s"}
+    with CloudWatchMetrics(aws.client("cloudwatch"), clock=aws.clock) as metrics:
+        add(metrics, "UserRecordsPut", 1, "Count", {"StreamName": "orders"})
+        for application, value in (("billing", 10), ("audit", 20)):
+            of_shard = {"ApplicationName": application, **shard}
+            add(metrics, "MillisBehindLatest", value, "Milliseconds", of_shard)
+    found = {
+        (datum["Namespace"], tuple(one["Value"] for one in datum["Dimensions"])): datum["StatisticValues"][
+            "Sum"
+        ]
+        for datum in aws.cloudwatch.metric_data()
+    }
+    assert found == {
+        ("KinesisProducerLibrary", ()): 1,
+        ("KinesisProducerLibrary", ("orders",)): 1,
+        ("billing", ("ProcessTask",)): 10,
+        ("billing", ("ProcessTask", "orders")): 10,
+        ("billing", ("ProcessTask", "orders", "s")): 10,
+        ("audit", ("ProcessTask",)): 20,
+        ("audit", ("ProcessTask", "orders")): 20,
+        ("audit", ("ProcessTask", "orders", "s")): 20,
+    }
+
+
+def test_in_a_namespace_that_is_given_the_application_is_a_dimension() -> None:
+    aws = FakeAws(clock=VirtualClock())
+    with CloudWatchMetrics(aws.client("cloudwatch"), namespace="all", clock=aws.clock) as metrics:
+        for application in ("billing", "audit"):
+            add(metrics, "CurrentLeases", 1, "Count", {"ApplicationName": application})
+    found = [(datum["Namespace"], datum["Dimensions"][0]) for datum in aws.cloudwatch.metric_data()]
+    assert found == [
+        ("all", {"Name": "ApplicationName", "Value": application}) for application in ("audit", "billing")
+    ]
+
+
+def test_data_of_one_namespace_stay_in_order_when_calls_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upload, "MAX_DATA_PER_CALL", 2)
+    accumulator = Accumulator()
+    plan = make_plan(accumulator)
+    for index in range(3):
+        for application in ("a", "b"):
+            add(accumulator, f"M{index}", 1, "Count", {"ApplicationName": application})
+    requests = []
+    while (batch := plan.poll(60.0, WALL)) is not None:
+        requests.append(plan.request(batch))
+        plan.on_success()
+    assert [(r["Namespace"], [d["MetricName"] for d in r["MetricData"]]) for r in requests] == [
+        ("a", ["M0", "M1"]),
+        ("b", ["M0", "M1"]),
+        ("a", ["M2"]),
+        ("b", ["M2"]),
+    ]
+
+
+def test_an_application_that_is_no_namespace_is_reported() -> None:
+    accumulator = Accumulator()
+    plan = make_plan(accumulator)
+    add(accumulator, "X", 1, "Count", {"ApplicationName": "AWS/billing"})
+    assert plan.poll(60.0, WALL) is None
+    assert "no namespace 'AWS/billing'" in (plan.take_report(60.0) or "")
+
+
+def test_what_a_component_recorded_before_it_ended_is_uploaded_and_nothing_after_it() -> None:
+    clock = VirtualClock()
+    aws = FakeAws(clock=clock)
+    metrics = CloudWatchMetrics(aws.client("cloudwatch"), namespace="orders", clock=clock)
+    scope = scope_of({"StreamName": "ended"})
+    metric = metric_of("UserRecordsPending", "Count", "StreamName")
+    metrics.add(metric, scope, 7)
+    scope.retired = True
+    metrics.retire(scope)
+    metrics._plan.finish(WALL)
+    metrics.add(metric, scope, 8)
+    metrics.close()
+    assert {datum["StatisticValues"]["Maximum"] for datum in aws.cloudwatch.metric_data()} == {7.0}
+
+
 def test_the_thread_uploads_when_it_is_time() -> None:
     aws = FakeAws()
     client = aws.client("cloudwatch")
@@ -369,7 +450,7 @@ def test_the_thread_uploads_when_it_is_time() -> None:
             return answer
 
     metrics = CloudWatchMetrics(Client(), upload_delay=0.001)
-    metrics.add("AllErrors", 1, "Count", {})
+    add(metrics, "AllErrors", 1, "Count", {})
     assert called.wait(20)
     metrics.close()
     assert sum(datum["StatisticValues"]["SampleCount"] for datum in aws.cloudwatch.metric_data()) == 1
@@ -378,11 +459,11 @@ def test_the_thread_uploads_when_it_is_time() -> None:
 def test_a_dead_cloudwatch_costs_a_log_line_and_no_exception(caplog: pytest.LogCaptureFixture) -> None:
     aws = FakeAws()
     aws.faults.add(Fault(kind="error", operation="PutMetricData", code="AccessDenied", status=403))
-    metrics = CloudWatchMetrics(aws.client("cloudwatch"))
-    metrics.add("AllErrors", 1, "Count", {})
+    metrics = CloudWatchMetrics(aws.client("cloudwatch"), namespace="orders")
+    add(metrics, "AllErrors", 1, "Count", {})
     with caplog.at_level(logging.WARNING):
         assert metrics.close() == 1
-    assert "KinesisProducerLibrary" in caplog.text
+    assert "namespace orders" in caplog.text
     assert "AccessDenied" in caplog.text
     assert len(caplog.records) <= 2
 
@@ -391,8 +472,8 @@ def test_a_bug_in_a_caller_is_logged_once_and_not_raised(caplog: pytest.LogCaptu
     metrics = CloudWatchMetrics(FakeAws().client("cloudwatch"))
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            metrics.add("X", "much", "Count", {})  # type: ignore[arg-type]
-            metrics.add_statistics("X", 1, 1, 1, 1, "Count", None)  # type: ignore[arg-type]
+            add(metrics, "X", "much", "Count", {})  # type: ignore[arg-type]
+            metrics.add(metric_of("X", "Count"), None, 1)  # type: ignore[arg-type]
     assert len(caplog.records) == 1
     assert "metric 'X' not recorded" in caplog.text
     metrics.close()
@@ -404,8 +485,8 @@ def test_what_comes_after_closing_is_dropped_and_said_once(caplog: pytest.LogCap
     metrics.close()
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            metrics.add("X", 1, "Count", {})
-            metrics.add_statistics("X", 1, 1, 1, 1, "Count", {})
+            add(metrics, "X", 1, "Count", {})
+            add_statistics(metrics, "X", 1, 1, 1, 1, "Count", {})
     assert len(caplog.records) == 1
     assert aws.cloudwatch.metric_data() == []
     assert metrics._thread is None
@@ -413,7 +494,7 @@ def test_what_comes_after_closing_is_dropped_and_said_once(caplog: pytest.LogCap
 
 def test_level_none_makes_no_thread() -> None:
     metrics = CloudWatchMetrics(level="none")
-    metrics.add("X", 1, "Count", {})
+    add(metrics, "X", 1, "Count", {})
     assert metrics._thread is None
     assert metrics.close() == 0
 
@@ -430,9 +511,9 @@ def test_a_thread_that_can_not_start_is_no_error_for_the_caller(
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", no_thread)
         with caplog.at_level(logging.WARNING):
-            metrics.add("X", 1, "Count", {})
+            add(metrics, "X", 1, "Count", {})
     assert "can't start new thread" in caplog.text
-    metrics.add("X", 1, "Count", {})  # the next one starts it
+    add(metrics, "X", 1, "Count", {})  # the next one starts it
     metrics.close()
     assert aws.cloudwatch.metric_data()[0]["StatisticValues"]["Sum"] == 2.0
 
@@ -440,7 +521,7 @@ def test_a_thread_that_can_not_start_is_no_error_for_the_caller(
 def test_many_at_once_start_the_thread_too() -> None:
     aws = FakeAws()
     metrics = CloudWatchMetrics(aws.client("cloudwatch"))
-    metrics.add_statistics("X", 2, 5, 2, 3, "Count", {})
+    add_statistics(metrics, "X", 2, 5, 2, 3, "Count", {})
     assert metrics.close() == 0
     assert aws.cloudwatch.metric_data()[0]["StatisticValues"]["Sum"] == 5.0
 
@@ -455,7 +536,7 @@ def test_a_bug_in_the_upload_is_logged(
 
     monkeypatch.setattr(metrics._plan, "poll", broken)
     with caplog.at_level(logging.ERROR):
-        metrics.add("X", 1, "Count", {})
+        add(metrics, "X", 1, "Count", {})
         metrics.close()
     assert "the upload of metrics failed" in caplog.text
     assert "ZeroDivisionError" in caplog.text
@@ -466,15 +547,17 @@ def test_after_a_fork_parent_and_child_upload_their_own() -> None:
     code = """
 import os, sys, warnings
 warnings.simplefilter("ignore", DeprecationWarning)
-from kinesis_sdk.metrics import CloudWatchMetrics
+from kinesis_sdk.metrics import CloudWatchMetrics, Kind, Metric, Scope
 from kinesis_sdk.testing import FakeAws
 
+X = Metric(name="X", unit="Count", kind=Kind.COUNTER, description="X")
+scope = Scope({})
 aws = FakeAws()
 metrics = CloudWatchMetrics(aws.client("cloudwatch"))
-metrics.add("X", 1, "Count", {})
+metrics.add(X, scope, 1)
 child = os.fork()
 if child == 0:
-    metrics.add("X", 10, "Count", {})
+    metrics.add(X, scope, 10)
 expected = 10.0 if child == 0 else 1.0
 metrics.close()
 sums = [datum["StatisticValues"]["Sum"] for datum in aws.cloudwatch.metric_data()]
@@ -488,13 +571,14 @@ sys.exit(0 if ok and os.waitpid(child, 0)[1] == 0 else 1)
 
 def test_what_nobody_closed_is_uploaded_when_the_interpreter_ends() -> None:
     code = """
-from kinesis_sdk.metrics import CloudWatchMetrics
+from kinesis_sdk.metrics import CloudWatchMetrics, Kind, Metric, Scope
 
 class Client:
     def put_metric_data(self, **request):
         print(request["Namespace"], request["MetricData"][0]["StatisticValues"]["Sum"])
 
-CloudWatchMetrics(Client(), namespace="orders").add("X", 7, "Count", {})
+X = Metric(name="X", unit="Count", kind=Kind.COUNTER, description="X")
+CloudWatchMetrics(Client(), namespace="orders").add(X, Scope({}), 7)
 """
     result = subprocess.run(
         [sys.executable, "-c", code], check=False, timeout=60, capture_output=True, text=True
@@ -512,7 +596,7 @@ def test_it_can_not_be_pickled() -> None:
 def test_a_forked_child_has_its_own_numbers_and_thread() -> None:
     aws = FakeAws()
     metrics = CloudWatchMetrics(aws.client("cloudwatch"))
-    metrics.add("X", 1, "Count", {})
+    add(metrics, "X", 1, "Count", {})
     thread = metrics._thread
     assert thread is not None
     # What the fork handler does in the child; the thread of this process plays the parent's.
@@ -521,7 +605,7 @@ def test_a_forked_child_has_its_own_numbers_and_thread() -> None:
     assert metrics._thread is None
     assert metrics._plan is not parent_plan
     assert metrics._wake is not parent_wake
-    metrics.add("X", 5, "Count", {})
+    add(metrics, "X", 5, "Count", {})
     assert metrics._thread is not None
     metrics.close()
     assert aws.cloudwatch.metric_data()[0]["StatisticValues"]["Sum"] == 5.0

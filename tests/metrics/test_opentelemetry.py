@@ -16,6 +16,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from kinesis_sdk.metrics import CustomDimension, OpenTelemetryMetrics
 from kinesis_sdk.metrics.conventions import TIMING_BUCKETS
+from tests.metrics.support import add, add_statistics, scope_of
 
 SHARD = {"StreamName": "orders", "ShardId": "shardId-000000000000"}
 ATTRIBUTES = {"stream_name": "orders", "shard_id": "shardId-000000000000"}
@@ -44,18 +45,18 @@ class Setup:
 
 def test_counters_have_ucum_units() -> None:
     setup = Setup()
-    setup.metrics.add_statistics("UserRecordsDataPut", 3, 600, 100, 300, "Bytes", SHARD)
+    add_statistics(setup.metrics, "UserRecordsDataPut", 3, 600, 100, 300, "Bytes", SHARD)
     metric = setup.read()["kinesis.user_records_data_put"]
     assert metric.unit == "By"
     assert metric.data.is_monotonic
     assert setup.points("kinesis.user_records_data_put") == [(ATTRIBUTES, 600)]
-    setup.metrics.add("UserRecordsDataPut", 1, "Bytes", SHARD)
+    add(setup.metrics, "UserRecordsDataPut", 1, "Bytes", SHARD)
     assert setup.points("kinesis.user_records_data_put") == [(ATTRIBUTES, 601)]
 
 
 def test_outcomes_are_an_attribute() -> None:
     setup = Setup()
-    setup.metrics.add_statistics("UserRecordsPut", 10, 7, 0, 1, "Count", SHARD)
+    add_statistics(setup.metrics, "UserRecordsPut", 10, 7, 0, 1, "Count", SHARD)
     points = setup.points("kinesis.user_records_put")
     assert ({**ATTRIBUTES, "outcome": "success"}, 7) in points
     assert ({**ATTRIBUTES, "outcome": "failure"}, 3) in points
@@ -63,8 +64,8 @@ def test_outcomes_are_an_attribute() -> None:
 
 def test_states_are_gauges() -> None:
     setup = Setup()
-    setup.metrics.add("MillisBehindLatest", 9000, "Milliseconds", {"Operation": "ProcessTask"})
-    setup.metrics.add("MillisBehindLatest", 2500, "Milliseconds", {"Operation": "ProcessTask"})
+    add(setup.metrics, "MillisBehindLatest", 9000, "Milliseconds", {"Operation": "ProcessTask"})
+    add(setup.metrics, "MillisBehindLatest", 2500, "Milliseconds", {"Operation": "ProcessTask"})
     assert setup.read()["kinesis.behind_latest"].unit == "s"
     assert setup.points("kinesis.behind_latest") == [({"operation": "ProcessTask"}, 2.5)]
 
@@ -72,9 +73,9 @@ def test_states_are_gauges() -> None:
 def test_durations_of_calls_are_histograms_in_seconds() -> None:
     setup = Setup()
     for milliseconds in (3, 40):
-        setup.metrics.add("RequestTime", milliseconds, "Milliseconds", {"StreamName": "orders"})
-    setup.metrics.add_statistics("RequestTime", 2, 200, 50, 150, "Milliseconds", {"StreamName": "orders"})
-    setup.metrics.add_statistics("RequestTime", 0, 0, 0, 0, "Milliseconds", {"StreamName": "orders"})
+        add(setup.metrics, "RequestTime", milliseconds, "Milliseconds", {"StreamName": "orders"})
+    add_statistics(setup.metrics, "RequestTime", 2, 200, 50, 150, "Milliseconds", {"StreamName": "orders"})
+    add_statistics(setup.metrics, "RequestTime", 0, 0, 0, 0, "Milliseconds", {"StreamName": "orders"})
     metric = setup.read()["kinesis.request_time"]
     (point,) = metric.data.data_points
     assert metric.unit == "s"
@@ -84,10 +85,23 @@ def test_durations_of_calls_are_histograms_in_seconds() -> None:
 
 def test_everything_else_is_a_sum_and_a_count() -> None:
     setup = Setup()
-    setup.metrics.add_statistics("BufferingTime", 4, 1000, 100, 400, "Milliseconds", SHARD)
+    add_statistics(setup.metrics, "BufferingTime", 4, 1000, 100, 400, "Milliseconds", SHARD)
     assert setup.points("kinesis.buffering_time.sum") == [(ATTRIBUTES, 1.0)]
     assert setup.points("kinesis.buffering_time.count") == [(ATTRIBUTES, 4)]
     assert setup.read()["kinesis.buffering_time.sum"].unit == "s"
+
+
+def test_the_states_of_a_shard_are_observed_no_longer_once_its_lease_is_gone() -> None:
+    setup = Setup()
+    shards = [{"ApplicationName": "billing", **SHARD, "ShardId": f"s{index}"} for index in range(2)]
+    for shard in shards:
+        add(setup.metrics, "MillisBehindLatest", 642_900, "Milliseconds", shard)
+        add(setup.metrics, "RecordsProcessed", 3, "Count", shard)
+    setup.metrics.retire(scope_of(shards[0]))
+    assert [attributes["shard_id"] for attributes, _ in setup.points("kinesis.behind_latest")] == ["s1"]
+    assert len(setup.points("kinesis.records_processed")) == 2
+    setup.metrics.retire(scope_of(shards[1]))
+    assert "kinesis.behind_latest" not in setup.read()
 
 
 def test_level_granularity_prefix_and_custom_attributes() -> None:
@@ -97,9 +111,9 @@ def test_level_granularity_prefix_and_custom_attributes() -> None:
         granularity="stream",
         custom_dimensions=[CustomDimension("HostName", "h")],
     )
-    setup.metrics.add("AllErrors", 1, "Count", SHARD)
-    setup.metrics.add("AllErrors", 1, "Count", {"StreamName": "other"})
-    setup.metrics.add("RequestTime", 1, "Milliseconds", SHARD)
+    add(setup.metrics, "AllErrors", 1, "Count", SHARD)
+    add(setup.metrics, "AllErrors", 1, "Count", {"StreamName": "other"})
+    add(setup.metrics, "RequestTime", 1, "Milliseconds", SHARD)
     points = setup.points("kds.all_errors")
     assert ({"stream_name": "orders", "host_name": "h"}, 1) in points
     assert len(points) == 2
@@ -114,7 +128,7 @@ def test_an_api_without_bucket_advice_is_served_too() -> None:
         return create(name, unit, description)
 
     setup.metrics._meter.create_histogram = old  # type: ignore[method-assign]
-    setup.metrics.add("RequestTime", 1, "Milliseconds", {})
+    add(setup.metrics, "RequestTime", 1, "Milliseconds", {})
     assert setup.read()["kinesis.request_time"].data.data_points[0].count == 1
 
 
@@ -124,7 +138,7 @@ def test_arguments_are_checked() -> None:
 
 
 def test_the_global_meter_provider_is_the_default() -> None:
-    OpenTelemetryMetrics().add("AllErrors", 1, "Count", {})  # the API's own no-op
+    add(OpenTelemetryMetrics(), "AllErrors", 1, "Count", {})  # the API's own no-op
 
 
 def test_a_missing_library_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:

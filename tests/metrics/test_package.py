@@ -8,17 +8,22 @@ import sys
 import pytest
 
 from kinesis_sdk import metrics
-from kinesis_sdk.metrics.conventions import Kind, base_unit, kind_of, snake_case
+from kinesis_sdk.common.metrics import snake_case
+from kinesis_sdk.metrics.conventions import base_unit
 
 PUBLIC = [
     "Accumulator",
+    "CATALOGUE",
     "CloudWatchMetrics",
     "CustomDimension",
+    "Kind",
     "MemoryMetrics",
+    "Metric",
     "Metrics",
     "NoMetrics",
     "OpenTelemetryMetrics",
     "PrometheusMetrics",
+    "Scope",
     "Series",
     "Statistics",
 ]
@@ -46,9 +51,7 @@ def test_nothing_heavy_is_loaded_before_it_is_used() -> None:
     [
         ("UserRecordsPut", "user_records_put"),
         ("KinesisRecordsPerPutRecordsRequest", "kinesis_records_per_put_records_request"),
-        ("RecordProcessor.processRecords.Time", "process_records_time"),
         ("RecordProcessor.initialize.Time", "record_processor_initialize_time"),
-        ("MillisBehindLatest", "behind_latest"),
         ("SQSQueueTime", "sqs_queue_time"),
         ("GetLease:Error", "get_lease_error"),
         ("ShardId", "shard_id"),
@@ -59,19 +62,7 @@ def test_snake_case(name: str, expected: str) -> None:
     assert snake_case(name) == expected
 
 
-def test_units_and_kinds() -> None:
+def test_units() -> None:
     assert base_unit("Milliseconds") == (0.001, "seconds", "s")
     assert base_unit("Count") == (1.0, "", "1")
     assert base_unit("Bytes/Second") == (1.0, "", "1")
-    assert kind_of("UserRecordsPut") is Kind.OUTCOME
-    assert kind_of("Whatever") is Kind.DISTRIBUTION
-
-
-def test_what_somebody_has_to_look_at_is_in_the_summary() -> None:
-    for name, kind in (
-        ("RecordsDeadLettered", Kind.COUNTER),
-        ("ShardQuarantined", Kind.COUNTER),
-        ("ShardStalled", Kind.GAUGE),
-    ):
-        assert metrics.Accumulator("summary").takes(name)
-        assert kind_of(name) is kind

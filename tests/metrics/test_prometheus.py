@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import product
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kinesis_sdk.metrics import CustomDimension, PrometheusMetrics
+from tests.metrics.support import add, add_statistics, scope_of
 
 SHARD = {"StreamName": "orders", "ShardId": "shardId-000000000000"}
 LABELS = {"stream_name": "orders", "shard_id": "shardId-000000000000"}
@@ -32,16 +34,16 @@ def value(registry: CollectorRegistry, name: str, **labels: str) -> float | None
 
 def test_counters_have_base_units_and_total() -> None:
     metrics, registry = make()
-    metrics.add_statistics("UserRecordsDataPut", 3, 600, 100, 300, "Bytes", SHARD)
-    metrics.add("AllErrors", 0, "Count", SHARD)
-    metrics.add("AllErrors", 1, "Count", SHARD)
+    add_statistics(metrics, "UserRecordsDataPut", 3, 600, 100, 300, "Bytes", SHARD)
+    add(metrics, "AllErrors", 0, "Count", SHARD)
+    add(metrics, "AllErrors", 1, "Count", SHARD)
     assert value(registry, "kinesis_user_records_data_put_bytes_total", **LABELS) == 600
     assert value(registry, "kinesis_all_errors_total", **LABELS) == 1
 
 
 def test_outcomes_are_successes_and_failures() -> None:
     metrics, registry = make()
-    metrics.add_statistics("UserRecordsPut", 10, 7, 0, 1, "Count", SHARD)
+    add_statistics(metrics, "UserRecordsPut", 10, 7, 0, 1, "Count", SHARD)
     name = "kinesis_user_records_put_total"
     assert value(registry, name, outcome="success", **LABELS) == 7
     assert value(registry, name, outcome="failure", **LABELS) == 3
@@ -49,9 +51,9 @@ def test_outcomes_are_successes_and_failures() -> None:
 
 def test_states_are_gauges_with_the_newest_value() -> None:
     metrics, registry = make()
-    metrics.add("UserRecordsPending", 50, "Count", {"StreamName": "orders"})
-    metrics.add("UserRecordsPending", 3, "Count", {"StreamName": "orders"})
-    metrics.add("MillisBehindLatest", 2500, "Milliseconds", {"Operation": "ProcessTask", "ShardId": "s"})
+    add(metrics, "UserRecordsPending", 50, "Count", {"StreamName": "orders"})
+    add(metrics, "UserRecordsPending", 3, "Count", {"StreamName": "orders"})
+    add(metrics, "MillisBehindLatest", 2500, "Milliseconds", {"Operation": "ProcessTask", "ShardId": "s"})
     assert value(registry, "kinesis_user_records_pending", stream_name="orders") == 3
     assert value(registry, "kinesis_behind_latest_seconds", operation="ProcessTask", shard_id="s") == 2.5
 
@@ -59,11 +61,11 @@ def test_states_are_gauges_with_the_newest_value() -> None:
 def test_durations_of_calls_are_histograms() -> None:
     metrics, registry = make()
     for milliseconds in (3, 5, 40, 60_000):
-        metrics.add("RequestTime", milliseconds, "Milliseconds", {"StreamName": "orders"})
+        add(metrics, "RequestTime", milliseconds, "Milliseconds", {"StreamName": "orders"})
     name = "kinesis_request_time_seconds"
     assert value(registry, f"{name}_count", stream_name="orders") == 4
     assert value(registry, f"{name}_sum", stream_name="orders") == pytest.approx(60.048)
-    metrics.add_statistics("RequestTime", 2, 200, 90, 110, "Milliseconds", {"StreamName": "other"})
+    add_statistics(metrics, "RequestTime", 2, 200, 90, 110, "Milliseconds", {"StreamName": "other"})
     assert value(registry, f"{name}_bucket", stream_name="other", le="0.1") == 2
     for bound, count in (("0.005", 2), ("0.01", 2), ("0.05", 3), ("30", 3), ("+Inf", 4)):
         assert value(registry, f"{name}_bucket", stream_name="orders", le=bound) == count
@@ -71,8 +73,8 @@ def test_durations_of_calls_are_histograms() -> None:
 
 def test_everything_else_is_a_summary() -> None:
     metrics, registry = make()
-    metrics.add_statistics("BufferingTime", 4, 1000, 100, 400, "Milliseconds", SHARD)
-    metrics.add("MyOwn.Thing", 2, "Count", {})
+    add_statistics(metrics, "BufferingTime", 4, 1000, 100, 400, "Milliseconds", SHARD)
+    add(metrics, "MyOwn.Thing", 2, "Count", {})
     assert value(registry, "kinesis_buffering_time_seconds_sum", **LABELS) == 1.0
     assert value(registry, "kinesis_buffering_time_seconds_count", **LABELS) == 4
     assert value(registry, "kinesis_my_own_thing_sum") == 2
@@ -80,8 +82,8 @@ def test_everything_else_is_a_summary() -> None:
 
 def test_only_the_deepest_level_is_there_and_labels_are_the_same_for_all_of_a_family() -> None:
     metrics, registry = make()
-    metrics.add("ErrorsByCode", 1, "Count", {"ErrorCode": "Throttled", **SHARD})
-    metrics.add("ErrorsByCode", 1, "Count", {"ErrorCode": "ReadTimeoutError", "StreamName": "orders"})
+    add(metrics, "ErrorsByCode", 1, "Count", {"ErrorCode": "Throttled", **SHARD})
+    add(metrics, "ErrorsByCode", 1, "Count", {"ErrorCode": "ReadTimeoutError", "StreamName": "orders"})
     name = "kinesis_errors_by_code_total"
     assert value(registry, name, error_code="Throttled", **LABELS) == 1
     no_shard = {"stream_name": "orders", "shard_id": ""}
@@ -97,8 +99,8 @@ def test_granularity_level_prefix_and_custom_labels() -> None:
         granularity="stream",
         custom_dimensions=[CustomDimension("HostName", "h")],
     )
-    metrics.add("KinesisRecordsPut", 1, "Count", SHARD)
-    metrics.add("RequestTime", 1, "Milliseconds", SHARD)
+    add(metrics, "KinesisRecordsPut", 1, "Count", SHARD)
+    add(metrics, "RequestTime", 1, "Milliseconds", SHARD)
     name = "kds_kinesis_records_put_total"
     assert value(registry, name, stream_name="orders", host_name="h", outcome="success") == 1
     assert {family.name for family in registry.collect()} == {
@@ -116,19 +118,53 @@ def test_the_text_format_parses() -> None:
         "BufferingTime",
         "UserRecordsDataPut",
     ):
-        metrics.add(name, 1, "Count", SHARD)
+        add(metrics, name, 1, "Count", SHARD)
     text = generate_latest(registry).decode()
     assert len(list(text_string_to_metric_families(text))) >= 6
 
 
 def test_what_is_refused_is_counted() -> None:
     metrics, registry = make(max_series=1)
-    metrics.add("RequestTime", 1, "Milliseconds", {"StreamName": "a"})
-    metrics.add("RequestTime", 1, "Milliseconds", {"StreamName": "b"})
-    metrics.add("RequestTime", float("nan"), "Milliseconds", {"StreamName": "a"})
+    add(metrics, "RequestTime", 1, "Milliseconds", {"StreamName": "a"})
+    add(metrics, "RequestTime", 1, "Milliseconds", {"StreamName": "b"})
+    add(metrics, "RequestTime", float("nan"), "Milliseconds", {"StreamName": "a"})
     assert value(registry, "kinesis_metrics_refused_total") == 2
     assert value(registry, "kinesis_request_time_seconds_count", stream_name="a") == 1
     assert value(registry, "kinesis_request_time_seconds_bucket", stream_name="a", le="+Inf") == 1
+
+
+def test_the_states_of_a_shard_disappear_with_its_lease_and_counters_stay() -> None:
+    metrics, registry = make()
+    shards = [{"ApplicationName": "billing", **SHARD, "ShardId": f"s{index}"} for index in range(2)]
+    for shard in shards:
+        add(metrics, "MillisBehindLatest", 642_900, "Milliseconds", shard)
+        add(metrics, "RecordsProcessed", 3, "Count", shard)
+    metrics.retire(scope_of(shards[0]))
+    text = generate_latest(registry).decode()
+    assert (
+        'kinesis_behind_latest_seconds{application_name="billing",operation="ProcessTask",shard_id="s0"'
+        not in text
+    )
+    lags = [line for line in text.splitlines() if line.startswith("kinesis_behind_latest_seconds{")]
+    assert len(lags) == 1
+    assert 'shard_id="s1"' in lags[0]
+    assert len([x for x in text.splitlines() if x.startswith("kinesis_records_processed_total{")]) == 2
+
+
+def test_two_streams_and_two_applications_are_four_series() -> None:
+    metrics, registry = make()
+    for number, (stream, application) in enumerate(product(("orders", "other"), ("billing", "audit"))):
+        shard = {"ApplicationName": application, "StreamName": stream, "ShardId": "shardId-000000000000"}
+        add(metrics, "RecordsProcessed", 10**number, "Count", shard)
+        add(metrics, "MillisBehindLatest", 1000 * number, "Milliseconds", shard)
+    samples = [s for family in registry.collect() for s in family.samples if "refused" not in s.name]
+    assert sorted(s.value for s in samples if s.name == "kinesis_records_processed_total") == [
+        1,
+        10,
+        100,
+        1000,
+    ]
+    assert sorted(s.value for s in samples if s.name == "kinesis_behind_latest_seconds") == [0, 1, 2, 3]
 
 
 def test_one_prefix_once_in_a_registry() -> None:

@@ -534,13 +534,14 @@ def test_metrics_hear_of_everything(gate: Gate) -> None:
         producer.put_many(STREAM, [("k", b"12345")] * 10)
         producer.put("nowhere", "k", b"x")
         assert producer.flush(LONG) == 0
+        assert sink.get("UserRecordsPending", StreamName=STREAM) is not None
+    assert sink.get("UserRecordsPending", StreamName=STREAM) is None, "a closed producer has no state"
     assert numbers(sink, "UserRecordsReceived", StreamName=STREAM) == (10, 10)
     assert numbers(sink, "UserRecordsPut", StreamName=STREAM) == (10, 10)
     assert numbers(sink, "UserRecordsDataPut", StreamName=STREAM) == (10, 50)
     assert numbers(sink, "UserRecordsPut", StreamName="nowhere") == (1, 0)
     assert numbers(sink, "AllErrors", StreamName=STREAM)[1] == 0
     assert sink.get("RequestTime", StreamName=STREAM) is not None
-    assert sink.get("UserRecordsPending", StreamName=STREAM) is not None
 
 
 def numbers(sink: MemoryMetrics, name: str, **dimensions: str) -> tuple[float, float]:

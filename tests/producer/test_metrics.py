@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -34,18 +33,6 @@ class Item:
     @property
     def payloads(self) -> list[bytes]:
         return [record.data for record in self.records]
-
-
-class Plain:
-    """A sink with nothing but `add`."""
-
-    def __init__(self) -> None:
-        self.memory = MemoryMetrics()
-        self.calls = 0
-
-    def add(self, name: str, value: float, unit: str, dimensions: Mapping[str, str]) -> None:
-        self.calls += 1
-        self.memory.add(name, value, unit, dimensions)
 
 
 def make() -> tuple[ProducerMetrics, MemoryMetrics]:
@@ -207,61 +194,47 @@ def test_samples_tell_what_is_pending_and_what_came() -> None:
     assert metrics.next_sample < 0
     metrics.sample(1.0, [Reading(ORDERS, 10, 0, 7), Reading(other, 5, 0, 1)])
     assert metrics.next_sample == 1.0 + SAMPLE_INTERVAL
-    assert numbers(sink, "UserRecordsPending", StreamName="orders") == (2, 8, 1, 7)
-    assert numbers(sink, "UserRecordsReceived", StreamName="orders") == (15, 15, 1, 1)
+    elsewhere = {"StreamName": "orders", "AccountId": "123456789012", "Region": "us-east-1"}
+    assert numbers(sink, "UserRecordsPending", StreamName="orders") == (1, 7, 7, 7)
+    assert numbers(sink, "UserRecordsPending", **elsewhere) == (1, 1, 1, 1)
+    assert numbers(sink, "UserRecordsReceived", StreamName="orders") == (10, 10, 1, 1)
+    assert numbers(sink, "UserRecordsReceived", **elsewhere) == (5, 5, 1, 1)
     metrics.sample(2.0, [Reading(ORDERS, 9, 0, 0)])  # a put was interrupted and undone
     metrics.sample(3.0, [Reading(ORDERS, 12, 2, 0)])
-    assert numbers(sink, "UserRecordsReceived") == (18, 18, 1, 1)
+    assert numbers(sink, "UserRecordsReceived") == (13, 13, 1, 1)
     assert numbers(sink, "ErrorsByCode", ErrorCode="Wrong Shard", StreamName="orders") == (2, 2, 1, 1)
     assert numbers(sink, "AllErrors", StreamName="orders") == (2, 2, 1, 1)
-    assert numbers(sink, "UserRecordsPending") == (4, 8, 0, 7)
+    assert numbers(sink, "UserRecordsPending") == (3, 7, 0, 7)
 
 
-def test_a_sink_with_add_only_gets_the_same_statistics() -> None:
-    plain = Plain()
-    metrics, sink = make()
-    other = ProducerMetrics.of(plain)
-    assert other is not None
-    for target in (metrics, other):
-        settle(
-            target,
-            Item(
-                [make_record(data=b"x" * n, arrived=n / 10) for n in (1, 5, 9, 2)], Stored(S0, "1", 2.0, 2.1)
-            ),
-            Item([failed_record("Expired") for _ in range(3)]),
-        )
-        codes = [OK, THROTTLED, OK, OK, THROTTLED, OK]
-        target.request(ORDERS, Batch([make_entry() for _ in codes]), {"Records": codes}, None, 1.0)
-        target.sample(1.0, [Reading(ORDERS, 7, 1, 3)])
-    expected = {series: found[:4] for series, found in sink.snapshot().items()}
-    found = {series: got[:4] for series, got in plain.memory.snapshot().items()}
-    assert found.keys() == expected.keys()
-    for series, values in expected.items():
-        assert found[series] == pytest.approx(values), series
+def test_two_producers_of_one_stream_add_up_and_end_apart() -> None:
+    sink = MemoryMetrics()
+    producers = [ProducerMetrics(sink), ProducerMetrics(sink)]
+    for metrics, pending in zip(producers, (7, 5), strict=True):
+        metrics.sample(1.0, [Reading(ORDERS, 10, 0, pending)])
+        settle(metrics, Item([make_record()], Stored(S0, "1", 2.0, 2.1)))
 
+    def pending_now() -> float | None:
+        found = sink.get("UserRecordsPending", StreamName="orders")
+        return None if found is None else found.last
 
-def test_outcomes_stay_ones_and_zeros_for_a_sink_with_add_only() -> None:
-    values: list[float] = []
-
-    class Sink:
-        def add(self, name: str, value: float, _unit: str, _dimensions: Mapping[str, str]) -> None:
-            if name == "KinesisRecordsPut":
-                values.append(value)
-
-    metrics = ProducerMetrics.of(Sink())
-    assert metrics is not None
-    codes = [OK, THROTTLED, OK, OK, THROTTLED]
-    metrics.request(ORDERS, Batch([make_entry() for _ in codes]), {"Records": codes}, None, 1.0)
-    assert sorted(values) == [0, 0, 1, 1, 1]
+    assert pending_now() == 12
+    producers[0].retire()
+    assert pending_now() == 5
+    producers[0].sample(3.0, [Reading(ORDERS, 10, 0, 3)])  # of a thread that comes late
+    assert pending_now() == 5
+    producers[1].retire()
+    assert pending_now() is None
+    assert numbers(sink, "UserRecordsPut") == (2, 2, 1, 1)
 
 
 def test_a_kinesis_record_costs_as_many_calls_as_metrics_not_as_user_records() -> None:
     class Counting(MemoryMetrics):
         calls = 0
 
-        def add_statistics(self, *arguments: Any) -> None:
+        def add(self, *arguments: Any) -> None:
             type(self).calls += 1
-            super().add_statistics(*arguments)
+            super().add(*arguments)
 
     metrics = ProducerMetrics.of(Counting())
     assert metrics is not None
@@ -276,6 +249,8 @@ def test_a_sink_that_raises_costs_no_record_and_ever_fewer_log_lines(
         def add(self, *_: object) -> None:
             raise OSError("disk full")
 
+        retire = add
+
     metrics = ProducerMetrics.of(Broken())
     assert metrics is not None
     with caplog.at_level(logging.WARNING):
@@ -288,14 +263,15 @@ def test_a_sink_that_raises_costs_no_record_and_ever_fewer_log_lines(
     assert len(caplog.records) == 5  # the 1st, 2nd, 4th, 8th and 16th
     assert "disk full" in caplog.text
     assert metrics.next_sample == 1.0 + SAMPLE_INTERVAL
+    metrics.retire()
 
 
 def test_dimensions_are_kept_for_a_bounded_number_of_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     from kinesis_sdk.producer import metrics as module
 
-    monkeypatch.setattr(module, "_MAX_DIMENSIONS_KEPT", 3)
+    monkeypatch.setattr(module, "_MAX_SCOPES_KEPT", 3)
     metrics, sink = make()
     for number in range(10):
         settle(metrics, Item([make_record()], Stored(f"shard-{number}", "1", 2.0, 2.1)))
-        assert len(metrics._dimensions) == number % 3 + 1
+        assert len(metrics._scopes) == number % 3 + 1
     assert numbers(sink, "UserRecordsPut", StreamName="orders") == (10, 10, 1, 1)

@@ -1,0 +1,280 @@
+"""The catalogue of metrics: every metric that producers and consumers record, defined once.
+
+Emission, levels, kinds, the names in CloudWatch, Prometheus and OpenTelemetry, and the table in ``docs/metrics.md`` come
+from these constants. Names, units and levels are those of the KPL (metrics.md, metrics_constants.cc) and the KCL
+(``MetricsLevel`` at each call site) where they have the metric.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kinesis_sdk.common.metrics import (
+    APPLICATION_NAME,
+    ERROR_CODE,
+    SHARD_ID,
+    STREAM_NAME,
+    WORKER_IDENTIFIER,
+    Kind,
+    Metric,
+)
+
+# ------------------------------------------------------------------------------------------------- producer
+
+_OF_STREAM: dict[str, Any] = {"dimensions": (STREAM_NAME,)}
+_OF_PREDICTED_SHARD: dict[str, Any] = {"dimensions": (STREAM_NAME,), "optional": (SHARD_ID,)}
+"""A record of which no shard is known (no shard map yet) is counted at the stream."""
+
+USER_RECORDS_RECEIVED = Metric(
+    name="UserRecordsReceived",
+    unit="Count",
+    kind=Kind.COUNTER,
+    description="User records accepted by `put`.",
+    **_OF_STREAM,
+)
+USER_RECORDS_PENDING = Metric(
+    name="UserRecordsPending",
+    unit="Count",
+    kind=Kind.GAUGE,
+    rollup="sum",
+    description="User records without a final result, sampled every 0.2 s while there are any.",
+    **_OF_STREAM,
+)
+USER_RECORDS_PUT = Metric(
+    name="UserRecordsPut",
+    unit="Count",
+    kind=Kind.OUTCOME,
+    level="summary",
+    description="User records with a final result: 1 for each that was stored, 0 for each that failed.",
+    **_OF_PREDICTED_SHARD,
+)
+USER_RECORDS_DATA_PUT = Metric(
+    name="UserRecordsDataPut",
+    unit="Bytes",
+    kind=Kind.COUNTER,
+    description="Payload of the stored user records.",
+    **_OF_PREDICTED_SHARD,
+)
+USER_RECORD_EXPIRED = Metric(
+    name="UserRecordExpired",
+    unit="Count",
+    kind=Kind.COUNTER,
+    level="summary",
+    description="User records that exceeded their time-to-live (`record_ttl`).",
+    **_OF_PREDICTED_SHARD,
+)
+RETRIES_PER_RECORD = Metric(
+    name="RetriesPerRecord",
+    unit="Count",
+    kind=Kind.DISTRIBUTION,
+    description="Attempts of each user record with a final result, minus one.",
+    **_OF_PREDICTED_SHARD,
+)
+BUFFERING_TIME = Metric(
+    name="BufferingTime",
+    unit="Milliseconds",
+    kind=Kind.DISTRIBUTION,
+    level="summary",
+    description="Time that a user record was buffered before each of its attempts.",
+    **_OF_PREDICTED_SHARD,
+)
+KINESIS_RECORDS_PUT = Metric(
+    name="KinesisRecordsPut",
+    unit="Count",
+    kind=Kind.OUTCOME,
+    level="summary",
+    description="Kinesis records in PutRecords responses: 1 for each that was stored, 0 for each that was rejected.",
+    **_OF_PREDICTED_SHARD,
+)
+KINESIS_RECORDS_DATA_PUT = Metric(
+    name="KinesisRecordsDataPut",
+    unit="Bytes",
+    kind=Kind.COUNTER,
+    description="Payload of the stored Kinesis records.",
+    **_OF_PREDICTED_SHARD,
+)
+ALL_ERRORS = Metric(
+    name="AllErrors",
+    unit="Count",
+    kind=Kind.COUNTER,
+    level="summary",
+    description="Rejected Kinesis records and failed requests; each stored Kinesis record adds an observation of 0.",
+    **_OF_PREDICTED_SHARD,
+)
+ERRORS_BY_CODE = Metric(
+    name="ErrorsByCode",
+    unit="Count",
+    kind=Kind.COUNTER,
+    level="summary",
+    dimensions=(ERROR_CODE, STREAM_NAME),
+    optional=(SHARD_ID,),
+    description="Rejected Kinesis records and failed requests by error code; `Wrong Shard` is one that landed across a reshard.",
+)
+USER_RECORDS_PER_KINESIS_RECORD = Metric(
+    name="UserRecordsPerKinesisRecord",
+    unit="Count",
+    kind=Kind.DISTRIBUTION,
+    description="User records in each Kinesis record that was sent.",
+    **_OF_PREDICTED_SHARD,
+)
+REQUEST_TIME = Metric(
+    name="RequestTime",
+    unit="Milliseconds",
+    kind=Kind.TIMING,
+    description="Duration of each PutRecords call.",
+    **_OF_STREAM,
+)
+KINESIS_RECORDS_PER_REQUEST = Metric(
+    name="KinesisRecordsPerPutRecordsRequest",
+    unit="Count",
+    kind=Kind.DISTRIBUTION,
+    description="Kinesis records in each PutRecords call.",
+    **_OF_STREAM,
+)
+USER_RECORDS_PER_REQUEST = Metric(
+    name="UserRecordsPerPutRecordsRequest",
+    unit="Count",
+    kind=Kind.DISTRIBUTION,
+    description="User records in each PutRecords call.",
+    **_OF_STREAM,
+)
+
+PRODUCER_METRICS = (
+    USER_RECORDS_RECEIVED,
+    USER_RECORDS_PENDING,
+    USER_RECORDS_PUT,
+    USER_RECORDS_DATA_PUT,
+    USER_RECORD_EXPIRED,
+    RETRIES_PER_RECORD,
+    BUFFERING_TIME,
+    KINESIS_RECORDS_PUT,
+    KINESIS_RECORDS_DATA_PUT,
+    ALL_ERRORS,
+    ERRORS_BY_CODE,
+    USER_RECORDS_PER_KINESIS_RECORD,
+    REQUEST_TIME,
+    KINESIS_RECORDS_PER_REQUEST,
+    USER_RECORDS_PER_REQUEST,
+)
+
+# ----------------------------------------------------------------------------------- consumer: one shard, its lease
+
+_OF_SHARD: dict[str, Any] = {
+    "operation": "ProcessTask",
+    "dimensions": (APPLICATION_NAME, STREAM_NAME, SHARD_ID),
+}
+
+RECORDS_PROCESSED = Metric(
+    name="RecordsProcessed",
+    unit="Count",
+    kind=Kind.COUNTER,
+    level="summary",
+    description="User records that the handler processed.",
+    **_OF_SHARD,
+)
+DATA_BYTES_PROCESSED = Metric(
+    name="DataBytesProcessed",
+    unit="Bytes",
+    kind=Kind.COUNTER,
+    level="summary",
+    description="Payload of the user records that the handler processed.",
+    **_OF_SHARD,
+)
+MILLIS_BEHIND_LATEST = Metric(
+    name="MillisBehindLatest",
+    unit="Milliseconds",
+    kind=Kind.GAUGE,
+    level="summary",
+    short_name="behind_latest",
+    description="How far the last read was behind the tip of the shard, as the service reported it.",
+    **_OF_SHARD,
+)
+PROCESS_RECORDS_TIME = Metric(
+    name="RecordProcessor.processRecords.Time",
+    unit="Milliseconds",
+    kind=Kind.TIMING,
+    level="summary",
+    short_name="process_records_time",
+    description="Duration of each call of `process_records` that succeeded.",
+    **_OF_SHARD,
+)
+RECORDS_DEAD_LETTERED = Metric(
+    name="RecordsDeadLettered",
+    unit="Count",
+    kind=Kind.COUNTER,
+    level="summary",
+    description="User records that went to the dead-letter hook.",
+    **_OF_SHARD,
+)
+CHECKPOINT_EXPIRED = Metric(
+    name="CheckpointExpired",
+    unit="Count",
+    kind=Kind.COUNTER,
+    level="summary",
+    description="Starts of a shard at which the record of its checkpoint had expired, so that records may have expired unread.",
+    **_OF_SHARD,
+)
+SHARD_QUARANTINED = Metric(
+    name="ShardQuarantined",
+    unit="Count",
+    kind=Kind.COUNTER,
+    level="summary",
+    description="Checks that found a lease whose position cannot be read, so that its shard is not consumed.",
+    **_OF_SHARD,
+)
+SHARD_STALLED = Metric(
+    name="ShardStalled",
+    unit="Milliseconds",
+    kind=Kind.GAUGE,
+    level="summary",
+    description="Time without progress of a shard that exceeded `stall_timeout`; 0 once it has recovered.",
+    **_OF_SHARD,
+)
+
+# -------------------------------------------------------------------------------------------- consumer: one worker
+
+_OF_WORKER: dict[str, Any] = {"dimensions": (APPLICATION_NAME, WORKER_IDENTIFIER)}
+_RENEWING: dict[str, Any] = {"operation": "RenewAllLeases", **_OF_WORKER}
+_TAKING: dict[str, Any] = {"operation": "TakeLeases", **_OF_WORKER}
+
+CURRENT_LEASES = Metric(
+    name="CurrentLeases",
+    unit="Count",
+    kind=Kind.GAUGE,
+    rollup="sum",
+    level="summary",
+    description="Leases that the worker holds.",
+    **_RENEWING,
+)
+TOTAL_LEASES = Metric(
+    name="TotalLeases",
+    unit="Count",
+    kind=Kind.GAUGE,
+    description="Leases of the application in the lease table, at the last scan.",
+    **_TAKING,
+)
+LEASES_TO_TAKE = Metric(
+    name="LeasesToTake",
+    unit="Count",
+    kind=Kind.GAUGE,
+    rollup="sum",
+    description="Leases that the worker decided to take or to request, at the last scan.",
+    **_TAKING,
+)
+
+CONSUMER_METRICS = (
+    RECORDS_PROCESSED,
+    DATA_BYTES_PROCESSED,
+    MILLIS_BEHIND_LATEST,
+    PROCESS_RECORDS_TIME,
+    RECORDS_DEAD_LETTERED,
+    CHECKPOINT_EXPIRED,
+    SHARD_QUARANTINED,
+    SHARD_STALLED,
+    CURRENT_LEASES,
+    TOTAL_LEASES,
+    LEASES_TO_TAKE,
+)
+
+CATALOGUE = (*PRODUCER_METRICS, *CONSUMER_METRICS)
+"""All metrics, in the order of the documentation."""
