@@ -36,11 +36,12 @@ def check_sequence_numbers(numbers: Sequence[object]) -> None:
     except (TypeError, UnicodeEncodeError):
         good = False
     if numbers and not good:
-        bad = next(number for number in numbers if not _is_decimal(number))
+        bad = next(number for number in numbers if not is_sequence_number(number))
         raise ValueError(f"SequenceNumber {str(bad)[:80]!r} is not decimal text of 1 to {_MAX_DIGITS} digits")
 
 
-def _is_decimal(number: object) -> bool:
+def is_sequence_number(number: object) -> bool:
+    """Return whether a value from a response is a sequence number: decimal text of 1 to 129 digits."""
     return (
         isinstance(number, str)
         and number.isascii()
@@ -76,7 +77,7 @@ class ExtendedSequenceNumber:
         if not isinstance(sequence_number, str):
             raise TypeError(f"a sequence number is decimal text, not {type(sequence_number).__name__}")
         rank = _RANKS.get(sequence_number, _NUMBER_RANK)
-        if rank == _NUMBER_RANK and not _is_decimal(sequence_number):
+        if rank == _NUMBER_RANK and not is_sequence_number(sequence_number):
             raise ValueError(f"not a sequence number or sentinel: {sequence_number[:80]!r}")
         if not isinstance(sub_sequence_number, int) or sub_sequence_number < 0:
             raise ValueError(f"sub-sequence number must be an int of at least 0, not {sub_sequence_number!r}")

@@ -40,16 +40,31 @@ class Shard:
 
     @classmethod
     def from_api(cls, item: Mapping[str, Any]) -> Shard:
-        """Read one element of ``Shards`` of a ListShards or DescribeStream answer."""
-        ranges = item["HashKeyRange"]
-        sequence = item.get("SequenceNumberRange", {})
+        """Read one element of ``Shards`` of a ListShards or DescribeStream response.
+
+        Raises:
+            KeyError: A member that every shard has is missing.
+            TypeError: A member has the wrong type.
+            ValueError: A hash key is not a number, or its range is none.
+        """
+        ranges = _mapping(item["HashKeyRange"], "HashKeyRange")
+        sequence = _mapping(item.get("SequenceNumberRange") or {}, "SequenceNumberRange")
         return cls(
-            shard_id=item["ShardId"],
-            hash_key_range=HashKeyRange(int(ranges["StartingHashKey"]), int(ranges["EndingHashKey"])),
-            parent_shard_id=item.get("ParentShardId"),
-            adjacent_parent_shard_id=item.get("AdjacentParentShardId"),
-            starting_sequence_number=sequence.get("StartingSequenceNumber", "0"),
-            ending_sequence_number=sequence.get("EndingSequenceNumber"),
+            shard_id=_text(item["ShardId"], "ShardId"),
+            hash_key_range=HashKeyRange(
+                int(_text(ranges["StartingHashKey"], "StartingHashKey")),
+                int(_text(ranges["EndingHashKey"], "EndingHashKey")),
+            ),
+            parent_shard_id=_text_or_none(item.get("ParentShardId"), "ParentShardId"),
+            adjacent_parent_shard_id=_text_or_none(
+                item.get("AdjacentParentShardId"), "AdjacentParentShardId"
+            ),
+            starting_sequence_number=_text(
+                sequence.get("StartingSequenceNumber", "0"), "StartingSequenceNumber"
+            ),
+            ending_sequence_number=_text_or_none(
+                sequence.get("EndingSequenceNumber"), "EndingSequenceNumber"
+            ),
         )
 
     @property
@@ -61,6 +76,22 @@ class Shard:
     def parents(self) -> tuple[str, ...]:
         """Ids of its parents: none, one (split) or two (merge); they need not be listed any more."""
         return tuple(p for p in (self.parent_shard_id, self.adjacent_parent_shard_id) if p)
+
+
+def _mapping(value: Any, name: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{name} is not an object but {type(value).__name__}")
+    return value
+
+
+def _text(value: Any, name: str) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is not text but {type(value).__name__}")
+    return value
+
+
+def _text_or_none(value: Any, name: str) -> str | None:
+    return None if value is None else _text(value, name)
 
 
 def list_shards(
@@ -88,10 +119,11 @@ def list_shards(
     while True:
         with translate_errors("ListShards", client):
             page = client.list_shards(**request)
-        if "Shards" not in page:
-            raise ProtocolError("ListShards: the answer has no Shards")
+        listed = page.get("Shards") if isinstance(page, Mapping) else None
+        if not isinstance(listed, list):
+            raise ProtocolError("ListShards: the response has no list of Shards")
         try:
-            shards.extend(Shard.from_api(item) for item in page["Shards"])
+            shards.extend(Shard.from_api(_mapping(item, "a shard")) for item in listed)
         except (KeyError, TypeError, ValueError) as error:
             raise ProtocolError(
                 f"ListShards: a shard is malformed ({type(error).__name__}: {error})"
@@ -99,6 +131,8 @@ def list_shards(
         token = page.get("NextToken")
         if not token:
             return shards
+        if not isinstance(token, str):
+            raise ProtocolError(f"ListShards: NextToken is not text but {type(token).__name__}")
         if token in seen_tokens:
             raise ProtocolError("ListShards: the service repeats a page token")
         seen_tokens.add(token)

@@ -116,7 +116,7 @@ class OrderedPipeline(StreamPipeline):
     def on_response(self, batch: Batch, response: Mapping[str, Any], now: float) -> None:
         """PutRecords answered."""
         super().on_response(batch, response, now)
-        for entry, result in zip(batch.entries, response.get("Records") or (), strict=False):
+        for entry, result in zip(batch.entries, response["Records"], strict=True):
             lane = self._lane(entry)
             if lane is not None and result.get("ShardId") not in (None, entry.shard_id):
                 # The shard is closed: what follows would only land beside its place.

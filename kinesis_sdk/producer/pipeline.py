@@ -77,27 +77,19 @@ class StreamPipeline(Unsent):
     # ------------------------------------------------------------------ from the network
 
     def on_response(self, batch: Batch, response: Mapping[str, Any], now: float) -> None:
-        """PutRecords answered."""
-        results = response.get("Records")
-        if not isinstance(results, list) or len(results) != len(batch.entries):
-            got = len(results) if isinstance(results, list) else "no"
-            error = ProtocolError(f"PutRecords: {len(batch.entries)} records sent, {got} results came back")
-            self.on_failure(batch, error, now)
-            return
+        """Handle the response of a PutRecords call, as `sender.put_records` returns it."""
         self._sent.discard(batch)
         self._counters.put_records_calls += 1
         self._contacted = True
         self._failures = self._refused_alone = 0
-        for entry, result in zip(batch.entries, results, strict=True):
+        for entry, result in zip(batch.entries, response["Records"], strict=True):
             code = result.get("ErrorCode")
             if code:
-                self._on_entry_error(
-                    entry, batch.started, now, str(code), str(result.get("ErrorMessage") or "")
-                )
+                self._on_entry_error(entry, batch.started, now, code, str(result.get("ErrorMessage") or ""))
                 continue
             shard_id, sequence_number = result.get("ShardId"), result.get("SequenceNumber")
             if not shard_id or not sequence_number:
-                text = "an entry has neither an error code nor shard and sequence number"
+                text = "the result of an entry has neither an error code nor a valid shard id and sequence number"
                 error = ProtocolError(f"PutRecords: {text}")
                 self._counters.failed_entries += 1
                 self._retry(entry, batch.started, now, "ProtocolError", text, error)

@@ -16,6 +16,7 @@ from kinesis_sdk.common.errors import (
     ProtocolError,
     ResourceNotFoundError,
 )
+from kinesis_sdk.common.sequence import is_sequence_number
 from kinesis_sdk.common.shards import list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.collector import Batch
@@ -27,9 +28,13 @@ _LOGGER = logging.getLogger(__name__)
 def put_records(client: KinesisClient, stream: StreamId, batch: Batch) -> Mapping[str, Any]:
     """Send one request; encoding happens here, on the sender's thread, once.
 
+    Returns:
+        The response, with one result for each Kinesis record. A result has a textual ``ErrorCode``, or a textual
+        ``ShardId`` and a sequence number; a malformed one is replaced by an empty one, which has neither.
+
     Raises:
         AwsError: The call failed.
-        ProtocolError: The call succeeded, and its answer can not be read.
+        ProtocolError: The call succeeded, and its response cannot be read.
     """
     # Encoding, too: the one thing that can go wrong there is a lack of memory, which passes.
     with translate_errors("PutRecords", client):
@@ -39,7 +44,25 @@ def put_records(client: KinesisClient, stream: StreamId, batch: Batch) -> Mappin
             entries.append(
                 fastpath.PutEntry(aggregate.encode(), aggregate.partition_key, aggregate.explicit_hash_key)
             )
-        return fastpath.put_records(client, stream, entries)
+        response = fastpath.put_records(client, stream, entries)
+        results: list[Any] = response["Records"]
+        if len(results) != len(entries):
+            raise ProtocolError(f"PutRecords: {len(entries)} records sent, {len(results)} results came back")
+        # The only place that looks at the types: what comes behind (pipeline, ordered mode, metrics) relies on them.
+        for index, result in enumerate(results):
+            if not _is_well_formed(result):
+                results[index] = {}
+        return response
+
+
+def _is_well_formed(result: Any) -> bool:
+    """Return whether the result of one Kinesis record can be understood."""
+    if not isinstance(result, dict):
+        return False
+    code = result.get("ErrorCode")
+    if code:
+        return isinstance(code, str)
+    return isinstance(result.get("ShardId"), str) and is_sequence_number(result.get("SequenceNumber"))
 
 
 def without_frames(error: KinesisSdkError) -> KinesisSdkError:
@@ -78,11 +101,11 @@ def load_facts(client: KinesisClient, stream: StreamId, *, describe: bool) -> St
         try:
             with translate_errors("DescribeStreamSummary", client):
                 answer = client.describe_stream_summary(**stream.request)
-            summary = answer.get("StreamDescriptionSummary")
-            if not isinstance(summary, dict):
-                raise ProtocolError("DescribeStreamSummary: the answer has no StreamDescriptionSummary")
+            summary = answer.get("StreamDescriptionSummary") if isinstance(answer, Mapping) else None
+            if not isinstance(summary, Mapping):
+                raise ProtocolError("DescribeStreamSummary: the response has no StreamDescriptionSummary")
             kib = summary.get("MaxRecordSizeInKiB")
-            max_record_size = kib * 1024 if isinstance(kib, int) and kib > 0 else None
+            max_record_size = kib * 1024 if type(kib) is int and kib > 0 else None
             service_places = summary.get("RecordDistributionStrategy") == "AUTO"
         except PermanentAwsError as error:
             if error.code != "AccessDeniedException":
