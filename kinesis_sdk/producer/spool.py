@@ -17,16 +17,18 @@ import contextlib
 import json
 import logging
 import os
+import stat
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import SpoolError
-from kinesis_sdk.common.validation import check_choice, check_int
+from kinesis_sdk.common.validation import check_choice, check_int, check_seconds
 from kinesis_sdk.producer.failures import FailedRecord
 
 if sys.platform == "win32":
@@ -39,7 +41,15 @@ _LOGGER = logging.getLogger(__name__)
 MAX_SPOOL_BYTES = 1024 * 1024 * 1024
 """Default bound of a spool file."""
 
-_BINARY = getattr(os, "O_BINARY", 0)  # Windows would write two bytes for a newline
+_OPEN_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT
+for _name in ("O_BINARY", "O_NOFOLLOW", "O_NONBLOCK", "O_NOCTTY"):
+    # O_BINARY: Windows would write two bytes for a newline. The others: a link, a FIFO or a terminal at the path is
+    # neither followed nor waited for.
+    _OPEN_FLAGS |= getattr(os, _name, 0)
+
+_FIRST_LOCK_POLL = 0.001
+_MAX_LOCK_POLL = 0.05
+"""Seconds between two attempts to lock the file; each pause is twice as long as the one before."""
 
 _LONGEST_LINE = 64 * 1024 * 1024
 """Bytes; a record of 10 MiB is a line of 14 MB. What is longer was not written by us."""
@@ -77,7 +87,11 @@ class FileSpool:
     that a crash cut short stays alone: the next append starts a line of its own, and `read_spool` skips it.
 
     Nothing is opened before the first record. The file is made readable for its owner only, because payloads are
-    in it. It is not removed by anyone but you: rename it before you read it while producers run (they see that
+    in it. What is at the path already is used only if it is a regular file that belongs to the effective user of
+    this process, with one link and no permissions for other users (mode 0600); a symbolic link is not followed. So
+    a file that another user put there neither receives payloads nor redirects them. Windows has no such checks.
+
+    The file is never removed by the producer: rename it before you read it while producers run (they notice that
     and start a new one), delete it when its records are stored.
 
     Args:
@@ -86,7 +100,11 @@ class FileSpool:
             with `SpoolError`, which the producer logs; the record's future has its error in any case.
         fsync: ``"record"`` (default): a record has reached the disk when its future fails, which costs a disk's
             latency each. ``"never"``: it has reached the operating system: it survives the process, not the machine.
-        clock: Time, for tests.
+        lock_timeout: Seconds for which a record waits for a lock that another process holds, 0 to 60 (default 2). The
+            producer waits with it. Once a record has waited for all of that time, later ones are refused without
+            waiting, with `SpoolError`, until the lock is free again.
+        clock: Monotonic and wall clock; replaced in tests.
+        sleep: Waits between two attempts to lock the file; replaced in tests.
 
     Raises:
         ConfigError: A setting is out of its range.
@@ -98,14 +116,20 @@ class FileSpool:
         *,
         max_bytes: int = MAX_SPOOL_BYTES,
         fsync: str = "record",
+        lock_timeout: float = 2.0,
         clock: Clock | None = None,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         check_int("max_bytes", max_bytes, 1_024)
         check_choice("fsync", fsync, ("record", "never"))
+        check_seconds("lock_timeout", lock_timeout, 0, 60)
         self.path = os.fspath(path)
         self.max_bytes = max_bytes
         self.fsync = fsync
+        self.lock_timeout = lock_timeout
         self._clock: Clock = clock or SystemClock()
+        self._sleep = sleep
+        self._timed_out = False
         self._lock = threading.Lock()
         self._process = os.getpid()
 
@@ -113,7 +137,8 @@ class FileSpool:
         """Append one record.
 
         Raises:
-            SpoolError: It would not fit into ``max_bytes``, or the file can not be written.
+            SpoolError: It would not fit into ``max_bytes``, the file cannot be written or must not be used, or
+                another process keeps it locked.
         """
         line = self._encode(record)
         if self._process != os.getpid():
@@ -144,10 +169,10 @@ class FileSpool:
 
     def _append(self, line: bytes) -> bool:
         """Append a line; False if the file was renamed or removed meanwhile, and nothing was written."""
-        # Opened each time: failures are rare, and a file that somebody renamed to read it is left alone at once.
-        descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | _BINARY, 0o600)
+        # Opened each time: failures are rare, and a file that was renamed to be read is left alone at once.
+        descriptor = _open(self.path)
         try:
-            with _locked(descriptor):
+            with self._locked(descriptor):
                 status = os.fstat(descriptor)
                 if not _is_at(self.path, status):
                     return False
@@ -171,6 +196,28 @@ class FileSpool:
         finally:
             os.close(descriptor)
         return True
+
+    @contextlib.contextmanager
+    def _locked(self, descriptor: int) -> Iterator[None]:
+        """Hold the file's advisory lock; wait for other processes, but not longer than the setting says."""
+        now = self._clock.monotonic()
+        deadline = now if self._timed_out else now + self.lock_timeout
+        pause = _FIRST_LOCK_POLL
+        while not _try_lock(descriptor):
+            now = self._clock.monotonic()
+            if now >= deadline:
+                waited = "" if self._timed_out else f" for {self.lock_timeout:g} s"
+                self._timed_out = True
+                raise SpoolError(f"{self.path}: another process holds the lock of the file{waited}")
+            self._sleep(min(pause, deadline - now))
+            pause = min(2 * pause, _MAX_LOCK_POLL)
+        self._timed_out = False
+        try:
+            yield
+        finally:
+            # Closing alone would not do: a child that was forked meanwhile has a copy of the descriptor, and the
+            # lock would stay until that one is closed, too.
+            _unlock(descriptor)
 
 
 def read_spool(path: str | os.PathLike[str]) -> Iterator[SpooledRecord]:
@@ -237,17 +284,64 @@ def _is_at(path: str, status: os.stat_result) -> bool:
         return False
 
 
-@contextlib.contextmanager
-def _locked(descriptor: int) -> Iterator[None]:
-    """Hold the file's advisory lock; waits for other processes."""
-    if sys.platform == "win32":
+def _open(path: str) -> int:
+    """Open the spool, and make it if there is none.
+
+    Raises:
+        SpoolError: What is at the path was put there by somebody else, or leads elsewhere.
+    """
+    try:
+        descriptor = os.open(path, _OPEN_FLAGS, 0o600)
+    except OSError as error:
+        if sys.platform != "win32" and Path(path).is_symlink():
+            raise SpoolError(f"{path} is not used as a spool: it is a symbolic link") from error
+        raise
+    try:
+        problem = _why_unusable(os.fstat(descriptor))
+        if problem:
+            raise SpoolError(f"{path} is not used as a spool: {problem}")
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _why_unusable(status: os.stat_result) -> str | None:
+    if not stat.S_ISREG(status.st_mode):
+        return "it is not a regular file"
+    if sys.platform != "win32":
+        if status.st_uid != os.geteuid():
+            return f"it belongs to user id {status.st_uid}, and this process runs as {os.geteuid()}"
+        if status.st_nlink > 1:
+            return f"it has {status.st_nlink} hard links, so the same file has another path, too"
+        mode = stat.S_IMODE(status.st_mode)
+        if mode & 0o077:
+            return f"its mode is {mode:04o}, which gives other users access; expected 0600"
+    return None
+
+
+if sys.platform == "win32":
+
+    def _try_lock(descriptor: int) -> bool:
         os.lseek(descriptor, 0, os.SEEK_SET)
-        msvcrt.locking(descriptor, msvcrt.LK_LOCK, 1)
         try:
-            yield
-        finally:
-            os.lseek(descriptor, 0, os.SEEK_SET)
-            msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
-    else:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield  # closing the file releases it
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except PermissionError:
+            return False
+        return True
+
+    def _unlock(descriptor: int) -> None:
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
+
+else:
+
+    def _try_lock(descriptor: int) -> bool:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def _unlock(descriptor: int) -> None:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from kinesis_sdk.common.errors import ConfigError, SpoolError
 from kinesis_sdk.producer import FailedRecord, FileSpool, Producer, ProducerConfig, SpooledRecord, read_spool
 from kinesis_sdk.producer import spool as module
-from kinesis_sdk.testing import FakeAws
+from kinesis_sdk.testing import FakeAws, VirtualClock
 from tests.producer.support import LONG
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, 250_000, tzinfo=timezone.utc)
@@ -172,7 +172,9 @@ def test_the_sync_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy
     assert len(synced) == calls
 
 
-@pytest.mark.parametrize("settings", [{"max_bytes": 1_023}, {"max_bytes": True}, {"fsync": "sometimes"}])
+@pytest.mark.parametrize(
+    "settings", [{"max_bytes": 1_023}, {"max_bytes": True}, {"fsync": "sometimes"}, {"lock_timeout": 61}]
+)
 def test_bad_settings(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         FileSpool("f", **settings)
@@ -184,14 +186,14 @@ def test_a_file_that_is_renamed_between_opening_and_locking_gets_nothing(
     path, taken = tmp_path / "f", tmp_path / "taken"
     spool = FileSpool(path)
     spool(failed(b"0"))
-    locked = module._locked
+    try_lock = module._try_lock
 
-    def rename_first(descriptor: int) -> Any:
+    def rename_first(descriptor: int) -> bool:
         if not taken.exists():
             path.rename(taken)
-        return locked(descriptor)
+        return try_lock(descriptor)
 
-    monkeypatch.setattr(module, "_locked", rename_first)
+    monkeypatch.setattr(module, "_try_lock", rename_first)
     spool(failed(b"1"))
     assert [record.data for record in read_spool(taken)] == [b"0"]
     assert [record.data for record in read_spool(path)] == [b"1"]
@@ -288,3 +290,157 @@ def test_a_line_is_written_under_the_lock_of_the_file(
     assert refused == [True, True]
     with path.open("rb") as other:
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+# ---------------------------------------------------------------------- what is at the path already
+
+posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX permissions and links")
+
+
+def plant(kind: str, path: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Put something at the path that must not be used; return what the error has to say."""
+    if kind == "link":
+        path.symlink_to(elsewhere)
+        return "is a symbolic link"
+    if kind == "dangling link":
+        elsewhere.unlink()
+        path.symlink_to(elsewhere)
+        return "is a symbolic link"
+    if kind == "hard link":
+        path.hardlink_to(elsewhere)
+        return "has 2 hard links"
+    if kind == "fifo":
+        os.mkfifo(path, 0o600)
+        return "not a regular file"
+    path.touch(0o600)
+    if kind == "mode":
+        path.chmod(0o640)
+        return "mode is 0640.*expected 0600"
+    user = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: user + 1)
+    return f"belongs to user id {user}, and this process runs as {user + 1}"
+
+
+@posix
+@pytest.mark.parametrize("kind", ["link", "dangling link", "hard link", "fifo", "mode", "owner"])
+def test_a_file_that_was_planted_at_the_path_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    path, elsewhere = tmp_path / "unsent.jsonl", tmp_path / "elsewhere"
+    elsewhere.touch(0o600)
+    problem = plant(kind, path, elsewhere, monkeypatch)
+    opened: list[int] = []
+    closed: list[int] = []
+    opens, closes = os.open, os.close
+    monkeypatch.setattr(os, "open", lambda *args: opened.append(opens(*args)) or opened[-1])
+    monkeypatch.setattr(os, "close", lambda descriptor: closed.append(descriptor) or closes(descriptor))
+    with pytest.raises(SpoolError, match=f"{path} is not used as a spool: .*{problem}"):
+        FileSpool(path)(failed(b"secret"))
+    assert not elsewhere.exists() or elsewhere.read_bytes() == b"", "nothing went elsewhere"
+    if kind in ("mode", "owner"):
+        assert path.read_bytes() == b""
+    assert closed == opened
+
+
+@posix
+def test_the_file_is_private_whatever_the_umask_says(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        spool = FileSpool(tmp_path / "f")
+        spool(failed(b"0"))
+        spool(failed(b"1"))
+    finally:
+        os.umask(before)
+    assert (tmp_path / "f").stat().st_mode & 0o777 == 0o600
+    assert len(list(read_spool(tmp_path / "f"))) == 2
+
+
+# ---------------------------------------------------------------------- a lock that another process holds
+
+
+@posix
+def test_a_lock_that_another_process_keeps_is_waited_for_once_and_not_for_ever(tmp_path: Path) -> None:
+    import fcntl
+
+    path, clock = tmp_path / "f", VirtualClock()
+    spool = FileSpool(path, lock_timeout=3.0, clock=clock, sleep=clock.advance)
+    spool(failed(b"0"))
+    with path.open("rb") as holder:
+        fcntl.flock(holder, fcntl.LOCK_SH)  # to be allowed to read is enough
+        with pytest.raises(SpoolError, match=f"{path}: another process holds the lock of the file for 3 s"):
+            spool(failed(b"1"))
+        assert clock.monotonic() == pytest.approx(3.0)
+        for _ in range(100):
+            with pytest.raises(SpoolError, match=r"another process holds the lock of the file$"):
+                spool(failed(b"2"))
+        assert clock.monotonic() == pytest.approx(3.0), "a hundred failed records do not hold the producer up"
+    spool(failed(b"3"))
+    with path.open("rb") as holder:
+        fcntl.flock(holder, fcntl.LOCK_EX)
+        with pytest.raises(SpoolError, match="for 3 s"):
+            spool(failed(b"4"))
+    assert clock.monotonic() == pytest.approx(6.0), "once it was free, it is waited for again"
+    assert [record.data for record in read_spool(path)] == [b"0", b"3"]
+
+
+@posix
+def test_a_lock_that_is_released_in_time_costs_no_record(tmp_path: Path) -> None:
+    import fcntl
+
+    path, clock = tmp_path / "f", VirtualClock()
+    holder = path.open("wb")
+    path.chmod(0o600)
+    fcntl.flock(holder, fcntl.LOCK_EX)
+
+    def sleep(seconds: float) -> None:
+        clock.advance(seconds)
+        if clock.monotonic() > 1.0:
+            holder.close()
+
+    FileSpool(path, clock=clock, sleep=sleep)(failed(b"0"))
+    assert 1.0 < clock.monotonic() < 1.1
+    assert [record.data for record in read_spool(path)] == [b"0"]
+
+
+@posix
+def test_a_child_that_is_forked_while_a_record_is_written_does_not_keep_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, clock = tmp_path / "f", VirtualClock()
+    write_all, copies = module._write_all, []
+
+    def fork_meanwhile(descriptor: int, data: bytes) -> None:
+        copies.append(os.dup(descriptor))  # as a child has one
+        write_all(descriptor, data)
+
+    monkeypatch.setattr(module, "_write_all", fork_meanwhile)
+    spool = FileSpool(path, clock=clock, sleep=clock.advance)
+    spool(failed(b"0"))
+    spool(failed(b"1"))
+    for copy in copies:
+        os.close(copy)
+    assert clock.monotonic() == 0.0
+    assert len(list(read_spool(path))) == 2
+
+
+@posix
+def test_a_producer_goes_on_beside_a_spool_that_is_locked(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    import fcntl
+
+    path, aws = tmp_path / "f", FakeAws(throttle=False)
+    aws.client("kinesis").create_stream(StreamName="orders", ShardCount=1)
+    path.touch(0o600)
+    spool = FileSpool(path, lock_timeout=0.01)
+    with (
+        path.open("rb") as holder,
+        caplog.at_level(logging.ERROR),
+        Producer(ProducerConfig(), client=aws.client("kinesis"), on_unsent=spool) as producer,
+    ):
+        fcntl.flock(holder, fcntl.LOCK_SH)
+        lost = [producer.put("missing", "k", b"x") for _ in range(3)]
+        assert producer.flush(LONG) == 0
+        assert all(future.exception(0) for future in lost)
+        assert producer.put("orders", "k", b"x").result(LONG)
+    assert "another process holds the lock of the file" in caplog.text
