@@ -81,6 +81,7 @@ class StreamPipeline(Unsent):
         self._sent.discard(batch)
         self._counters.put_records_calls += 1
         self._contacted = True
+        self._request_failure = None
         self._failures = self._refused_alone = 0
         for entry, result in zip(batch.entries, response["Records"], strict=True):
             code = result.get("ErrorCode")
@@ -106,6 +107,7 @@ class StreamPipeline(Unsent):
         self._sent.discard(batch)
         self._counters.put_records_calls += 1
         self._counters.failed_calls += 1
+        self._request_failure = error
         if isinstance(error, AwsError) and error.status is not None:
             self._contacted = True
         code = error.code if isinstance(error, AwsError) else type(error).__name__
@@ -141,6 +143,7 @@ class StreamPipeline(Unsent):
         before = (topology.shard_map, topology.service_places)
         topology.finish_load(facts, now)
         self._contacted = True
+        self._load_failure = None
         self.aggregator.max_count = self._aggregation_count()
         self.aggregator.max_size = self._aggregation_size()
         if topology.max_record_size is not None:
@@ -156,6 +159,8 @@ class StreamPipeline(Unsent):
     def on_facts_failed(self, error: KinesisSdkError, now: float) -> None:
         """A load failed. Verdicts wait for the next one, but not for ever; hopeless errors fail what is buffered."""
         self.topology.fail_load(now)
+        # With a shard map in use, no record waits for this load.
+        self._load_failure = error if self.topology.shard_map is None else None
         if self._aggregation_count() != self.aggregator.max_count:
             self.aggregator.max_count = self._aggregation_count()
             self._regroup(now)

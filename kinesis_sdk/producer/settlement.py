@@ -59,6 +59,8 @@ class Settlement:
         self.entries: dict[Entry, None] = {}
         """Kinesis records whose user records have no final result yet."""
         self._counters = Counters()
+        self._request_failure: KinesisSdkError | None = None
+        self._load_failure: KinesisSdkError | None = None
 
     @property
     def live(self) -> list[PendingRecord]:
@@ -106,10 +108,18 @@ class Settlement:
     def _fail_expired(self, record: PendingRecord, now: float, why: str) -> None:
         self._counters.expired_user_records += 1
         cause = record.last_error
+        if cause is None:
+            cause = self._stream_failure()
+            if cause is not None:
+                why += "; the stream's last request failed"
         age = now - record.arrived
         text = f"not stored within its time-to-live ({age:.1f} s after put; {why})"
         record.add_failed_attempt(now, now, "Expired", text)
         self._settle_failure(record, text, cause)
+
+    def _stream_failure(self) -> KinesisSdkError | None:
+        """Return why the stream's last PutRecords call, or the load that it waits for, failed; None if it did not."""
+        return self._request_failure or self._load_failure
 
     def _fail_all(self, entry: Entry, started: float, now: float, code: str, error: KinesisSdkError) -> None:
         for record in entry.records:

@@ -10,6 +10,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from kinesis_sdk.common.errors import (
+    EndpointUnreachableError,
     ProducerClosedError,
     RecordFailedError,
     ResourceNotFoundError,
@@ -141,6 +142,58 @@ def test_expiry_carries_the_real_cause_and_all_attempts() -> None:
     assert {a.code for a in error.attempts[:-1]} == {"InternalFailure"}
     assert 2.0 <= simulation.clock.monotonic() < 2.5
     simulation.check()
+
+
+@pytest.mark.parametrize("ordering", ["none", "per_shard"])
+def test_a_record_that_expires_without_an_attempt_names_the_failure_that_it_waited_for(ordering: Any) -> None:
+    config = ProducerConfig(
+        record_ttl=2.0, max_connections=1, collection_max_count=1, aggregation_max_size=64, ordering=ordering
+    )
+    simulation = Simulation(config, shards=1)
+    simulation.put("a", b"first")
+    simulation.run()
+    simulation.down = True
+    fill(simulation, 300)
+    simulation.run()
+    simulation.check()
+    waited = [record for record in simulation.records[1:] if len(record.exception().attempts) == 1]
+    assert len(waited) > 200, "one connection, one Kinesis record at a time: most never had an attempt"
+    for record in simulation.records[1:]:
+        error = record.exception()
+        assert isinstance(error, RecordFailedError)
+        assert isinstance(error.__cause__, EndpointUnreachableError)
+        assert "nobody listens" in str(error)
+        if record in waited:
+            assert "waited for" in str(error)
+            assert "the stream's last request failed" in str(error)
+
+
+def test_a_record_that_waits_for_the_shard_map_names_why_there_is_none() -> None:
+    simulation = Simulation(ProducerConfig(record_ttl=2.0, ordering="per_shard"))
+    simulation.aws.faults.add(Fault(kind="error", operation="ListShards", status=500, code="InternalFailure"))
+    record = simulation.put("a", b"first")
+    simulation.run()
+    error = record.exception()
+    assert isinstance(error, RecordFailedError)
+    assert isinstance(error.__cause__, TransientAwsError)
+    assert "InternalFailure" in str(error)
+
+
+def test_a_record_that_waits_for_its_shard_alone_does_not_blame_an_older_failure() -> None:
+    simulation = Simulation(
+        ProducerConfig(aggregation_enabled=False, rate_limit=100, record_ttl=1.5), shards=1, throttle=False
+    )
+    simulation.aws.faults.add(Fault(kind="error", operation="PutRecords", status=500, count=1))
+    simulation.put("a", b"first")
+    simulation.run()
+    fill(simulation, 5000, size=10)
+    simulation.run()
+    simulation.check()
+    errors = [record.exception() for record in simulation.records]
+    assert any(errors)
+    assert all(
+        "rate limit" in str(error) and error.__cause__ is None for error in errors if error is not None
+    )
 
 
 def test_a_missing_stream_fails_at_once_not_after_the_time_to_live() -> None:
