@@ -83,6 +83,8 @@ class StreamPipeline(Unsent):
         self._contacted = True
         self._request_failure = None
         self._failures = self._refused_alone = 0
+        if self.topology.failures:
+            self.topology.on_stream_seen(batch.started)
         for entry, result in zip(batch.entries, response["Records"], strict=True):
             code = result.get("ErrorCode")
             if code:

@@ -14,6 +14,9 @@ from kinesis_sdk.common.shards import Shard, ShardMap
 
 _FIRST_BACKOFF = 0.2
 _MAX_BACKOFF = 30.0
+_MISSING_BACKOFF = 2.0
+"""Longest pause, in seconds, between two loads while records wait for a stream that does not exist."""
+
 _MIN_INTERVAL = 0.5
 """Seconds between two loads: ListShards allows 1,000 calls per second and stream, but a resharding stream may
 show its new shards only after a moment, and asking faster does not help."""
@@ -50,8 +53,10 @@ class Topology:
     """
 
     __slots__ = (
+        "_backoffs",
         "_describing",
         "_failures",
+        "_hastened",
         "_last_load",
         "_loading_since",
         "_next_load",
@@ -75,6 +80,9 @@ class Topology:
         self._last_load = float("-inf")
         self._stale_since = float("-inf")
         self._failures = 0
+        # Exponent of the pause after the next failure, and whether `on_stream_seen` has reset it.
+        self._backoffs = 0
+        self._hastened = False
 
     def predict(self, hash_key: bytes) -> str | None:
         """The shard that a record of that hash key goes to; None if nobody can know."""
@@ -120,18 +128,25 @@ class Topology:
             self.service_places = facts.service_places
             self.described = self._stale_since <= started
         self._loading_since = None
-        self._failures = 0
+        self._failures = self._backoffs = 0
+        self._hastened = False
         if self._stale_since > started:
             # Somebody saw a mismatch after this load had started: what it brought may be old already.
             self._next_load = started + _MIN_INTERVAL
         else:
             self._next_load = started + _RECHECK_INTERVAL if self.service_places else None
 
-    def fail_load(self, now: float) -> None:
-        """A load failed; the next one waits, longer each time."""
+    def fail_load(self, now: float, *, awaited: bool = False) -> None:
+        """A load failed; the next one waits, longer each time.
+
+        Args:
+            now: Monotonic seconds.
+            awaited: Whether records wait for a stream that does not exist; the pauses are shorter then.
+        """
         self._loading_since = None
-        backoff = min(_MAX_BACKOFF, _FIRST_BACKOFF * 2**self._failures)
+        backoff = min(_MISSING_BACKOFF if awaited else _MAX_BACKOFF, _FIRST_BACKOFF * 2**self._backoffs)
         self._failures += 1
+        self._backoffs = min(self._backoffs + 1, 30)
         self._next_load = now + backoff * self._rng.uniform(0.5, 1.0)
 
     def invalidate(self, seen_at: float, actual_shard_id: str) -> None:
@@ -156,6 +171,27 @@ class Topology:
             soonest = self._last_load + _MIN_INTERVAL
             self._next_load = soonest if self._next_load is None else min(self._next_load, soonest)
 
+    def on_stream_seen(self, started: float) -> None:
+        """Load soon, because the stream took a PutRecords request after a load had failed.
+
+        A stream that comes back is found by the next load, and the backoff of many failed ones may be half a minute:
+        for so long, every record would be sent as a Kinesis record of its own. The backoff is cut short only once
+        until a load succeeds or the stream is missing again. Where loads fail for another reason, each request would
+        cause one otherwise.
+
+        Args:
+            started: When the request started (monotonic seconds).
+        """
+        if (
+            self._failures
+            and not self._hastened
+            and self._next_load is not None
+            and started > self._last_load
+        ):
+            self._hastened = True
+            self._backoffs = 0
+            self._next_load = min(self._next_load, self._last_load + _MIN_INTERVAL)
+
     def doubt(self) -> None:
         """What the service said of the stream is contradicted by what it does: ask again."""
         self.described = False
@@ -170,4 +206,5 @@ class Topology:
         """The stream does not exist (any more): if it comes back, it is another one."""
         self.shard_map = None
         self.described = False
+        self._hastened = False
         self.require_load()

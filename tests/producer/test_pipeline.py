@@ -207,6 +207,31 @@ def test_a_missing_stream_fails_at_once_not_after_the_time_to_live() -> None:
     assert simulation.clock.monotonic() < 1.0
 
 
+def put_steadily(simulation: Simulation, begin: float, end: float, rate: int = 200) -> None:
+    """Schedule records at a constant rate."""
+    for number in range(round((end - begin) * rate)):
+        simulation.at(begin + number / rate, lambda n=number: simulation.put(f"key-{n % 50}", b"x" * 100))
+
+
+def test_a_stream_that_comes_back_gets_aggregates_at_once() -> None:
+    simulation = Simulation()
+    simulation.put("a", b"first")
+    simulation.run()
+    simulation.recreated = True
+    gone = simulation.clock.monotonic()
+    simulation.client.delete_stream(StreamName=STREAM)
+    back = gone + 40.0
+    simulation.at(back, lambda: simulation.client.create_stream(StreamName=STREAM, ShardCount=2))
+    put_steadily(simulation, gone, back + 10.0)
+    simulation.run(until=back + 2.0)
+    before = simulation.pipeline.counters.kinesis_records_stored
+    simulation.run()
+    simulation.check()
+    assert all(record.exception() is None for record in simulation.records[-1_000:])
+    sent = simulation.pipeline.counters.kinesis_records_stored - before
+    assert sent < 400, "1,600 records: not one by one until the backoff of failed loads is over"
+
+
 def test_an_endpoint_that_nobody_listens_on_is_reported_within_a_second_or_two() -> None:
     simulation = Simulation()
     simulation.down = True

@@ -50,6 +50,11 @@ def test_failures_back_off_up_to_half_a_minute_and_a_success_resets() -> None:
         full = min(30.0, 0.2 * 2**number)
         assert full / 2 <= wait <= full
     assert topology.failures == 12
+    for _ in range(2_000):  # half a day of failures
+        topology.begin_load(now)
+        topology.fail_load(now)
+    assert topology.next_load is not None
+    assert 15.0 <= topology.next_load - now <= 30.0
     topology.begin_load(now)
     topology.finish_load(StreamFacts(WHOLE, None, False), now)
     assert topology.failures == 0
@@ -147,6 +152,55 @@ def test_a_stream_that_is_gone_is_asked_about_anew() -> None:
     assert topology.shard_map is None
     assert not topology.described
     assert topology.next_load == 10.5
+
+
+def failed_often(now: float = 10.0, failures: int = 12) -> Topology:
+    """A topology without a map whose last load was at ``now``."""
+    topology = Topology(random.Random(1))
+    for _ in range(failures):
+        topology.begin_load(now)
+        topology.fail_load(now)
+    return topology
+
+
+def test_a_request_that_the_stream_takes_cuts_the_backoff_of_failed_loads_short() -> None:
+    topology = failed_often()
+    backed_off = topology.next_load
+    assert backed_off is not None
+    assert backed_off >= 25.0
+    topology.on_stream_seen(9.9)
+    assert topology.next_load == backed_off, "it was on its way when that load began"
+    topology.on_stream_seen(10.1)
+    assert topology.next_load == 10.5
+    topology.begin_load(12.0)
+    topology.on_stream_seen(12.1)
+    assert topology.next_load is None, "one is under way"
+    topology.finish_load(StreamFacts(WHOLE, None, False), 12.2)
+    topology.on_stream_seen(12.3)
+    assert topology.next_load is None
+
+
+def test_loads_that_fail_beside_requests_that_succeed_are_not_a_storm() -> None:
+    topology = failed_often(failures=0)
+    now, loads = 0.0, []
+    while now < 300.0:
+        if topology.wants_load(now):
+            loads.append(now)
+            topology.begin_load(now)
+            topology.fail_load(now)
+        now += 0.01
+        topology.on_stream_seen(now)
+    assert len(loads) < 30, "10 a minute at most, but for the pauses that begin anew once"
+    loads.clear()
+    topology.forget()
+    while now < 330.0:
+        if topology.wants_load(now):
+            loads.append(now)
+            topology.begin_load(now)
+            topology.fail_load(now)
+        now += 0.01
+        topology.on_stream_seen(now)
+    assert 4 < len(loads) < 12, "a stream that went missing again may be back again"
 
 
 def test_an_open_shard_that_was_not_predicted_raises_the_question_who_places_records() -> None:
