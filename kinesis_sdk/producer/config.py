@@ -63,6 +63,12 @@ class ProducerConfig:
     fail_if_throttled: bool = False
     """Fail a record that the service throttles, at once, in place of trying it again."""
 
+    missing_stream: Literal["fail", "wait"] = "fail"
+    """What happens to records of a stream that does not exist. ``fail``: they fail at once. ``wait``: they are kept
+    until it does, as by the KPL, or fail with that cause when their ``record_ttl`` ends: for streams that are deleted
+    and recreated, or created by a deployment that may come later. The stream is looked for every two seconds at the
+    latest while records wait; nothing is sent to it meanwhile."""
+
     ordering: Literal["none", "per_shard"] = "none"
     """``per_shard`` stores the records of a partition key in the order in which they were put, at the price of
     one Kinesis record per shard and round trip (see `kinesis_sdk.producer.ordered`)."""
@@ -110,6 +116,9 @@ class ProducerConfig:
     def from_properties(cls, path: str | os.PathLike[str]) -> ProducerConfig:
         """The settings of a KPL's ``.properties`` file, metrics included: without keys for them, the KPL's ``detailed``.
 
+        What the KPL does without a key for it keeps our default: to wait for streams that do not exist, as the KPL does,
+        use ``dataclasses.replace(config, missing_stream="wait")``.
+
         What has no effect here is logged as a warning, with its key and the reason: unknown keys, keys without a
         meaning here, values that were cut down, and what the file says about region, endpoints, certificates and
         proxy, which are the client's. `kinesis_sdk.producer.properties.load_properties` has all of it as data.
@@ -141,6 +150,7 @@ class ProducerConfig:
         check_seconds("record_max_buffered_time", self.record_max_buffered_time, 0, 3_600)
         check_seconds("record_ttl", self.record_ttl, 0.1, 604_800)
         check_int("rate_limit", self.rate_limit, 1, 10_000)
+        check_choice("missing_stream", self.missing_stream, ("fail", "wait"))
         check_choice("ordering", self.ordering, ("none", "per_shard"))
         check_int("max_user_record_size", self.max_user_record_size, 64, MAX_RECORD_SIZE)
         check_int("max_connections", self.max_connections, 1, 256)

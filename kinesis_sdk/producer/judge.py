@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from enum import Enum
 
+from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.shards import ShardMap
 from kinesis_sdk.producer.aggregator import Entry
 
@@ -43,7 +44,10 @@ def judge(
     actual = shard_map.range_of(actual_shard_id) if shard_map else None
     if actual is None:
         return Verdict.UNKNOWN_SHARD
+    return Verdict.STORED if lies_within(entry, actual) else Verdict.WRONG_SHARD
+
+
+def lies_within(entry: Entry, hash_key_range: HashKeyRange) -> bool:
+    """Return whether all hash keys of a Kinesis record lie within a range."""
     aggregate = entry.aggregate
-    if actual.start_bytes <= aggregate.lowest and aggregate.highest <= actual.end_bytes:
-        return Verdict.STORED
-    return Verdict.WRONG_SHARD
+    return hash_key_range.start_bytes <= aggregate.lowest and aggregate.highest <= hash_key_range.end_bytes

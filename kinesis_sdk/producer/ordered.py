@@ -23,9 +23,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kinesis_sdk.common.aggregation import Aggregate
-from kinesis_sdk.common.errors import KinesisSdkError, PermanentAwsError
+from kinesis_sdk.common.errors import KinesisSdkError, PermanentAwsError, ResourceNotFoundError
 from kinesis_sdk.producer.aggregator import Aggregator, Entry, Loose
 from kinesis_sdk.producer.collector import Batch
+from kinesis_sdk.producer.judge import lies_within
 from kinesis_sdk.producer.limiter import ShardLimiter
 from kinesis_sdk.producer.pipeline import BOUNDLESS, StreamPipeline
 from kinesis_sdk.producer.record import PendingRecord
@@ -127,6 +128,10 @@ class OrderedPipeline(StreamPipeline):
     def on_failure(self, batch: Batch, error: KinesisSdkError, now: float) -> None:
         """A PutRecords call failed as a whole."""
         super().on_failure(batch, error, now)
+        if isinstance(error, ResourceNotFoundError):
+            # The stream may come back with other ranges for the same shard ids. What is with the network still was sent
+            # by the old ranges, and may have to go again before records that other lanes have by then.
+            self._draining.update(self._on_their_way())
         isolated = {entry for other in self._isolated for entry in other.entries}
         self._finish([entry for entry in batch.entries if entry not in isolated], now)
 
@@ -270,13 +275,20 @@ class OrderedPipeline(StreamPipeline):
         self._drop_empty((entry,))
 
     def _regroup(self, now: float) -> None:
-        shard_map = self.topology.shard_map
-        self._draining.update(
-            entry
-            for entry in self._on_their_way()
-            if shard_map is None or not shard_map.is_open(lane_id(entry))
-        )
+        self._draining.update(entry for entry in self._on_their_way() if not self._belongs_to_lane(entry))
         self._settle_lanes(now)
+
+    def _belongs_to_lane(self, entry: Entry) -> bool:
+        """Return whether the map in use has the entry's shard, with all hash keys of the entry.
+
+        A stream that was deleted and recreated may have other ranges for the same shard ids.
+        """
+        shard_map = self.topology.shard_map
+        shard_id = lane_id(entry)
+        if shard_map is None or not shard_map.is_open(shard_id):
+            return False
+        hash_key_range = shard_map.range_of(shard_id)
+        return hash_key_range is not None and lies_within(entry, hash_key_range)
 
     def _settle_lanes(self, now: float) -> None:
         """Put everything unsent into the lanes of the map in use, in order of acceptance."""

@@ -35,7 +35,7 @@ from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.judge import Verdict, judge
 from kinesis_sdk.producer.record import PendingRecord, Stored
 from kinesis_sdk.producer.retries import LAST_CHANCE
-from kinesis_sdk.producer.topology import StreamFacts
+from kinesis_sdk.producer.topology import MISSING_BACKOFF, StreamFacts
 from kinesis_sdk.producer.unsent import SMALLEST_RECORD_LIMIT, Deferred, Unsent
 
 _FIRST_PAUSE = 0.05
@@ -113,12 +113,14 @@ class StreamPipeline(Unsent):
         if isinstance(error, AwsError) and error.status is not None:
             self._contacted = True
         code = error.code if isinstance(error, AwsError) else type(error).__name__
-        if isinstance(error, PermanentAwsError):
+        waits = self._waits_for(error)
+        if isinstance(error, ResourceNotFoundError):
+            self.topology.forget(now + MISSING_BACKOFF if waits else _NEVER)
+            self.aggregator.forget_routes()
+            self._missing = waits
+        if isinstance(error, PermanentAwsError) and not waits:
             if error.code in _ABOUT_ONE_RECORD and self._divide(batch):
                 return
-            if isinstance(error, ResourceNotFoundError):
-                self.topology.forget()
-                self.aggregator.forget_routes()
             for entry in batch.entries:
                 self._fail_all(entry, batch.started, now, code, error)
             return
@@ -144,6 +146,7 @@ class StreamPipeline(Unsent):
         topology = self.topology
         before = (topology.shard_map, topology.service_places)
         topology.finish_load(facts, now)
+        missing, self._missing = self._missing, False
         self._contacted = True
         self._load_failure = None
         self.aggregator.max_count = self._aggregation_count()
@@ -152,6 +155,8 @@ class StreamPipeline(Unsent):
             self.max_record_size = min(self._config.max_user_record_size, topology.max_record_size)
         if (topology.shard_map, topology.service_places) != before:
             self._regroup(now)
+        if missing:
+            self._rebuild(now)  # also what was ready to be sent: it was grouped without a map
         # A map that was asked for before the record was sent can not know the shard that it landed in.
         loaded_at = topology.shard_map.loaded_at if topology.shard_map else _NEVER
         deferred, self._deferred = self._deferred, []
@@ -160,7 +165,11 @@ class StreamPipeline(Unsent):
 
     def on_facts_failed(self, error: KinesisSdkError, now: float) -> None:
         """A load failed. Verdicts wait for the next one, but not for ever; hopeless errors fail what is buffered."""
-        self.topology.fail_load(now)
+        # Another failure does not say that the stream is missing still: then requests may go, and find out.
+        self._missing = waits = self._waits_for(error)
+        self.topology.fail_load(now, awaited=waits)
+        if isinstance(error, AwsError) and error.status is not None:
+            self._contacted = True
         # With a shard map in use, no record waits for this load.
         self._load_failure = error if self.topology.shard_map is None else None
         if self._aggregation_count() != self.aggregator.max_count:
@@ -176,7 +185,8 @@ class StreamPipeline(Unsent):
             and not self._contacted
             and self.topology.failures >= _HOPELESS_CONTACTS
         )
-        if isinstance(error, (AwsConfigError, ResourceNotFoundError)) or nobody_there:
+        hopeless = isinstance(error, (AwsConfigError, ResourceNotFoundError)) and not waits
+        if hopeless or nobody_there:
             code = error.code if isinstance(error, AwsError) else type(error).__name__
             for record, _, _ in self.take_unsent():
                 self._fail(record, now, now, code, error)
@@ -194,6 +204,10 @@ class StreamPipeline(Unsent):
         self.drop_empty()
 
     # ------------------------------------------------------------------ inside
+
+    def _waits_for(self, error: KinesisSdkError) -> bool:
+        """Return whether the error says that the stream is missing, and records wait until it exists."""
+        return isinstance(error, ResourceNotFoundError) and self._config.missing_stream == "wait"
 
     def _judge(self, entry: Entry, stored: Stored, now: float, *, last_word: bool) -> None:
         topology = self.topology

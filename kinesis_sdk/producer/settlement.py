@@ -61,6 +61,8 @@ class Settlement:
         self._counters = Counters()
         self._request_failure: KinesisSdkError | None = None
         self._load_failure: KinesisSdkError | None = None
+        self._missing = False
+        """Whether nothing is sent, because the stream does not exist and records wait until it does."""
 
     @property
     def live(self) -> list[PendingRecord]:
@@ -108,7 +110,9 @@ class Settlement:
     def _fail_expired(self, record: PendingRecord, now: float, why: str) -> None:
         self._counters.expired_user_records += 1
         cause = record.last_error
-        if cause is None:
+        if self._missing:
+            cause, why = self._stream_failure(), "the stream did not exist"
+        elif cause is None:
             cause = self._stream_failure()
             if cause is not None:
                 why += "; the stream's last request failed"

@@ -14,7 +14,7 @@ from kinesis_sdk.common.shards import Shard, ShardMap
 
 _FIRST_BACKOFF = 0.2
 _MAX_BACKOFF = 30.0
-_MISSING_BACKOFF = 2.0
+MISSING_BACKOFF = 2.0
 """Longest pause, in seconds, between two loads while records wait for a stream that does not exist."""
 
 _MIN_INTERVAL = 0.5
@@ -144,7 +144,7 @@ class Topology:
             awaited: Whether records wait for a stream that does not exist; the pauses are shorter then.
         """
         self._loading_since = None
-        backoff = min(_MISSING_BACKOFF if awaited else _MAX_BACKOFF, _FIRST_BACKOFF * 2**self._backoffs)
+        backoff = min(MISSING_BACKOFF if awaited else _MAX_BACKOFF, _FIRST_BACKOFF * 2**self._backoffs)
         self._failures += 1
         self._backoffs = min(self._backoffs + 1, 30)
         self._next_load = now + backoff * self._rng.uniform(0.5, 1.0)
@@ -202,9 +202,15 @@ class Topology:
         if self.described and now - self._last_load >= _DOUBT_INTERVAL:
             self.doubt()
 
-    def forget(self) -> None:
-        """The stream does not exist (any more): if it comes back, it is another one."""
+    def forget(self, latest_load: float = float("inf")) -> None:
+        """Drop the shard map, because the stream does not exist: if it comes back, it is another one.
+
+        Args:
+            latest_load: When a load should start at the latest (monotonic seconds), whatever failed before.
+        """
         self.shard_map = None
         self.described = False
         self._hastened = False
         self.require_load()
+        if self._next_load is not None:
+            self._next_load = min(self._next_load, latest_load)

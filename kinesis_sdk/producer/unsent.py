@@ -140,9 +140,14 @@ class Unsent(Settlement):
 
     @property
     def is_resting(self) -> bool:
-        """Whether nothing is on its way that would make room: what there is waits in open aggregates, or for a retry."""
-        return not (
-            self._sent or self._isolated or len(self._collector) or any(map(len, self._limiters.values()))
+        """Whether nothing is on its way that would make room.
+
+        What there is waits in open aggregates, for a retry, or for a stream that does not exist.
+        """
+        if self._sent:
+            return False
+        return self._missing or not (
+            self._isolated or len(self._collector) or any(map(len, self._limiters.values()))
         )
 
     @property
@@ -166,6 +171,8 @@ class Unsent(Settlement):
 
     def expedite(self) -> None:
         """Send what is closed without waiting for company."""
+        if self._missing:
+            return  # nothing can be sent; to look at all of it each time would cost more than it is worth
         for limiter in self._limiters.values():
             limiter.expedite()
         self._collector.expedite()
@@ -192,7 +199,7 @@ class Unsent(Settlement):
         for entry in self._collector.take_expired(now):
             self._expire(entry, now, "it waited for a free connection")
         batches: list[Batch] = []
-        if now < self._paused_until:
+        if now < self._paused_until or self._missing:
             return batches
         while len(batches) < slots:
             if self._isolated:
@@ -220,7 +227,7 @@ class Unsent(Settlement):
         load = self.topology.next_load
         if load is not None and self.has_work:
             events.append(load)
-        if slots > 0:
+        if slots > 0 and not self._missing:
             if self._isolated:
                 events.append(max(now, self._paused_until))
             elif len(self._collector):

@@ -117,6 +117,7 @@ class SinkOptions:
             # Nothing is dropped by the clock before the task itself gives up.
             record_ttl=flush_timeout,
             rate_limit=values.pop("rate_limit", 150),
+            missing_stream=values.pop("missing_stream", "fail"),
         )
         return cls(
             stream=stream,
@@ -238,6 +239,7 @@ _SINK: _Table = {
     "maxConnections": ("max_connections", _count(1, 256)),
     "recordMaxBufferedTime": ("record_max_buffered_time", _duration(0, 3600)),
     "rateLimit": ("rate_limit", _count(1, 10_000)),
+    "missingStream": ("missing_stream", _choice("fail", "wait")),
     "flushTimeout": ("flush_timeout", _duration(0.1, 604_800)),
     "errorSample": ("error_sample", _count(0, 100)),
 }

@@ -38,6 +38,7 @@ SECONDS: dict[str, tuple[float, float | None]] = {
 }
 FLAGS = ("aggregation_enabled", "fail_if_throttled")
 CHOICES = {
+    "missing_stream": ("fail", "wait"),
     "ordering": ("none", "per_shard"),
     "metrics_level": ("none", "summary", "detailed"),
     "metrics_granularity": ("global", "stream", "shard"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -230,6 +231,143 @@ def test_a_stream_that_comes_back_gets_aggregates_at_once() -> None:
     assert all(record.exception() is None for record in simulation.records[-1_000:])
     sent = simulation.pipeline.counters.kinesis_records_stored - before
     assert sent < 400, "1,600 records: not one by one until the backoff of failed loads is over"
+
+
+# ---------------------------------------------------------------------- records that wait for their stream
+
+
+def waiting(ordering: Any = "none", **settings: Any) -> Simulation:
+    """A producer that waits for its stream, which does not exist yet."""
+    config = ProducerConfig(missing_stream="wait", ordering=ordering, **settings)
+    simulation = Simulation(config, throttle=False)
+    simulation.client.delete_stream(StreamName=STREAM)
+    return simulation
+
+
+def loads(simulation: Simulation) -> int:
+    """How often the stream was asked about."""
+    calls: Counter[str] = Counter(simulation.aws.stats()["calls"])
+    return calls["DescribeStreamSummary"] + calls["ListShards"]
+
+
+@pytest.mark.parametrize("ordering", ["none", "per_shard"])
+def test_records_wait_for_a_stream_that_is_created_later(ordering: Any) -> None:
+    simulation = waiting(ordering)
+    put_steadily(simulation, 0.0, 25.0)
+    simulation.at(20.0, lambda: simulation.client.create_stream(StreamName=STREAM, ShardCount=2))
+    simulation.run(until=20.0)
+    assert len(simulation.requests) <= 1, (
+        "one request may find out, no more are sent to a stream that is missing"
+    )
+    assert loads(simulation) < 25
+    simulation.run(until=22.5)
+    assert all(record.done() for record in simulation.records[:4_000]), "it was found within two seconds"
+    simulation.run()
+    simulation.check()
+    assert max(len(record.result().attempts) for record in simulation.records) <= 2
+    assert simulation.pipeline.counters.kinesis_records_stored < 200, (
+        "what waited was aggregated by the new map"
+    )
+    if ordering == "per_shard":
+        simulation.check_order()
+
+
+@pytest.mark.parametrize("ordering", ["none", "per_shard"])
+def test_records_wait_for_a_stream_that_is_deleted_and_recreated(ordering: Any) -> None:
+    config = ProducerConfig(missing_stream="wait", ordering=ordering)
+    simulation = Simulation(config, throttle=False, shards=3)
+    simulation.recreated = True
+    put_steadily(simulation, 0.0, 20.0)
+    simulation.at(5.0, lambda: simulation.client.delete_stream(StreamName=STREAM))
+    simulation.at(13.0, lambda: simulation.client.create_stream(StreamName=STREAM, ShardCount=2))
+    simulation.run()
+    simulation.check()
+    assert max(len(record.result().attempts) for record in simulation.records) <= 2
+    gone = [at for at in simulation.sent_at if 5.2 < at < 13.0]
+    assert not gone, "nothing is sent to a stream that is missing"
+    late = [item for request in simulation.requests[-50:] for item in request]
+    assert sum(item["count"] for item in late) > 5 * len(late), "aggregated again"
+    if ordering == "per_shard":
+        simulation.check_order()
+
+
+@pytest.mark.parametrize("ordering", ["none", "per_shard"])
+def test_records_fail_with_the_cause_if_their_stream_does_not_come(ordering: Any) -> None:
+    simulation = waiting(ordering, record_ttl=10.0)
+    simulation.recreated = True  # there is no stream to look into
+    put_steadily(simulation, 0.0, 5.0)
+    simulation.run()
+    simulation.check()
+    for record in simulation.records:
+        error = record.exception()
+        assert isinstance(error, RecordFailedError)
+        assert isinstance(error.__cause__, ResourceNotFoundError)
+        assert "the stream did not exist" in str(error)
+        assert "ResourceNotFoundException" in str(error)
+        assert len(error.attempts) <= 2
+    assert 10.0 <= simulation.records[0].last_event <= 10.1
+    assert len(simulation.requests) <= 1
+    assert loads(simulation) < 20
+
+
+def test_without_the_permission_to_describe_a_missing_stream_requests_find_it_but_rarely() -> None:
+    simulation = waiting()
+    for operation in ("ListShards", "DescribeStreamSummary"):
+        simulation.aws.faults.add(
+            Fault(kind="error", operation=operation, code="AccessDeniedException", status=400)
+        )
+    for number in range(100):
+        simulation.put(f"key-{number}", b"x")
+    simulation.at(20.0, lambda: simulation.client.create_stream(StreamName=STREAM, ShardCount=2))
+    simulation.run()
+    simulation.check()
+    assert all(len(record.result().attempts) < 25 for record in simulation.records)
+    assert len(simulation.requests) < 100
+
+
+def test_a_load_that_fails_for_another_reason_does_not_keep_records_from_a_stream() -> None:
+    simulation = waiting()
+    simulation.put("a", b"x")
+    simulation.run(until=5.0)
+    simulation.aws.faults.add(Fault(kind="error", operation="ListShards", status=500))
+    simulation.client.create_stream(StreamName=STREAM, ShardCount=2)
+    simulation.run(until=10.0)
+    assert simulation.records[0].result(0)
+
+
+def test_a_missing_stream_is_looked_for_soon_whatever_failed_before() -> None:
+    pipeline = make_pipeline(HALVES, missing_stream="wait", record_ttl=600.0)
+    now = 11.0
+    for _ in range(12):
+        pipeline.topology.begin_load(now)
+        pipeline.on_facts_failed(TransientAwsError("busy", operation="ListShards"), now)
+    put(pipeline, 1, 2, now=now)
+    batch = send(pipeline, now)
+    assert pipeline.next_event(now, 24) > now + 10, "the next load is far away"
+    pipeline.on_failure(batch, ResourceNotFoundError("gone", operation="PutRecords"), now)
+    assert now < pipeline.next_event(now, 24) <= now + 2.0
+    assert pipeline.topology.wants_load(now + 2.0)
+
+
+def test_a_stream_that_was_asked_about_is_waited_for_when_its_endpoint_goes_away() -> None:
+    simulation = waiting()
+    simulation.put("a", b"x")
+    simulation.run(until=0.01)  # not there, said somebody at the endpoint
+    assert not simulation.requests
+    simulation.down = True
+    simulation.at(9.0, lambda: setattr(simulation, "down", False))
+    simulation.at(10.0, lambda: simulation.client.create_stream(StreamName=STREAM, ShardCount=2))
+    simulation.run()
+    assert simulation.records[0].exception() is None
+
+
+def test_a_stream_that_is_waited_for_does_not_keep_other_streams_records_from_making_room() -> None:
+    simulation = waiting()
+    for number in range(10):
+        simulation.put(f"key-{number}", b"x")
+    simulation.run(until=3.0)
+    assert not simulation.records[0].done()
+    assert simulation.pipeline.is_resting
 
 
 def test_an_endpoint_that_nobody_listens_on_is_reported_within_a_second_or_two() -> None:

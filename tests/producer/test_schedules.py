@@ -84,8 +84,11 @@ def recreate(simulation: Simulation, rng: random.Random) -> None:
     simulation.client.delete_stream(StreamName=STREAM)
     simulation.recreated = True
     shards = rng.choice([1, 2, 3, 8])
+    absence = rng.choice([0.0, 0.0, 0.3])
+    if simulation.config.missing_stream == "wait":
+        absence *= 10
     simulation.at(
-        simulation.clock.monotonic() + rng.choice([0.0, 0.0, 0.3]),
+        simulation.clock.monotonic() + absence,
         lambda: simulation.client.create_stream(StreamName=STREAM, ShardCount=shards) and None,
     )
 
@@ -103,6 +106,7 @@ def play(seed: int, *, ordered: bool = False) -> Simulation:
         rate_limit=rng.choice([50, 150]),
         max_connections=rng.choice([1, 4, 24]),
         fail_if_throttled=rng.random() < 0.1,
+        missing_stream="wait" if seed % 2 else "fail",
         ordering="per_shard" if ordered else "none",
     )
     simulation = Simulation(
@@ -206,3 +210,32 @@ def test_ordered_mode_keeps_the_order_of_every_key_in_every_schedule(seed: int) 
     simulation.check()
     if not simulation.recreated:
         simulation.check_order()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_ordered_mode_keeps_the_order_of_records_that_wait_for_a_recreated_stream(seed: int) -> None:
+    rng = random.Random(seed)
+    config = ProducerConfig(
+        missing_stream="wait",
+        ordering="per_shard",
+        record_max_buffered_time=0.02,
+        record_ttl=36_000.0,
+        aggregation_max_count=rng.choice([1, 3, 1_000]),
+        collection_max_count=1,
+    )
+    simulation = Simulation(config, shards=rng.choice([2, 5]), seed=seed, latency=0.5, throttle=False)
+    simulation.recreated = True
+    simulation.stalls = rng.choice([0.0, 0.1])
+    for number in range(500):
+        key, data = f"k{rng.randrange(20)}", b"%06d" % number
+        simulation.at(rng.uniform(0, 10.0), lambda k=key, d=data: simulation.put(k, d) and None)
+    shards = rng.choice([1, 3, 4])
+    simulation.at(3.0, lambda: simulation.client.delete_stream(StreamName=STREAM) and None)
+    simulation.at(
+        3.0 + rng.choice([0.1, 0.5, 3.0]),
+        lambda: simulation.client.create_stream(StreamName=STREAM, ShardCount=shards) and None,
+    )
+    simulation.run()
+    simulation.check()
+    assert all(record.exception() is None for record in simulation.records)
+    simulation.check_order()

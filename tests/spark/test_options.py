@@ -169,6 +169,7 @@ def test_writer_options() -> None:
             "partitionKey": "random",
             "recordMaxBufferedTime": "20ms",
             "rateLimit": "100",
+            "missingStream": "Wait",
             "checkpointLocation": "somewhere",
             "queryName": "q",
         }
@@ -178,6 +179,7 @@ def test_writer_options() -> None:
     assert config.max_buffered_bytes == 1_000_000
     assert config.record_ttl == options.flush_timeout == 30.0
     assert (config.max_connections, config.record_max_buffered_time, config.rate_limit) == (3, 0.02, 100)
+    assert config.missing_stream == "wait"
     assert options.random_partition_key
     assert options.error_sample == 0
     with pytest.raises(ConfigError, match="maxConnections"):
