@@ -173,7 +173,7 @@ def engine_run(client: Any) -> tuple[int, float]:
 
 def wire_done(engine: ConsumerEngine) -> bool:
     """Whether the shard was read to its tip."""
-    return any(shard.millis_behind_latest == 0 for shard in engine.shard_health())
+    return any(shard.read_lag_millis == 0 for shard in engine.shard_health())
 
 
 def deaggregation(wire: Wire) -> Callable[[], int]:

@@ -189,6 +189,22 @@ MILLIS_BEHIND_LATEST = Metric(
     description="How far the last read was behind the tip of the shard, as the service reported it.",
     **_OF_SHARD,
 )
+OLDEST_UNPROCESSED_RECORD_AGE = Metric(
+    name="OldestUnprocessedRecordAge",
+    unit="Milliseconds",
+    kind=Kind.GAUGE,
+    level="summary",
+    description="Age of the oldest record that the handler has not processed, recorded every 5 s whatever the handler does.",
+    **_OF_SHARD,
+)
+HANDLER_FAILURES = Metric(
+    name="HandlerFailures",
+    unit="Count",
+    kind=Kind.COUNTER,
+    level="summary",
+    description="Callbacks of the handler that raised, retries included.",
+    **_OF_SHARD,
+)
 PROCESS_RECORDS_TIME = Metric(
     name="RecordProcessor.processRecords.Time",
     unit="Milliseconds",
@@ -217,9 +233,10 @@ CHECKPOINT_EXPIRED = Metric(
 SHARD_QUARANTINED = Metric(
     name="ShardQuarantined",
     unit="Count",
-    kind=Kind.COUNTER,
+    kind=Kind.GAUGE,
+    rollup="sum",
     level="summary",
-    description="Checks that found a lease whose position cannot be read, so that its shard is not consumed.",
+    description="1 while the shard is not consumed because its lease names a position that cannot be read; 0 once repaired.",
     **_OF_SHARD,
 )
 SHARD_STALLED = Metric(
@@ -228,6 +245,62 @@ SHARD_STALLED = Metric(
     kind=Kind.GAUGE,
     level="summary",
     description="Time without progress of a shard that exceeded `stall_timeout`; 0 once it has recovered.",
+    **_OF_SHARD,
+)
+
+GET_RECORDS_TIME = Metric(
+    name="KinesisDataFetcher.getRecords.Time",
+    unit="Milliseconds",
+    kind=Kind.TIMING,
+    level="summary",
+    short_name="get_records_time",
+    description="Duration of each GetRecords call.",
+    **_OF_SHARD,
+)
+GET_RECORDS_SUCCESS = Metric(
+    name="KinesisDataFetcher.getRecords.Success",
+    unit="Count",
+    kind=Kind.OUTCOME,
+    level="summary",
+    short_name="get_records",
+    description="GetRecords calls: 1 for each that succeeded, 0 for each that failed or was throttled.",
+    **_OF_SHARD,
+)
+READS_THROTTLED = Metric(
+    name="ReadsThrottled",
+    unit="Count",
+    kind=Kind.COUNTER,
+    level="summary",
+    description="GetRecords and GetShardIterator calls that were throttled, by this or another application's use of the shard.",
+    **_OF_SHARD,
+)
+RECORDS_READ = Metric(
+    name="RecordsRead",
+    unit="Count",
+    kind=Kind.COUNTER,
+    description="Kinesis records that were read, by polling or enhanced fan-out; an aggregate counts once.",
+    **_OF_SHARD,
+)
+DATA_BYTES_READ = Metric(
+    name="DataBytesRead",
+    unit="Bytes",
+    kind=Kind.COUNTER,
+    description="Payload of the Kinesis records that were read, by polling or enhanced fan-out.",
+    **_OF_SHARD,
+)
+UPDATE_LEASE_TIME = Metric(
+    name="UpdateLease.Time",
+    unit="Milliseconds",
+    kind=Kind.TIMING,
+    description="Duration of each attempt to write a checkpoint.",
+    **_OF_SHARD,
+)
+UPDATE_LEASE_SUCCESS = Metric(
+    name="UpdateLease.Success",
+    unit="Count",
+    kind=Kind.OUTCOME,
+    short_name="update_lease",
+    description="Attempts to write a checkpoint: 1 for each that succeeded, 0 for each that failed.",
     **_OF_SHARD,
 )
 
@@ -246,6 +319,84 @@ CURRENT_LEASES = Metric(
     description="Leases that the worker holds.",
     **_RENEWING,
 )
+LOST_LEASES = Metric(
+    name="LostLeases",
+    unit="Count",
+    kind=Kind.COUNTER,
+    level="summary",
+    description="Leases that the worker lost: a peer took them, or they were not renewed in time.",
+    **_RENEWING,
+)
+RENEW_LEASE_TIME = Metric(
+    name="RenewLease.Time",
+    unit="Milliseconds",
+    kind=Kind.TIMING,
+    description="Duration of each renewal of a lease.",
+    **_RENEWING,
+)
+RENEW_LEASE_SUCCESS = Metric(
+    name="RenewLease.Success",
+    unit="Count",
+    kind=Kind.OUTCOME,
+    short_name="renew_lease",
+    description="Renewals of leases: 1 for each that succeeded, 0 for each that failed or found the lease lost.",
+    **_RENEWING,
+)
+LEASES_HANDED_OFF = Metric(
+    name="LeasesHandedOff",
+    unit="Count",
+    kind=Kind.COUNTER,
+    level="summary",
+    description="Leases that the worker gave to a peer that had requested them (graceful handoff).",
+    **_RENEWING,
+)
+TAKEN_LEASES = Metric(
+    name="TakenLeases",
+    unit="Count",
+    kind=Kind.COUNTER,
+    level="summary",
+    description="Leases that the worker took, for whatever reason.",
+    **_TAKING,
+)
+EXPIRED_LEASES_TAKEN = Metric(
+    name="ExpiredLeasesTaken",
+    unit="Count",
+    kind=Kind.COUNTER,
+    level="summary",
+    description="Leases that the worker took because their owner had stopped renewing them.",
+    **_TAKING,
+)
+LEASE_HANDOFFS_REQUESTED = Metric(
+    name="LeaseHandoffsRequested",
+    unit="Count",
+    kind=Kind.COUNTER,
+    description="Leases that the worker requested from a live peer (graceful handoff).",
+    **_TAKING,
+)
+EXPIRED_LEASES = Metric(
+    name="ExpiredLeases",
+    unit="Count",
+    kind=Kind.GAUGE,
+    level="summary",
+    description="Leases whose owner had stopped renewing them, at the last scan.",
+    **_TAKING,
+)
+UNREADABLE_LEASES = Metric(
+    name="UnreadableLeases",
+    unit="Count",
+    kind=Kind.GAUGE,
+    level="summary",
+    description="Rows of the lease table that are not readable as leases, at the last scan; their shards are not consumed.",
+    **_TAKING,
+)
+NUM_WORKERS = Metric(
+    name="NumWorkers",
+    unit="Count",
+    kind=Kind.GAUGE,
+    level="summary",
+    description="Workers of the application that the worker saw alive at the last scan, itself included.",
+    **_TAKING,
+)
 TOTAL_LEASES = Metric(
     name="TotalLeases",
     unit="Count",
@@ -261,19 +412,55 @@ LEASES_TO_TAKE = Metric(
     description="Leases that the worker decided to take or to request, at the last scan.",
     **_TAKING,
 )
+LIST_LEASES_TIME = Metric(
+    name="ListLeases.Time",
+    unit="Milliseconds",
+    kind=Kind.TIMING,
+    description="Duration of each scan of the lease table.",
+    **_TAKING,
+)
+LIST_LEASES_SUCCESS = Metric(
+    name="ListLeases.Success",
+    unit="Count",
+    kind=Kind.OUTCOME,
+    short_name="list_leases",
+    description="Scans of the lease table: 1 for each that succeeded, 0 for each that failed.",
+    **_TAKING,
+)
 
 CONSUMER_METRICS = (
     RECORDS_PROCESSED,
     DATA_BYTES_PROCESSED,
     MILLIS_BEHIND_LATEST,
+    OLDEST_UNPROCESSED_RECORD_AGE,
     PROCESS_RECORDS_TIME,
+    HANDLER_FAILURES,
     RECORDS_DEAD_LETTERED,
-    CHECKPOINT_EXPIRED,
-    SHARD_QUARANTINED,
     SHARD_STALLED,
+    SHARD_QUARANTINED,
+    CHECKPOINT_EXPIRED,
+    GET_RECORDS_TIME,
+    GET_RECORDS_SUCCESS,
+    READS_THROTTLED,
+    RECORDS_READ,
+    DATA_BYTES_READ,
+    UPDATE_LEASE_TIME,
+    UPDATE_LEASE_SUCCESS,
     CURRENT_LEASES,
+    LOST_LEASES,
+    RENEW_LEASE_TIME,
+    RENEW_LEASE_SUCCESS,
+    LEASES_HANDED_OFF,
+    TAKEN_LEASES,
+    EXPIRED_LEASES_TAKEN,
+    LEASE_HANDOFFS_REQUESTED,
+    EXPIRED_LEASES,
+    UNREADABLE_LEASES,
+    NUM_WORKERS,
     TOTAL_LEASES,
     LEASES_TO_TAKE,
+    LIST_LEASES_TIME,
+    LIST_LEASES_SUCCESS,
 )
 
 CATALOGUE = (*PRODUCER_METRICS, *CONSUMER_METRICS)

@@ -16,8 +16,10 @@ import threading
 from collections.abc import Callable
 from random import Random
 
+from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import AwsError, InvalidCheckpointError, LeaseLostError
+from kinesis_sdk.common.metrics import NOT_MEASURED, BoundMetrics
 from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.common.sequence import SHARD_END, ExtendedSequenceNumber
 from kinesis_sdk.consumer.failure import backoff
@@ -64,6 +66,7 @@ class Checkpointer:
         sleep: Waits between repetitions of a failed write.
         rng: Jitter.
         timeout: Most seconds for which one call repeats.
+        metrics: Metrics of the shard.
     """
 
     def __init__(
@@ -74,12 +77,14 @@ class Checkpointer:
         sleep: Callable[[float], None],
         rng: Random,
         timeout: float,
+        metrics: BoundMetrics = NOT_MEASURED,
     ) -> None:
         self._held = held
         self._clock = clock
         self._sleep = sleep
         self._rng = rng
         self._timeout = timeout
+        self._metrics = metrics
         self._lock = threading.Lock()
         # None: nothing was delivered beyond what the lease says, whatever somebody makes the lease say.
         self._largest: ExtendedSequenceNumber | None = None
@@ -201,7 +206,10 @@ class Checkpointer:
         failures = 0
         while True:
             try:
-                write()
+                with self._metrics.timed(
+                    self._clock, catalogue.UPDATE_LEASE_TIME, catalogue.UPDATE_LEASE_SUCCESS
+                ):
+                    write()
             except AwsError as error:
                 failures += 1
                 pause = backoff(failures, _FIRST_RETRY, _MOST_RETRY, self._rng)

@@ -149,6 +149,7 @@ class Coordinator:
             busy=busy,
             take=self._take,
             on_wanted=self._wanted,
+            metrics=metrics,
         )
         self._membership = membership
         self._leads = False
@@ -242,7 +243,8 @@ class Coordinator:
 
     def _look(self, now: float) -> float:
         """Scan, plan, take. Reports the next due time: earlier if an owner's silence becomes too long."""
-        rows = self._store.list()
+        with self._metrics.timed(self._clock, catalogue.LIST_LEASES_TIME, catalogue.LIST_LEASES_SUCCESS):
+            rows = self._store.list()
         seen_at = self._clock.monotonic()
         self._observer.observe(rows, seen_at)
         # Leases of streams that are not ours, and of the other form of keys, are neither counted nor taken.
@@ -279,7 +281,7 @@ class Coordinator:
         # Also while the last one is leaving, so that nobody misses us in between.
         self._standby.want(plan.stand_by and not won and not self._moves.holds_on, seen_at)
         self._due["standby"] = self._standby.due
-        self._measure(leases, len(plan.takes) if plan.most is None else plan.most)
+        self._measure(leases, len(plan.takes) if plan.most is None else plan.most, now)
         due = seen_at + self._config.look_interval(len(leases), soon=plan.look_soon)
         if self._config.lease_strategy == "kcl2":
             return due  # the KCL looks at its pace, whatever expires
@@ -407,14 +409,25 @@ class Coordinator:
             clock=self._clock,
             acquired_at=sent_at,
             java_leads=self._java_leads,
+            metrics=self._metrics,
         )
         held.renew_at = sent_at + self._config.renew_interval
         self.held.add(held)
         former = f" from {lease.holder}" if lease.holder and lease.holder != self._worker_id else ""
         _LOGGER.info("lease %s: taken%s (%s)", lease.lease_key, former, reason)
+        self._metrics.add(catalogue.TAKEN_LEASES, 1)
+        if reason == TakeReason.EXPIRED.value and lease.owner is not None:
+            self._metrics.add(catalogue.EXPIRED_LEASES_TAKEN, 1)
+        self._metrics.add(catalogue.CURRENT_LEASES, len(self.held))
         self._on_acquired(held)
 
-    def _measure(self, leases: list[Lease], taken: int) -> None:
+    def _measure(self, leases: list[Lease], taken: int, now: float) -> None:
+        """Record what a scan that began at ``now`` showed."""
+        owned = [lease for lease in leases if lease.owner is not None and not lease.is_finished]
+        kept = [lease for lease in owned if not self._observer.is_expired(lease, now)]
+        alive = {self._worker_id, *self._standby.workers(now), *(lease.holder for lease in kept)}
+        self._metrics.add(catalogue.EXPIRED_LEASES, len(owned) - len(kept))
+        self._metrics.add(catalogue.NUM_WORKERS, len(alive))
         self._metrics.add(catalogue.TOTAL_LEASES, len(leases))
         self._metrics.add(catalogue.LEASES_TO_TAKE, taken)
         self._metrics.add(catalogue.CURRENT_LEASES, len(self.held))
@@ -482,4 +495,5 @@ class Coordinator:
     def forget(self, held: HeldLease) -> None:
         """Stop renewing a lease that was released, handed over or lost. From any thread."""
         self.held.remove(held)
+        self._metrics.add(catalogue.CURRENT_LEASES, len(self.held))
         self._moves.went(held)

@@ -38,6 +38,7 @@ from kinesis_sdk.consumer.failure import (
     StopWorker,
     backoff,
 )
+from kinesis_sdk.consumer.fetch.fetcher import ArrivalTimes
 from kinesis_sdk.consumer.handler import RecordBatch, RecordHandler
 from kinesis_sdk.consumer.ledger import PositionLedger, position_of
 
@@ -56,8 +57,9 @@ class _Piece:
     """Records that are delivered in one call; tickets only with several lanes."""
 
     records: Sequence[UserRecord]
-    millis_behind: int
+    millis_behind: int | None
     tickets: list[int] | None = None
+    arrivals: ArrivalTimes | None = None
     failures: int = 0
     halved: bool = False
 
@@ -164,6 +166,8 @@ class Delivery:
         failures: Failures in a row; 0 when the last call succeeded.
         last_error: What the handler raised at last, while that is not repaired.
         progress_at: Monotonic time at which a call last succeeded.
+        waiting_since: Monotonic time at which the oldest record here arrived at the service, with several lanes that of
+            the oldest answer here; None if there is none, or if it is not known.
     """
 
     def __init__(self, tools: DeliveryTools) -> None:
@@ -176,13 +180,15 @@ class Delivery:
         self._order = itertools.count()
         self._calls: list[_Call] = []
         # What is told when all records up to a ticket are done (several lanes), or the lane is empty (one).
-        self._releases: deque[tuple[int, Callable[[], None]]] = deque()
+        # The last part is when the oldest of these records arrived at the service.
+        self._releases: deque[tuple[int, Callable[[], None], float | None]] = deque()
         self._gave_up = False
         self.records_delivered = 0
         self.records_dead_lettered = 0
         self.failures = 0
         self.last_error: str | None = None
         self.progress_at = tools.clock.monotonic()
+        self.waiting_since: float | None = None
 
     @property
     def is_running(self) -> bool:
@@ -211,18 +217,27 @@ class Delivery:
         """Monotonic time at which the oldest call under way began; None if there is none."""
         return min((call.started_at for call in self._calls if not call.done), default=None)
 
-    def offer(self, records: Sequence[UserRecord], millis_behind: int, on_done: Callable[[], None]) -> None:
+    def offer(
+        self,
+        records: Sequence[UserRecord],
+        millis_behind: int | None,
+        on_done: Callable[[], None],
+        arrivals: ArrivalTimes | None = None,
+    ) -> None:
         """Take the next records of the shard.
 
         Args:
             records: In order, after everything offered before; not empty.
-            millis_behind: Milliseconds between their end and the tip.
+            millis_behind: Milliseconds between their end and the tip, if the service said so.
             on_done: Called once all of them are done.
+            arrivals: When they arrived at the service, if that is known.
         """
         if not self._parallel:
-            whole = self._lanes[None] = _Lane(None, deque([_Piece(records, millis_behind)]))
-            self._releases.append((0, on_done))
+            piece = _Piece(records, millis_behind, arrivals=arrivals)
+            whole = self._lanes[None] = _Lane(None, deque([piece]))
+            self._releases.append((0, on_done, None))
             self._ready.append(whole)
+            self._note_waiting()
             return
         by_key: dict[str, tuple[list[UserRecord], list[int]]] = {}
         kept = list(records)
@@ -234,9 +249,13 @@ class Delivery:
             group[1].append(ticket)
         for key, (of_key, tickets) in by_key.items():
             self._add(key, of_key, tickets, millis_behind)
-        self._releases.append((self._ledger.next_ticket, on_done))
+        since = None if arrivals is None else arrivals.of(kept[0])
+        self._releases.append((self._ledger.next_ticket, on_done, since))
+        self._note_waiting()
 
-    def _add(self, key: str, records: list[UserRecord], tickets: list[int], millis_behind: int) -> None:
+    def _add(
+        self, key: str, records: list[UserRecord], tickets: list[int], millis_behind: int | None
+    ) -> None:
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = _Lane(key)
@@ -264,7 +283,20 @@ class Delivery:
         self._ledger = PositionLedger()
         while self._releases:
             self._releases.popleft()[1]()
+        self._note_waiting()
         return pause
+
+    def _note_waiting(self) -> None:
+        """Set `waiting_since`: other threads read it while this one changes lanes and pieces."""
+        if self._parallel:
+            self.waiting_since = self._releases[0][2] if self._releases else None
+            return
+        lane = self._lanes.get(None)
+        piece = lane.pieces[0] if lane is not None else None
+        if piece is None or piece.arrivals is None or not piece.records:
+            self.waiting_since = None
+        else:
+            self.waiting_since = piece.arrivals.of(piece.records[0])
 
     def advance(self, now: float) -> float | None:
         """Note what ended, begin what is due.
@@ -351,6 +383,7 @@ class Delivery:
             self._releases[0][0] <= self._ledger.base if self._parallel else not self._lanes
         ):
             self._releases.popleft()[1]()
+        self._note_waiting()
         if fatal is not None:
             raise fatal
 
@@ -392,6 +425,7 @@ class Delivery:
 
     def _failed(self, lane: _Lane, piece: _Piece, error: BaseException, now: float) -> None:
         policy = self._tools.policy
+        self._tools.metrics.add(catalogue.HANDLER_FAILURES, 1)
         piece.failures += 1
         self.failures += 1
         self.last_error = f"process_records: {type(error).__name__}: {error}"
@@ -441,7 +475,9 @@ class Delivery:
         lane.pieces.popleft()
         for part in (slice(middle, None), slice(middle)):
             tickets = piece.tickets[part] if piece.tickets is not None else None
-            lane.pieces.appendleft(_Piece(piece.records[part], piece.millis_behind, tickets, halved=True))
+            lane.pieces.appendleft(
+                _Piece(piece.records[part], piece.millis_behind, tickets, piece.arrivals, halved=True)
+            )
         self._ready.append(lane)
 
     def _bury(
@@ -485,5 +521,4 @@ class Delivery:
         size = payload_bytes(piece.records)
         self._tools.count_bytes(size)
         add(catalogue.DATA_BYTES_PROCESSED, size)
-        add(catalogue.MILLIS_BEHIND_LATEST, piece.millis_behind)
         add(catalogue.PROCESS_RECORDS_TIME, seconds * 1000)

@@ -75,6 +75,10 @@ def _wake_nobody(loop: Loop) -> None:
     del loop
 
 
+def _millis(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1000)
+
+
 class ConsumerEngine:
     """Everything that a worker does, as functions of the time.
 
@@ -170,6 +174,7 @@ class ConsumerEngine:
             self._read_again,
             handler_timeout=config.handler_timeout,
             give_up=self._give_up,
+            measured=self._metrics.enabled,
         )
         if config.auto_checkpoint is not None:
             handlers = replace(handlers, auto_checkpoint=config.auto_checkpoint)
@@ -202,6 +207,7 @@ class ConsumerEngine:
             scheduler=self.scheduler,
             run=run_fetch,
             rng=rng,
+            clock=clock,
         )
         self._common: dict[str, Any] = {
             "worker_id": worker_id,
@@ -318,7 +324,7 @@ class ConsumerEngine:
         """Stop at once: nothing more is delivered or written; leases are left to expire."""
         self.request_stop()
         for held in self.coordinator.held:
-            held.mark_lost("the worker was stopped at once")
+            held.let_expire("the worker was stopped at once")
             self.coordinator.forget(held)
         # Their steps may not run any more: a handler hangs, or the pool is closed.
         with self._lock:
@@ -457,10 +463,16 @@ class ConsumerEngine:
         on_ready: Callable[[], None],
         metrics: BoundMetrics,
     ) -> Fetcher:
-        del metrics
         key = tracked.lease_key(shard_id)
         return self._fetchers.open(
-            tracked.stream, shard_id, key, start, now, on_ready, consumer_arn=tracked.config.consumer_arn
+            tracked.stream,
+            shard_id,
+            key,
+            start,
+            now,
+            on_ready,
+            metrics=metrics,
+            consumer_arn=tracked.config.consumer_arn,
         )
 
     # Watching
@@ -512,7 +524,8 @@ class ConsumerEngine:
             ShardHealth(
                 shard_id=consumer.shard_id,
                 state=consumer.state,
-                millis_behind_latest=consumer.millis_behind_latest,
+                oldest_unprocessed_millis=_millis(consumer.oldest_unprocessed_age(now)),
+                read_lag_millis=consumer.millis_behind_latest,
                 seconds_since_progress=now - consumer.last_progress,
                 records_delivered=consumer.records_delivered,
                 checkpoint=consumer.held.lease.checkpoint,

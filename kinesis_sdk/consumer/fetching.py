@@ -8,6 +8,8 @@ from random import Random
 from typing import Any, cast
 
 from kinesis_sdk.common.aws import KinesisClient
+from kinesis_sdk.common.clock import Clock
+from kinesis_sdk.common.metrics import BoundMetrics
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer.config import ConsumerConfig
 from kinesis_sdk.consumer.fetch.budget import ByteBudget
@@ -31,6 +33,7 @@ class FetcherSource:
         scheduler: Runs the readers.
         run: Runs one read: a pool's ``submit``, or inline.
         rng: Jitter.
+        clock: Time at which answers arrive, and how long calls take.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class FetcherSource:
         scheduler: Scheduler,
         run: Callable[[Callable[[], None]], object],
         rng: Random,
+        clock: Clock,
     ) -> None:
         self._kinesis = kinesis
         self._config = config
@@ -51,6 +55,7 @@ class FetcherSource:
         self._scheduler = scheduler
         self._run = run
         self._rng = rng
+        self._clock = clock
         self._lock = threading.Lock()
         # Outlive fetchers: a new one must not spend the budget of a shard a second time.
         self._paces: dict[str, ReadPace] = {}
@@ -65,6 +70,7 @@ class FetcherSource:
         now: float,
         on_ready: Callable[[], None],
         *,
+        metrics: BoundMetrics,
         consumer_arn: str | None = None,
     ) -> Fetcher:
         """Begin to read a shard.
@@ -76,12 +82,13 @@ class FetcherSource:
             start: Where to begin.
             now: Monotonic time.
             on_ready: Called from any thread when there is something to fetch.
+            metrics: Metrics of the shard.
             consumer_arn: The stream's registered consumer, if it is known.
 
         Raises:
             AwsError: The start could not be resolved.
         """
-        polling = self._poll(stream, shard_id, key, start, now)
+        polling = self._poll(stream, shard_id, key, start, now, metrics)
         polling.resolve_start()
         if self._config.retrieval_mode == "polling":
             return self._ahead(polling, on_ready)
@@ -94,8 +101,10 @@ class FetcherSource:
             budget=self._budget,
             on_ready=on_ready,
             open_polling=lambda position, at: self._ahead(
-                self._poll(stream, shard_id, key, position, at), on_ready
+                self._poll(stream, shard_id, key, position, at, metrics), on_ready
             ),
+            clock=self._clock,
+            metrics=metrics,
             started_at_millis=polling.started_at_millis,
         )
         self._schedule(pushed)
@@ -106,7 +115,9 @@ class FetcherSource:
         with self._lock:
             self._paces.pop(key, None)
 
-    def _poll(self, stream: StreamId, shard_id: str, key: str, start: Position, now: float) -> PollingFetcher:
+    def _poll(
+        self, stream: StreamId, shard_id: str, key: str, start: Position, now: float, metrics: BoundMetrics
+    ) -> PollingFetcher:
         with self._lock:
             pace = self._paces.setdefault(key, ReadPace())
         return PollingFetcher(
@@ -119,6 +130,8 @@ class FetcherSource:
             idle=TipIdle(*self._config.idle_times),
             pace=pace,
             now=now,
+            clock=self._clock,
+            metrics=metrics,
         )
 
     def _ahead(self, polling: PollingFetcher, on_ready: Callable[[], None]) -> Prefetcher:

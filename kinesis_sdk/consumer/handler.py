@@ -59,14 +59,15 @@ class RecordBatch:
     Attributes:
         records: The records; with ``concurrency``, all of one partition key. Usually no list: a record is made
             when it is looked at, see `UserRecords`.
-        millis_behind_latest: Milliseconds between the batch's end and the tip of the shard.
+        millis_behind_latest: Milliseconds between the batch's end and the tip of the shard when it was read; None if
+            the service did not say.
         shard_id: The shard.
         stream: The stream.
         checkpointer: Stores positions.
     """
 
     records: Sequence[UserRecord]
-    millis_behind_latest: int
+    millis_behind_latest: int | None
     shard_id: str
     stream: StreamId
     checkpointer: Checkpointer

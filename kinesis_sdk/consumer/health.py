@@ -33,7 +33,11 @@ class ShardHealth:
     Attributes:
         shard_id: The shard.
         state: Where its consumer is in its life.
-        millis_behind_latest: Milliseconds behind the tip at the last fetch; None before the first.
+        oldest_unprocessed_millis: Age of the oldest record that is not processed, in milliseconds: the lag to alert on.
+            0 if everything was processed as of the last read, None if it is not known. See the metric
+            ``OldestUnprocessedRecordAge`` for its error.
+        read_lag_millis: Milliseconds by which the last read was behind the tip of the shard, as the service reported it;
+            None if it did not. It says nothing about records that were read and are not processed.
         seconds_since_progress: Seconds since the last successful fetch or delivery.
         records_delivered: User records delivered under this lease.
         checkpoint: Stored position.
@@ -45,7 +49,8 @@ class ShardHealth:
 
     shard_id: str
     state: ShardState
-    millis_behind_latest: int | None
+    oldest_unprocessed_millis: int | None
+    read_lag_millis: int | None
     seconds_since_progress: float
     records_delivered: int
     checkpoint: ExtendedSequenceNumber

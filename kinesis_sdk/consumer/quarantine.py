@@ -61,6 +61,8 @@ class Quarantine:
 
     def leave(self) -> None:
         """The position is good."""
+        if self.active:
+            self._metrics.add(catalogue.SHARD_QUARANTINED, 0)
         self.active = False
         self._failures = 0
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.errors import (
     AwsError,
     BadPositionError,
@@ -31,7 +32,7 @@ from kinesis_sdk.consumer.handler import AwaitingHandler, ShardContext
 from kinesis_sdk.consumer.leases.held import HeldLease
 from kinesis_sdk.consumer.quarantine import Quarantine
 from kinesis_sdk.consumer.repeats import RepeatLog
-from kinesis_sdk.consumer.shard_reader import ShardReader
+from kinesis_sdk.consumer.shard_reader import ShardReader, UserBatch
 from kinesis_sdk.consumer.shard_state import ShardConsumerParts, ShardState, ShutdownReason
 from kinesis_sdk.consumer.threads import wait_for
 
@@ -40,6 +41,9 @@ _LOGGER = logging.getLogger("kinesis_sdk.consumer")
 _MOST_BACKOFF = 10.0
 _REREAD_AFTER = 3
 """Failures of a handler in a row after which its batch is read again later, if other shards wait for the memory."""
+
+_LONGEST_QUIET = 10.0
+"""Seconds without an answer at the tip that are nothing unusual: fan-out sends an event every five seconds."""
 
 _NEVER = float("inf")
 
@@ -56,7 +60,7 @@ class ShardConsumer:
     Attributes:
         state: Current state.
         reason: Why it shuts down, once it does.
-        millis_behind_latest: Of the last batch; None before the first.
+        millis_behind_latest: Of the last answer; None before the first, or if the service does not say.
         last_progress: Monotonic time of the last successful fetch or delivery.
         on_ready: Called from any thread when the next step should come at once.
         metrics: Metrics of the shard under this lease.
@@ -82,6 +86,7 @@ class ShardConsumer:
             sleep=parts.sleep,
             rng=parts.rng,
             timeout=parts.config.checkpoint_timeout,
+            metrics=self.metrics,
         )
         # A child of a shard that this application read to its end starts at its beginning, LATEST or not.
         self._follows_parent = False
@@ -89,6 +94,11 @@ class ShardConsumer:
         self._reread = False
         self._quarantine = Quarantine(parts, held, self.metrics)
         self._delivery: Delivery | None = None
+        # Monotonic time of the last answer, and its lag.
+        self._last_read: tuple[float, int | None] | None = None
+        # When the oldest record arrived that is between reader and delivery, or is to be read again.
+        self._unoffered_since: float | None = None
+        self._quiet = max(_LONGEST_QUIET, 2 * parts.config.idle_times[2])
         self._failures = 0
         self._error: str | None = None
         self._auto = AutoCheckpoint(self._checkpointer, parts.config, enabled=parts.handlers.auto_checkpoint)
@@ -133,7 +143,7 @@ class ShardConsumer:
 
     def abandon(self, reason: str) -> None:
         """Drop everything without callbacks; a lease that is held is left to expire. From any thread."""
-        self.held.mark_lost(reason)
+        self.held.let_expire(reason)
         self._complete()
 
     @property
@@ -145,6 +155,35 @@ class ShardConsumer:
             since = delivery.calling_since
             running = ("process_records", since) if since is not None else None
         return running
+
+    def oldest_unprocessed_age(self, now: float) -> float | None:
+        """Seconds since the oldest record that is not processed arrived at the service. From any thread.
+
+        Of records that were read, it is known as `ArrivalTimes` says. Of records that were not read, the last answer
+        gives an upper bound: they are not older than its lag plus the time since then. At the tip nothing is known to
+        wait, so it is 0, until reads have not succeeded for longer than an idle shard is left alone.
+
+        Returns:
+            None if it is not known: nothing was read yet, or the service reports no lag.
+        """
+        delivery, reader = self._delivery, self._reader
+        if delivery is not None and not delivery.is_empty:
+            since = delivery.waiting_since
+            return None if since is None else max(0.0, now - since)
+        since = self._unoffered_since
+        if since is None and reader is not None:
+            since = reader.waiting_since
+        if since is not None:
+            return max(0.0, now - since)
+        if reader is not None and reader.ended:
+            return 0.0
+        if self._last_read is None or self._last_read[1] is None:
+            return None
+        read_at, millis = self._last_read
+        silent = max(0.0, now - read_at)
+        if not millis:
+            return silent if silent > self._quiet else 0.0
+        return millis / 1000 + silent
 
     @property
     def waits_for_reads(self) -> bool:
@@ -348,18 +387,23 @@ class ShardConsumer:
         assert delivery is not None
         if self._reread:
             self._reread = False
+            if self._unoffered_since is None:
+                self._unoffered_since = reader.waiting_since  # it is dropped, and read again
             reader.close()
         if not reader.is_open and not reader.ended:
             self._open(now)
         due = self._advance(delivery, now)
         if delivery.has_room and not reader.ended:
+            if self._unoffered_since is None:
+                self._unoffered_since = reader.waiting_since
             batch = reader.take(now)
             if batch is not None:
                 self._quarantine.leave()
-                self.millis_behind_latest = batch.millis_behind
                 self._recovered(now)
                 if batch.records:
-                    delivery.offer(batch.records, batch.millis_behind, batch.on_done)
+                    delivery.offer(batch.records, batch.millis_behind, batch.on_done, batch.arrivals)
+                self._note_read(batch)
+                if batch.records:
                     due = self._advance(delivery, now)
                 else:
                     batch.on_done()
@@ -370,11 +414,18 @@ class ShardConsumer:
             return now
         self._auto.run(delivery.records_delivered, now)
         if self._gives_way(delivery):
+            self._unoffered_since = delivery.waiting_since
             reader.rewind(self._checkpointer.largest_delivered)
             return now + delivery.forget(now)
         if delivery.has_room and not reader.ended:
             due = min(due, max(now, reader.due))
         return min(due, max(now, self._auto.due))
+
+    def _note_read(self, batch: UserBatch) -> None:
+        if batch.read_at is not None:  # else nothing was read ahead yet
+            self.millis_behind_latest = batch.millis_behind
+            self._last_read = (batch.read_at, batch.millis_behind)
+            self._unoffered_since = None
 
     def _advance(self, delivery: Delivery, now: float) -> float:
         before = delivery.records_delivered
@@ -406,6 +457,7 @@ class ShardConsumer:
             )
             return now
         policy = self._config.error_policy
+        self.metrics.add(catalogue.HANDLER_FAILURES, 1)
         self._failures += 1
         self._error = f"{callback}: {type(error).__name__}: {error}"
         if not isinstance(policy, StopWorker):
@@ -429,6 +481,7 @@ class ShardConsumer:
                 try:
                     self._handler.lease_lost()
                 except Exception:
+                    self.metrics.add(catalogue.HANDLER_FAILURES, 1)
                     _LOGGER.exception("shard %s: lease_lost failed", self.shard_id)
             self._complete()
             return None
@@ -492,7 +545,7 @@ class ShardConsumer:
             # For as long as peers would have to wait if it were left to expire.
             if error.retryable and now - self._releasing_since < self._config.failover_time:
                 return now + backoff(self._release_failures, 0.2, 2.0, self._parts.rng)
-            self.held.mark_lost("its release failed")
+            self.held.let_expire("its release failed")
             _LOGGER.warning("lease %s: could not be released, it will expire: %s", self.shard_id, error)
         self._complete()
         return None

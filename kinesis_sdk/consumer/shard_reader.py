@@ -16,6 +16,7 @@ from kinesis_sdk.common.shards import Shard
 from kinesis_sdk.consumer.config import ConsumerConfig
 from kinesis_sdk.consumer.fetch.fetcher import (
     AT_SEQUENCE_NUMBER,
+    ArrivalTimes,
     Fetcher,
     FetchResult,
     KnowsStart,
@@ -35,12 +36,16 @@ class UserBatch:
 
     Attributes:
         records: In order; may be empty.
-        millis_behind: Milliseconds between their end and the tip.
+        millis_behind: Milliseconds between their end and the tip; None if the service did not say.
+        read_at: Monotonic time of the answer; None if there was none, only nothing to fetch yet.
+        arrivals: When the records arrived at the service, if that is known.
         on_done: To be called once they are not in memory any more.
     """
 
     records: Sequence[UserRecord]
-    millis_behind: int
+    millis_behind: int | None
+    read_at: float | None
+    arrivals: ArrivalTimes | None
     on_done: Callable[[], None]
 
 
@@ -138,6 +143,14 @@ class ShardReader:
         """Whether an answer is here that could not be passed on yet."""
         return self._fetched is not None
 
+    @property
+    def waiting_since(self) -> float | None:
+        """Monotonic time at which the oldest record arrived that was read and not taken; None if there is none."""
+        fetched, fetcher = self._fetched, self._fetcher
+        if fetched is None and fetcher is not None:
+            fetched = fetcher.waiting
+        return None if fetched is None else fetched.waiting_since
+
     def open(self, now: float) -> None:
         """Begin at the lease's position, or go on after what was taken.
 
@@ -216,7 +229,9 @@ class ShardReader:
             self.ended = True
             self.child_shards = result.child_shards
         self._fetched = None
-        return UserBatch(records, result.millis_behind_latest, result.on_done)
+        return UserBatch(
+            records, result.millis_behind_latest, result.read_at, result.arrivals, result.on_done
+        )
 
     def _explain_missing(self, error: ResourceNotFoundError) -> FetchResult:
         """The service knows no such shard: its retention is over, or the stream itself is gone."""
@@ -238,7 +253,7 @@ class ShardReader:
             self._held.lease.checkpoint,
         )
         children = tuple(shard for shard in listed if shard_id in shard.parents)
-        return FetchResult(records=[], millis_behind_latest=0, ended=True, child_shards=children)
+        return FetchResult(records=[], millis_behind_latest=None, ended=True, child_shards=children)
 
     def _look_for_loss(self, awaited: str, first: KinesisRecord) -> None:
         """Tell what nobody else does: from a position before its horizon, the service reads on at the horizon.

@@ -20,6 +20,10 @@ from kinesis_sdk.consumer.shard_state import ShardState
 _LOGGER = logging.getLogger("kinesis_sdk.consumer")
 
 
+MEASURE_INTERVAL = 5.0
+"""Seconds between two observations of the age of the oldest unprocessed record."""
+
+
 def find_stall(consumer: ShardConsumer, now: float, timeout: float) -> Stall | None:
     """What is wrong with a shard, if there was no progress for the timeout. Safe from any thread.
 
@@ -48,6 +52,7 @@ class StallWatch:
         read_again: Makes a consumer begin its read anew.
         handler_timeout: Seconds; see ``ConsumerConfig.handler_timeout``.
         give_up: Takes the shard away from a consumer whose handler hangs.
+        measured: Whether somebody listens to the metrics: then the shards' ages are recorded every `MEASURE_INTERVAL`.
     """
 
     def __init__(
@@ -57,8 +62,11 @@ class StallWatch:
         *,
         handler_timeout: float | None,
         give_up: Callable[[ShardConsumer], None],
+        measured: bool = False,
     ) -> None:
         self.timeout = timeout
+        interval = min(timeout, handler_timeout or timeout) / 4
+        self._interval = min(interval, MEASURE_INTERVAL) if measured else interval
         self._handler_timeout = handler_timeout
         self._give_up = give_up
         self._read_again = read_again
@@ -71,6 +79,7 @@ class StallWatch:
         stalled: dict[str, float] = {}
         for consumer in consumers:
             self._look_at_handler(consumer, now)
+            self._measure(consumer, now)
             stall = find_stall(consumer, now, self.timeout)
             token = consumer.held.token
             if stall is None:
@@ -86,7 +95,17 @@ class StallWatch:
                 self._read_again(consumer)
             stalled[token] = last
         self._acted = stalled
-        return now + min(self.timeout, self._handler_timeout or self.timeout) / 4
+        return now + self._interval
+
+    def _measure(self, consumer: ShardConsumer, now: float) -> None:
+        """Record what nobody else does while a handler hangs or fails."""
+        if not consumer.metrics.enabled:
+            return
+        age = consumer.oldest_unprocessed_age(now)
+        if age is not None:
+            consumer.metrics.add(catalogue.OLDEST_UNPROCESSED_RECORD_AGE, age * 1000)
+        if consumer.is_quarantined:
+            consumer.metrics.add(catalogue.SHARD_QUARANTINED, 1)
 
     def _look_at_handler(self, consumer: ShardConsumer, now: float) -> None:
         running, timeout = consumer.running_callback, self._handler_timeout

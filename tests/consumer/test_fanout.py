@@ -93,6 +93,7 @@ class Rig:
             rng=Random(1),
             budget=self.budget,
             on_ready=self.on_ready,
+            clock=self.clock,
             open_polling=self.open_polling if self.polling else None,
             start_reader=lambda reader, shard: self.readers.append(reader),
         )
@@ -110,6 +111,7 @@ class Rig:
             idle=TipIdle(1.0, 0.5, 2.0),
             pace=ReadPace(),
             now=now,
+            clock=self.clock,
         )
 
     def on_ready(self):
@@ -684,6 +686,7 @@ class FanOutEngine(ConsumerEngine):
             idle=TipIdle(1.0, 0.5, 2.0),
             pace=ReadPace(),
             now=now,
+            clock=self._clock,
         )
         polling.resolve_start()
 
@@ -699,6 +702,8 @@ class FanOutEngine(ConsumerEngine):
             rng=self._rng,
             budget=self._budget,
             on_ready=on_ready,
+            clock=self._clock,
+            metrics=metrics,
             started_at_millis=polling.started_at_millis,
             start_reader=read,
         )

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kinesis_sdk.common import catalogue
-from kinesis_sdk.consumer import ConsumerConfig
+from kinesis_sdk.common.errors import TransientAwsError
+from kinesis_sdk.common.metrics import Kind
+from kinesis_sdk.common.sequence import ExtendedSequenceNumber
+from kinesis_sdk.consumer import BisectBatch, ConsumerConfig
+from kinesis_sdk.consumer.leases.store import checkpointed
 from kinesis_sdk.metrics import MemoryMetrics
-from kinesis_sdk.testing import Fault
+from kinesis_sdk.producer import Producer, ProducerConfig
+from kinesis_sdk.testing import FakeAws, Fault
 from tests.consumer.simulation import Fleet
 from tests.consumer.test_streams import Streams
 
@@ -15,12 +22,24 @@ CONFIG = ConsumerConfig(initial_position="TRIM_HORIZON", stall_timeout=30.0)
 SHARD = "shardId-000000000000"
 
 
+class Remembering(MemoryMetrics):
+    """Knows every metric that was ever recorded, also those that ended."""
+
+    def __init__(self, **arguments):
+        super().__init__(**arguments)
+        self.recorded = set()
+
+    def add(self, metric, *arguments):
+        super().add(metric, *arguments)
+        self.recorded.add(metric)
+
+
 class Measured(Fleet):
     """A fleet whose workers share one sink."""
 
     def __post_init__(self):
         super().__post_init__()
-        self.sink = MemoryMetrics()
+        self.sink = Remembering()
         self.more = {"metrics": self.sink, "application_name": "billing"}
 
     def shard(self, metric, shard=SHARD, **dimensions):
@@ -40,7 +59,7 @@ class Measured(Fleet):
         return self.sink.get(metric, ApplicationName="billing", WorkerIdentifier=worker)
 
     def gauges(self):
-        names = {metric.name for metric in catalogue.CATALOGUE if metric.kind is catalogue.Kind.GAUGE}
+        names = {metric.name for metric in catalogue.CATALOGUE if metric.kind is Kind.GAUGE}
         return {series.name for series in self.sink.snapshot() if series.name in names}
 
 
@@ -190,3 +209,388 @@ def test_a_sink_that_raises_costs_the_consumer_nothing(caplog):
     assert lost and all("disk full" in str(record.exc_info[1]) for record in lost)
     assert len(lost) < 15
     caplog.clear()
+
+
+# Lag
+
+
+def put_each(fleet, seconds, count=1):
+    """A record each so many seconds, for as long as the fleet runs."""
+
+    def put(now):
+        fleet.put(count)
+        return now + seconds
+
+    fleet.add_script("producer", put)
+
+
+def ages(fleet, minutes, shard=SHARD):
+    """The age of the oldest unprocessed record in seconds, a minute apart."""
+    found = []
+    for _ in range(minutes):
+        fleet.run(60)
+        age = fleet.last("OldestUnprocessedRecordAge", shard)
+        found.append(None if age is None else age / 1000)
+    return found
+
+
+def test_the_age_of_the_oldest_record_grows_steadily_while_a_handler_fails_for_an_hour():
+    """D3: the lag froze at the last success, exactly when processing stopped."""
+    fleet = Measured(config=CONFIG)
+    batches = []
+
+    def handle(batch):
+        batches.append(len(batch.records))
+        if len(batches) >= 3:
+            raise ValueError("the database is down")
+
+    put_each(fleet, 5.0)
+    engine = fleet.add("a", handle)
+    fleet.run(60)
+    assert len(batches) >= 3
+    found = ages(fleet, 60)
+    assert all(55 <= later - earlier <= 65 for earlier, later in zip(found, found[1:], strict=False)), found
+    assert 3600 <= found[-1] <= 3670
+    (health,) = engine.shard_health()
+    assert health.oldest_unprocessed_millis == pytest.approx(found[-1] * 1000, abs=6000)
+    assert fleet.total("HandlerFailures") == len(batches) - 2
+    behind = fleet.last("MillisBehindLatest")
+    assert behind < 60_000, "of the read, as the KCL: nothing was read since"
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_the_age_falls_back_when_the_handler_recovers(concurrency):
+    fleet = Measured(
+        config=ConsumerConfig(initial_position="TRIM_HORIZON", stall_timeout=30.0, concurrency=concurrency)
+    )
+    down = [True]
+
+    def handle(batch):
+        if down[0]:
+            raise ValueError("the database is down")
+        fleet.note("a", batch)
+
+    fleet.put(20)
+    fleet.add("a", handle)
+    found = ages(fleet, 5)
+    assert found == sorted(found)
+    assert 295 <= found[-1] <= 301
+    down[0] = False
+    assert fleet.run(60, fleet.all_delivered)
+    fleet.run(10)
+    assert fleet.last("OldestUnprocessedRecordAge") == 0
+
+
+def test_while_a_handler_hangs_health_does_not_say_that_nothing_waits():
+    """U4: `health()` said 0 while 15 records waited for a handler that hung."""
+    seen = []
+
+    def handle(batch):
+        fleet.note("a", batch)
+        fleet.clock.advance(6)  # it hangs, and meanwhile another thread asks
+        seen.append(fleet.engines["a"].shard_health()[0].oldest_unprocessed_millis)
+        fleet.engines["a"]._look_for_stalls(fleet.clock.monotonic())
+        seen.append(fleet.last("OldestUnprocessedRecordAge"))
+
+    fleet = Measured(config=CONFIG)
+    fleet.put(15)
+    fleet.add("a", handle)
+    fleet.run(40)
+    assert fleet.all_delivered()
+    assert all(6_000 <= age <= 9_000 for age in seen)
+    (health,) = fleet.engines["a"].shard_health()
+    assert (health.oldest_unprocessed_millis, health.read_lag_millis) == (0, 0)
+
+
+def test_the_age_of_a_record_counts_from_its_arrival_and_not_from_its_read():
+    """A worker that starts on an old backlog is as late as its oldest record, by the service's clock alone."""
+    fleet = Measured(config=CONFIG)
+    fleet.put(3)
+    fleet.clock.advance(600)
+    fleet.put(3)
+    fleet.clock.advance(30)
+    ages_seen = []
+
+    def handle(batch):
+        ages_seen.append(fleet.engines["a"].shard_health()[0].oldest_unprocessed_millis)
+
+    fleet.add("a", handle)
+    fleet.run(20)
+    # The newest of the answer is taken for one that arrived just now: the service reports no lag at the tip.
+    assert ages_seen[0] == pytest.approx(600_000, abs=1000)
+
+
+def test_an_idle_shard_is_zero_behind_and_says_so_all_the_time():
+    fleet = Measured(shards=2, config=CONFIG)
+    fleet.add("a")
+    fleet.run(60)
+    before = fleet.shard("MillisBehindLatest").samples
+    fleet.run(60)
+    assert (fleet.last("MillisBehindLatest"), fleet.last("OldestUnprocessedRecordAge")) == (0, 0)
+    assert fleet.shard("MillisBehindLatest").samples > before + 20, "on every read, empty ones too"
+
+
+def test_what_is_not_known_is_not_zero():
+    fleet = Measured(config=CONFIG)
+    fleet.aws.faults.add(Fault(kind="error", operation="GetRecords", code="InternalFailure"))
+    engine = fleet.add("a")
+    fleet.run(30)
+    (health,) = engine.shard_health()
+    assert (health.oldest_unprocessed_millis, health.read_lag_millis) == (None, None)
+    assert fleet.last("OldestUnprocessedRecordAge") is None
+    assert fleet.last("MillisBehindLatest") is None
+
+
+def test_the_age_grows_while_nothing_can_be_read_any_more():
+    fleet = Measured(config=CONFIG)
+    fleet.put(3)
+    fleet.add("a")
+    fleet.run(20)
+    fleet.aws.faults.add(Fault(kind="error", operation="GetRecords", code="InternalFailure"))
+    found = ages(fleet, 3)
+    assert found == sorted(found)
+    assert 170 <= found[-1] <= 182
+    fleet.aws.faults.clear()
+    fleet.run(30)
+    assert fleet.last("OldestUnprocessedRecordAge") == 0
+
+
+def test_a_batch_that_gave_its_memory_back_is_still_waiting():
+    """Its records are in no buffer until they are read again."""
+    config = ConsumerConfig(
+        initial_position="TRIM_HORIZON", max_prefetch_bytes=11_000_000, stall_timeout=600.0
+    )
+    fleet = Measured(shards=2, config=config)
+
+    def handle(batch):
+        if batch.shard_id == SHARD:
+            raise ValueError("the database is down")
+
+    fleet.put(200)
+    put_each(fleet, 1.0, count=4)
+    fleet.add("a", handle)
+    found = ages(fleet, 10)
+    assert found == sorted(found), found
+    assert found[-1] >= 590
+
+
+def test_a_service_that_reports_no_lag_leaves_it_unknown():
+    """Some emulators; a batch that waits has an age nevertheless."""
+
+    class Silent:
+        def __init__(self, client):
+            self._client = client
+            self.meta = client.meta
+
+        def __getattr__(self, name):
+            def call(**request):
+                answer = getattr(self._client, name)(**request)
+                if name == "get_records":
+                    answer.pop("MillisBehindLatest")
+                return answer
+
+            return call
+
+    fleet = Measured(config=CONFIG)
+    fleet.kinesis = Silent(fleet.kinesis)
+    seen = []
+
+    def handle(batch):
+        fleet.clock.advance(5)
+        seen.append(
+            (batch.millis_behind_latest, fleet.engines["a"].shard_health()[0].oldest_unprocessed_millis)
+        )
+
+    fleet.put(3)
+    fleet.add("a", handle)
+    fleet.run(20)
+    assert seen[0][0] is None
+    assert seen[0][1] >= 5000
+    (health,) = fleet.engines["a"].shard_health()
+    assert (health.oldest_unprocessed_millis, health.read_lag_millis) == (None, None)
+    assert fleet.last("MillisBehindLatest") is None
+
+
+# Reads, checkpoints, leases
+
+
+def test_reads_are_counted_with_their_records_bytes_times_and_throttles():
+    fleet = Measured(config=CONFIG)
+    fleet.put(12)
+    fleet.aws.faults.add(
+        Fault(kind="error", operation="GetRecords", code="ProvisionedThroughputExceededException", count=2)
+    )
+    fleet.add("a")
+    assert fleet.run(30, fleet.all_delivered)
+    fleet.run(5)
+    assert fleet.total("ReadsThrottled") == 2
+    assert fleet.total("RecordsRead") == 12
+    assert fleet.total("DataBytesRead") == sum(map(len, fleet.sent))
+    success = fleet.shard("KinesisDataFetcher.getRecords.Success")
+    assert success.samples - success.total == 2
+    assert success.samples == fleet.shard("KinesisDataFetcher.getRecords.Time").samples
+
+
+def test_checkpoints_and_renewals_are_timed_with_their_failures():
+    fleet = Measured(config=CONFIG)
+    fleet.put(3)
+    failing = [False]
+    original = fleet.store.renew
+
+    def renew(lease):
+        if failing[0]:
+            raise TransientAwsError("no answer")
+        return original(lease)
+
+    fleet.store.renew = renew
+    fleet.add("a")
+    fleet.run(30)
+    checkpoints = fleet.shard("UpdateLease.Success")
+    assert checkpoints.samples == checkpoints.total > 0
+    assert fleet.shard("UpdateLease.Time").samples == checkpoints.samples
+    renewals = fleet.worker("RenewLease.Success", "a")
+    assert renewals.samples == renewals.total > 0
+    failing[0] = True
+    fleet.run(8)
+    failing[0] = False
+    fleet.run(3)
+    renewals = fleet.worker("RenewLease.Success", "a")
+    assert renewals.samples > renewals.total
+    assert fleet.worker("RenewLease.Time", "a").samples == renewals.samples
+    assert fleet.worker("LostLeases", "a") is None, "it was renewed in time"
+
+
+def test_a_crash_is_seen_in_the_survivors_numbers():
+    fleet = Measured(shards=4, config=CONFIG)
+    fleet.add("a")
+    fleet.add("b")
+    fleet.run(60)
+    assert fleet.worker("NumWorkers", "b").last == 2
+    assert fleet.worker("ListLeases.Success", "b").mean == 1
+    moved = fleet.worker("LeaseHandoffsRequested", "b")
+    if moved is not None:  # unless b was the first to take its share
+        assert moved.total == fleet.worker("LeasesHandedOff", "a").total
+    before = fleet.worker("TakenLeases", "b").total
+    fleet.crash("a")
+    assert fleet.run(60, lambda: set(fleet.owners().values()) == {"b"})
+    assert fleet.worker("ExpiredLeases", "b").total == 2
+    assert fleet.worker("ExpiredLeasesTaken", "b").total == 2
+    assert fleet.worker("TakenLeases", "b").total == before + 2
+    fleet.run(20)
+    assert fleet.worker("NumWorkers", "b").last == 1
+    assert fleet.worker("ExpiredLeases", "b").last == 0
+    assert fleet.worker("CurrentLeases", "b").last == 4
+
+
+def test_a_frozen_worker_lost_its_leases_once_each():
+    fleet = Measured(shards=2, config=CONFIG)
+    fleet.add("a")
+    fleet.run(20)
+    fleet.add("b")
+    fleet.freeze("a", 60)
+    fleet.run(100)
+    assert fleet.worker("LostLeases", "a").total == 2
+    assert fleet.worker("LostLeases", "b") is None
+
+
+def test_a_stop_and_a_handoff_lose_no_lease():
+    fleet = Measured(shards=2, config=CONFIG)
+    fleet.add("a")
+    fleet.run(20)
+    fleet.add("b")
+    assert fleet.run(60, lambda: sorted(fleet.owners().values()) == ["a", "b"])
+    fleet.run(20)
+    fleet.stop("a")
+    fleet.run(20)
+    assert (
+        fleet.worker("LeasesHandedOff", "a").total == fleet.worker("LeaseHandoffsRequested", "b").total == 1
+    )
+    assert fleet.worker("LostLeases", "a") is None
+    assert fleet.worker("ExpiredLeasesTaken", "b") is None
+    assert fleet.worker("TakenLeases", "b").total == 2
+
+
+def test_a_quarantine_is_a_state_that_ends_with_the_repair():
+    fleet = Measured(config=CONFIG)
+    fleet.put(5)
+    fleet.add("a")
+    fleet.run(20)
+    fleet.stop("a")
+    fleet.run(5)
+    right = fleet.store.get(SHARD)
+    fleet.store._rows[SHARD] = checkpointed(right, ExtendedSequenceNumber("9" * 56))
+    fleet.add("b")
+    fleet.run(60)
+    assert fleet.last("ShardQuarantined") == 1
+    row = fleet.store.get(SHARD)
+    fleet.store._rows[SHARD] = replace(row, checkpoint=right.checkpoint)
+    fleet.put(1)
+    assert fleet.run(900, fleet.all_delivered)
+    assert fleet.last("ShardQuarantined") == 0
+
+
+def test_every_metric_of_the_catalogue_is_recorded():
+    """A name that is only in the catalogue is a dashboard that stays empty."""
+    sink = Remembering()
+    aws = FakeAws(throttle=False)
+    aws.client("kinesis").create_stream(StreamName="orders", ShardCount=1)
+    aws.faults.add(Fault(kind="partial", operation="PutRecords", count=1))
+    config = ProducerConfig(record_ttl=0.1, record_max_buffered_time=0.01)
+    with Producer(config, client=aws.client("kinesis"), metrics=sink) as producer:
+        producer.put("orders", "k", b"x")
+        producer.flush()
+        aws.faults.add(Fault(kind="error", operation="PutRecords", status=503))
+        producer.put("orders", "k", b"expires")
+        producer.flush()
+    assert sink.recorded == {*catalogue.PRODUCER_METRICS}
+
+    fleet = Measured(
+        shards=4,
+        config=ConsumerConfig(
+            initial_position="TRIM_HORIZON",
+            stall_timeout=30.0,
+            on_handler_error=BisectBatch(dead_letter=lambda poison: None, first_delay=0.1),
+        ),
+    )
+
+    def handle(batch):
+        fleet.note("a", batch)
+        if any(record.data == b"7" for record in batch.records):
+            raise ValueError("poison")
+
+    fleet.put(20)
+    fleet.aws.faults.add(
+        Fault(kind="error", operation="GetRecords", code="ProvisionedThroughputExceededException", count=1)
+    )
+    fleet.add("a", handle)
+    fleet.run(30)
+    fleet.add("b", handle)
+    fleet.run(30)
+    fleet.aws.faults.add(Fault(kind="error", operation="GetRecords", code="InternalFailure"))
+    fleet.run(60)
+    fleet.aws.faults.clear()
+    fleet.freeze("a", 60)
+    fleet.run(100)
+    elsewhere = {
+        catalogue.SHARD_QUARANTINED,  # test_a_quarantine_is_a_state_that_ends_with_the_repair
+        catalogue.CHECKPOINT_EXPIRED,  # test_a_checkpoint_that_expired_is_in_the_summary
+        catalogue.UNREADABLE_LEASES,
+    }
+    assert fleet.sink.recorded == {*catalogue.CONSUMER_METRICS} - elsewhere
+
+
+def test_a_checkpoint_that_expired_is_in_the_summary():
+    """D2: it was dropped at the level ``summary``, and no counter elsewhere."""
+    fleet = Measured(config=CONFIG)
+    fleet.sink = fleet.more["metrics"] = Remembering(level="summary")
+    fleet.put(5)
+    fleet.add("a")
+    fleet.run(20)
+    fleet.stop("a")
+    fleet.run(5)
+    fleet.clock.advance(25 * 3600)
+    fleet.put(1)
+    fleet.add("b")
+    assert fleet.run(30, fleet.all_delivered)
+    assert fleet.total("CheckpointExpired") == 1
+    assert catalogue.CHECKPOINT_EXPIRED.kind is Kind.COUNTER

@@ -34,6 +34,7 @@ class Reader:
             idle=TipIdle(1.0, 0.5, 2.0),
             pace=self.pace,
             now=self.clock.monotonic(),
+            clock=self.clock,
         )
 
     def fetch(self):

@@ -57,6 +57,8 @@ class Script:
         self.due = 0.0
         self.closed = False
 
+    waiting = None
+
     def fetch(self, now):
         self.due = now + 1.0
         result = self.results.pop(0) if self.results else FetchResult(records=[], millis_behind_latest=0)

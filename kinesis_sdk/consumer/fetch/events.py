@@ -84,7 +84,7 @@ def start_thread(reader: EventReader, shard_id: str) -> None:
 
 
 def read_event(
-    content: Mapping[str, Any], shard_id: str, started_at_millis: int | None
+    content: Mapping[str, Any], shard_id: str, started_at_millis: int | None, read_at: float
 ) -> tuple[FetchResult, str | None]:
     """What a ``SubscribeToShardEvent`` brings, and after which sequence number the subscription goes on.
 
@@ -92,6 +92,7 @@ def read_event(
         content: The event.
         shard_id: Its shard.
         started_at_millis: See `FetchResult`.
+        read_at: Monotonic time at which it arrived.
 
     Returns:
         The records, and the continuation; None at the shard's end.
@@ -112,7 +113,8 @@ def read_event(
         read = [KinesisRecord.from_api(item) for item in records]
         check_records(read)
         check_sequence_numbers([following] if following else [])
-        behind = int(content.get("MillisBehindLatest") or 0)
+        told = content.get("MillisBehindLatest")
+        behind = None if told is None else int(told)
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise ProtocolError(
             f"SubscribeToShard: an event of shard {shard_id} cannot be read ({type(error).__name__}: {error})"
@@ -120,6 +122,7 @@ def read_event(
     result = FetchResult(
         records=read,
         millis_behind_latest=behind,
+        read_at=read_at,
         ended=not following,
         child_shards=children,
         started_at_millis=started_at_millis,
@@ -140,6 +143,7 @@ def joined(results: list[FetchResult]) -> FetchResult:
     return FetchResult(
         records=[record for result in results for record in result.records],
         millis_behind_latest=last.millis_behind_latest,
+        read_at=last.read_at,
         ended=last.ended,
         child_shards=last.child_shards,
         started_at_millis=last.started_at_millis,

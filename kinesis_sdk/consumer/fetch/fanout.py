@@ -33,6 +33,7 @@ from random import Random
 from typing import Any
 
 from kinesis_sdk.common.aws import translate_error, translate_errors
+from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import (
     AwsError,
     BadPositionError,
@@ -42,10 +43,11 @@ from kinesis_sdk.common.errors import (
     ResourceNotFoundError,
     TransientAwsError,
 )
+from kinesis_sdk.common.metrics import NOT_MEASURED, BoundMetrics
 from kinesis_sdk.consumer.failure import backoff
 from kinesis_sdk.consumer.fetch.budget import ByteBudget, Reservation
 from kinesis_sdk.consumer.fetch.events import EventReader, joined, read_event, start_thread
-from kinesis_sdk.consumer.fetch.fetcher import Fetcher, FetchResult, Position
+from kinesis_sdk.consumer.fetch.fetcher import Fetcher, FetchResult, Position, record_read
 from kinesis_sdk.consumer.fetch.prefetch import size_of
 from kinesis_sdk.consumer.fetch.registration import ConsumerRegistration, FanOutClient
 
@@ -93,6 +95,8 @@ class FanOutFetcher:
         rng: Jitter of the backoff.
         budget: Shared by all shards of the worker.
         on_ready: Called from any thread when `fetch` has something.
+        clock: Time at which events arrive.
+        metrics: Metrics of the shard.
         open_polling: Makes a fetcher for (start position, now) to fall back to. None never falls back.
         started_at_millis: What a LATEST start was resolved to.
         start_reader: Runs a reader; a thread each by default.
@@ -108,6 +112,8 @@ class FanOutFetcher:
         rng: Random,
         budget: ByteBudget,
         on_ready: Callable[[], None],
+        clock: Clock,
+        metrics: BoundMetrics = NOT_MEASURED,
         open_polling: Callable[[Position, float], Fetcher] | None = None,
         started_at_millis: int | None = None,
         start_reader: Callable[[EventReader, str], None] = start_thread,
@@ -118,6 +124,8 @@ class FanOutFetcher:
         self._rng = rng
         self._budget = budget
         self._on_ready = on_ready
+        self._clock = clock
+        self._metrics = metrics
         self._open_polling = open_polling
         self._started_at_millis = started_at_millis
         self._start_reader = start_reader
@@ -173,6 +181,15 @@ class FanOutFetcher:
                 return -_NEVER
             return self._polling.due if self._polling is not None and not self._subscribing else _NEVER
 
+    @property
+    def waiting(self) -> FetchResult | None:
+        """The oldest event that waits for the handler, or what polling read ahead."""
+        with self._lock:
+            if self._ready:
+                return self._ready[0]
+            polling = self._polling
+        return polling.waiting if polling is not None else None
+
     def fetch(self, now: float) -> FetchResult:
         """All that has arrived, without waiting. See `Fetcher.fetch`."""
         with self._lock:
@@ -192,7 +209,9 @@ class FanOutFetcher:
     def _poll(self, now: float) -> FetchResult:
         """What the polling fetcher has, if there is one. With the lock held."""
         if self._polling is None or self._subscribing:
-            return FetchResult(records=[], millis_behind_latest=0, started_at_millis=self._started_at_millis)
+            return FetchResult(
+                records=[], millis_behind_latest=None, started_at_millis=self._started_at_millis
+            )
         result = self._polling.fetch(now)
         if result.records:
             self._position = Position.after_sequence_number(result.records[-1].sequence_number)
@@ -370,7 +389,9 @@ class FanOutFetcher:
         content = event.get("SubscribeToShardEvent")
         if content is None:
             return True  # of a kind that is newer than this code
-        result, following = read_event(content, self._shard_id, self._started_at_millis)
+        result, following = read_event(
+            content, self._shard_id, self._started_at_millis, self._clock.monotonic()
+        )
         reservation = self._reserve(reader, size_of(result))
         with self._lock:
             wanted = self._reader is reader
@@ -393,6 +414,7 @@ class FanOutFetcher:
             if reservation is not None:
                 reservation.release()
             return False
+        record_read(self._metrics, result, sum([len(record.data) for record in result.records]))
         self._on_ready()
         return not result.ended
 

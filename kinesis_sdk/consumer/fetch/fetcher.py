@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.errors import ProtocolError
 from kinesis_sdk.common.hashkeys import HashKeyRange
-from kinesis_sdk.common.records import KinesisRecord
+from kinesis_sdk.common.metrics import BoundMetrics
+from kinesis_sdk.common.records import KinesisRecord, UserRecord
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON
 from kinesis_sdk.common.shards import Shard
 
@@ -72,6 +74,30 @@ class Position:
         return self.kind if detail is None else f"{self.kind} {detail}"
 
 
+class ArrivalTimes(NamedTuple):
+    """Turns the service's arrival times of one answer's records into monotonic time of this process.
+
+    No clock of another machine is involved: the service says how far its answer is behind the tip, and the records of
+    one answer carry times of one clock, so only their differences count. The error: a read at the tip may come up to
+    one pause between two reads after its newest record arrived, so ages are understated by at most that; and where the
+    service does not report its lag, by all of the lag.
+
+    Attributes:
+        newest_at: Monotonic time at which the answer's newest record arrived at the service.
+        newest: The service's arrival time of that record; None if it reports none.
+    """
+
+    newest_at: float
+    newest: datetime | None
+
+    def of(self, record: KinesisRecord | UserRecord) -> float:
+        """Monotonic time at which a record of the answer arrived at the service."""
+        arrived = record.approximate_arrival_timestamp
+        if arrived is None or self.newest is None:
+            return self.newest_at
+        return self.newest_at - max(0.0, (self.newest - arrived).total_seconds())
+
+
 def _nothing() -> None:
     return None
 
@@ -82,7 +108,8 @@ class FetchResult:
 
     Attributes:
         records: Kinesis records in order; may be empty.
-        millis_behind_latest: Milliseconds to the tip of the shard; 0 at the tip.
+        millis_behind_latest: Milliseconds to the tip of the shard; 0 at the tip, None if the service does not say.
+        read_at: Monotonic time at which the answer arrived; None if there was none, only nothing to fetch yet.
         ended: Whether the shard ends after these records.
         child_shards: Its children, once it ended; empty if the shard is gone from the stream.
         started_at_millis: The instant that a LATEST start was resolved to, in epoch milliseconds of the
@@ -91,11 +118,41 @@ class FetchResult:
     """
 
     records: list[KinesisRecord]
-    millis_behind_latest: int
+    millis_behind_latest: int | None
+    read_at: float | None = None
     ended: bool = False
     child_shards: tuple[Shard, ...] = ()
     started_at_millis: int | None = None
     on_done: Callable[[], None] = field(default=_nothing, compare=False, repr=False)
+
+    @property
+    def arrivals(self) -> ArrivalTimes | None:
+        """When its records arrived; None if that is not known."""
+        if self.read_at is None or not self.records:
+            return None
+        newest_at = self.read_at - (self.millis_behind_latest or 0) / 1000
+        return ArrivalTimes(newest_at, self.records[-1].approximate_arrival_timestamp)
+
+    @property
+    def waiting_since(self) -> float | None:
+        """Monotonic time at which its oldest record arrived at the service; None if that is not known."""
+        arrivals = self.arrivals
+        return None if arrivals is None else arrivals.of(self.records[0])
+
+
+def record_read(metrics: BoundMetrics, result: FetchResult, size: int) -> None:
+    """Record an answer of the service, empty ones included.
+
+    Args:
+        metrics: Metrics of the shard.
+        result: The answer.
+        size: Bytes of its records' payload.
+    """
+    if result.millis_behind_latest is not None:
+        metrics.add(catalogue.MILLIS_BEHIND_LATEST, result.millis_behind_latest)
+    if result.records:
+        metrics.add(catalogue.RECORDS_READ, len(result.records))
+        metrics.add(catalogue.DATA_BYTES_READ, size)
 
 
 class Fetcher(Protocol):
@@ -104,6 +161,11 @@ class Fetcher(Protocol):
     @property
     def due(self) -> float:
         """Monotonic time before which `fetch` should not be called."""
+        ...
+
+    @property
+    def waiting(self) -> FetchResult | None:
+        """The answer that `fetch` returns next, if it was read already. From any thread."""
         ...
 
     def fetch(self, now: float) -> FetchResult:

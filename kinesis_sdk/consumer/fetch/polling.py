@@ -13,7 +13,9 @@ from email.utils import parsedate_to_datetime
 from random import Random
 from typing import Any
 
+from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.aws import KinesisClient, translate_errors
+from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import (
     AwsError,
     BadPositionError,
@@ -24,11 +26,12 @@ from kinesis_sdk.common.errors import (
     ThrottledError,
 )
 from kinesis_sdk.common.fastpath import GetRecordsPage, get_records
+from kinesis_sdk.common.metrics import NOT_MEASURED, BoundMetrics
 from kinesis_sdk.common.sequence import LATEST
 from kinesis_sdk.common.shards import Shard, list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer.failure import backoff
-from kinesis_sdk.consumer.fetch.fetcher import FetchResult, Position, read_child_shards
+from kinesis_sdk.consumer.fetch.fetcher import FetchResult, Position, read_child_shards, record_read
 from kinesis_sdk.consumer.fetch.pace import READ_INTERVAL, ReadPace, TipIdle
 from kinesis_sdk.consumer.fetch.prefetch import RECORD_OVERHEAD
 
@@ -67,6 +70,8 @@ class PollingFetcher:
         idle: How long to wait at the tip.
         pace: The shard's budget of reads, which outlives this object.
         now: Monotonic time.
+        clock: Time, for the duration of calls.
+        metrics: Metrics of the shard.
     """
 
     def __init__(
@@ -81,6 +86,8 @@ class PollingFetcher:
         idle: TipIdle,
         pace: ReadPace,
         now: float,
+        clock: Clock,
+        metrics: BoundMetrics = NOT_MEASURED,
     ) -> None:
         self._client = client
         self._stream = stream
@@ -91,6 +98,8 @@ class PollingFetcher:
         self._limit = max_records
         self._idle = idle
         self._pace = pace
+        self._clock = clock
+        self._metrics = metrics
         self._due = now
         self._tip_read_at: float | None = None
         self._iterator: str | None = None
@@ -117,6 +126,11 @@ class PollingFetcher:
     def close(self) -> None:
         """Forget the iterator."""
         self._iterator = None
+
+    @property
+    def waiting(self) -> FetchResult | None:
+        """Nothing: every `fetch` is a call."""
+        return None
 
     def expected_bytes(self, now: float) -> int:
         """Bytes in memory that the next read brings at most.
@@ -153,16 +167,19 @@ class PollingFetcher:
             self._failures += 1
             if isinstance(error, ThrottledError):
                 self._pace.throttled()
+                self._metrics.add(catalogue.READS_THROTTLED, 1)
             elif self._failures >= _SMALLER_AFTER:
                 self._limit = max(1, self._limit // 2)
             self._due = now + backoff(self._failures, _FIRST_BACKOFF, _MOST_BACKOFF, self._rng)
             raise
         self._failures = 0
-        self._pace.succeeded(now, sum([len(record.data) for record in page.records]))
+        size = sum([len(record.data) for record in page.records])
+        self._pace.succeeded(now, size)
+        record_read(self._metrics, result, size)
         # A full page has more behind it even where the service reports no lag (some emulators never do).
         full = len(page.records) >= self._limit
         self._limit = min(self._max_records, self._limit * 2)
-        if result.millis_behind_latest > 0 or full or result.ended:
+        if (result.millis_behind_latest or 0) > 0 or full or result.ended:
             self._idle.behind()
             self._tip_read_at = None
             self._due = now
@@ -185,7 +202,8 @@ class PollingFetcher:
         return page, self._accept(page)
 
     def _get_records(self, iterator: str) -> GetRecordsPage:
-        return get_records(self._client, iterator, self._limit, self._stream.arn)
+        with self._metrics.timed(self._clock, catalogue.GET_RECORDS_TIME, catalogue.GET_RECORDS_SUCCESS):
+            return get_records(self._client, iterator, self._limit, self._stream.arn)
 
     def _open(self) -> str:
         position = self.position
@@ -249,7 +267,8 @@ class PollingFetcher:
         self._iterator = following
         return FetchResult(
             records=page.records,
-            millis_behind_latest=page.millis_behind_latest or 0,
+            millis_behind_latest=page.millis_behind_latest,
+            read_at=self._clock.monotonic(),
             ended=not following,
             child_shards=children,
             started_at_millis=self._started_at_millis,

@@ -67,6 +67,12 @@ class Prefetcher:
         """See `FetchResult.started_at_millis`."""
         return self._inner.started_at_millis
 
+    @property
+    def waiting(self) -> FetchResult | None:
+        """The oldest answer that was read ahead."""
+        with self._lock:
+            return self._ready[0] if self._ready else None
+
     def fetch(self, now: float) -> FetchResult:
         """The next answer, without waiting. See `Fetcher.fetch`."""
         del now
@@ -77,7 +83,7 @@ class Prefetcher:
                 error, self._error = self._error, None
                 result = None
             else:
-                return FetchResult(records=[], millis_behind_latest=0)
+                return FetchResult(records=[], millis_behind_latest=None)
         self._wake()
         if result is None:
             raise error

@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from uuid import uuid4
 
+from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import AwsError, LeaseLostError
+from kinesis_sdk.common.metrics import NOT_MEASURED, BoundMetrics
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer.leases.lease import Lease
 from kinesis_sdk.consumer.leases.store import Conflict, LeaseStore
@@ -37,6 +39,7 @@ class HeldLease:
         clock: Time.
         acquired_at: Monotonic time at which the take was *sent*.
         java_leads: Whether a Java worker reads the rate at that time: then it is written as it is measured.
+        metrics: Metrics of the worker.
 
     Attributes:
         token: Unique id of this acquisition.
@@ -57,12 +60,14 @@ class HeldLease:
         clock: Clock,
         acquired_at: float,
         java_leads: Callable[[float], bool] = lambda _now: False,
+        metrics: BoundMetrics = NOT_MEASURED,
     ) -> None:
         self.token = uuid4().hex
         self.acquired_counter = lease.counter
         self.meter = ThroughputMeter(clock.monotonic())
         self._rate = SteadyRate()
         self._java_leads = java_leads
+        self._metrics = metrics
         self.renew_at = acquired_at
         self.renewing = False
         self._store = store
@@ -81,6 +86,7 @@ class HeldLease:
         # When the first write without an answer was sent: what a repetition finds done may be its doing.
         self._uncertain_since = acquired_at
         self._lock = threading.RLock()
+        self._gone_lock = threading.Lock()
 
     @property
     def key(self) -> str:
@@ -150,9 +156,21 @@ class HeldLease:
         return self._gone is None and now - self._written_at <= self._failover_time
 
     def mark_lost(self, reason: str) -> None:
-        """Give up believing in the lease. The first reason stays."""
-        if self._gone is None:
-            self._gone = reason
+        """Stop acting as the owner, because the lease is lost. The first reason stays."""
+        if self._end(reason):
+            self._metrics.add(catalogue.LOST_LEASES, 1)
+
+    def let_expire(self, reason: str) -> None:
+        """Stop acting as the owner of a lease that may still be ours. The first reason stays."""
+        self._end(reason)
+
+    def _end(self, reason: str) -> bool:
+        # The loop that renews and a checkpoint may find the loss at the same time: it is one loss.
+        with self._gone_lock:
+            first = self._gone is None
+            if first:
+                self._gone = reason
+        return first
 
     def renew(self) -> None:
         """Heartbeat; also says what the shard delivers, for whoever balances by load.
@@ -161,7 +179,8 @@ class HeldLease:
             LeaseLostError: The lease is another's, or was not renewed for the failover time.
             AwsError: The call failed; the lease is still held.
         """
-        self._write(lambda lease: self._store.renew(self._measured(lease)))
+        with self._metrics.timed(self._clock, catalogue.RENEW_LEASE_TIME, catalogue.RENEW_LEASE_SUCCESS):
+            self._write(lambda lease: self._store.renew(self._measured(lease)))
 
     def checkpoint(self, position: ExtendedSequenceNumber) -> None:
         """Store a position; raises as `renew`."""
@@ -181,7 +200,9 @@ class HeldLease:
             self._write(self._give_away)
             if self._handover_to is not None and self._asked_by_ours and not self._lease.in_handover:
                 self.handed_over = self._lease
-            self._gone = f"handed over to {self._handover_to}" if self._handover_to else "released"
+            ended = self._end(f"handed over to {self._handover_to}" if self._handover_to else "released")
+        if ended and self._handover_to is not None:
+            self._metrics.add(catalogue.LEASES_HANDED_OFF, 1)
 
     def _measured(self, lease: Lease) -> Lease:
         now = self._clock.monotonic()

@@ -9,8 +9,10 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 
+from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import AwsError
+from kinesis_sdk.common.metrics import NOT_MEASURED, BoundMetrics
 from kinesis_sdk.consumer.config import ConsumerConfig
 from kinesis_sdk.consumer.leases.handover import Departures, HandoverBook, is_untouched
 from kinesis_sdk.consumer.leases.held import HeldLease, HeldLeases
@@ -37,6 +39,7 @@ class LeaseMoves:
         busy: Keys of leases whose previous shard consumer is still winding down.
         take: Takes a lease, for a reason.
         on_wanted: Told about each held lease that somebody asked for.
+        metrics: Metrics of the worker.
 
     Attributes:
         taking: Whether what arrives is wanted still; a stopping worker passes it on.
@@ -53,6 +56,7 @@ class LeaseMoves:
         busy: Callable[[], Collection[str]],
         take: Callable[[Lease, str], None],
         on_wanted: Callable[[HeldLease], None],
+        metrics: BoundMetrics = NOT_MEASURED,
     ) -> None:
         self.taking = True
         self._store = store
@@ -62,6 +66,7 @@ class LeaseMoves:
         self._busy = busy
         self._take = take
         self._on_wanted = on_wanted
+        self._metrics = metrics
         self._book = HandoverBook(
             worker_id,
             timeout=config.graceful_lease_handoff_timeout,
@@ -125,6 +130,7 @@ class LeaseMoves:
             _LOGGER.debug("lease %s: a peer was faster", lease.lease_key)
             return
         _LOGGER.info("lease %s: asked %s for it", lease.lease_key, row.checkpoint_owner)
+        self._metrics.add(catalogue.LEASE_HANDOFFS_REQUESTED, 1)
         self._book.asked(row, now)
 
     def arrivals_due(self, now: float) -> float:
