@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer.shard_state import ShardState
@@ -59,10 +60,21 @@ class ShardHealth:
     stall: Stall | None = None
     quarantined: bool = False
 
+    def to_dict(self) -> dict[str, Any]:
+        """See `WorkerHealth.to_dict`."""
+        return {
+            **asdict(self),
+            "state": self.state.value,
+            "checkpoint": {
+                "sequence_number": self.checkpoint.sequence_number,
+                "sub_sequence_number": self.checkpoint.sub_sequence_number,
+            },
+        }
+
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerHealth:
-    """A snapshot of a worker.
+    """A snapshot of a worker; `to_dict` makes it JSON.
 
     Attributes:
         worker_id: Its id in the lease table.
@@ -81,3 +93,15 @@ class WorkerHealth:
     shards: tuple[ShardHealth, ...]
     records_delivered: int
     error: BaseException | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as dictionaries, lists, numbers and text, for example for ``json.dumps`` in a health endpoint.
+
+        A checkpoint is a dictionary of ``sequence_number`` and ``sub_sequence_number``; the error is its class and message.
+        """
+        error = self.error
+        result = asdict(replace(self, shards=(), error=None))
+        result["leases"] = list(self.leases)
+        result["shards"] = [shard.to_dict() for shard in self.shards]
+        result["error"] = None if error is None else f"{type(error).__name__}: {error}"
+        return result

@@ -21,8 +21,8 @@ from kinesis_sdk.consumer.shards.children import ChildLeases
 from kinesis_sdk.consumer.threads import run_inline
 
 
-class ShardState(Enum):
-    """Where a shard consumer is in its life."""
+class ShardState(str, Enum):
+    """Where a shard consumer is in its life; a string, so that it is JSON."""
 
     WAITING_ON_PARENTS = "waiting_on_parents"
     INITIALIZING = "initializing"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -11,6 +13,7 @@ from kinesis_sdk.common.errors import TransientAwsError
 from kinesis_sdk.common.metrics import Kind
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer import BisectBatch, ConsumerConfig
+from kinesis_sdk.consumer.health import WorkerHealth
 from kinesis_sdk.consumer.leases.store import checkpointed
 from kinesis_sdk.metrics import MemoryMetrics
 from kinesis_sdk.producer import Producer, ProducerConfig
@@ -249,7 +252,7 @@ def test_the_age_of_the_oldest_record_grows_steadily_while_a_handler_fails_for_a
     fleet.run(60)
     assert len(batches) >= 3
     found = ages(fleet, 60)
-    assert all(55 <= later - earlier <= 65 for earlier, later in zip(found, found[1:], strict=False)), found
+    assert all(55 <= later - earlier <= 65 for earlier, later in pairwise(found)), found
     assert 3600 <= found[-1] <= 3670
     (health,) = engine.shard_health()
     assert health.oldest_unprocessed_millis == pytest.approx(found[-1] * 1000, abs=6000)
@@ -594,3 +597,25 @@ def test_a_checkpoint_that_expired_is_in_the_summary():
     assert fleet.run(30, fleet.all_delivered)
     assert fleet.total("CheckpointExpired") == 1
     assert catalogue.CHECKPOINT_EXPIRED.kind is Kind.COUNTER
+
+
+def test_health_is_json():
+    fleet = Measured(config=CONFIG)
+    fleet.put(3)
+    engine = fleet.add("a")
+    fleet.run(10)
+    health = WorkerHealth(
+        worker_id="a",
+        running=True,
+        stopping=False,
+        leases=tuple(engine.coordinator.held.keys()),
+        shards=engine.shard_health(),
+        records_delivered=engine.records_delivered,
+        error=ValueError("no"),
+    )
+    told = json.loads(json.dumps(health.to_dict()))
+    (shard,) = told["shards"]
+    assert (shard["shard_id"], shard["state"], shard["oldest_unprocessed_millis"]) == (SHARD, "processing", 0)
+    assert shard["checkpoint"]["sequence_number"] == fleet.delivered[-1][3]
+    assert told["error"] == "ValueError: no"
+    assert told["leases"] == [SHARD]
