@@ -579,7 +579,7 @@ def test_every_metric_of_the_catalogue_is_recorded():
         catalogue.CHECKPOINT_EXPIRED,  # test_a_checkpoint_that_expired_is_in_the_summary
         catalogue.UNREADABLE_LEASES,
     }
-    assert fleet.sink.recorded == {*catalogue.CONSUMER_METRICS} - elsewhere
+    assert fleet.sink.recorded | elsewhere == {*catalogue.CONSUMER_METRICS}
 
 
 def test_a_checkpoint_that_expired_is_in_the_summary():
@@ -619,3 +619,17 @@ def test_health_is_json():
     assert shard["checkpoint"]["sequence_number"] == fleet.delivered[-1][3]
     assert told["error"] == "ValueError: no"
     assert told["leases"] == [SHARD]
+
+
+@pytest.mark.parametrize(("level", "of_shard", "of_worker"), [("summary", 7, 4), ("detailed", 11, 10)])
+def test_what_a_healthy_shard_costs_in_cloudwatch(level, of_shard, of_worker):
+    """The numbers in docs/metrics.md: CloudWatch charges for each metric."""
+    fleet = Measured(shards=2, config=CONFIG)
+    fleet.sink = fleet.more["metrics"] = MemoryMetrics(level=level)
+    put_each(fleet, 1.0)
+    fleet.add("a")
+    fleet.run(120)
+    unreadable = catalogue.UNREADABLE_LEASES.name
+    found = [dict(series.dimensions) for series in fleet.sink.snapshot() if series.name != unreadable]
+    assert sum(one.get("ShardId") == SHARD for one in found) == of_shard
+    assert sum("WorkerIdentifier" in one for one in found) == of_worker
