@@ -194,8 +194,8 @@ class AsyncProducer:
         """Send what is buffered without waiting for deadlines, and wait for the results; see `Producer.flush`.
 
         Returns:
-            How many records have no final result after ``timeout`` seconds; 0 is success: all futures that `put`
-            returned before are done.
+            How many records have no final result, or callbacks that have not run, after ``timeout`` seconds; 0 is
+            success: all futures that `put` returned before are done.
 
         Raises:
             ProducerClosedError: The producer is closed.
@@ -214,7 +214,7 @@ class AsyncProducer:
         """Flush, then stop; see `Producer.close`. Cancelling it does not: a thread carries it through.
 
         Returns:
-            How many records had no result after ``timeout`` seconds and failed so.
+            As `Producer.close`; 0 is success.
         """
         side = self._here()
         return await side.loop.run_in_executor(None, self.producer.close, timeout)
@@ -323,7 +323,7 @@ class _LoopSide:
         results = self.results
         while results:
             future, record = results.popleft()
-            if future.cancelled():
+            if future.done():  # cancelled, or resolved by the application itself
                 continue
             error = record.exception()
             if error is None:

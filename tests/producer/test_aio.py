@@ -360,6 +360,24 @@ def test_cancelling_a_result_leaves_the_record_alone(make: Make, gate: Gate) -> 
     run(main())
 
 
+def test_a_future_that_the_application_resolves_itself_costs_the_others_nothing(make: Make) -> None:
+    async def main() -> None:
+        async with make(record_max_buffered_time=60.0, record_ttl=600.0) as producer:
+            futures = [await producer.put(STREAM, "k", b"x") for _ in range(10)]
+            futures[3].set_exception(TimeoutError("mine"))
+            result = PutResult("mine", "0", 0, ())
+            futures[5].set_result(result)
+            assert await producer.flush(LONG) == 0
+            assert all(future.done() for future in futures)
+            assert isinstance(futures[3].exception(), TimeoutError)
+            assert futures[5].result() is result
+            assert all(
+                future.result().attempts for future in futures if future not in {futures[3], futures[5]}
+            )
+
+    run(main())
+
+
 def test_cancelling_a_flush_leaves_nothing_behind(make: Make, gate: Gate) -> None:
     async def main() -> None:
         producer = make()
