@@ -226,7 +226,7 @@ def measure(rounds: int, *, peers: bool) -> Results:
     peers_python, reason = install_peers() if peers else ("", "left out by --no-peers")
     with sink() as endpoint, sink(ROUND_TRIP) as slow_endpoint:
         for turn in range(rounds):
-            for name in ("floor", "ours", "ours_read", "ours_unkept", "ours_many"):
+            for name in ("floor", "ours", "ours_read", "ours_called", "ours_unkept", "ours_many"):
                 results.run(name, endpoint, COUNT)
             results.run("boto3_plain", endpoint, SLOW_COUNT)
             if turn < (rounds + 1) // 2:  # they take longer, and their ratios are far from their targets
@@ -247,6 +247,7 @@ def measure(rounds: int, *, peers: bool) -> Results:
 ROWS = (
     ("kinesis_sdk, put, futures kept", "ours"),
     ("kinesis_sdk, put, results read", "ours_read"),
+    ("kinesis_sdk, put, add_done_callback", "ours_called"),
     ("kinesis_sdk, put, futures dropped", "ours_unkept"),
     ("kinesis_sdk, put_many", "ours_many"),
     ("floor: hash, encode, frame", "floor"),
@@ -318,6 +319,9 @@ def report(results: Results) -> None:
     print("\ntargets")
     print(verdict("CPU per record", ours and ours * 1e6, 4, most=True, unit="us"))
     print(verdict("CPU to the floor's", ours and base and ours / base, 3, most=True))
+    called = results.best.get("ours_called")
+    extra = (called["cpu"] - called["alone_cpu"]) * 1e6 if called else None
+    print(verdict("CPU of add_done_callback, beside put", extra, 1.5, most=True, unit="us"))
     print(verdict("records per CPU-second to boto3's", times("boto3_plain"), 1.5))
     print(verdict("records per CPU-second to async-kinesis's", times("async_kinesis"), 15))
     print(verdict("records per CPU-second to aiokpl's", times("aiokpl"), 30))

@@ -40,9 +40,10 @@ def workload(count: int, size: int = SIZE) -> list[Record]:
     return [(keys[rng.randrange(KEYS)], rng.randbytes(size)) for _ in range(count)]
 
 
-def best_of(trial: Callable[[], int], trials: int = TRIALS) -> Numbers:
-    """CPU and wall seconds per record of the best trial, after one that does not count."""
-    trial()
+def best_of(trial: Callable[[], int], trials: int = TRIALS, *, warm: bool = False) -> Numbers:
+    """CPU and wall seconds per record of the best trial, after one that does not count, unless all is ``warm``."""
+    if not warm:
+        trial()
     cpu = wall = float("inf")
     for _ in range(trials):
         before, started = time.process_time(), time.perf_counter()
@@ -155,6 +156,40 @@ def ours(endpoint: str, count: int) -> Numbers:
 def ours_read(endpoint: str, count: int) -> Numbers:
     """As `run_ours`, and every result is read."""
     return run_ours(endpoint, count, read=True)
+
+
+def ours_called(endpoint: str, count: int) -> Numbers:
+    """`put` and `add_done_callback` for each record, and `put` alone in turns with it.
+
+    What a callback costs is their difference. Of numbers from two processes, that would be mostly noise.
+    """
+    records = workload(count)
+    with make_producer(endpoint) as producer:
+        put = producer.put
+
+        def alone() -> int:
+            futures = [put(STREAM, key, data) for key, data in records]
+            assert producer.flush(60) == 0
+            assert all(future.done() for future in futures)
+            return count
+
+        def called() -> int:
+            seen: list[Any] = []
+            note = seen.append
+            for key, data in records:
+                put(STREAM, key, data).add_done_callback(note)
+            assert producer.flush(60) == 0
+            assert len(seen) == count
+            return count
+
+        alone()
+        called()
+        numbers: Numbers = {}
+        for _ in range(TRIALS):
+            for prefix, trial in (("alone_", alone), ("", called)):
+                for key, value in best_of(trial, 1, warm=True).items():
+                    numbers[prefix + key] = min(value, numbers.get(prefix + key, value))
+    return numbers
 
 
 def ours_unkept(endpoint: str, count: int) -> Numbers:
@@ -366,6 +401,7 @@ CONTESTANTS: dict[str, Callable[[str, int], Numbers]] = {
     "floor": floor,
     "ours": ours,
     "ours_read": ours_read,
+    "ours_called": ours_called,
     "ours_unkept": ours_unkept,
     "ours_many": ours_many,
     "large": large,
