@@ -7,7 +7,7 @@ any topology: all of it belongs wherever its first record belongs.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
 from kinesis_sdk.common.aggregation import Aggregate
@@ -53,8 +53,8 @@ class Entry:
         deadline: Earliest deadline inside (monotonic seconds).
         expires: Earliest expiry inside (monotonic seconds).
         cost: Bytes that the user records inside are charged for.
-        fate: What becomes of the user records inside, but for those in `watched`.
-        watched: User records that are told of their end one by one.
+        fate: What becomes of the user records inside.
+        heard: Some user record inside may have listeners.
         urgent: A flush waits for it: it does not wait for company in a request.
     """
 
@@ -66,12 +66,12 @@ class Entry:
         "epoch",
         "expires",
         "fate",
+        "heard",
         "mixed",
         "open_for",
         "records",
         "shard_id",
         "urgent",
-        "watched",
     )
 
     def __init__(self, aggregate: Aggregate, shard_id: str | None, epoch: int = 0) -> None:
@@ -84,7 +84,7 @@ class Entry:
         self.deadline = self.expires = _NEVER
         self.cost = 0
         self.fate = Fate(self)
-        self.watched: Sequence[PendingRecord] = ()
+        self.heard = False
         self.urgent = False
         self._size = 0
 
@@ -132,13 +132,6 @@ class Entry:
             if self.holds(record)
         ]
 
-    def watch(self, record: PendingRecord) -> None:
-        """One of its user records is to be told of its end by itself. Call it under the lock of the fates."""
-        if isinstance(self.watched, list):
-            self.watched.append(record)
-        else:
-            self.watched = [record]  # hardly ever needed
-
     @property
     def is_empty(self) -> bool:
         """Whether none of its user records is still here."""
@@ -148,7 +141,6 @@ class Entry:
         """It is empty and not needed any more: let go of everything."""
         self.fate.entry = None
         self.records = []
-        self.watched = ()
 
 
 class _Bin:

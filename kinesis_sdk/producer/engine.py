@@ -4,6 +4,12 @@ Locks: `_lock` guards the pipelines and every counter here and there. Futures ar
 only after it was released, so a future's callback may call `put`. It can be re-entered only by a signal handler that
 interrupted its holder; that is refused, because nothing good can come of it.
 
+Waiting: `flush`, `close`, a `put` without room and `PendingRecord.result` wait for the producer's threads. That is refused
+to whoever those threads wait for: a thread that brings results at that moment, because it is one of theirs, or because it
+is in `close` and ends the records that are left; and a signal handler that interrupted the holder of `_lock` or
+of the state lock of `record`. A handler that interrupted anything else may wait, also one that interrupted `flush`, `close`
+or `result` while they wait: they hold no lock.
+
 Interrupts: Python runs signal handlers in the main thread, between any two instructions, and they may raise. So
 callers' threads do as little as possible: flushing and making room are done by the engine thread on request, and
 an `accept` that does not come to its end is undone.
@@ -11,6 +17,7 @@ an `accept` that does not come to its end is undone.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -21,9 +28,19 @@ from kinesis_sdk.producer.ledger import Watcher
 from kinesis_sdk.producer.machine import Machine
 from kinesis_sdk.producer.ordered import OrderedPipeline
 from kinesis_sdk.producer.pipeline import StreamPipeline
-from kinesis_sdk.producer.record import RECORD_OVERHEAD, UNPLACED, PendingRecord, cost_of, orphan
+from kinesis_sdk.producer.record import (
+    RECORD_OVERHEAD,
+    REENTERED,
+    UNPLACED,
+    PendingRecord,
+    cost_of,
+    interrupted_here,
+    orphan,
+    wait_guards,
+)
 from kinesis_sdk.producer.stats import Counters
 
+_LOGGER = logging.getLogger(__name__)
 _NEVER = float("inf")
 ALL_TAKEN = object()
 """What `Engine.accept_many` returns when nothing is left; any other object may be an item."""
@@ -39,12 +56,15 @@ class Engine(Machine):
 
     def pipeline(self, stream: StreamId) -> StreamPipeline:
         """The pipeline of a stream, made on first use."""
+        if self._held_here():
+            self._refuse_reentry()
         with self._lock:
             key = str(stream)
             pipeline = self._pipelines.get(key)
             if pipeline is None:
                 kind = OrderedPipeline if self._config.ordering == "per_shard" else StreamPipeline
                 pipeline = self._pipelines[key] = kind(stream, self._config, self._rng)
+                wait_guards[self] = self._check_may_wait_for
             return pipeline
 
     def accept(
@@ -161,6 +181,7 @@ class Engine(Machine):
                     record.explicit_hash_key = None
                     record.arrived = now
                     record._past = None
+                    record._listeners = None
                     place = aggregator.routes.get(partition_key)
                     entry = None if place is None else place.entry
                     # The short way, as in `accept`.
@@ -239,14 +260,13 @@ class Engine(Machine):
             self._ledger.forget(watcher)
 
     def flush(self, timeout: float | None) -> int:
-        """Send everything now, wait until all records accepted before have their final result.
+        """Send everything now, wait until all records accepted before have their final result and their callbacks ran.
 
         Returns:
-            Records that have none after ``timeout`` seconds; 0 is success.
+            Records of which that is not true after ``timeout`` seconds; 0 is success.
 
         Raises:
-            ProducerError: Called from a callback of the producer's own threads, or from a signal handler that
-                interrupted the producer.
+            ProducerError: Called from a callback or hook of the producer, or from a signal handler that interrupted it.
         """
         self._check_may_wait("flush")
         with self._lock:
@@ -271,7 +291,7 @@ class Engine(Machine):
             return epoch
 
     def left(self, epoch: int) -> int:
-        """Records that a flush still waits for."""
+        """Records that a flush still waits for: without a final result, or with callbacks that have not run."""
         with self._lock:
             return self._ledger.left(epoch)
 
@@ -279,41 +299,62 @@ class Engine(Machine):
         """Flush, stop the threads, fail what is left after ``timeout`` seconds with `ProducerClosedError`.
 
         Returns:
-            Records that failed so; 0 is success. Closing twice is harmless: whoever comes second waits, too, and
-            gets how many are left.
+            Records that failed so, and those with callbacks that have not run by then; 0 is success. Closing twice is
+            harmless: whoever comes second waits, too, and gets how many are left.
 
         Raises:
             ProducerError: As for `flush`; the producer is open as before.
         """
         self._check_may_wait("close")
+        ends = None if timeout is None else self._clock.monotonic() + timeout
+        this_thread = threading.get_ident()
         left, ours = 0, False
         try:
+            try:
+                with self._lock:
+                    if self._closing and self._closer != this_thread:
+                        # By another thread, perhaps a daemon's, while the interpreter ends.
+                        return self._await_rest(ends)
+                    # Also in a signal handler that interrupted this thread's own `close`: that one does not go on
+                    # before the handler returns, so the handler's call does all there is to do.
+                    ours = self._closing = True
+                    self._closer = this_thread
+                    self._tell_room()  # who waits for it need not wait longer
+                    if self._broken is None:
+                        self._drain(timeout)
+            finally:
+                # Also when an interrupt ends the flush: nothing stays without a result.
+                if ours:
+                    left = self._break(
+                        ProducerClosedError,
+                        "the producer was closed before the record was acknowledged; it may or may not be stored",
+                    )
             with self._lock:
-                if self._closing:
-                    # By another thread, perhaps a daemon's, while the interpreter ends.
-                    if not self._is_at_rest():
-                        self._changed.wait_for(self._is_at_rest, timeout)
-                    return self._ledger.count
-                ours = self._closing = True
-                self._tell_room()  # who waits for it need not wait longer
-                if self._broken is None:
-                    self._drain(timeout)
+                left += self._await_rest(ends)
         finally:
-            # Also when an interrupt ends the flush: nothing stays without a result.
             if ours:
-                left = self._break(
-                    ProducerClosedError,
-                    "the producer was closed before the record was acknowledged; it may or may not be stored",
-                )
+                self._stopped = True
                 self._pool.stop()
+                wait_guards.pop(self, None)
         patience = _PATIENCE if left == 0 else 0.1
         if self._thread is not None:
             self._thread.join(patience)
         self._pool.join(patience)
         return left
 
+    def _await_rest(self, ends: float | None) -> int:
+        """Under the lock: wait until nothing is to be done any more; return for how many records something is."""
+        if not self._is_at_rest():
+            left = None if ends is None else max(0.0, ends - self._clock.monotonic())
+            self._changed.wait_for(self._is_at_rest, left)
+        callbacks = self._ledger.open_callbacks
+        if callbacks:
+            _LOGGER.warning("callbacks of %d records had not run when close() returned", callbacks)
+        return self._ledger.count + callbacks
+
     def _is_at_rest(self) -> bool:
-        return self._broken is not None and not self._ledger.count
+        ledger = self._ledger
+        return self._broken is not None and not (ledger.count or ledger.callbacks or self._settling)
 
     def forget_after_fork(self) -> None:
         """In a forked child: the threads are gone and locks may be held for ever. Only say no from now on."""
@@ -321,6 +362,7 @@ class Engine(Machine):
         self._pool = self._new_pool()
         self._thread = None
         self._closing = True
+        wait_guards.pop(self, None)
         self._ledger.forget()
         self._ledger.recount(())
         text = "this producer belongs to the parent process; create a new one after the fork"
@@ -385,23 +427,31 @@ class Engine(Machine):
             raise kind(text) from cause
 
     def _check_may_wait(self, what: str) -> None:
-        if self._held_here():
+        """Raise `ProducerError` if what this thread wants to wait for could not come before it goes on."""
+        if self._held_here() or interrupted_here():
             self._refuse_reentry()
-        if self._is_own_thread():
+        if self._serving.here:
             raise ProducerError(
-                f"{what} waits for results that this very thread has to bring: do not call it from a callback "
-                "of a record; let another thread do it"
+                f"{what} waits for results that this very thread has to bring: do not call it from a callback or hook "
+                "of a record, or from a signal handler that interrupted close(); let another thread do it"
+            )
+
+    def _check_may_wait_for(self, record: PendingRecord) -> None:
+        """`_check_may_wait` for one record, if it is ours."""
+        if (self._held_here() or self._serving.here) and self._owes(record):
+            self._check_may_wait("result() of a record without one")
+
+    def _owes(self, record: PendingRecord) -> bool:
+        """Whether it is a record of ours that has no final result."""
+        with self._lock:
+            entry = record._fate.entry
+            return any(entry in pipeline.entries for pipeline in self._pipelines.values()) or any(
+                item.entry is entry if item.entry is not None else record in item.records
+                for item in self._unfinished()
             )
 
     def _refuse_reentry(self) -> None:
-        raise ProducerError(
-            "a signal handler interrupted the producer and called it: raise an exception in the handler, or set "
-            "a flag there, and flush or close where the program goes on"
-        )
-
-    def _is_own_thread(self) -> bool:
-        thread = threading.current_thread()
-        return thread is self._thread or thread in self._pool.threads
+        raise ProducerError(REENTERED)
 
     def _drain(self, timeout: float | None) -> int:
         epoch = self._request_flush()
@@ -444,7 +494,9 @@ class Engine(Machine):
 
     def _wait_for_room(self, cost: int, timeout: float | None) -> None:
         # A callback runs on a thread that has to make the room: it must not wait for it.
-        if timeout != 0 and not self._is_own_thread():
+        if timeout != 0 and not self._serving.here:
+            if interrupted_here():
+                self._refuse_reentry()
             token = object()
             try:
                 self._blocked.add(token)

@@ -41,7 +41,8 @@ class FailedRecord:
 
 
 FailureHook = Callable[[FailedRecord], object]
-"""Called once for each failed record, on a thread that the producer needs: keep it short. It may call ``put``."""
+"""Called once for each failed record, on a thread that the producer needs: keep it short. It may call ``put``, which does not
+wait for room there, but not ``flush`` or ``close``."""
 
 
 class Outlets:

@@ -1,8 +1,8 @@
 """What the producer holds: how much, how much may be, and who waits for less. Pure; its owner calls it under a lock.
 
 A record is charged from `put` to its final result: payload, key and a fixed overhead against ``max_buffered_bytes``,
-one against ``max_buffered_records``. It also counts for the epoch in which it was put; a flush ends an epoch and waits
-until nothing of it, or of one before, is left.
+one against ``max_buffered_records``. It also counts for the epoch in which it was put, until its callbacks have run; a
+flush ends an epoch and waits until nothing of it, or of one before, is left.
 
 Watchers are how an event loop waits without a thread: a function that is called once, when there may be room or when
 a flush is through.
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 from kinesis_sdk.common.errors import BufferFullError
-from kinesis_sdk.producer.record import PendingRecord
+from kinesis_sdk.producer.record import CallbackRun, PendingRecord
 
 
 class Holding(Protocol):
@@ -57,6 +57,7 @@ class Ledger:
         bytes: Charged now.
         count: Records charged now.
         epoch: Of records that are put now.
+        callbacks: Runs of callbacks that have not ended, of records that are not charged any more.
         room_watchers: Told by `tell_room`; a dict for its order.
     """
 
@@ -64,6 +65,7 @@ class Ledger:
         "_ended",
         "_flush_watchers",
         "bytes",
+        "callbacks",
         "count",
         "epoch",
         "max_bytes",
@@ -77,6 +79,7 @@ class Ledger:
         self.bytes = 0
         self.count = 0
         self.epoch = 0
+        self.callbacks: dict[CallbackRun, None] = {}
         # Records of epochs that ended, only those that have some. All others belong to the one that is on.
         self._ended: Counter[int] = Counter()
         self.room_watchers: dict[Watcher, None] = {}
@@ -134,8 +137,14 @@ class Ledger:
         return ended
 
     def left(self, epoch: int) -> int:
-        """Records of that epoch, and of those before."""
-        return sum(count for e, count in self.outstanding.items() if e <= epoch)
+        """Records of that epoch, and of those before, without a final result or with callbacks that have not run."""
+        left = sum(count for e, count in self.outstanding.items() if e <= epoch)
+        return left + sum(run.left for run in self.callbacks if run.epoch <= epoch)
+
+    @property
+    def open_callbacks(self) -> int:
+        """Records with callbacks that have not run, although they have their final result."""
+        return sum(run.left for run in self.callbacks)
 
     def watch_flush(self, epoch: int, watcher: Watcher) -> None:
         """Tell ``watcher`` when nothing is `left`; at once if nothing is now."""
@@ -178,10 +187,27 @@ class Ledger:
         )
 
 
+def callback_runs(records: Sequence[PendingRecord], holding: Holding) -> Iterable[CallbackRun]:
+    """The callbacks of records, by epoch.
+
+    Args:
+        records: Records that have some.
+        holding: What they were charged with.
+    """
+    if not holding.mixed:
+        return (CallbackRun(records, holding.epoch),)
+    by_epoch: dict[int, list[PendingRecord]] = {}
+    for record in records:
+        by_epoch.setdefault(_epoch_of(record, holding), []).append(record)
+    return [CallbackRun(part, epoch) for epoch, part in by_epoch.items()]
+
+
 def _by_epoch(holding: Holding) -> Mapping[int, int]:
     """How many of the records belong to each epoch."""
     if not holding.mixed:
         return {holding.epoch: len(holding.records)}
-    return Counter(
-        holding.epoch if record.own_epoch is None else record.own_epoch for record in holding.records
-    )
+    return Counter(_epoch_of(record, holding) for record in holding.records)
+
+
+def _epoch_of(record: PendingRecord, holding: Holding) -> int:
+    return holding.epoch if record.own_epoch is None else record.own_epoch

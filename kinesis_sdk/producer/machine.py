@@ -4,8 +4,9 @@ The engine thread wakes exactly when the next deadline is due, polls the pipelin
 pool thread makes one call and brings its result back. What callers do is in `engine`.
 
 The end of a record has four steps (`_finish`): hooks for failed records, and metrics, see their payload; the futures
-become final and the payload is released; its room is given back and `flush` counts it; callbacks run. So when
-`flush` returns, every future is final and every hook has run, and a callback finds room for what it puts.
+become final and the payload is released; its room is given back; callbacks run, and `flush` counts it. So when
+`flush` returns, every future is final and every hook and callback has run, and a callback finds room for what it puts.
+Callbacks do not run on the engine thread, which every stream needs, but on the pool's.
 
 Standing still: where a process is frozen and thawed (Lambda between two invocations, a paused container), the
 clock may have jumped. While there are records the engine thread looks at the clock at least each second; a jump
@@ -26,10 +27,10 @@ from kinesis_sdk.common.errors import KinesisSdkError, ProducerError
 from kinesis_sdk.producer.collector import Batch
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.failures import Outlets
-from kinesis_sdk.producer.ledger import Ledger
+from kinesis_sdk.producer.ledger import Ledger, callback_runs
 from kinesis_sdk.producer.metrics import ProducerMetrics, Reading
 from kinesis_sdk.producer.pipeline import StreamPipeline
-from kinesis_sdk.producer.record import PendingRecord, mark_failed, mark_stored, run_callbacks
+from kinesis_sdk.producer.record import CallbackRun, PendingRecord, mark_failed, mark_stored
 from kinesis_sdk.producer.sender import TaskPool, load_facts, put_records, without_frames
 from kinesis_sdk.producer.settlement import Settled
 
@@ -46,6 +47,12 @@ Relay: TypeAlias = Callable[[Sequence[PendingRecord]], None]
 
 _Group: TypeAlias = tuple[StreamPipeline, list[Settled]]
 """Final results of one stream."""
+
+
+class _Serving(threading.local):
+    """Whether a thread brings results now, so that it must not wait for any."""
+
+    here = False
 
 
 class Machine:
@@ -93,6 +100,8 @@ class Machine:
         self._flush_requested = -1
         self._flushed = -1
         self._closing = False
+        self._closer: int | None = None
+        self._stopped = False
         # Why nothing is accepted any more: the class and text of the error, and its cause.
         self._broken: tuple[type[ProducerError], str, BaseException | None] | None = None
         self._pool = self._new_pool()
@@ -103,6 +112,7 @@ class Machine:
         self._held_here: Callable[[], bool] = self._lock._is_owned  # type: ignore[attr-defined]
         self._wake = threading.Condition(self._lock)
         self._changed = threading.Condition(self._lock)
+        self._serving = _Serving()
 
     def _new_pool(self) -> TaskPool:
         # Two more than requests at a time: shard maps load while all connections are busy.
@@ -142,11 +152,16 @@ class Machine:
             self._settling[id(groups)] = groups
         return groups
 
-    def _finish(self, groups: list[_Group]) -> None:
-        """The end of records, as the top of this module says. Call it without the lock."""
+    def _finish(self, groups: list[_Group], *, pooled: bool = False) -> None:
+        """The end of records, as the top of this module says. Call it without the lock.
+
+        Args:
+            groups: Their final results.
+            pooled: Callbacks run on a thread of the pool, instead of this one.
+        """
         if not groups:
             return
-        called: list[PendingRecord] = []
+        runs: list[CallbackRun] = []
         try:
             for pipeline, settled in groups:
                 if self._metrics is not None:
@@ -154,10 +169,13 @@ class Machine:
                 if self._outlets is not None:
                     self._outlets.tell(pipeline.stream, settled)
                 for item in settled:
+                    called: list[PendingRecord] = []
                     if item.entry is not None and item.stored is not None:
-                        called += mark_stored(item.entry, item.stored)
+                        called = mark_stored(item.entry, item.stored)
                     elif item.error is not None:
-                        called += mark_failed(item.records, item.error)
+                        called = mark_failed(item.records, item.error)
+                    if called:
+                        runs.extend(callback_runs(called, item))
                     if self.relay is not None:
                         self.relay(item.records)
         finally:
@@ -166,9 +184,33 @@ class Machine:
                 for _, settled in groups:
                     for item in settled:
                         self._ledger.release(item)
+                self._ledger.callbacks.update(dict.fromkeys(runs))
+                pooled = pooled and not self._stopped
                 self._tell_room()
                 self._ledger.tell_flushes()
-        run_callbacks(called)
+            if runs and pooled:
+                self._pool.submit(lambda: self._call_back(runs))
+            elif runs:
+                self._run_callbacks(runs)
+
+    def _call_back(self, runs: list[CallbackRun]) -> None:
+        self._serving.here = True
+        try:
+            self._run_callbacks(runs)
+        except BaseException as error:  # noqa: BLE001 - as in _run
+            self._crash(error)
+
+    def _run_callbacks(self, runs: list[CallbackRun]) -> None:
+        """Run callbacks that are in the accounts, and take them out. Call it without the lock."""
+        try:
+            for run in runs:
+                run.run()
+        finally:
+            with self._lock:
+                for run in runs:
+                    del self._ledger.callbacks[run]
+                self._changed.notify_all()
+                self._ledger.tell_flushes()
 
     def _moment(self) -> float:
         """Now, under the lock. Time in which the process stood still is not counted against its records."""
@@ -198,14 +240,19 @@ class Machine:
             failed = self._take_settled()
             self._wake.notify_all()
             self._tell_room()
-        self._finish(settled)
-        self._finish(failed)
-        self._sample()
+        serving, self._serving.here = self._serving.here, True
+        try:
+            self._finish(settled)
+            self._finish(failed)
+            self._sample()
+        finally:
+            self._serving.here = serving
         return sum(len(item.records) for _, items in failed for item in items)
 
     # ------------------------------------------------------------------ the engine thread
 
     def _run(self) -> None:
+        self._serving.here = True
         try:
             while self._turn():
                 pass
@@ -237,7 +284,7 @@ class Machine:
             self._pool.submit(lambda p=pipeline: self._load(p))  # type: ignore[misc]
         if sample:
             self._sample()
-        self._finish(settled)  # last: callbacks of users run here
+        self._finish(settled, pooled=True)
         return True
 
     def _next_sample(self) -> float:
@@ -306,6 +353,7 @@ class Machine:
     # ------------------------------------------------------------------ pool threads
 
     def _send(self, pipeline: StreamPipeline, batch: Batch) -> None:
+        self._serving.here = True
         try:
             if self._is_broken():
                 return  # all records failed already
@@ -335,6 +383,7 @@ class Machine:
             self._crash(error)
 
     def _load(self, pipeline: StreamPipeline) -> None:
+        self._serving.here = True
         try:
             facts = None
             failure: KinesisSdkError | None = None

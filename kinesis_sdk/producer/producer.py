@@ -62,6 +62,11 @@ class Producer:
     long as it takes (None, the default), wait so many seconds and raise `BufferFullError`, or raise at once (0).
     `kinesis_sdk.AsyncProducer` is the same for asyncio.
 
+    Callbacks of futures (``add_done_callback``) run on the producer's sending threads, several at a time; hooks run there or on
+    the thread that schedules requests. Inside them the producer's methods do not wait: `put` raises `BufferFullError` if
+    there is no room, and `flush`, `close` and ``result()`` of a record that is not final raise `ProducerError`. `flush` and
+    `close` wait until callbacks have run.
+
     In an AWS Lambda function, make the producer once, outside of the handler, and call `flush` before the handler
     returns: afterwards the process is frozen, with whatever it holds. What was not flushed is not lost: time in
     which the process stood still does not count against ``record_ttl``, and the next invocation sends it.
@@ -186,6 +191,7 @@ class Producer:
         record: PendingRecord = PendingRecord()
         record.partition_key = partition_key
         record._past = None
+        record._listeners = None
         if explicit_hash_key is None:
             record.explicit_hash_key = None
         else:
@@ -284,30 +290,36 @@ class Producer:
         self._engine.accept(pipeline, record, payload, hash_key, self.config.put_timeout)
 
     def flush(self, timeout: float | None = None) -> int:
-        """Send what is buffered without waiting for deadlines, and wait for the results.
+        """Send what is buffered without waiting for deadlines, and wait for the results and their callbacks.
 
         Args:
             timeout: Most seconds to wait; None waits until every record accepted before this call has its
-                final result (at most ``record_ttl`` and a request's timeouts).
+                final result (at most ``record_ttl`` and a request's timeouts) and its callbacks have run.
 
         Returns:
-            How many of these records have no final result yet; 0 means that all have, stored or failed: their
-            futures are final, and the hooks for failed ones have run.
+            How many of these records have no final result yet, or callbacks that have not run. 0 means that all are
+            stored or failed: their futures are final, the hooks for failed ones have run, and so have all callbacks
+            that were added before the end of their record.
 
         Raises:
             ProducerClosedError: The producer is closed.
-            ProducerError: Called from a record's callback, which runs on a thread that would have to bring
-                the results, or from a signal handler that interrupted the producer itself.
+            ProducerError: Called from a callback or hook, which runs on a thread that would have to bring the results, or
+                from a signal handler that interrupted the producer itself (`put`, for example). A handler that interrupted
+                a wait (`flush`, `close`, ``result()``, `concurrent.futures.wait`) or code of others may call it.
         """
         return self._engine.flush(timeout)
 
     def close(self, timeout: float | None = None) -> int:
         """Flush, then stop. Records without a result after ``timeout`` seconds fail with `ProducerClosedError`.
 
+        Args:
+            timeout: Most seconds to wait for results and callbacks; None waits for all of them, as long as it takes.
+                Hooks and callbacks of the records that fail here run on this thread, and are not bounded by it.
+
         Returns:
-            How many failed so; 0 is success. When it returns, every record has its final result. Closing twice is
-            harmless; while another thread closes it, this waits for that one, for at most ``timeout`` seconds, and
-            returns how many are left.
+            How many records failed so, and how many have callbacks that had not run by then; 0 is success: every record
+            has its final result, and every hook and callback has run. Closing twice is harmless; while another
+            thread closes it, this waits for that one, for at most ``timeout`` seconds, and returns how many are left.
 
         Raises:
             ProducerError: As for `flush`. The producer stays open then.
@@ -398,6 +410,7 @@ class Producer:
         record = kind()
         record.partition_key = partition_key
         record._past = None
+        record._listeners = None
         if explicit_hash_key is None:
             record.explicit_hash_key = None
         else:
@@ -448,7 +461,7 @@ _producers: set[Producer] = set()
 
 
 def _close_at_exit() -> None:
-    """Send what producers hold that nobody closed; say what did not make it."""
+    """Send what producers hold that nobody closed, and let callbacks run; say what did not make it."""
     for producer in list(_producers):
         try:
             left = producer.close(producer.config.record_ttl + producer.config.request_timeout)
@@ -457,7 +470,9 @@ def _close_at_exit() -> None:
             _LOGGER.exception("a producer could not be closed when the interpreter ended")
             continue
         if left:
-            _LOGGER.error("%d records had no result when the interpreter ended", left)
+            _LOGGER.error(
+                "%d records had no result, or callbacks that had not run, when the interpreter ended", left
+            )
 
 
 def _after_fork_in_child() -> None:

@@ -5,23 +5,32 @@ as much. The `concurrent.futures.Future` contract holds (``result``, ``wait``, `
 ``asyncio.wrap_future``), but the condition variable is made only when somebody waits, because making one for
 each record would cost more than everything else that the producer does for it.
 
-A record has six slots: its keys, when it came, which Kinesis record it is in (by the `Fate` that they share), its
-place there, and what befell it before. Its payload is in that Kinesis record, too, once and ready to be sent. So the
-end of a Kinesis record is one change, whatever the number of futures that get their result by it. What hardly any
-record has is an attribute of the class until it is set.
+A record has seven slots: its keys, when it came, which Kinesis record it is in (by the `Fate` that they share), its
+place there, what happened to it before, and its listeners. Its payload is in that Kinesis record, too, once and ready to
+be sent. So the end of a Kinesis record is one change, whatever the number of futures that get their result by it. What
+hardly any record has is an attribute of the class until it is set.
+
+Signal handlers may interrupt the main thread between any two calls and then wait for the producer's threads (`flush`,
+`close`, `result`). So those threads must never wait for a lock that such an interrupted frame may hold. There are two kinds:
+`_STATE_LOCK`, under which a caller's thread makes no call (which is where signals are handled); and the conditions that
+`concurrent.futures.wait` and `as_completed` take, together with locks of their own. Only a thread made for that purpose
+takes those (`_Notifier`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import queue
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from concurrent.futures._base import FINISHED, RUNNING
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kinesis_sdk.common.errors import KinesisSdkError
+from kinesis_sdk.common.errors import KinesisSdkError, ProducerError
 from kinesis_sdk.common.hashkeys import explicit_hash_key_to_bytes, hash_partition_key
 from kinesis_sdk.common.records import Attempt
 
@@ -30,19 +39,19 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger(__name__)
 
-# Guards the making of a condition, and the outcome and owner of every fate of the process; held for well under a
-# microsecond. Innermost lock: nothing else is taken under it.
-_STATE_LOCK = threading.Lock()
+# Guards the outcome of every fate of the process, and who is added to a record's listeners before it; held for well under
+# a microsecond, by callers without a call inside. Innermost lock: nothing else is taken under it, and whoever holds an
+# engine's lock does not take it. Re-entrant only so that a signal handler can tell that it interrupted its holder.
+_STATE_LOCK = threading.RLock()
+
+wait_guards: dict[object, Callable[[PendingRecord], None]] = {}
+"""Asked before a thread waits for a record, one for each engine: raises `ProducerError` if that wait could not end."""
 
 
-def _renew_state_lock() -> None:
-    """In a forked child: a thread that does not exist there may have held it."""
-    global _STATE_LOCK  # noqa: PLW0603
-    _STATE_LOCK = threading.Lock()
+def interrupted_here() -> bool:
+    """Whether this is a signal handler that interrupted a change of records' state on its own thread."""
+    return bool(_STATE_LOCK._is_owned())  # type: ignore[attr-defined]
 
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_state_lock)
 
 RECORD_OVERHEAD = 800
 """Bytes of bookkeeping that a buffered record is charged for, beside its data and keys. Measured: 200 in an aggregate,
@@ -86,8 +95,7 @@ class Stored(NamedTuple):
 class Fate:
     """What becomes of records: of all in a Kinesis record together, or of one alone.
 
-    All records of a Kinesis record share its fate, but for those that somebody watches (has a callback, or may
-    wait): they get one of their own, so that their end can be told under their own condition.
+    All records of a Kinesis record share its fate; one that failed, or is in none, has a fate of its own.
 
     Attributes:
         entry: The Kinesis record, until the final result.
@@ -117,8 +125,133 @@ class _Past:
 
 _NO_PAST = _Past()
 
+REENTERED = (
+    "a signal handler interrupted the producer and called it: raise an exception in the handler, or set a flag there, "
+    "and call the producer where the program goes on"
+)
+"""Why a call from a signal handler is refused."""
+
 UNPLACED = Fate(None)
 """Fate of a record that is in no Kinesis record yet. Nobody but its maker has that one."""
+
+
+class _Chain:
+    """Several listeners of a record, in the order in which they were added."""
+
+    __slots__ = ("before", "last")
+
+    def __init__(self, before: Any, last: Any) -> None:
+        self.before = before
+        self.last = last
+
+    def unroll(self) -> list[Any]:
+        """The listeners, first come first."""
+        listeners = [self.last]
+        before = self.before
+        while type(before) is _Chain:
+            listeners.append(before.last)
+            before = before.before
+        listeners.append(before)
+        listeners.reverse()
+        return listeners
+
+
+class _Waits:
+    """Threads that wait for one record.
+
+    Attributes:
+        locks: Held locks of threads in `PendingRecord.result`, released when there is a result.
+        heard: It is among the record's listeners, or the record is final.
+        shared: Somebody got the condition.
+        told: The record's state is final for `concurrent.futures`, which looks at it under the condition.
+        condition: What `concurrent.futures.wait` and `as_completed` synchronise on.
+        waiters: Theirs; guarded by the condition.
+    """
+
+    __slots__ = ("condition", "heard", "locks", "shared", "told", "waiters")
+
+    def __init__(self) -> None:
+        self.locks: list[Any] = []
+        self.heard = False
+        self.shared = False
+        self.told = False
+        self.condition = threading.Condition()
+        self.waiters: list[Any] = []
+
+    def release(self) -> None:
+        """The record has its final result: let those in `PendingRecord.result` go. Never blocks."""
+        with contextlib.suppress(IndexError):  # `pop` takes each lock once, whoever else does this
+            while True:
+                self.locks.pop().release()
+
+    def tell(self, record: PendingRecord) -> None:
+        """Make the state final for `concurrent.futures`. May block for as long as somebody holds the condition."""
+        with self.condition:
+            if self.told:
+                return
+            self.told = True
+            stored = type(record._fate.outcome) is Stored
+            for waiter in self.waiters:
+                if stored:
+                    waiter.add_result(record)
+                else:
+                    waiter.add_exception(record)
+            self.condition.notify_all()
+
+
+class _Notifier:
+    """Tells `concurrent.futures.wait` and `as_completed` of records that have their final result, on a thread of its own.
+
+    They hold their locks while signals are handled. The thread that brings results must not wait for them: a handler
+    that calls `flush` waits for that thread, and the frame that the handler interrupted holds the lock.
+    """
+
+    def __init__(self) -> None:
+        self._records: queue.SimpleQueue[PendingRecord] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def tell(self, record: PendingRecord) -> None:
+        """Tell them soon."""
+        if self._thread is None:
+            with self._lock:
+                if self._thread is None and not self._start():
+                    _tell(record)
+                    return
+        self._records.put(record)
+
+    def _start(self) -> bool:
+        thread = threading.Thread(target=self._run, name="kinesis-sdk-notifier", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # from Python 3.12 on none is started any more when the interpreter ends
+            return False
+        self._thread = thread
+        return True
+
+    def _run(self) -> None:
+        while True:
+            _tell(self._records.get())
+
+
+def _tell(record: PendingRecord) -> None:
+    waits = record._waits
+    if waits is not None:
+        waits.tell(record)
+
+
+_notifier = _Notifier()
+
+
+def _renew_after_fork() -> None:
+    """In a forked child: a thread that does not exist there may have held the locks."""
+    global _STATE_LOCK, _notifier  # noqa: PLW0603
+    _STATE_LOCK = threading.RLock()
+    _notifier = _Notifier()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_after_fork)
 
 
 class PendingRecord(Future[PutResult]):
@@ -133,13 +266,15 @@ class PendingRecord(Future[PutResult]):
         order: In ordered mode, its place in the order of acceptance.
     """
 
-    __slots__ = ("_fate", "_index", "_past", "arrived", "explicit_hash_key", "partition_key")
+    __slots__ = ("_fate", "_index", "_listeners", "_past", "arrived", "explicit_hash_key", "partition_key")
 
     partition_key: str
     explicit_hash_key: str | None
     arrived: float
     _fate: Fate
     _index: int
+    # A callback, the record's `_Waits`, or a `_Chain` of several; None if there is none, or none any more.
+    _listeners: Any
     _past: _Past | None  # a slot, because the first attribute in a dict costs 300 bytes with Python 3.13
 
     # Of the class: hardly ever set.
@@ -147,9 +282,7 @@ class PendingRecord(Future[PutResult]):
     awaited: Any = None
     order = 0
     _kept = b""
-    _lazy_condition: threading.Condition | None = None
-    _done_callbacks: Any = ()  # a list as soon as there is one
-    _waiters: Any = ()  # a list as soon as there is a condition, without which nobody may touch it
+    _waits: _Waits | None = None
 
     # Whoever makes one sets the slots, because that costs half of a constructor in Python. The base class would make
     # a condition variable.
@@ -246,21 +379,68 @@ class PendingRecord(Future[PutResult]):
 
     @property
     def _state(self) -> str:  # type: ignore[override]
-        # Never cancelled: accepted records can not be.
-        return RUNNING if self._fate.outcome is None else FINISHED
+        """The state as `concurrent.futures` sees it under the condition. Never cancelled."""
+        waits = self._waits
+        final = self._fate.outcome is not None if waits is None else waits.told
+        return FINISHED if final else RUNNING
 
     @property
     def _condition(self) -> threading.Condition:  # type: ignore[override]
-        """The condition that the base class and `concurrent.futures.wait` synchronise on."""
-        condition = self._lazy_condition
-        if condition is None:
-            with _STATE_LOCK:
-                condition = self._lazy_condition
-                if condition is None:
-                    self._part()
-                    self._waiters = []  # before the condition can be seen
-                    condition = self._lazy_condition = threading.Condition()
+        """The condition that `concurrent.futures.wait` and `as_completed` take."""
+        waits = self._wait_here()
+        condition = waits.condition
+        if not waits.told and not condition._is_owned():  # type: ignore[attr-defined]
+            # Whoever changes the outcome looks at `shared` afterwards: it sees this, or is seen here.
+            waits.shared = True
+            if self._fate.outcome is not None:
+                waits.tell(self)
         return condition
+
+    @property
+    def _waiters(self) -> list[Any]:  # type: ignore[override]
+        """Who waits in `concurrent.futures.wait` and `as_completed`; used under the condition."""
+        waits = self._wait_here()
+        if not waits.told:
+            # Here, and not where the condition is taken: an error there would leave the conditions of other records held.
+            self._check_may_wait()
+        return waits.waiters
+
+    def _wait_here(self) -> _Waits:
+        """What threads wait with; among the listeners from here on, if the record is not final."""
+        waits = self._waits
+        if waits is None:
+            # Atomic: several threads may come to it at once.
+            waits = self.__dict__.setdefault("_waits", _Waits())
+        if not waits.heard:
+            # Also whoever did not make it: the maker may have been interrupted.
+            if not self._listen(waits):
+                waits.release()
+            waits.heard = True
+        return waits
+
+    def _listen(self, listener: Any) -> bool:
+        """Add a listener, unless the record is final; returns whether it was added."""
+        added = listener
+        while True:
+            before = self._listeners
+            if before is not None:
+                added = _Chain(before, listener)
+            # No call in here: signals are handled after calls.
+            with _STATE_LOCK:
+                fate = self._fate
+                if fate.outcome is not None:
+                    return False
+                if self._listeners is before:
+                    self._listeners = added
+                    # An engine's thread moves the record without this lock: it changes the fate and then looks for
+                    # listeners. Here it is the other way round, so one of both tells the new entry.
+                    while True:
+                        entry = fate.entry
+                        if entry is not None:
+                            entry.heard = True
+                        if self._fate is fate:
+                            return True
+                        fate = self._fate
 
     @property
     def _exception(self) -> BaseException | None:  # type: ignore[override]
@@ -279,14 +459,6 @@ class PendingRecord(Future[PutResult]):
         attempts = (*self.history, final) if self.history else (final,)
         return _new_tuple(PutResult, (shard_id, sequence_number, self._index, attempts))
 
-    def _part(self) -> None:
-        """Under the state lock: it is watched from here on, and gets a fate of its own."""
-        fate = self._fate
-        entry = fate.entry
-        if entry is not None and fate is entry.fate:
-            entry.watch(self)
-            self._fate = Fate(entry)
-
     def add_failed_attempt(self, started: float, ended: float, code: str, message: str) -> None:
         """Note an attempt that did not store the record."""
         self.add_attempt(Attempt(started - self.last_event, ended - started, code, message, False), ended)
@@ -302,50 +474,43 @@ class PendingRecord(Future[PutResult]):
 
     def move(self, entry: Entry, index: int) -> None:
         """It is in another Kinesis record now, which has it in its list already."""
-        with _STATE_LOCK:
-            fate = self._fate
-            if fate.entry is not None and fate is not fate.entry.fate:
-                entry.watch(self)
-                fate.entry = entry
-            else:
-                self._fate = entry.fate
-            self._index = index
+        self._fate = entry.fate
+        self._index = index
+        if self._listeners is not None:  # after the fate was changed: see `_listen`
+            entry.heard = True
 
     def leave(self, data: bytes) -> None:
         """It is in no Kinesis record any more, because it failed; it keeps its payload until it is told so."""
         self._kept = data
-        with _STATE_LOCK:
-            fate = self._fate
-            if fate.entry is not None and fate is not fate.entry.fate:
-                fate.entry = None
-            else:
-                self._fate = Fate(None)
+        self._fate = Fate(None)
 
-    def add_done_callback(self, fn: Any) -> None:
-        """Call ``fn(future)`` when the record has its final result; at once if it has it already.
+    def add_done_callback(self, fn: Callable[[Any], object]) -> None:
+        """Call ``fn(future)`` when the record has its final result; at once, on this thread, if it has it already.
 
-        It runs on a thread that the producer needs: keep it short. It may call ``put``, which does not wait
-        for room there, but not ``flush`` or ``close``.
+        Callbacks of a record run once, one after the other, in the order in which they were added; those of different records
+        may run at the same time. They run on the producer's sending threads: one that takes long delays requests. On
+        such a thread the producer's `put` raises `BufferFullError` instead of waiting for room, and `flush`, `close` and
+        `result` of a record that is not final raise `ProducerError`, because they would wait for that very thread.
+        Callbacks of records that `close` fails run on the thread that called it.
+
+        `flush` and `close` wait until callbacks have run. What a callback raises is logged, and changes nothing else.
         """
-        with _STATE_LOCK:
-            if self._fate.outcome is None:
-                self._part()
-                if self._done_callbacks:
-                    self._done_callbacks.append(fn)
-                else:
-                    self._done_callbacks = [fn]
-                return
-        self._call(fn)
+        if fn is None:
+            raise TypeError("fn must be callable, not None")
+        if not self._listen(fn):
+            _call(fn, self)
 
-    def _invoke_callbacks(self) -> None:
-        for callback in self._done_callbacks:
-            self._call(callback)
+    def cancel(self) -> bool:
+        """Always False: an accepted record cannot be cancelled."""
+        return False
 
-    def _call(self, callback: Any) -> None:
-        try:
-            callback(self)
-        except BaseException:  # also SystemExit: it must not cost other records their result
-            _LOGGER.exception("exception calling callback for %r", self)
+    def cancelled(self) -> bool:
+        """Always False."""
+        return False
+
+    def running(self) -> bool:
+        """Whether there is no final result yet."""
+        return self._fate.outcome is None
 
     def done(self) -> bool:
         """Whether the final result is there."""
@@ -361,17 +526,54 @@ class PendingRecord(Future[PutResult]):
         Raises:
             RecordFailedError: The record's final failure.
             TimeoutError: No final result in that time (`concurrent.futures.TimeoutError`).
+            ProducerError: The wait could not end: called in a callback of the same producer, or in a signal handler that
+                interrupted it.
         """
-        outcome = self._fate.outcome
-        return self._result_of(outcome) if type(outcome) is Stored else super().result(timeout)
+        outcome = self._fate.outcome or self._await_outcome(timeout)
+        if type(outcome) is Stored:
+            return self._result_of(outcome)
+        assert isinstance(outcome, BaseException)
+        try:
+            raise outcome
+        finally:
+            del self, outcome  # the traceback would hold them, and they the traceback
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """The record's final failure, or None if it is stored; waits as `result`.
 
         Raises:
             TimeoutError: No final result in that time (`concurrent.futures.TimeoutError`).
+            ProducerError: As for `result`.
         """
-        return self._exception if self._fate.outcome is not None else super().exception(timeout)
+        outcome = self._fate.outcome or self._await_outcome(timeout)
+        return None if type(outcome) is Stored else outcome  # type: ignore[return-value]
+
+    def _await_outcome(self, timeout: float | None) -> Stored | BaseException:
+        if timeout is None or timeout > 0:
+            self._check_may_wait()
+            locks = self._wait_here().locks
+            lock = threading.Lock()
+            lock.acquire()
+            locks.append(lock)
+            try:
+                # Whoever changes the outcome looks for locks afterwards: it finds this one, or is seen here. While
+                # this waits, signals are handled; it holds no lock that anybody else needs.
+                if self._fate.outcome is None:
+                    lock.acquire(timeout=-1 if timeout is None else timeout)
+            finally:
+                with contextlib.suppress(ValueError):  # it was released
+                    locks.remove(lock)
+        outcome = self._fate.outcome
+        if outcome is None:
+            raise FutureTimeoutError
+        return outcome
+
+    def _check_may_wait(self) -> None:
+        """Raise `ProducerError` if the final result cannot come before this thread goes on."""
+        if interrupted_here():
+            raise ProducerError(REENTERED)
+        for guard in tuple(wait_guards.values()):
+            guard(self)
 
     def __repr__(self) -> str:
         outcome = self._fate.outcome
@@ -389,76 +591,114 @@ class BlindRecord(PendingRecord):
 
 def acknowledge(entry: Entry, stored: Stored) -> None:
     """Give all user records of a Kinesis record their result. Call without holding locks."""
-    run_callbacks(mark_stored(entry, stored))
+    CallbackRun(mark_stored(entry, stored)).run()
 
 
 def fail(record: PendingRecord, error: BaseException) -> None:
     """Give a user record its final failure. Call without holding locks."""
-    run_callbacks(mark_failed((record,), error))
+    CallbackRun(mark_failed((record,), error)).run()
 
 
-def run_callbacks(records: Iterable[PendingRecord]) -> None:
-    """Run the callbacks of records that have their final result. Call without holding locks."""
-    for record in records:
-        record._invoke_callbacks()
+_CALLBACK_RAISED = "exception calling callback %s of a user record"
+
+
+class CallbackRun:
+    """The callbacks of records that have their final result.
+
+    Args:
+        records: Records that have some.
+        epoch: Which flush waits for them.
+
+    Attributes:
+        epoch: As above.
+        left: How many of the records have callbacks that have not returned.
+    """
+
+    __slots__ = ("_records", "epoch", "left")
+
+    def __init__(self, records: Sequence[PendingRecord], epoch: int = 0) -> None:
+        self._records = records
+        self.epoch = epoch
+        self.left = len(records)
+
+    def run(self) -> None:
+        """Run them. Call it once, without holding locks."""
+        for record in self._records:
+            listeners = record._listeners
+            record._listeners = None
+            if type(listeners) is _Chain:
+                for listener in listeners.unroll():
+                    if type(listener) is not _Waits:
+                        _call(listener, record)
+            else:
+                try:
+                    listeners(record)
+                except BaseException:  # as in `_call`, in place for its speed
+                    _LOGGER.exception(_CALLBACK_RAISED, _name_of(listeners))
+            self.left -= 1
+
+
+def _call(callback: Callable[[Any], object], record: PendingRecord) -> None:
+    try:
+        callback(record)
+    except BaseException:  # also SystemExit: it must not cost other records their result
+        _LOGGER.exception(_CALLBACK_RAISED, _name_of(callback))
+
+
+def _name_of(callback: object) -> str:
+    """What a callback is called in the log: its text may show keys and payloads."""
+    return getattr(callback, "__qualname__", type(callback).__qualname__)
 
 
 def mark_stored(entry: Entry, stored: Stored) -> list[PendingRecord]:
     """`acknowledge`, but leave the callbacks to the caller.
 
     Returns:
-        The records that have some, for `run_callbacks`.
+        The records that have some, for a `CallbackRun`.
     """
     fate = entry.fate
     with _STATE_LOCK:
-        # Who begins to watch a record looks at this under the same lock: it is on the list, or sees the end.
+        # Who listens is added under the same lock: it is there, or sees the outcome.
         fate.outcome = stored
         fate.entry = None
-        watched, entry.watched = entry.watched, ()
-    return _mark(watched, stored)
+    return _release(entry.records) if entry.heard else []
 
 
 def mark_failed(records: Iterable[PendingRecord], error: BaseException) -> list[PendingRecord]:
     """`fail` for records with the same error, but leave the callbacks to the caller; as `mark_stored`."""
-    return _mark(records, error)
-
-
-def _mark(records: Iterable[PendingRecord], outcome: Stored | BaseException) -> list[PendingRecord]:
-    """Give records an outcome of their own; return those that have callbacks."""
-    # Whoever waits took the condition before looking at the state; so the state changes under the condition
-    # where there is one, and under the state lock where there is none yet.
-    called: list[PendingRecord] = []
     for record in records:
+        fate = Fate(None, error)
         with _STATE_LOCK:
-            condition = record._lazy_condition
-            if condition is None:
-                record._fate = Fate(None, outcome)
-        # One that was made since then belongs to somebody who saw the final state, and must not be told again.
-        if condition is not None:
-            _wake(record, condition, outcome)
+            record._fate = fate
         if record._kept:
             record._kept = b""
-        if record._done_callbacks:
-            called.append(record)
+    return _release(records)
+
+
+def _release(records: Iterable[PendingRecord]) -> list[PendingRecord]:
+    """Let those go who wait for these records; return the records that have callbacks."""
+    called: list[PendingRecord] = []
+    for record in records:
+        listeners = record._listeners
+        if listeners is None:
+            continue
+        kind = type(listeners)
+        if kind is _Waits or kind is _Chain:
+            waits = record._waits
+            if waits is not None:
+                waits.release()
+                if waits.shared:
+                    _notifier.tell(record)
+            if kind is _Waits:
+                record._listeners = None
+                continue
+        called.append(record)
     return called
 
 
 def orphan(record: PendingRecord, error: BaseException) -> None:
     """In a forked child: fail a record of the parent. Nobody waits here; callbacks are the parent's."""
-    record._lazy_condition = None  # a thread that does not exist here may hold it
+    record.__dict__.pop("_waits", None)  # a thread that does not exist here may hold its condition
+    record._listeners = None
     record._fate = Fate(None, error)
     record._kept = b""
-
-
-def _wake(record: PendingRecord, condition: threading.Condition, outcome: Stored | BaseException) -> None:
-    """Make the state final for those who wait already, and wake them."""
-    with condition:
-        # Both locks: waiters look at the state under the condition, `add_done_callback` under the other.
-        with _STATE_LOCK:
-            record._fate = Fate(None, outcome)
-        for waiter in record._waiters:
-            if type(outcome) is Stored:
-                waiter.add_result(record)
-            else:
-                waiter.add_exception(record)
-        condition.notify_all()

@@ -179,8 +179,9 @@ class TaskPool:
     @property
     def threads(self) -> tuple[threading.Thread, ...]:
         """The threads that were started."""
-        with self._lock:
-            return tuple(self._threads)
+        return tuple(
+            self._threads
+        )  # at once, without the lock: a signal handler may have interrupted its holder
 
     def _start_thread(self) -> bool:
         thread = threading.Thread(target=self._run, name=f"{self._name}-{len(self._threads)}", daemon=True)

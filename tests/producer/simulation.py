@@ -77,6 +77,7 @@ class Simulation:
         record.explicit_hash_key = explicit
         record.arrived = now
         record._past = None
+        record._listeners = None
         record._fate = UNPLACED
         self.records.append(record)
         self.payloads.append(data)

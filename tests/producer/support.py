@@ -43,6 +43,7 @@ def make_record(
     record = MadeRecord()
     record.partition_key = key
     record._past = None
+    record._listeners = None
     record.explicit_hash_key = None if hash_key is None else str(hash_key)
     record.arrived = arrived
     record.deadline, record.expires = deadline, expires

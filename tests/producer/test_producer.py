@@ -32,6 +32,7 @@ from kinesis_sdk.common.errors import (
     PermanentAwsError,
     ProducerClosedError,
     ProducerError,
+    PutManyError,
     RecordFailedError,
     ResourceNotFoundError,
 )
@@ -39,8 +40,9 @@ from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.shards import list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer import Producer, ProducerConfig
+from kinesis_sdk.producer import record as record_module
 from kinesis_sdk.producer.pipeline import StreamPipeline
-from kinesis_sdk.producer.record import PendingRecord, cost_of
+from kinesis_sdk.producer.record import PendingRecord, PutResult, cost_of
 from kinesis_sdk.producer.sender import TaskPool
 from kinesis_sdk.testing import FakeAws, Fault
 from tests.producer.support import LONG, Gate
@@ -797,6 +799,149 @@ def test_a_callback_may_not_wait_for_the_results_it_has_to_bring(make: Make, met
         assert producer.put(STREAM, "k", b"x").result(LONG), "the producer is open as before"
 
 
+@pytest.mark.parametrize("way", ["result", "exception", "wait", "as_completed"])
+def test_a_callback_may_not_wait_for_a_record_of_its_own_producer(make: Make, way: str) -> None:
+    producer = make(record_max_buffered_time=60.0, record_ttl=600.0)
+    pending: list[PendingRecord] = []
+    outcome: list[str] = []
+
+    def wait(record: PendingRecord) -> None:
+        later = producer.put(STREAM, "k", b"later")
+        pending.append(later)
+        ways: dict[str, Callable[[], object]] = {
+            "result": lambda: later.result(LONG),
+            "exception": lambda: later.exception(LONG),
+            "wait": lambda: concurrent.futures.wait([record, later], timeout=LONG),
+            "as_completed": lambda: list(concurrent.futures.as_completed([record, later], timeout=LONG)),
+        }
+        with contextlib.suppress(concurrent.futures.TimeoutError):
+            later.result(timeout=0)  # does not wait
+        try:
+            ways[way]()
+        except ProducerError as error:
+            outcome.append(str(error))
+
+    record = producer.put(STREAM, "k", b"x")
+    record.add_done_callback(wait)
+    assert producer.flush(LONG) == 0
+    assert len(outcome) == 1
+    assert "callback" in outcome[0]
+    assert producer.flush(LONG) == 0
+    assert concurrent.futures.wait([record, *pending], timeout=LONG).not_done == set(), (
+        "no lock was left held"
+    )
+
+
+def test_a_callback_may_wait_for_a_record_of_another_producer(make: Make) -> None:
+    producer, other = make(), make()
+    results: list[PutResult] = []
+    producer.put(STREAM, "k", b"x").add_done_callback(
+        lambda _: results.append(other.put(STREAM, "k", b"y").result(LONG))
+    )
+    assert producer.flush(LONG) == 0
+    assert len(results) == 1
+
+
+def test_flush_and_close_wait_for_callbacks_and_count_them(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    producer = make(record_max_buffered_time=60.0, record_ttl=600.0)
+    entered, release = threading.Event(), threading.Event()
+    seen: list[PendingRecord] = []
+
+    def slow(record: PendingRecord) -> None:
+        entered.set()
+        assert release.wait(LONG)
+        seen.append(record)
+
+    futures = [producer.put(STREAM, "k", b"x") for _ in range(3)]
+    for future in futures:
+        future.add_done_callback(slow)
+    try:
+        assert producer.flush(0) == 3
+        assert entered.wait(LONG)
+        assert all(future.result(LONG) for future in futures), "the futures do not wait for callbacks"
+        assert producer.stats().buffered_bytes == 0, "nor does the room"
+        assert producer.flush(0) == 3
+        later = producer.put(STREAM, "k", b"x")
+        later.add_done_callback(seen.append)
+        with caplog.at_level(logging.WARNING):
+            assert producer.close(0) >= 3
+        assert later.done()
+        assert later in seen, "callbacks of what `close` fails run before it returns"
+        assert "callbacks of 3 records" in caplog.text
+        assert producer.close(0) == 3
+    finally:
+        release.set()
+    assert producer.close(LONG) == 0
+    assert [record for record in seen if record is not later] == futures
+
+
+def test_an_asyncio_or_other_flush_that_watches_is_told_after_the_callbacks(make: Make) -> None:
+    producer = make(record_max_buffered_time=60.0, record_ttl=600.0)
+    release, told = threading.Event(), threading.Event()
+    order: list[str] = []
+
+    def slow(_: PendingRecord) -> None:
+        assert release.wait(LONG)
+        order.append("callback")
+
+    def watch() -> None:
+        order.append("flush")
+        told.set()
+
+    producer.put(STREAM, "k", b"x").add_done_callback(slow)
+    producer._engine.begin_flush(watch)
+    release.set()
+    assert told.wait(LONG)
+    assert order == ["callback", "flush"]
+
+
+def test_flush_does_not_wait_for_callbacks_of_what_comes_after_it(make: Make) -> None:
+    producer = make(record_max_buffered_time=60.0, record_ttl=600.0)
+    release = threading.Event()
+    put: list[PendingRecord] = []
+
+    def again(_: PendingRecord) -> None:
+        put.append(producer.put(STREAM, "k", b"later"))
+        put[0].add_done_callback(lambda _: release.wait(LONG))
+
+    producer.put(STREAM, "k", b"x").add_done_callback(again)
+    try:
+        assert producer.flush(LONG) == 0
+        assert producer.flush(0) == 1
+        assert put[0].result(LONG)
+        assert producer.flush(0) == 1
+    finally:
+        release.set()
+    assert producer.flush(LONG) == 0
+
+
+def test_a_callback_of_a_record_that_expired_does_not_hold_the_others_up(make: Make) -> None:
+    producer = make(record_max_buffered_time=60.0, record_ttl=600.0)
+    settle(producer)
+    pipeline = producer._engine.pipeline(StreamId(STREAM))
+    entered, release = threading.Event(), threading.Event()
+
+    def stuck(_: PendingRecord) -> None:
+        entered.set()
+        assert release.wait(LONG)
+
+    pipeline.record_ttl = -1.0
+    expired = producer.put(STREAM, "k", b"expires at once")
+    expired.add_done_callback(stuck)
+    try:
+        producer.flush(0)
+        assert entered.wait(LONG)
+        assert isinstance(expired.exception(0), RecordFailedError)
+        pipeline.record_ttl = 600.0
+        other = producer.put(STREAM, "k", b"x")
+        producer.flush(0)
+        assert other.result(LONG)
+    finally:
+        release.set()
+
+
 def test_a_callback_that_exits_does_not_stop_the_producer(make: Make) -> None:
     producer = make()
 
@@ -1081,10 +1226,26 @@ class StruckError(Exception):
     """What a signal handler of a user raises."""
 
 
-def struck(action: Callable[[], Any], after: int) -> tuple[BaseException | None, int]:
-    """Run ``action``; its ``after``-th chance to handle a signal within the producer's code is taken by one that raises.
+def strike() -> None:
+    """What a signal handler of a user does."""
+    raise StruckError
+
+
+def struck(
+    action: Callable[[], Any],
+    after: int,
+    handler: Callable[[], None] = strike,
+    where: tuple[str, ...] = (ROOM,),
+) -> tuple[BaseException | None, int]:
+    """Run ``action``; its ``after``-th chance to handle a signal within the producer's code is taken by ``handler``.
 
     The interpreter handles signals when a call has returned, a function begins or a loop goes round.
+
+    Args:
+        action: What is interrupted.
+        after: Which chance.
+        handler: The signal handler.
+        where: Files and folders whose code is interrupted.
 
     Returns:
         What came out, and how many chances there were.
@@ -1094,17 +1255,19 @@ def struck(action: Callable[[], Any], after: int) -> tuple[BaseException | None,
 
     def trace(frame: Any, event: str, _: Any) -> Any:
         nonlocal chances
-        if not frame.f_code.co_filename.startswith(ROOM):
+        if not frame.f_code.co_filename.startswith(where):
             return None
         frame.f_trace_opcodes = True
+        chance = event == "call"
         if event == "opcode":
             before, name = last.get(id(frame), ""), dis.opname[frame.f_code.co_code[frame.f_lasti]]
             last[id(frame)] = name
-            if before.startswith("CALL") or before in {"RESUME", "JUMP_BACKWARD", "JUMP_ABSOLUTE"}:
-                chances += 1
-                if chances == after:
-                    raise StruckError
-        elif event == "return":
+            chance = before.startswith("CALL") or before in {"JUMP_BACKWARD", "JUMP_ABSOLUTE"}
+        if chance:
+            chances += 1
+            if chances == after:
+                handler()
+        if event == "return":
             last.pop(id(frame), None)
         return trace
 
@@ -1277,16 +1440,160 @@ def test_an_interrupt_in_flush_changes_nothing(
     assert future.result(0)
 
 
-@pytest.mark.parametrize("method", ["flush", "close", "put"])
+@pytest.mark.parametrize("way", ["flush", "close", "put", "put_many", "new stream", "result", "wait"])
 def test_a_signal_handler_that_interrupted_the_producer_is_refused_and_not_locked_out(
-    make: Make, method: str
+    make: Make, way: str
 ) -> None:
-    producer = make()
-    arguments = (STREAM, "k", b"x") if method == "put" else ()
-    producer.put(STREAM, "k", b"x")
-    with producer._engine._lock, pytest.raises(ProducerError, match="signal handler"):
-        getattr(producer, method)(*arguments)
+    producer = make(record_max_buffered_time=60.0)
+    record = producer.put(STREAM, "k", b"x")
+    ways: dict[str, Callable[[], object]] = {
+        "flush": producer.flush,
+        "close": producer.close,
+        "put": lambda: producer.put(STREAM, "k", b"x"),
+        "put_many": lambda: producer.put_many(STREAM, [("k", b"x")]),
+        "new stream": lambda: producer.put("other", "k", b"x"),
+        "result": record.result,
+        "wait": lambda: concurrent.futures.wait([record]),
+    }
+    with producer._engine._lock, pytest.raises((ProducerError, PutManyError), match="signal handler"):
+        ways[way]()
     assert producer.close(LONG) == 0
+
+
+def test_a_signal_handler_that_interrupted_a_change_of_state_is_refused_what_waits(make: Make) -> None:
+    # No handler runs there with the Pythons of today: nothing is called under that lock.
+    producer = make(record_max_buffered_time=60.0)
+    record = producer.put(STREAM, "k", b"x")
+    with record_module._STATE_LOCK:
+        for wait in (producer.flush, producer.close, record.result, record.exception):
+            with pytest.raises(ProducerError, match="signal handler"):
+                wait()
+        later = producer.put(STREAM, "k", b"x")
+    assert producer.close(LONG) == 0
+    assert record.result(0)
+    assert later.result(0)
+
+
+class Handler:
+    """A signal handler that uses the producer at one chance of an action, and judges what it got.
+
+    Args:
+        producer: The producer.
+        method: What it calls.
+        earlier: Records that were put before.
+        called: Those of them whose callbacks have run.
+    """
+
+    def __init__(
+        self, producer: Producer, method: str, earlier: list[PendingRecord], called: list[PendingRecord]
+    ) -> None:
+        self.producer = producer
+        self.method = method
+        self.earlier = earlier
+        self.called = called
+        self.refused = self.ran = False
+
+    def __call__(self) -> None:
+        self.ran = True
+        try:
+            if self.method == "result":
+                assert all(record.result(LONG) for record in self.earlier)
+            else:
+                assert getattr(self.producer, self.method)(LONG) == 0
+                assert all(record.done() for record in self.earlier), "0 was true"
+                assert {*map(id, self.called)} == {*map(id, self.earlier)}
+        except ProducerClosedError:
+            assert self.producer._engine._closing
+        except ProducerError as error:
+            self.refused = True
+            assert "signal handler" in str(error)
+
+
+@pytest.mark.parametrize("method", ["flush", "close", "result"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        "add_done_callback",
+        "cancel",
+        "result",
+        "exception",
+        "wait",
+        "as_completed",
+        "put",
+        "put_many",
+        "flush",
+        "close",
+    ],
+)
+def test_a_signal_handler_at_any_moment_gets_a_true_answer_or_a_refusal(
+    make: Make, way: str, method: str
+) -> None:
+    after, chances, refused, ran = 0, 1, 0, 0
+    producer = None
+    # Where nobody flushes, records have to go by themselves; elsewhere they stay until somebody does.
+    buffered = 0.0 if "result" in {way, method} or way in {"exception", "wait", "as_completed"} else 60.0
+    while after < chances:
+        after += 1
+        if producer is None or producer._engine._closing:
+            producer = make(record_max_buffered_time=buffered, record_ttl=600.0)
+        called: list[PendingRecord] = []
+        earlier = [producer.put(STREAM, "k", b"x") for _ in range(3)]
+        for record in earlier:
+            record.add_done_callback(called.append)
+        record = producer.put(STREAM, "k", b"y")
+        later: list[PendingRecord] = []
+        ways: dict[str, Callable[[], object]] = {
+            "add_done_callback": lambda: record.add_done_callback(later.append),  # noqa: B023
+            "cancel": record.cancel,
+            "result": lambda: record.result(LONG),  # noqa: B023
+            "exception": lambda: record.exception(LONG),  # noqa: B023
+            "wait": lambda: concurrent.futures.wait([record, *earlier], timeout=LONG),  # noqa: B023
+            "as_completed": lambda: list(concurrent.futures.as_completed([record, *earlier], timeout=LONG)),  # noqa: B023
+            "put": lambda: producer.put(STREAM, "k", b"z"),  # noqa: B023
+            "put_many": lambda: producer.put_many(STREAM, [("k", b"z")]),  # noqa: B023
+            "flush": lambda: producer.flush(LONG),  # noqa: B023
+            "close": lambda: producer.close(LONG),  # noqa: B023
+        }
+        handler = Handler(producer, method, earlier, called)
+        error, seen = struck(
+            ways[way], after, handler, (ROOM, concurrent.futures.__file__, threading.__file__)
+        )
+        assert error is None or isinstance(error, (ProducerClosedError, PutManyError)), error
+        chances = max(chances, min(seen, 60))
+        refused += handler.refused
+        ran += handler.ran
+        if not producer._engine._closing:
+            assert producer.flush(LONG) == 0
+        assert record.result(0)
+        assert later == ([record] if way == "add_done_callback" else [])
+    assert ran, "the trace reaches into the producer"
+    if way in {"add_done_callback", "cancel", "result", "exception", "wait", "as_completed"}:
+        assert refused == 0 or sys.version_info >= (3, 14), "no lock is held where signals are handled"
+
+
+def test_a_signal_handler_may_close_while_close_waits(
+    make: Make, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate.open.clear()
+    producer = make()
+    future = producer.put(STREAM, "k", b"x")
+    wait_for = producer._engine._changed.wait_for
+    answers: list[int] = []
+
+    def interrupted(*arguments: Any) -> bool:
+        monkeypatch.undo()
+        gate.open.set()
+        producer._engine._lock.release()  # as when it waits
+        try:
+            answers.append(producer.close(LONG))
+        finally:
+            producer._engine._lock.acquire()
+        return wait_for(*arguments)
+
+    monkeypatch.setattr(producer._engine._changed, "wait_for", interrupted)
+    assert producer.close(LONG) == 0
+    assert answers == [0]
+    assert future.result(0)
 
 
 # ---------------------------------------------------------------------- fork and exit

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import functools
 import gc
 import logging
 import sys
@@ -11,6 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION
+from concurrent.futures._base import _create_and_install_waiters  # type: ignore[attr-defined]
 
 import pytest
 
@@ -125,9 +127,13 @@ def test_payload_is_released_with_the_final_result() -> None:
 def test_a_record_nobody_waits_for_has_no_condition() -> None:
     record = make_record()
     record.add_done_callback(lambda _: None)
+    record.add_done_callback(lambda _: None)
+    assert record.running()
+    assert not record.cancel()
+    assert not record.cancelled()
     acknowledge([record], STORED)
     assert record.result()
-    assert record._lazy_condition is None
+    assert record._waits is None
 
 
 def test_records_that_failed_together_share_the_attempt() -> None:
@@ -140,17 +146,22 @@ def test_records_that_failed_together_share_the_attempt() -> None:
     assert record.result().attempts[0] is other.result().attempts[0]
 
 
-def test_a_record_without_watchers_shares_its_fate_and_one_with_some_has_its_own() -> None:
+def test_records_share_the_fate_of_their_kinesis_record_whoever_listens() -> None:
     quiet, called, waited, other = records = make_records(4)
     entry = quiet._fate.entry
     assert entry is not None
-    called.add_done_callback(lambda _: None)
-    called.add_done_callback(lambda _: None)
-    assert waited.running()
-    assert waited._fate is not called._fate is not quiet._fate is other._fate is entry.fate
-    assert entry.watched == [called, waited]
+    assert not entry.heard
+    seen: list[PendingRecord] = []
+    called.add_done_callback(seen.append)
+    called.add_done_callback(seen.append)
+    order = concurrent.futures.as_completed([waited], timeout=LONG)
+    assert not concurrent.futures.wait([waited], timeout=0).done
+    assert quiet._fate is called._fate is waited._fate is other._fate is entry.fate
+    assert entry.heard
     acknowledge(records, STORED)
     assert [record.result(0).sub_sequence_number for record in records] == [0, 1, 2, 3]
+    assert seen == [called, called]
+    assert list(order) == [waited]
 
 
 def test_a_record_that_goes_elsewhere_takes_its_watchers_along() -> None:
@@ -159,7 +170,7 @@ def test_a_record_that_goes_elsewhere_takes_its_watchers_along() -> None:
     called.add_done_callback(seen.append)
     order = concurrent.futures.as_completed([waited], timeout=LONG)
     thread_result: list[PendingRecord] = []
-    assert waited.running()
+    assert not concurrent.futures.wait([waited], timeout=0).done
     again = together([waited, called, moved])
     assert [record.data for record in again.records] == [b"x"] * 3
     assert all(again.holds(record) for record in again.records)
@@ -178,7 +189,7 @@ def test_a_record_that_failed_keeps_its_payload_until_it_is_told_so() -> None:
     for watched in (False, True):
         record, _ = make_records(2)
         if watched:
-            assert record.running()
+            assert not concurrent.futures.wait([record], timeout=0).done
         record.leave(record.data)
         assert (record.data, record.done()) == (b"x", False)
         record.add_done_callback(lambda r: r.exception(0))
@@ -199,7 +210,7 @@ def test_looking_at_a_final_result_makes_no_condition() -> None:
     fail(failed, ERROR)
     assert stored.exception() is None
     assert failed.exception() is ERROR
-    assert stored._lazy_condition is failed._lazy_condition is None
+    assert stored._waits is failed._waits is None
 
 
 # ---------------------------------------------------------------------- wait and as_completed
@@ -300,6 +311,39 @@ def test_a_callback_that_raises_is_logged_and_harms_nobody(
     assert seen == records
     assert len(caplog.records) == 4
     assert "exception calling callback" in caplog.text
+    assert "explode" in caplog.text
+
+
+def test_the_log_shows_neither_keys_nor_arguments_of_a_callback_that_raises(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def explode(_argument: object, _record: object) -> None:
+        raise ValueError
+
+    record = make_record("customer-4711")
+    record.add_done_callback(functools.partial(explode, "payload"))
+    with caplog.at_level(logging.ERROR):
+        acknowledge([record], STORED)
+    assert "exception calling callback partial of a user record" in caplog.text
+    assert "customer-4711" not in caplog.text
+    assert "payload" not in caplog.text
+
+
+def test_a_callback_must_be_something() -> None:
+    with pytest.raises(TypeError, match="fn"):
+        make_record().add_done_callback(None)  # type: ignore[arg-type]
+
+
+def test_callbacks_run_in_the_order_in_which_they_were_added_whoever_waits_meanwhile() -> None:
+    record = make_record()
+    seen: list[int] = []
+    for number in range(5):
+        record.add_done_callback(lambda _, number=number: seen.append(number))
+        if number == 2:
+            assert not concurrent.futures.wait([record], timeout=0).done
+    acknowledge([record], STORED)
+    record.add_done_callback(lambda _: seen.append(5))
+    assert seen == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_callback_may_wait_for_nothing_but_look_at_everything() -> None:
@@ -308,6 +352,55 @@ def test_a_callback_may_wait_for_nothing_but_look_at_everything() -> None:
     record.add_done_callback(lambda r: results.append(r.result(timeout=0)))
     acknowledge([record], STORED)
     assert results == [record.result()]
+
+
+# ---------------------------------------------------------------------- who is not waited for
+
+
+@pytest.mark.parametrize("resolve", [lambda r: acknowledge([r], STORED), lambda r: fail(r, ERROR)])
+def test_one_that_holds_the_condition_holds_nobody_up(resolve: Callable[[PendingRecord], None]) -> None:
+    # A signal handler may have interrupted `concurrent.futures.wait`, and wait for the thread that brings results.
+    record = make_record()
+    called = threading.Event()
+    record.add_done_callback(lambda _: called.set())
+    waiting = threading.Thread(target=lambda: record.exception(LONG))
+    waiting.start()
+    with record._condition:
+        waiter = _create_and_install_waiters([record], ALL_COMPLETED)
+        resolving = threading.Thread(target=resolve, args=(record,))
+        resolving.start()
+        join(resolving, waiting)
+        assert record.done()
+        assert called.is_set()
+    assert waiter.event.wait(LONG)
+    assert waiter.finished_futures == [record]
+    assert concurrent.futures.wait([record], timeout=0).done == {record}
+
+
+def test_where_no_thread_can_be_started_those_who_wait_are_told_without(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr(module, "_notifier", module._Notifier())
+    record = make_record()
+    with record._condition:
+        waiter = _create_and_install_waiters([record], ALL_COMPLETED)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    acknowledge([record], STORED)
+    assert waiter.finished_futures == [record]
+    assert waiter.event.is_set()
+
+
+def test_waits_that_time_out_leave_nothing_behind() -> None:
+    record = make_record()
+    for _ in range(3):
+        with pytest.raises(concurrent.futures.TimeoutError):
+            record.result(timeout=1e-6)
+    assert record._waits is not None
+    assert record._waits.locks == []
+    assert record._listeners is record._waits, "once"
 
 
 # ---------------------------------------------------------------------- asyncio
@@ -495,7 +588,7 @@ def test_a_resolved_record_is_not_kept_alive_by_the_producers_side() -> None:
             records = [Marked() for _ in range(2)]
             for record in records:
                 record.partition_key, record.arrived, record._fate = "k", 0.0, Fate(None)
-                record.explicit_hash_key = None
+                record.explicit_hash_key = record._listeners = None
                 record.deadline, record.expires = 0.1, 1.0
             entry = together(records, b"x")
             gone = [weakref.ref(record) for record in records]
