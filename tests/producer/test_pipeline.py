@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from kinesis_sdk.common.aggregation import Aggregate
 from kinesis_sdk.common.errors import (
     EndpointUnreachableError,
     ProducerClosedError,
@@ -18,7 +19,7 @@ from kinesis_sdk.common.errors import (
     ThrottledError,
     TransientAwsError,
 )
-from kinesis_sdk.common.hashkeys import MAX_HASH_KEY
+from kinesis_sdk.common.hashkeys import MAX_HASH_KEY, hash_partition_key
 from kinesis_sdk.common.shards import Shard
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.collector import Batch
@@ -485,6 +486,39 @@ def test_a_record_that_waits_too_long_for_its_shard_expires_there() -> None:
     assert "rate limit" in str(failed[0].exception())
 
 
+def test_without_aggregation_the_children_of_a_split_are_used_at_their_own_rates() -> None:
+    config = ProducerConfig(aggregation_enabled=False, rate_limit=100)
+    simulation = Simulation(config, shards=1, throttle=False)
+    simulation.put("a", b"first")
+    simulation.run()
+    simulation.client.split_shard(
+        StreamName=STREAM, ShardToSplit="shardId-000000000000", NewStartingHashKey=str(2**127)
+    )
+    simulation.put("a", b"lands in a child")
+    simulation.run()
+    begin = simulation.clock.monotonic()
+    fill(simulation, 6_000, size=10, keys=1_000)
+    simulation.run()
+    # two full buckets of 1,000, then 2,000 a second; the parent's alone would take 5 s
+    assert simulation.clock.monotonic() - begin == pytest.approx(2.0, abs=0.4)
+    simulation.check()
+
+
+def test_single_failures_between_successes_stay_short_pauses() -> None:
+    simulation = Simulation(latency=0.001)
+    took = []
+    for number in range(20):
+        simulation.aws.faults.add(Fault(kind="error", operation="PutRecords", status=500, count=1))
+        begin = simulation.clock.monotonic()
+        simulation.put("a", b"%d" % number)
+        simulation.run()
+        took.append(simulation.clock.monotonic() - begin)
+    assert [len(record.result(0).attempts) for record in simulation.records] == [2] * 20
+    assert max(took) < 0.35, (
+        "the twentieth failure of a process's life pauses the stream no longer than the first"
+    )
+
+
 def test_a_short_answer_is_a_failed_attempt_not_a_misattributed_one() -> None:
     simulation = Simulation(latency=0.0)
     simulation.put("a", b"first")
@@ -681,6 +715,42 @@ def test_abandoned_records_fail_wherever_they_are() -> None:
     assert all(record in failed for entry in sent.entries for record in entry.records)
 
 
+def test_an_aggregate_that_waits_for_company_is_divided_when_the_stream_turns_out_to_place_records_itself() -> (
+    None
+):
+    pipeline = make_pipeline(None)
+    put(pipeline, 1, 1)  # of one hash key: together, as long as nobody knows the stream
+    assert pipeline.poll(11.0, 0) == []
+    assert len(pipeline._collector) == 1, "closed, and ready to be sent"
+    load(pipeline, HALVES, 11.01, service_places=True)
+    entries = send(pipeline, 11.1).entries
+    assert [len(entry.records) for entry in entries] == [1, 1], "as one it would be sent again, for its place"
+
+
+def test_what_is_isolated_is_sent_once_although_everything_is_grouped_anew() -> None:
+    simulation = Simulation(ProducerConfig(aggregation_max_count=5, max_connections=1), shards=1)
+    simulation.put("warm", b"up")
+    simulation.run()
+    real = simulation.client.put_records
+
+    def choosy(**request: Any) -> dict[str, Any]:
+        if len(request["Records"]) > 1:
+            error = {"Code": "ValidationException", "Message": "too many for our taste"}
+            raise ClientError({"Error": error, "ResponseMetadata": {"HTTPStatusCode": 400}}, "PutRecords")
+        answer: dict[str, Any] = real(**request)
+        return answer
+
+    simulation.client.put_records = choosy
+    fill(simulation, 40)
+    while not simulation.pipeline._isolated:
+        simulation.run(until=simulation.clock.monotonic() + 0.001)
+    now = simulation.clock.monotonic()
+    simulation.pipeline.forgive(6.0, now)  # the process stood still, so what is unsent is grouped anew
+    simulation.exactly_once = True
+    simulation.run()
+    simulation.check()
+
+
 def test_rest_means_that_only_open_aggregates_hold_records() -> None:
     pipeline = make_pipeline(HALVES)
     assert pipeline.is_resting
@@ -829,6 +899,29 @@ def test_an_aggregate_is_never_larger_than_a_record_of_the_stream_may_be(known: 
     assert simulation.pipeline.counters.kinesis_records_stored == 4
 
 
+def test_an_aggregate_leaves_room_for_its_partition_key() -> None:
+    simulation = Simulation(
+        ProducerConfig(aggregation_max_size=10 * MIB, collection_max_size=10 * MIB), throttle=False, shards=1
+    )
+    simulation.put("warm", b"up")
+    simulation.run()
+    half = b"x" * (MIB // 2 - 1_000)
+    pair = Aggregate(10 * MIB, 100)
+    assert pair.try_append("k", None, half, hash_partition_key("k"))
+    assert pair.try_append("k", None, half, hash_partition_key("k"))
+    missing = MIB - 1 - pair.size  # to the limit of a record, with the one byte of the aggregate's key
+    simulation.requests.clear()
+    for spare in (0, 1):
+        simulation.put("k", half)
+        simulation.put("k", half + b"x" * (missing + spare))
+        simulation.run()
+    assert simulation.pipeline.counters.failed_calls == 0, "nothing was refused for its size"
+    entries = [item for request in simulation.requests for item in request]
+    assert [item["count"] for item in entries] == [2, 1, 1]
+    assert entries[0]["size"] == MIB - 1
+    simulation.check()
+
+
 def test_a_stream_that_takes_larger_records_gets_larger_aggregates() -> None:
     simulation = Simulation(
         ProducerConfig(aggregation_max_size=10 * MIB, collection_max_size=10 * MIB), throttle=False, shards=1
@@ -918,6 +1011,58 @@ def test_one_poisonous_user_record_does_not_take_its_aggregate_with_it(ordering:
     assert len(simulation.requests) < 30
     if ordering == "per_shard":
         simulation.check_order()
+
+
+# ---------------------------------------------------------------------- ordered mode
+
+
+def test_records_of_one_instant_keep_their_order_when_a_divided_aggregate_is_grouped_anew() -> None:
+    config = ProducerConfig(ordering="per_shard", aggregation_max_count=8)
+    simulation = Simulation(config, shards=1, latency=0.001)
+    simulation.put("warm", b"up")
+    simulation.run()
+    real = simulation.client.put_records
+    refusals = [{"Code": "ValidationException", "Message": "not to our taste"}]
+
+    def refuse_once(**request: Any) -> dict[str, Any]:
+        if refusals:
+            response: Any = {"Error": refusals.pop(), "ResponseMetadata": {"HTTPStatusCode": 400}}
+            raise ClientError(response, "PutRecords")
+        answer: dict[str, Any] = real(**request)
+        return answer
+
+    simulation.client.put_records = refuse_once
+    fill(simulation, 80, keys=1)  # as put_many does: all of them have one arrival
+    while refusals:
+        simulation.run(until=simulation.clock.monotonic() + 0.001)
+    simulation.run(until=simulation.clock.monotonic() + 0.001)
+    assert simulation.pipeline.counters.failed_calls == 1
+    assert len(simulation.pipeline.live) > 60, "the parts are younger than what waits behind them"
+    simulation.pipeline.forgive(6.0, simulation.clock.monotonic())
+    simulation.run()
+    simulation.check()
+    assert all(record.exception() is None for record in simulation.records)
+    simulation.check_order()
+
+
+def test_a_lane_stops_at_the_first_sign_that_its_shard_is_closed() -> None:
+    config = ProducerConfig(ordering="per_shard", record_max_buffered_time=0.01)
+    simulation = Simulation(config, shards=1, latency=0.001)
+    simulation.put("warm", b"up")
+    simulation.run(until=0.05)
+    simulation.client.split_shard(
+        StreamName=STREAM, ShardToSplit="shardId-000000000000", NewStartingHashKey=str(2**127)
+    )
+    sign = simulation.put("key-1", b"alone, so it is stored wherever it lands")
+    simulation.run(until=0.1)
+    assert sign.result(0).shard_id != "shardId-000000000000"
+    put_steadily(simulation, 0.1, 1.0)
+    simulation.run()
+    simulation.check()
+    simulation.check_order()
+    # The map may be loaded again half a second after the first load. An aggregate that was sent before that would
+    # have had to go again.
+    assert simulation.pipeline.counters.wrong_shard_entries == 0
 
 
 def test_when_everything_is_refused_not_every_record_is_tried_alone() -> None:

@@ -603,6 +603,34 @@ def test_flush_does_not_wait_for_what_comes_after_it(make: Make, gate: Gate) -> 
     thread.join(LONG)
 
 
+def test_a_flush_ends_although_a_retried_record_shares_a_kinesis_record_with_newer_ones(
+    make: Make, gate: Gate
+) -> None:
+    producer = make(record_max_buffered_time=60.0)
+    settle(producer)
+    while gate.arrived.acquire(blocking=False):
+        pass
+    answers = [{"ErrorCode": "ProvisionedThroughputExceededException", "ErrorMessage": "slow down"}]
+    real = gate.client.put_records
+    gate.replace["put_records"] = lambda **request: (
+        {"Records": [answers.pop()]} if answers else real(**request)
+    )
+    gate.open.clear()
+    first = producer.put(STREAM, "k", b"first")
+    left: list[int] = []
+    flushing = threading.Thread(target=lambda: left.append(producer.flush(LONG)), daemon=True)
+    flushing.start()
+    assert gate.arrived.acquire(timeout=LONG)
+    second = producer.put(STREAM, "k", b"second")  # of the next flush, and not due for a minute
+    gate.open.set()
+    flushing.join(LONG)
+    assert left == [0]
+    assert first.result(LONG).sequence_number == second.result(LONG).sequence_number, (
+        "they were sent together"
+    )
+    assert producer.close(LONG) == 0
+
+
 def test_flushing_again_and_again_keeps_no_books(make: Make, gate: Gate) -> None:
     gate.open.clear()
     producer = make(record_max_buffered_time=60.0)

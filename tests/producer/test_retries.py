@@ -37,6 +37,16 @@ def test_the_first_delay(buffered_time: float, hurry: bool, delay: float) -> Non
     assert Retries(buffered_time).delay(failed(1), 1_000.0, hurry=hurry) == delay
 
 
+def test_further_retries_wait_no_less_than_the_first_where_records_are_buffered_for_long() -> None:
+    retries = Retries(60.0)
+    assert [retries.delay(failed(times), 1_000.0, hurry=False) for times in range(1, 6)] == [30.0] * 5
+    simulation = Simulation(ProducerConfig(record_max_buffered_time=20.0, record_ttl=300.0), latency=0.001)
+    simulation.aws.faults.add(Fault(kind="partial", operation="PutRecords", code="InternalFailure"))
+    simulation.put("a", b"x")
+    simulation.run()
+    assert len(simulation.requests) < 50, "one in half the buffered time, not one a second"
+
+
 @pytest.mark.parametrize("left", [0.001, 0.5, 1.0, 1.5])
 def test_a_retry_comes_before_the_expiry(left: float) -> None:
     delay = Retries(60.0).delay(failed(1), left, hurry=False)
