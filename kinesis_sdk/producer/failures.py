@@ -83,7 +83,7 @@ class Outlets:
                 told = True
             except BaseException:  # also SystemExit: it must not cost other records their result
                 self._broken += 1
-                if _is_power_of_two(self._broken):
+                if is_power_of_two(self._broken):
                     _LOGGER.exception(
                         "the hook for failed records raised, %d times so far; records are lost unless their "
                         "futures are looked at",
@@ -91,7 +91,7 @@ class Outlets:
                     )
         if record.sent_blind and not told:
             self._silent += 1
-            if _is_power_of_two(self._silent):
+            if is_power_of_two(self._silent):
                 # Less and less often: a stream that is gone fails every record.
                 _LOGGER.error(
                     "%d records of send() were not stored so far, and no hook took them: %s",
@@ -100,5 +100,6 @@ class Outlets:
                 )
 
 
-def _is_power_of_two(number: int) -> bool:
+def is_power_of_two(number: int) -> bool:
+    """Return whether a count is 1, 2, 4, 8 and so on: when to log what happens again and again."""
     return number & (number - 1) == 0

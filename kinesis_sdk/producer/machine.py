@@ -26,7 +26,7 @@ from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import KinesisSdkError, ProducerError
 from kinesis_sdk.producer.collector import Batch
 from kinesis_sdk.producer.config import ProducerConfig
-from kinesis_sdk.producer.failures import Outlets
+from kinesis_sdk.producer.failures import Outlets, is_power_of_two
 from kinesis_sdk.producer.ledger import Ledger, callback_runs
 from kinesis_sdk.producer.metrics import ProducerMetrics, Reading
 from kinesis_sdk.producer.pipeline import StreamPipeline
@@ -402,10 +402,17 @@ class Machine:
                         failure = without_frames(error)
                 if failure is not None:
                     pipeline.on_facts_failed(failure, now)
+                failures = pipeline.topology.failures
                 settled = self._take_settled()
                 self._wake.notify()
-            if failure is not None:
-                _LOGGER.warning("shard map of stream %s not loaded: %s", pipeline.stream, failure)
+            if failure is not None and is_power_of_two(failures):
+                # Less and less often: while records wait for a missing stream, a load fails every two seconds.
+                _LOGGER.warning(
+                    "stream %s: shard map not loaded, %d failures in a row: %s",
+                    pipeline.stream,
+                    failures,
+                    failure,
+                )
             self._finish(settled)
         except BaseException as error:  # noqa: BLE001 - as in _run
             self._crash(error)

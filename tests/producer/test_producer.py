@@ -319,6 +319,28 @@ def test_an_unknown_stream_fails_soon_with_the_cause(make: Make) -> None:
     assert producer.put(STREAM, "k", b"x").result(LONG), "other streams go on"
 
 
+def test_records_wait_for_a_stream_that_is_created_later_if_told_so(
+    make: Make, aws: FakeAws, gate: Gate, caplog: pytest.LogCaptureFixture
+) -> None:
+    producer = make(missing_stream="wait")
+    asked: list[str] = []
+
+    def describe(**request: Any) -> dict[str, Any]:
+        asked.append(request["StreamName"])
+        if len(asked) == 3:  # a deployment creates it
+            aws.client("kinesis").create_stream(StreamName="later", ShardCount=2)
+        answer: dict[str, Any] = gate.client.describe_stream_summary(**request)
+        return answer
+
+    gate.replace["describe_stream_summary"] = describe
+    with caplog.at_level(logging.WARNING):
+        futures = producer.put_many("later", [(f"k{number}", b"x") for number in range(50)])
+        assert producer.flush(LONG) == 0
+    assert all(len(future.result(0).attempts) <= 2 for future in futures)
+    assert "stream later: shard map not loaded, 2 failures in a row" in caplog.text
+    assert stored(aws, "later") == Counter({b"x": 50})
+
+
 def test_without_a_region_there_is_no_producer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in list(os.environ):
         if name.startswith("AWS_"):
