@@ -19,6 +19,7 @@ from kinesis_sdk.consumer.fetch.pace import ReadPace, TipIdle
 from kinesis_sdk.consumer.fetch.polling import PollingFetcher
 from kinesis_sdk.consumer.fetch.prefetch import Prefetcher
 from kinesis_sdk.consumer.fetch.registration import ConsumerRegistration, FanOutClient
+from kinesis_sdk.consumer.fetch.service_clock import ServiceClock
 from kinesis_sdk.consumer.scheduler import Scheduler
 
 
@@ -56,6 +57,7 @@ class FetcherSource:
         self._run = run
         self._rng = rng
         self._clock = clock
+        self._service_clock = ServiceClock()
         self._lock = threading.Lock()
         # Outlive fetchers: a new one must not spend the budget of a shard a second time.
         self._paces: dict[str, ReadPace] = {}
@@ -104,6 +106,7 @@ class FetcherSource:
                 self._poll(stream, shard_id, key, position, at, metrics), on_ready
             ),
             clock=self._clock,
+            service_clock=self._service_clock,
             metrics=metrics,
             started_at_millis=polling.started_at_millis,
         )
@@ -131,6 +134,7 @@ class FetcherSource:
             pace=pace,
             now=now,
             clock=self._clock,
+            service_clock=self._service_clock,
             metrics=metrics,
         )
 

@@ -12,11 +12,13 @@ from kinesis_sdk.common.errors import (
     ThrottledError,
     TransientAwsError,
 )
+from kinesis_sdk.common.metrics import BoundMetrics, Scope
 from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.common.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.consumer.checkpointer import Checkpointer
 from kinesis_sdk.consumer.leases import InMemoryLeaseStore, Lease
 from kinesis_sdk.consumer.leases.held import HeldLease, HeldLeases
+from kinesis_sdk.metrics import MemoryMetrics
 from kinesis_sdk.testing import VirtualClock
 
 START = ExtendedSequenceNumber(TRIM_HORIZON)
@@ -313,3 +315,25 @@ def test_a_rate_that_jitters_is_one_number_for_us_and_as_measured_for_a_java_lea
     assert len(set(ours[-4:])) == 1, "followed at first, then kept"
     assert len(set(javas[-4:])) == 4
     assert javas[:5] == ours[:5] == [10.0, 10.5, 10.25, 10.625, 10.3125]
+
+
+def test_a_loss_that_two_threads_find_is_one_loss():
+    sink = MemoryMetrics()
+    scope = Scope({"ApplicationName": "billing", "WorkerIdentifier": "me"})
+    scene = Scene()
+    held = scene.take("me", metrics=BoundMetrics(sink, scope))
+    held.mark_lost("its counter is 9, owner you")
+    held.mark_lost("not renewed for 11.0 s")
+    held.let_expire("its handler hangs")
+    assert held.gone == "its counter is 9, owner you"
+    assert sink.get("LostLeases", **scope.dimensions).total == 1
+
+
+def test_a_lease_that_is_left_to_expire_is_not_lost():
+    sink = MemoryMetrics()
+    held = Scene().take(
+        "me", metrics=BoundMetrics(sink, Scope({"ApplicationName": "b", "WorkerIdentifier": "me"}))
+    )
+    held.let_expire("its release failed")
+    held.mark_lost("not renewed for 11.0 s")
+    assert sink.get("LostLeases", ApplicationName="b", WorkerIdentifier="me") is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -260,3 +261,10 @@ def test_closing_drops_what_was_read_ahead():
     scene.prefetcher.close()
     assert scene.budget.used == 0
     assert scene.prefetcher.due == NEVER
+
+
+def test_nothing_read_ahead_says_nothing_about_the_lag():
+    fetcher = Prefetcher(SimpleNamespace(due=0.0), budget=ByteBudget(100), on_ready=lambda: None)
+    assert fetcher.waiting is None
+    result = fetcher.fetch(0.0)
+    assert (result.records, result.millis_behind_latest, result.read_at) == ([], None, None)

@@ -135,6 +135,7 @@ def joined(results: list[FetchResult]) -> FetchResult:
     if len(results) == 1:
         return results[0]
     last = results[-1]
+    newest_at = next((one.newest_at for one in reversed(results) if one.records), None)
 
     def done() -> None:
         for result in results:
@@ -144,6 +145,7 @@ def joined(results: list[FetchResult]) -> FetchResult:
         records=[record for result in results for record in result.records],
         millis_behind_latest=last.millis_behind_latest,
         read_at=last.read_at,
+        newest_at=newest_at,
         ended=last.ended,
         child_shards=last.child_shards,
         started_at_millis=last.started_at_millis,

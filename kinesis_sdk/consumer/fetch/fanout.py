@@ -50,6 +50,7 @@ from kinesis_sdk.consumer.fetch.events import EventReader, joined, read_event, s
 from kinesis_sdk.consumer.fetch.fetcher import Fetcher, FetchResult, Position, record_read
 from kinesis_sdk.consumer.fetch.prefetch import size_of
 from kinesis_sdk.consumer.fetch.registration import ConsumerRegistration, FanOutClient
+from kinesis_sdk.consumer.fetch.service_clock import ServiceClock, date_of
 
 TAKE_OVER_SECONDS = 5.0
 """Seconds after a successful SubscribeToShard before which the next one is refused (API reference)."""
@@ -96,6 +97,7 @@ class FanOutFetcher:
         budget: Shared by all shards of the worker.
         on_ready: Called from any thread when `fetch` has something.
         clock: Time at which events arrive.
+        service_clock: The service's time as far as it is known; shared by all shards. None starts without knowledge.
         metrics: Metrics of the shard.
         open_polling: Makes a fetcher for (start position, now) to fall back to. None never falls back.
         started_at_millis: What a LATEST start was resolved to.
@@ -113,6 +115,7 @@ class FanOutFetcher:
         budget: ByteBudget,
         on_ready: Callable[[], None],
         clock: Clock,
+        service_clock: ServiceClock | None = None,
         metrics: BoundMetrics = NOT_MEASURED,
         open_polling: Callable[[Position, float], Fetcher] | None = None,
         started_at_millis: int | None = None,
@@ -125,6 +128,7 @@ class FanOutFetcher:
         self._budget = budget
         self._on_ready = on_ready
         self._clock = clock
+        self._service_clock = service_clock or ServiceClock()
         self._metrics = metrics
         self._open_polling = open_polling
         self._started_at_millis = started_at_millis
@@ -304,6 +308,9 @@ class FanOutFetcher:
                 status=error.status,
                 request_id=error.request_id,
             ) from error
+        date = date_of(answer.get("ResponseMetadata", {}))
+        if date is not None:
+            self._service_clock.observe(date, self._clock.monotonic())
         if "EventStream" not in answer:
             raise ProtocolError(f"SubscribeToShard: the answer for shard {self._shard_id} has no EventStream")
         return EventReader(answer["EventStream"], self, now)
@@ -389,9 +396,14 @@ class FanOutFetcher:
         content = event.get("SubscribeToShardEvent")
         if content is None:
             return True  # of a kind that is newer than this code
-        result, following = read_event(
-            content, self._shard_id, self._started_at_millis, self._clock.monotonic()
-        )
+        read_at = self._clock.monotonic()
+        result, following = read_event(content, self._shard_id, self._started_at_millis, read_at)
+        if result.records:
+            newest = result.records[-1].approximate_arrival_timestamp
+            result = replace(
+                result,
+                newest_at=self._service_clock.arrival(newest, result.millis_behind_latest, read_at),
+            )
         reservation = self._reserve(reader, size_of(result))
         with self._lock:
             wanted = self._reader is reader

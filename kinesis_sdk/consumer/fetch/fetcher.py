@@ -77,10 +77,7 @@ class Position:
 class ArrivalTimes(NamedTuple):
     """Turns the service's arrival times of one answer's records into monotonic time of this process.
 
-    No clock of another machine is involved: the service says how far its answer is behind the tip, and the records of
-    one answer carry times of one clock, so only their differences count. The error: a read at the tip may come up to
-    one pause between two reads after its newest record arrived, so ages are understated by at most that; and where the
-    service does not report its lag, by all of the lag.
+    The records of one answer carry times of one clock, so only their differences count; `ServiceClock` places the newest.
 
     Attributes:
         newest_at: Monotonic time at which the answer's newest record arrived at the service.
@@ -110,6 +107,7 @@ class FetchResult:
         records: Kinesis records in order; may be empty.
         millis_behind_latest: Milliseconds to the tip of the shard; 0 at the tip, None if the service does not say.
         read_at: Monotonic time at which the answer arrived; None if there was none, only nothing to fetch yet.
+        newest_at: Monotonic time at which its newest record arrived at the service; None if that is not known.
         ended: Whether the shard ends after these records.
         child_shards: Its children, once it ended; empty if the shard is gone from the stream.
         started_at_millis: The instant that a LATEST start was resolved to, in epoch milliseconds of the
@@ -120,6 +118,7 @@ class FetchResult:
     records: list[KinesisRecord]
     millis_behind_latest: int | None
     read_at: float | None = None
+    newest_at: float | None = None
     ended: bool = False
     child_shards: tuple[Shard, ...] = ()
     started_at_millis: int | None = None
@@ -128,10 +127,9 @@ class FetchResult:
     @property
     def arrivals(self) -> ArrivalTimes | None:
         """When its records arrived; None if that is not known."""
-        if self.read_at is None or not self.records:
+        if self.newest_at is None or not self.records:
             return None
-        newest_at = self.read_at - (self.millis_behind_latest or 0) / 1000
-        return ArrivalTimes(newest_at, self.records[-1].approximate_arrival_timestamp)
+        return ArrivalTimes(self.newest_at, self.records[-1].approximate_arrival_timestamp)
 
     @property
     def waiting_since(self) -> float | None:

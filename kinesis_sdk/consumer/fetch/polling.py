@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from email.utils import parsedate_to_datetime
 from random import Random
 from typing import Any
 
@@ -34,6 +33,7 @@ from kinesis_sdk.consumer.failure import backoff
 from kinesis_sdk.consumer.fetch.fetcher import FetchResult, Position, read_child_shards, record_read
 from kinesis_sdk.consumer.fetch.pace import READ_INTERVAL, ReadPace, TipIdle
 from kinesis_sdk.consumer.fetch.prefetch import RECORD_OVERHEAD
+from kinesis_sdk.consumer.fetch.service_clock import ServiceClock, date_of
 
 _FIRST_BACKOFF, _MOST_BACKOFF = READ_INTERVAL, 5.0
 
@@ -71,6 +71,7 @@ class PollingFetcher:
         pace: The shard's budget of reads, which outlives this object.
         now: Monotonic time.
         clock: Time, for the duration of calls.
+        service_clock: The service's time as far as it is known; shared by all shards. None starts without knowledge.
         metrics: Metrics of the shard.
     """
 
@@ -87,6 +88,7 @@ class PollingFetcher:
         pace: ReadPace,
         now: float,
         clock: Clock,
+        service_clock: ServiceClock | None = None,
         metrics: BoundMetrics = NOT_MEASURED,
     ) -> None:
         self._client = client
@@ -99,6 +101,7 @@ class PollingFetcher:
         self._idle = idle
         self._pace = pace
         self._clock = clock
+        self._service_clock = service_clock or ServiceClock()
         self._metrics = metrics
         self._due = now
         self._tip_read_at: float | None = None
@@ -232,12 +235,7 @@ class PollingFetcher:
         return str(iterator)
 
     def _resolve(self, answer: Mapping[str, Any]) -> None:
-        headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
-        date = headers.get("date") or headers.get("Date")
-        try:
-            moment = parsedate_to_datetime(date).timestamp() if date else None
-        except ValueError:
-            moment = None
+        moment = date_of(answer.get("ResponseMetadata", {}))
         if moment is None:
             _LOGGER.warning(
                 "shard %s: the service sent no usable date with its answer, so this LATEST start can not be "
@@ -265,10 +263,19 @@ class PollingFetcher:
         if page.records:
             self._last_sequence = page.records[-1].sequence_number
         self._iterator = following
+        read_at = self._clock.monotonic()
+        date = date_of(page.metadata)
+        if date is not None:
+            self._service_clock.observe(date, read_at)
+        newest_at = None
+        if page.records:
+            newest = page.records[-1].approximate_arrival_timestamp
+            newest_at = self._service_clock.arrival(newest, page.millis_behind_latest, read_at)
         return FetchResult(
             records=page.records,
             millis_behind_latest=page.millis_behind_latest,
-            read_at=self._clock.monotonic(),
+            read_at=read_at,
+            newest_at=newest_at,
             ended=not following,
             child_shards=children,
             started_at_millis=self._started_at_millis,
