@@ -58,7 +58,7 @@ format: install  ## Format the code and fix what can be fixed safely.
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-docs: install  ## Write the tables of docs/metrics.md anew from the catalogue of metrics.
+docs: install  ## Write the tables of docs/metrics.md from the catalogue of metrics.
 	@$(BIN)/python -m kinesis_sdk.metrics.reference docs/metrics.md
 
 example: install  ## Flights through PySpark, Kinesis and back into a chart, flights.png (needs Java 17).

@@ -6,6 +6,7 @@ It passes boto3's own clients, as boto3-stubs types them, and names every type t
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from datetime import datetime, timezone
@@ -20,10 +21,12 @@ import kinesis_sdk as ks
 from kinesis_sdk.metrics import (
     CloudWatchMetrics,
     MemoryMetrics,
+    Metric,
     Metrics,
     NoMetrics,
     OpenTelemetryMetrics,
     PrometheusMetrics,
+    Scope,
 )
 
 # Only three of boto3's services have stubs here, so `boto3.client` itself is partially unknown to pyright.
@@ -211,7 +214,8 @@ def watch(worker: ks.Worker) -> list[str]:
     shards: tuple[ks.ShardHealth, ...] = health.shards
     stalls: list[ks.Stall] = [shard.stall for shard in shards if shard.stall is not None]
     behind = [shard.shard_id for shard in shards if shard.state is ks.ShardState.PROCESSING]
-    print(health.running, health.error, stalls)
+    lags: list[int | None] = [shard.oldest_unprocessed_millis for shard in shards]
+    print(health.running, health.error, stalls, lags, json.dumps(health.to_dict()))
     return behind
 
 
@@ -224,20 +228,19 @@ class Counting:
     def __init__(self) -> None:
         self.seen: dict[str, float] = {}
 
-    def add(self, name: str, value: float, unit: str, dimensions: object) -> None:
-        self.seen[name] = self.seen.get(name, 0.0) + value
-
-    def add_statistics(
+    def add(
         self,
-        name: str,
-        count: int,
+        metric: Metric,
+        scope: Scope,
         total: float,
-        low: float,
-        high: float,
-        unit: str,
-        dimensions: object,
+        count: int = 1,
+        low: float | None = None,
+        high: float | None = None,
     ) -> None:
-        self.seen[name] = self.seen.get(name, 0.0) + total
+        self.seen[metric.name] = self.seen.get(metric.name, 0.0) + total
+
+    def retire(self, scope: Scope) -> None:
+        print(scope.dimensions.get("ShardId"))
 
 
 def sinks() -> list[Metrics]:
