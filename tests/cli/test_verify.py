@@ -12,9 +12,15 @@ def put(
 
 
 def seen(
-    number: int, position: tuple[int, int], *, worker: str = "w1", at: float = 1.0, shard: str = "s0"
+    number: int,
+    position: tuple[int, int],
+    *,
+    worker: str = "w1",
+    at: float = 1.0,
+    shard: str = "s0",
+    acquisition: int = 0,
 ) -> Delivery:
-    return Delivery(number, worker, shard, position, at)
+    return Delivery(number, worker, shard, position, at, acquisition)
 
 
 def test_everything_processed_once_is_clean() -> None:
@@ -49,6 +55,29 @@ def test_duplicates_need_a_reason() -> None:
     stored_twice = [seen(0, (1, 0)), seen(0, (9, 0), at=2.0)]
     assert verify([put()], stored_twice, killed={}).unexplained == 1, "it was put once and never retried"
     assert verify([put(attempts=2)], stored_twice, killed={}).explained == {"stored twice by a retry": 1}
+
+
+def test_a_worker_may_repeat_itself_only_after_it_lost_the_lease() -> None:
+    twice = [seen(0, (1, 0), acquisition=1), seen(0, (1, 0), at=2.0, acquisition=2)]
+    explained = verify([put()], twice, killed={}, lost_leases={("w1", 1)})
+    assert explained.explained == {"processed again after a lease was lost and taken again": 1}
+    assert explained.unexplained == 0
+    assert verify([put()], twice, killed={}).unexplained == 1, "the lease was never lost"
+    assert verify([put()], twice, killed={}, lost_leases={("w2", 1)}).unexplained == 1, "another worker's was"
+    assert verify([put()], twice, killed={}, lost_leases={("w1", 2)}).unexplained == 1, (
+        "it was lost only later"
+    )
+
+
+def test_no_event_explains_a_repetition_under_one_lease() -> None:
+    repeated = [
+        seen(0, (1, 0), worker="w2", acquisition=1),
+        seen(0, (1, 0), at=2.0, acquisition=7),
+        seen(0, (1, 0), at=3.0, acquisition=7),
+    ]
+    verdict = verify([put()], repeated, killed={"w2": 1.5}, lost_leases={("w1", 7), ("w2", 1)})
+    assert verdict.explained == {"processed again after a worker was killed": 1}
+    assert verdict.without_reason == [repeated[2]]
 
 
 def test_processing_against_the_order_of_the_stream_is_seen() -> None:

@@ -103,11 +103,21 @@ class DeliveryWriter:
         self._run = run.encode()
         self._lines = LineWriter(path)
 
-    def batch(self, shard_id: str, records: Sequence[UserRecord]) -> None:
-        """Write down a batch."""
+    def batch(self, shard_id: str, records: Sequence[UserRecord], *, acquisition: int) -> None:
+        """Write down a batch, and under which of the worker's acquisitions of a lease it was processed."""
         groups = write_groups(self._run, records)
         if groups:
-            self._lines.write({"shard": shard_id, "at": time.time(), "groups": groups})
+            self._lines.write(
+                {"shard": shard_id, "at": time.time(), "acquisition": acquisition, "groups": groups}
+            )
+
+    def lease_lost(self, acquisition: int) -> None:
+        """Write down that an acquisition ended because the lease was lost."""
+        self._lines.write({"lost": acquisition})
+
+    def stalled(self, seconds: float) -> None:
+        """Write down that the process got no time to run."""
+        self._lines.write({"stalled": seconds})
 
     def leases(self, count: int) -> None:
         """Write down how many leases the worker holds."""
@@ -123,6 +133,8 @@ class DeliveryReader:
 
     Attributes:
         leases: Leases that the worker said it holds.
+        lost_leases: Its acquisitions that ended because the lease was lost.
+        longest_stall: Seconds of the longest time in which it said it could not run.
         error: Why it ended, if it said so.
     """
 
@@ -130,6 +142,8 @@ class DeliveryReader:
         self._lines = LineReader(path)
         self._worker = worker
         self.leases = 0
+        self.lost_leases: set[int] = set()
+        self.longest_stall = 0.0
         self.error: str | None = None
 
     def read(self) -> Iterator[Delivery]:
@@ -137,6 +151,10 @@ class DeliveryReader:
         for item in self._lines.read():
             if "leases" in item:
                 self.leases = item["leases"]
+            elif "lost" in item:
+                self.lost_leases.add(item["lost"])
+            elif "stalled" in item:
+                self.longest_stall = max(self.longest_stall, item["stalled"])
             elif "error" in item:
                 self.error = item["error"]
             else:

@@ -23,7 +23,13 @@ def percentiles(values: Sequence[float]) -> dict[str, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class DemoReport:
-    """Everything that the demo found out. Times in seconds, rates per second."""
+    """Everything that the demo found out. Times in seconds, rates per second.
+
+    Attributes:
+        leases_lost: Leases that workers lost because they were not renewed in time.
+        longest_stall: Longest time in which a worker process could not run, above one second; else 0.
+        failover_time: Time without renewal after which a lease expires.
+    """
 
     stream: str
     user_records: int
@@ -50,6 +56,9 @@ class DemoReport:
     splits: int
     workers_killed: int
     take_over_seconds: Mapping[str, float]
+    leases_lost: int
+    longest_stall: float
+    failover_time: float
     clean_stop: bool
 
     @property
@@ -72,6 +81,9 @@ def make_report(
     splits: int,
     workers_killed: int,
     take_over_seconds: Mapping[str, float],
+    leases_lost: int,
+    longest_stall: float,
+    failover_time: float,
     clean_stop: bool,
 ) -> DemoReport:
     """Put the report together."""
@@ -101,6 +113,9 @@ def make_report(
         splits=splits,
         workers_killed=workers_killed,
         take_over_seconds=take_over_seconds,
+        leases_lost=leases_lost,
+        longest_stall=longest_stall,
+        failover_time=failover_time,
         clean_stop=clean_stop,
     )
 
@@ -164,6 +179,10 @@ def _rows(report: DemoReport) -> list[tuple[str, str]]:
     ]
     if report.workers_killed:
         rows.append(("taken over after", take_over or "nothing was put into the victim's shards afterwards"))
+    if report.longest_stall:
+        rows.append(("overloaded", f"a worker process could not run for {report.longest_stall:.1f} s"))
+    if report.leases_lost:
+        rows.append(("leases lost", f"{report.leases_lost} (not renewed within {report.failover_time:g} s)"))
     rows += [
         ("acknowledged", f"{report.acknowledged:,}"),
         ("processed", f"{report.processed:,}"),

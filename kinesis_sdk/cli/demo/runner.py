@@ -29,15 +29,20 @@ from kinesis_sdk.common.errors import (
 )
 from kinesis_sdk.common.shards import Shard, list_shards
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.producer import Producer
+from kinesis_sdk.producer import Producer, ProducerConfig
 from kinesis_sdk.producer.record import PendingRecord
 from kinesis_sdk.testing import start_server_process
 
 _SPLIT_AT = 0.4
 _KILL_AT = 0.6
-_START_TIMEOUT = 60.0
-_STALL_TIMEOUT = 45.0
+
+# How long to wait before something counts as broken. A slow or busy machine must not run into these.
+_START_TIMEOUT = 180.0
+_STOP_TIMEOUT = 120.0
+_STALL_TIMEOUT = 120.0
 """Seconds without any new processed record after which the rest counts as lost."""
+_RECORD_TTL = 300.0
+"""A slow machine takes longer than the default of 30 s to store what was put; a record must not fail for that."""
 
 # For endpoints that look at no signature: the fake, LocalStack.
 _TEST_CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
@@ -113,6 +118,7 @@ class _Demo:
             "run": self.run,
             "initial_position": "TRIM_HORIZON" if self.own_stream else "LATEST",
             "failover_time": self.options.failover_time,
+            "stop_timeout": _STOP_TIMEOUT,
             "region": self.session.region_name,
             "endpoint_url": self.endpoint_url,
         }
@@ -219,7 +225,7 @@ class _Demo:
 
     def stop_workers(self) -> bool:
         """Stop the workers cleanly and read the last of what they wrote."""
-        stopped = [worker.stop(20.0) for worker in self.workers]
+        stopped = [worker.stop(_STOP_TIMEOUT + 10.0) for worker in self.workers]
         for worker in self.workers:
             for delivery in worker.read_rest():
                 self.deliveries.append(delivery)
@@ -277,16 +283,18 @@ def run_demo(options: DemoOptions, progress: Progress) -> DemoReport:
         demo.connect()
         demo.prepare_stream()
         demo.start_workers(folder)
-        with Producer(session=demo.session, endpoint_url=demo.endpoint_url) as producer:
+        config = ProducerConfig(record_ttl=_RECORD_TTL)
+        with Producer(config, session=demo.session, endpoint_url=demo.endpoint_url) as producer:
             put_seconds = demo.put_everything(producer)
             demo.wait_for_workers(producer)
             stats = producer.stats()
         clean = demo.stop_workers()
         killed: Mapping[str, float] = {w.name: w.killed_at for w in demo.workers if w.killed_at is not None}
+        lost_leases = {(w.name, number) for w in demo.workers for number in w.lost_leases}
         puts = demo.puts()
         return make_report(
             stream=str(demo.stream),
-            verdict=verify(puts, demo.deliveries, killed=killed),
+            verdict=verify(puts, demo.deliveries, killed=killed, lost_leases=lost_leases),
             stats=stats,
             acknowledge_times=[put.acknowledged_after for put in puts if put.position is not None],
             put_seconds=put_seconds,
@@ -294,5 +302,8 @@ def run_demo(options: DemoOptions, progress: Progress) -> DemoReport:
             splits=demo.splits,
             workers_killed=len(killed),
             take_over_seconds=take_over_times(demo.deliveries, killed=killed),
+            leases_lost=len(lost_leases),
+            longest_stall=max(w.longest_stall for w in demo.workers),
+            failover_time=options.failover_time,
             clean_stop=clean,
         )

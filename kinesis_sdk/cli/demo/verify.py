@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -40,7 +40,7 @@ class Delivery(NamedTuple):
         shard_id: Shard it was read from.
         position: (sequence number, sub-sequence number).
         at: Wall-clock seconds.
-        acquisition: Which of the worker's acquisitions of a lease delivered it, where workers tell.
+        acquisition: Which of the worker's acquisitions of a lease delivered it; 0 where workers do not say.
     """
 
     number: int
@@ -88,18 +88,25 @@ class Verdict:
     unknown: list[int] = field(default_factory=list)
 
 
-def verify(puts: Sequence[Put], deliveries: Iterable[Delivery], *, killed: Mapping[str, float]) -> Verdict:
+def verify(
+    puts: Sequence[Put],
+    deliveries: Iterable[Delivery],
+    *,
+    killed: Mapping[str, float],
+    lost_leases: Collection[tuple[str, int]] = (),
+) -> Verdict:
     """Account for every record of the demo.
 
     Args:
         puts: What was put; its index is the record's number.
         deliveries: What was processed, in any order.
         killed: Workers that were killed, and when (wall-clock seconds).
+        lost_leases: Acquisitions that ended because the worker lost the lease: worker and number of the acquisition.
     """
     return account_for(
         dict(enumerate(puts)),
         deliveries,
-        explain=lambda again, before, put: _explain(again, before, put, killed),
+        explain=lambda again, before, put: _explain(again, before, put, killed, lost_leases),
     )
 
 
@@ -144,16 +151,25 @@ def account_for(puts: Mapping[int, Put], deliveries: Iterable[Delivery], *, expl
 
 
 def _explain(
-    again: Delivery, before: Sequence[Delivery], put: Put, killed: Mapping[str, float]
+    again: Delivery,
+    before: Sequence[Delivery],
+    put: Put,
+    killed: Mapping[str, float],
+    lost_leases: Collection[tuple[str, int]],
 ) -> str | None:
     """Why a record came again: it is stored twice, or it was processed again from the last checkpoint."""
     same = [d for d in before if d.shard_id == again.shard_id and d.position == again.position]
     if not same:
         return "stored twice by a retry" if put.attempts > 1 else None
-    other = [d for d in same if d.worker != again.worker]
-    if any(d.worker in killed for d in other):
+    if any((d.worker, d.acquisition) == (again.worker, again.acquisition) for d in same):
+        return None  # under one lease, a handler that never fails gets each position once
+    if any(d.worker in killed for d in same):
         return "processed again after a worker was killed"
-    return "processed again after a lease moved" if other else None
+    if any(d.worker != again.worker for d in same):
+        return "processed again after a lease moved"
+    if any((d.worker, d.acquisition) in lost_leases for d in same):
+        return "processed again after a lease was lost and taken again"
+    return None
 
 
 def _count_out_of_order(puts: Mapping[int, Put], by_number: Mapping[int, Sequence[Delivery]]) -> int:

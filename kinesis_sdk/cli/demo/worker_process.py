@@ -2,16 +2,48 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import signal
 import sys
 import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from kinesis_sdk.cli.demo.delivery_log import DeliveryWriter
 from kinesis_sdk.common.errors import KinesisSdkError
-from kinesis_sdk.consumer import ConsumerConfig, RecordBatch, Worker
+from kinesis_sdk.consumer import ConsumerConfig, RecordBatch, RecordHandler, Worker
+
+_TICK = 0.1
+_STALL = 1.0
+"""Seconds by which a tick must be late to be reported: the process, or the whole machine, could not run."""
+
+
+class _Handler(RecordHandler):
+    """Writes down what it is given. The worker makes one for each acquisition of a lease."""
+
+    def __init__(self, log: DeliveryWriter, numbers: Iterator[int]) -> None:
+        self._log = log
+        self._acquisition = next(numbers)
+
+    def process_records(self, batch: RecordBatch) -> None:
+        self._log.batch(batch.shard_id, batch.records, acquisition=self._acquisition)
+
+    def lease_lost(self) -> None:
+        self._log.lease_lost(self._acquisition)
+
+
+def _watch_time(log: DeliveryWriter) -> None:
+    """Notice when this process could not run, which is how it loses leases on an overloaded machine."""
+    last = time.monotonic()
+    while True:
+        time.sleep(_TICK)
+        now = time.monotonic()
+        if now - last - _TICK > _STALL:
+            log.stalled(now - last)
+        last = now
 
 
 def main() -> int:
@@ -24,18 +56,18 @@ def main() -> int:
     threading.Thread(target=_wait_for_end_of_input, args=(stop,), daemon=True).start()
     log = DeliveryWriter(Path(settings["log"]), settings["run"])
 
-    def handle(batch: RecordBatch) -> None:
-        log.batch(batch.shard_id, batch.records)
-
+    threading.Thread(target=_watch_time, args=(log,), daemon=True).start()
+    acquisitions = itertools.count(1)
     worker = Worker(
         settings["stream"],
         application_name=settings["application_name"],
-        handler=handle,
+        handler=lambda: _Handler(log, acquisitions),
         config=ConsumerConfig(
             initial_position=settings["initial_position"],
             failover_time=settings["failover_time"],
             idle_time_between_reads=0.25,
             checkpoint_interval=1.0,
+            auto_checkpoint=True,
         ),
         worker_id=settings["worker_id"],
         region_name=settings["region"],
@@ -44,14 +76,16 @@ def main() -> int:
     try:
         worker.start()
         held = -1
-        while not stop.wait(0.1):
+        while not stop.wait(_TICK):
             health = worker.health()
             if len(health.leases) != held:
                 held = len(health.leases)
                 log.leases(held)
             if health.error is not None:
                 raise health.error
-        worker.stop(20.0)
+        if not worker.stop(settings["stop_timeout"]):
+            log.error("the worker did not stop cleanly")
+            return 1
     except KinesisSdkError as error:
         log.error(str(error))
         return 1

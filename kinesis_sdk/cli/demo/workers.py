@@ -49,6 +49,16 @@ class WorkerProcess:
         """Leases that it says it holds."""
         return 0 if self.killed_at else self._reader.leases
 
+    @property
+    def lost_leases(self) -> set[int]:
+        """Its acquisitions that ended because the lease was lost."""
+        return self._reader.lost_leases
+
+    @property
+    def longest_stall(self) -> float:
+        """Seconds of the longest time in which it could not run, as far as that was worth reporting."""
+        return self._reader.longest_stall
+
     def read(self) -> Iterator[Delivery]:
         """What it processed since the last call.
 
