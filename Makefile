@@ -12,6 +12,7 @@ READERS ?= 100
 MINUTES ?= 2
 SEED ?=
 ARGS ?=
+FUZZ = KINESIS_SDK_SCHEDULES=$(SCHEDULES) KINESIS_SDK_FLEETS=$(FLEETS) KINESIS_SDK_READERS=$(READERS)
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo example test unit integration spark spark-full java fuzz soak check format bench bench-producer bench-consumer bench-fleet bench-java clean
@@ -31,13 +32,14 @@ $(STAMP): pyproject.toml
 demo: install  ## Run the main job: 20,000 real flights through Kinesis and back (REPEAT=10 for 200,000).
 	@$(BIN)/kinesis-sdk demo --repeat $(REPEAT) $(ARGS)
 
-test: unit fuzz integration  ## Run all tests.
+test: install  ## Run all tests; says what it fetches, and ends in one line.
+	@$(FUZZ) $(BIN)/python -m tools.run_tests
 
 unit: install  ## Run the unit tests only: no network, no sleeping, about a minute.
-	@$(BIN)/python -m pytest -n 2 --dist worksteal tests
+	@$(BIN)/python -m tools.run_tests unit
 
 integration: install  ## Run what needs servers and processes: sockets, Spark, worker processes that get killed.
-	@$(BIN)/python -m pytest integration --ignore=integration/java/test_long.py
+	@$(BIN)/python -m tools.run_tests integration
 
 spark: install  ## Run the Spark suite on two Spark versions (needs Java 17; minutes; SPARK_VERSIONS=4.3.0 for one).
 	@$(BIN)/python -m pytest integration/test_spark.py
@@ -65,9 +67,7 @@ example: install  ## Flights through PySpark, Kinesis and back into a chart, fli
 	@python=$$($(BIN)/python -m integration.spark.environments) && $$python examples/flights_pipeline.py $(ARGS)
 
 fuzz: install  ## Random schedules, fleets and Spark readers in virtual time: FLEETS=100000 for a long run.
-	@KINESIS_SDK_SCHEDULES=$(SCHEDULES) $(BIN)/python -m pytest -n 2 --dist worksteal tests/producer/test_schedules.py
-	@KINESIS_SDK_FLEETS=$(FLEETS) $(BIN)/python -m pytest -n 2 --dist worksteal tests/consumer/test_fleet_simulator.py tests/consumer/test_fleet.py tests/consumer/test_handover.py::test_lost_answers_and_failures_at_any_step_only_delay
-	@KINESIS_SDK_READERS=$(READERS) $(BIN)/python -m pytest -n 2 --dist worksteal tests/spark/test_planner.py -k through_everything
+	@$(FUZZ) $(BIN)/python -m tools.run_tests fuzz
 
 soak: install  ## Producers, workers and random faults for MINUTES=15, from a SEED=7; draws soak.png.
 	@$(BIN)/python -m integration.endtoend.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)

