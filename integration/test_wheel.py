@@ -4,11 +4,30 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tarfile
 import venv
 import zipfile
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
+
+
+def test_the_sdist_holds_everything_that_is_tracked(tmp_path: Path) -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=False, capture_output=True, text=True)
+    if listed.returncode != 0:
+        pytest.skip("this tree is no git repository, so nothing says what is tracked")
+    subprocess.run(
+        [sys.executable, "-m", "build", "--sdist", "--outdir", str(tmp_path), str(ROOT)],
+        check=True,
+        capture_output=True,
+    )
+    (sdist,) = tmp_path.glob("kinesis_sdk-*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    present = {name for name in listed.stdout.splitlines() if (ROOT / name).exists()}
+    assert present <= names
 
 
 def test_the_wheel_installs_into_an_empty_environment_and_works(tmp_path: Path) -> None:
@@ -21,7 +40,9 @@ def test_the_wheel_installs_into_an_empty_environment_and_works(tmp_path: Path) 
     names = zipfile.ZipFile(wheel).namelist()
     assert "kinesis_sdk/py.typed" in names
     assert "kinesis_sdk/cli/demo/data/flights-20k.ndjson.gz" in names
-    assert not [name for name in names if name.startswith(("tests/", "integration/", "benchmarks/"))]
+    assert not [
+        name for name in names if name.startswith(("tests/", "integration/", "benchmarks/", "tools/"))
+    ]
     venv.create(tmp_path / "empty", with_pip=True)
     python = tmp_path / "empty" / "bin" / "python"
     subprocess.run([python, "-m", "pip", "install", "--quiet", str(wheel)], check=True)
