@@ -51,7 +51,7 @@ SUITES = (
     Suite(
         "fuzz",
         "random schedules, fleets and Spark readers in virtual time",
-        2,
+        4,
         (
             (*_TWO, "tests/producer/test_schedules.py"),
             (
@@ -83,16 +83,16 @@ SUITES = (
     Suite(
         "endtoend",
         "processes that are killed, frozen, resharded and cut off",
-        4,
+        5,
         (("integration/endtoend",),),
     ),
     Suite(
         "java",
         "one lease table with the real Java KCL",
-        3,
+        4,
         (("integration/java", "--ignore=integration/java/test_long.py"),),
     ),
-    Suite("spark", "two versions of Spark", 5, (("integration/test_spark.py",),)),
+    Suite("spark", "two versions of Spark", 8, (("integration/test_spark.py",),)),
 )
 GROUPS = {"integration": ("processes", "conformance", "endtoend", "java", "spark")}
 FUZZ_VARIABLES = {"KINESIS_SDK_SCHEDULES", "KINESIS_SDK_FLEETS", "KINESIS_SDK_READERS"}
