@@ -30,6 +30,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from tests import HANG
+
 if TYPE_CHECKING:
     from typing_extensions import Self
 
@@ -129,17 +131,17 @@ class Proxy:
             self._loop.call_soon(finished.set)
 
         self._loop.call_soon_threadsafe(do)
-        assert finished.wait(10)
+        assert finished.wait(HANG)
         return done[0]
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._started.wait(10)
+        assert self._started.wait(HANG)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(10)
+        self._thread.join(HANG)
         self._loop.close()
 
     # -- in the loop --------------------------------------------------------------------------------------------

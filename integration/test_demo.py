@@ -13,10 +13,9 @@ import time
 import pytest
 
 from kinesis_sdk.testing import FakeAws, FakeAwsServer
+from tests import HANG
 
 DEMO = [sys.executable, "-m", "kinesis_sdk.cli", "demo"]
-HANG = 600.0
-"""Seconds after which something is broken, on a machine of any speed."""
 
 
 def test_demo_accounts_for_every_record() -> None:

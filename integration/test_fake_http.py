@@ -23,6 +23,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError, ConnectionClosedError
 
 from kinesis_sdk.testing import FakeAws, FakeAwsServer, Fault, VirtualClock, cbor, start_server_process
+from tests import HANG
 
 
 def connect(service: str, endpoint: str, key: str = "x", **config: Any) -> Any:
@@ -144,7 +145,7 @@ def test_cloudwatch_and_sts(aws: FakeAws, endpoint: str) -> None:
 def request(
     endpoint: str, method: str, path: str, body: bytes = b"", **headers: str
 ) -> tuple[int, Any, http.client.HTTPMessage]:
-    connection = http.client.HTTPConnection(urlsplit(endpoint).netloc, timeout=10)
+    connection = http.client.HTTPConnection(urlsplit(endpoint).netloc, timeout=HANG)
     connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
     answer = connection.getresponse()
     content = answer.read()
@@ -220,7 +221,7 @@ def test_other_methods_and_odd_requests(endpoint: str) -> None:
 
 
 def test_connections_are_kept(endpoint: str) -> None:
-    connection = http.client.HTTPConnection(urlsplit(endpoint).netloc, timeout=10)
+    connection = http.client.HTTPConnection(urlsplit(endpoint).netloc, timeout=HANG)
     connection.connect()
     sock = connection.sock
     for _ in range(3):
@@ -231,7 +232,7 @@ def test_connections_are_kept(endpoint: str) -> None:
 
 
 def test_cbor_as_the_sdk_for_java_speaks_it(endpoint: str) -> None:
-    connection = http.client.HTTPConnection(urlsplit(endpoint).netloc, timeout=10)
+    connection = http.client.HTTPConnection(urlsplit(endpoint).netloc, timeout=HANG)
 
     def call(operation: str, body: bytes) -> tuple[int, Any]:
         headers = {
@@ -317,7 +318,7 @@ def test_sixteen_threads_race_for_a_lease(aws: FakeAws, endpoint: str) -> None:
 
     def race(worker: int) -> None:
         for number in range(rounds):
-            barrier.wait(timeout=60)
+            barrier.wait(timeout=HANG)
             try:
                 dynamodb.update_item(
                     TableName="race",
@@ -358,7 +359,7 @@ def test_several_processes_and_the_admin_endpoint() -> None:
             subprocess.Popen([sys.executable, "-c", WRITER, server.endpoint_url, str(number)])
             for number in range(3)
         ]
-        assert [writer.wait(60) for writer in writers] == [0, 0, 0]
+        assert [writer.wait(HANG) for writer in writers] == [0, 0, 0]
         stats = server.admin("stats")
         assert (stats["records_stored"], stats["calls"]["PutRecord"]) == (60, 60)
         kinesis = connect("kinesis", server.endpoint_url)
@@ -409,14 +410,14 @@ def launch(*arguments: str) -> subprocess.Popen[str]:
 def test_signals_end_the_process_cleanly(number: signal.Signals) -> None:
     with launch() as process:
         process.send_signal(number)
-        assert process.wait(10) == 0
+        assert process.wait(HANG) == 0
 
 
 def test_the_process_follows_its_parent() -> None:
     with launch("--exit-with-parent") as process:
         assert process.stdin is not None
         process.stdin.close()
-        assert process.wait(10) == 0
+        assert process.wait(HANG) == 0
 
 
 def test_slow_and_latency_are_real_over_http(aws: FakeAws, endpoint: str) -> None:

@@ -18,6 +18,7 @@ from urllib3.exceptions import ProtocolError
 
 from integration.proxy import Proxy
 from kinesis_sdk.testing import FakeAws, FakeAwsServer
+from tests import HANG
 
 
 @pytest.fixture
@@ -35,17 +36,29 @@ def proxy(aws: FakeAws) -> Iterator[Proxy]:
 
 @pytest.fixture
 def kinesis(proxy: Proxy) -> Iterator[Any]:
-    client = boto3.client(
-        "kinesis",
-        endpoint_url=proxy.endpoint_url,
-        config=Config(retries={"total_max_attempts": 1}, read_timeout=0.5, connect_timeout=2),
-    )
+    client = connect(proxy, HANG)
     yield client
     client.close()
 
 
-def health(proxy: Proxy, timeout: float = 5.0) -> bytes:
-    connection = http.client.HTTPConnection(urlsplit(proxy.endpoint_url).netloc, timeout=timeout)
+@pytest.fixture
+def impatient(proxy: Proxy) -> Iterator[Any]:
+    """A client for requests that get no answer."""
+    client = connect(proxy, 0.5)
+    yield client
+    client.close()
+
+
+def connect(proxy: Proxy, read_timeout: float) -> Any:
+    return boto3.client(
+        "kinesis",
+        endpoint_url=proxy.endpoint_url,
+        config=Config(retries={"total_max_attempts": 1}, read_timeout=read_timeout, connect_timeout=HANG),
+    )
+
+
+def health(proxy: Proxy) -> bytes:
+    connection = http.client.HTTPConnection(urlsplit(proxy.endpoint_url).netloc, timeout=HANG)
     try:
         connection.request("GET", "/_fake/health")
         return connection.getresponse().read()
@@ -95,7 +108,7 @@ def test_a_reset_is_a_reset_and_a_truncation_is_an_end(proxy: Proxy) -> None:
     host, port = urlsplit(proxy.endpoint_url).netloc.split(":")
     for harm, ends in (({"reset_after": 5}, "reset"), ({"truncate_after": 5}, "end")):
         proxy.configure(**harm)
-        with socket.create_connection((host, int(port)), timeout=5) as sock:
+        with socket.create_connection((host, int(port)), timeout=HANG) as sock:
             sock.sendall(b"GET /_fake/health HTTP/1.1\r\n\r\n")
             received, how = b"", "end"
             try:
@@ -108,24 +121,24 @@ def test_a_reset_is_a_reset_and_a_truncation_is_an_end(proxy: Proxy) -> None:
         assert received in ({b"HTTP/"} if ends == "end" else {b"HTTP/", b""})
 
 
-def test_a_stall_goes_on_when_healed(proxy: Proxy, kinesis: Any) -> None:
+def test_a_stall_goes_on_when_healed(proxy: Proxy, impatient: Any) -> None:
     proxy.configure(stall=True)
     with pytest.raises(ReadTimeoutError):
-        put(kinesis)
+        put(impatient)
     answers: list[bytes] = []
-    thread = threading.Thread(target=lambda: answers.append(health(proxy, 10)))
+    thread = threading.Thread(target=lambda: answers.append(health(proxy)))
     thread.start()
     time.sleep(0.1)
     assert answers == []
     proxy.heal()
-    thread.join(10)
+    thread.join(HANG)
     assert answers == [b'{"status": "ok"}']
 
 
-def test_a_black_hole_swallows_requests(aws: FakeAws, proxy: Proxy, kinesis: Any) -> None:
+def test_a_black_hole_swallows_requests(aws: FakeAws, proxy: Proxy, kinesis: Any, impatient: Any) -> None:
     proxy.configure(black_hole=True)
     with pytest.raises(ReadTimeoutError):
-        put(kinesis)
+        put(impatient)
     assert aws.stats()["records_stored"] == 0
     proxy.heal()
     put(kinesis)

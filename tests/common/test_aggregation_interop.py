@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import kinesis_sdk
 from kinesis_sdk.common.aggregation import decode
+from tests import HANG
 
 from .reference import Item, filled
 
@@ -136,7 +137,7 @@ def run(*scripts: str, **environment: str) -> None:
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG,
         check=False,
     )
     assert done.returncode == 0, done.stderr

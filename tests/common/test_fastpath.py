@@ -49,6 +49,7 @@ from kinesis_sdk.common.fastpath import GetRecordsPage, PutEntry
 from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.testing import FakeAws, VirtualClock
+from tests import HANG
 
 STREAM = StreamId("orders")
 ARN = "arn:aws:kinesis:eu-central-1:123456789012:stream/orders"
@@ -991,7 +992,7 @@ def test_many_threads_share_a_client() -> None:
     barrier = threading.Barrier(8)
 
     def work(thread: int) -> None:
-        barrier.wait(30)
+        barrier.wait(HANG)
         for turn in range(40):
             tag = f"{thread}-{turn}"
             entries = [PutEntry(f"{tag}-{index}".encode(), tag) for index in range(turn % 7 + 1)]
@@ -1028,4 +1029,4 @@ def test_a_client_is_equipped_once_and_may_go() -> None:
 
 def test_importing_is_cheap() -> None:
     code = "import sys, kinesis_sdk.common.fastpath; sys.exit('botocore' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=HANG)

@@ -12,6 +12,7 @@ from kinesis_sdk import common
 from kinesis_sdk.common import Clock, Metrics, NoMetrics, SystemClock
 from kinesis_sdk.common.catalogue import USER_RECORDS_PUT
 from kinesis_sdk.common.metrics import Scope
+from tests import HANG
 
 
 def test_exported_names() -> None:
@@ -56,7 +57,7 @@ print(*sorted(n for n in sys.modules if n.startswith("kinesis_sdk.") and not n.s
         cwd=Path(kinesis_sdk.__file__).parents[1],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -10,6 +10,7 @@ import pytest
 from kinesis_sdk.common.errors import HandlerError
 from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore, RecordHandler
 from kinesis_sdk.consumer.threads import EventLoopThread
+from tests import HANG
 from tests.consumer.test_worker import QUICK, Scene
 
 ONE_THREAD = ConsumerConfig(
@@ -34,7 +35,7 @@ def test_outcomes_are_told_once_and_errors_stay_whole():
 
     for coroutine in (succeed(), fail(), succeed()):
         loop.run(coroutine, note)
-        assert done.acquire(timeout=20)
+        assert done.acquire(timeout=HANG)
     assert [type(error) for error in told] == [type(None), SystemExit, type(None)]
     with pytest.raises(SystemExit):
         loop.wait_for(fail())
@@ -60,13 +61,13 @@ def test_closing_cancels_and_still_tells():
         ended.set()
 
     loop.run(wait(), note)
-    assert started.wait(20)
+    assert started.wait(HANG)
     loop.close()
-    assert ended.wait(20)
+    assert ended.wait(HANG)
     assert told == ["cleaned up", asyncio.CancelledError]
     thread = next((t for t in threading.enumerate() if t.name == "test-closing"), None)
     if thread is not None:
-        thread.join(20)
+        thread.join(HANG)
     loop.close()
 
 
@@ -115,7 +116,7 @@ def test_a_clean_stop_waits_for_a_coroutine_and_keeps_what_it_did():
 
     worker = scene.worker(handle)
     worker.start()
-    assert started.wait(20)
+    assert started.wait(HANG)
     worker.request_stop()
     assert worker.health().running
     finish[0]()
@@ -139,9 +140,9 @@ def test_an_immediate_stop_cancels_and_checkpoints_nothing():
 
     worker = scene.worker(handle)
     worker.start()
-    assert started.wait(20)
+    assert started.wait(HANG)
     assert not worker.stop(0.05)
-    assert ended.wait(20)
+    assert ended.wait(HANG)
     (item,) = scene.aws.client("dynamodb").scan(TableName="billing")["Items"]
     assert item["checkpoint"]["S"] == "TRIM_HORIZON"
     assert item["leaseOwner"]["S"] == worker.worker_id, "left to expire"
@@ -150,7 +151,7 @@ def test_an_immediate_stop_cancels_and_checkpoints_nothing():
 def test_a_class_says_how_many_keys_go_side_by_side():
     scene = Scene(shards=1)
     scene.put(*[b"%d" % n for n in range(50)])
-    barrier = threading.Barrier(3, timeout=20)
+    barrier = threading.Barrier(3, timeout=HANG)
     first = []
 
     class Handler(RecordHandler):

@@ -23,6 +23,7 @@ from kinesis_sdk.consumer.fetch import ByteBudget, PollingFetcher, Position, Rea
 from kinesis_sdk.consumer.fetch.fanout import FanOutFetcher
 from kinesis_sdk.consumer.fetch.registration import ConsumerRegistration
 from kinesis_sdk.testing import FakeAws, Fault, VirtualClock
+from tests import HANG
 from tests.consumer import simulation
 from tests.consumer.simulation import Fleet
 
@@ -620,13 +621,13 @@ def test_a_slow_handler_stops_the_reading(budget, ready):
     thread.start()
     read = most = 0
     while read < 12:
-        assert arrived.acquire(timeout=10)
+        assert arrived.acquire(timeout=HANG)
         result = rig.fetcher.fetch(0.0)
         read += len(result.records)
         # Handed out, waiting, and the one that the reader holds.
         most = max(most, stream.taken - (read - len(result.records)))
         result.on_done()
-    thread.join(10)
+    thread.join(HANG)
     assert not thread.is_alive()
     assert stream.closed.is_set()
     assert most <= ready + ready + 1
@@ -643,9 +644,9 @@ def test_closing_frees_a_reader_that_waits_for_room_and_gives_bytes_back():
     rig.step()
     thread = threading.Thread(target=rig.readers.pop().run)
     thread.start()
-    assert arrived.acquire(timeout=10)
+    assert arrived.acquire(timeout=HANG)
     rig.fetcher.close()
-    thread.join(10)
+    thread.join(HANG)
     assert not thread.is_alive()
     assert stream.closed.is_set()
     assert rig.budget.used == 0

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-import time
 
 from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore, Worker
+from tests import HANG
 
 SHARDS = 1000
 PAGES = 3
@@ -127,14 +127,11 @@ def test_a_thousand_shards_in_one_process():
         kinesis_client=client,
         lease_store=InMemoryLeaseStore(),
     )
-    started = time.monotonic()
     with worker:
-        assert done.wait(60), f"{left[0]} records missing"
-        elapsed = time.monotonic() - started
+        assert done.wait(HANG), f"{left[0]} records missing"
     assert len(seen) == SHARDS
     assert all(numbers == list(range(1, PAGES * RECORDS + 1)) for numbers in seen.values())
     assert max(threads) - before <= 8 + 8 + 8 + 3 + 2
     assert max(client.used) <= 32 * 1024 * 1024
     assert 0 < ALIVE.most <= 32 * 1024 * 1024, "what is alive, not only what is accounted for"
     assert total > 3 * ALIVE.most, "or the bound was not put to the test"
-    assert elapsed < 60

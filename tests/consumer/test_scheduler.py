@@ -8,6 +8,7 @@ from kinesis_sdk.consumer.repeats import RepeatLog
 from kinesis_sdk.consumer.scheduler import Scheduler
 from kinesis_sdk.consumer.threads import DaemonPool, LoopThread
 from kinesis_sdk.testing import VirtualClock
+from tests import HANG
 
 
 class Inline:
@@ -131,7 +132,7 @@ def test_a_thousand_tasks_share_a_few_threads_and_never_overlap_themselves():
         scheduler.wake(scheduler.add(make(number)))
     before = threading.active_count()
     loop.start()
-    assert done.wait(20)
+    assert done.wait(HANG)
     assert threading.active_count() <= before + 5
     loop.stop()
     pool.close()
@@ -148,7 +149,7 @@ def test_a_pool_reports_errors_and_goes_on():
 
     pool.submit(fail)
     pool.submit(done.set)
-    assert done.wait(5)
+    assert done.wait(HANG)
     assert [type(error) for error in errors] == [SystemExit]
     pool.close()
     pool.submit(fail)
@@ -161,16 +162,16 @@ def test_a_pool_widens_for_threads_that_are_stuck_up_to_twice_its_size():
 
     def stuck():
         entered.release()
-        leave.wait(20)
+        leave.wait(HANG)
 
     try:
         pool.submit(stuck)
         pool.submit(stuck)
-        assert entered.acquire(timeout=20)
+        assert entered.acquire(timeout=HANG)
         assert not entered.acquire(blocking=False)
         pool.widen()
         pool.submit(stuck)
-        assert entered.acquire(timeout=20), "the second one runs on the new thread"
+        assert entered.acquire(timeout=HANG), "the second one runs on the new thread"
         pool.widen()
         pool.submit(stuck)
         assert pool._threads == 2
@@ -202,7 +203,7 @@ def test_a_loop_survives_errors_and_can_stop_itself():
 
     loop = LoopThread("test", tick, SystemClock(), lambda error: (errors.append(error), loop.wake()))
     loop.start()
-    assert seen.wait(5)
+    assert seen.wait(HANG)
     loop.stop()
     assert len(errors) == 1
 

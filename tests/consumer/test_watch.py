@@ -18,6 +18,7 @@ from kinesis_sdk.consumer.leases.held import HeldLease
 from kinesis_sdk.consumer.leases.store import checkpointed
 from kinesis_sdk.consumer.quarantine import Quarantine
 from kinesis_sdk.testing import Fault, VirtualClock
+from tests import HANG
 from tests.consumer.simulation import CheckedStore, Fleet
 
 CONFIG = ConsumerConfig(initial_position="TRIM_HORIZON", stall_timeout=30.0)
@@ -96,7 +97,7 @@ class OnThreads:
 
     def close(self):
         for thread in self.threads:
-            thread.join(20)
+            thread.join(HANG)
 
 
 def test_a_handler_that_hangs_is_reported_and_not_called_again(caplog):
@@ -105,7 +106,7 @@ def test_a_handler_that_hangs_is_reported_and_not_called_again(caplog):
 
     def handle(batch):
         calls.append(len(batch.records))
-        leave.wait(20)
+        leave.wait(HANG)
 
     scene = OnThreads(handle)
     try:
@@ -132,7 +133,7 @@ def test_a_handler_that_hangs_is_given_up_if_that_is_wanted(caplog):
             if len(handlers) > 1:
                 batch.checkpoint()
                 return
-            leave.wait(20)
+            leave.wait(HANG)
             try:
                 batch.checkpoint()
             except LeaseLostError as error:

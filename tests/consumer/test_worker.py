@@ -21,6 +21,7 @@ from kinesis_sdk.common.errors import (
 )
 from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore, RecordHandler, Worker
 from kinesis_sdk.testing import FakeAws, Fault
+from tests import HANG
 
 QUICK = ConsumerConfig(initial_position="TRIM_HORIZON", lease_look_interval=0.1, idle_time_between_reads=0.2)
 
@@ -45,7 +46,7 @@ class Scene:
 
     def wait(self, count):
         with self.arrived:
-            assert self.arrived.wait_for(lambda: len(self.got) >= count, 20)
+            assert self.arrived.wait_for(lambda: len(self.got) >= count, HANG)
 
     def worker(self, handler=None, *, config=QUICK, **more):
         more.setdefault("kinesis_client", self.kinesis)
@@ -198,11 +199,11 @@ def test_a_handler_that_hangs_does_not_keep_stop_waiting_for_ever():
 
     def handle(batch):
         entered.set()
-        release.wait(30)
+        release.wait(HANG)
 
     worker = scene.worker(handle)
     worker.start()
-    assert entered.wait(20)
+    assert entered.wait(HANG)
     assert not worker.stop(0.2)
     release.set()
 

@@ -30,6 +30,7 @@ from kinesis_sdk.metrics import (
 )
 from kinesis_sdk.metrics.upload import MAX_BYTES_PER_CALL, MAX_DATA_PER_CALL, Datum, UploadPlan
 from kinesis_sdk.testing import FakeAws, Fault, VirtualClock
+from tests import HANG
 from tests.metrics.support import add, add_statistics, metric_of, scope_of
 
 WALL = 1_700_000_000.0
@@ -451,7 +452,7 @@ def test_the_thread_uploads_when_it_is_time() -> None:
 
     metrics = CloudWatchMetrics(Client(), upload_delay=0.001)
     add(metrics, "AllErrors", 1, "Count", {})
-    assert called.wait(20)
+    assert called.wait(HANG)
     metrics.close()
     assert sum(datum["StatisticValues"]["SampleCount"] for datum in aws.cloudwatch.metric_data()) == 1
 
@@ -566,7 +567,7 @@ if child == 0:
     os._exit(0 if ok else 1)
 sys.exit(0 if ok and os.waitpid(child, 0)[1] == 0 else 1)
 """
-    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=HANG).returncode == 0
 
 
 def test_what_nobody_closed_is_uploaded_when_the_interpreter_ends() -> None:
@@ -581,7 +582,7 @@ X = Metric(name="X", unit="Count", kind=Kind.COUNTER, description="X")
 CloudWatchMetrics(Client(), namespace="orders").add(X, Scope({}), 7)
 """
     result = subprocess.run(
-        [sys.executable, "-c", code], check=False, timeout=60, capture_output=True, text=True
+        [sys.executable, "-c", code], check=False, timeout=HANG, capture_output=True, text=True
     )
     assert result.stdout == "orders 7.0\n"
 
@@ -611,5 +612,5 @@ def test_a_forked_child_has_its_own_numbers_and_thread() -> None:
     assert aws.cloudwatch.metric_data()[0]["StatisticValues"]["Sum"] == 5.0
     with parent_wake:
         parent_wake.notify()
-    thread.join(20)
+    thread.join(HANG)
     assert not thread.is_alive()

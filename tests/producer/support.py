@@ -13,8 +13,9 @@ from kinesis_sdk.producer.aggregator import Aggregator, Entry, Group
 from kinesis_sdk.producer.pipeline import StreamPipeline
 from kinesis_sdk.producer.record import Fate, PendingRecord
 from kinesis_sdk.testing import FakeAws
+from tests import HANG
 
-LONG = 20.0
+LONG = HANG
 """Seconds that a test waits for another thread before it fails; never reached when all is well."""
 
 

@@ -13,6 +13,7 @@ from kinesis_sdk.spark.offsets import After, AtTimestamp, Ended, Horizon
 from kinesis_sdk.spark.reading import ReadPolicy, ShardRange, read_range, read_ranges
 from kinesis_sdk.spark.shardio import ServiceClock, ShardIo
 from kinesis_sdk.testing import Fault, VirtualClock
+from tests import HANG
 
 from .support import HALF, STREAM, World
 
@@ -155,7 +156,7 @@ def test_closing_the_reader_early_stops_its_threads() -> None:
     pages.close()
     for thread in threading.enumerate():
         if thread.name.startswith("kinesis-read"):
-            thread.join(5)
+            thread.join(HANG)
             assert not thread.is_alive()
 
 

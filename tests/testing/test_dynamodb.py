@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinesis_sdk.testing.dynamodb import FakeDynamoDB
+from tests import HANG
 from tests.testing.conftest import Account
 
 
@@ -394,7 +395,7 @@ class SeenWaiting:
     def __exit__(self, *error: object) -> None:
         self._lock.release()
         if self.waiting.is_set() and threading.current_thread() is self._owner:
-            assert self.served.wait(30)
+            assert self.served.wait(HANG)
 
 
 CONDITION = {
@@ -457,12 +458,12 @@ def test_nothing_comes_between_a_condition_and_its_write(
         if not judged:
             judged.append(threading.Thread(target=rush, daemon=True))
             judged[0].start()
-            assert lock.waiting.wait(30), "it neither waits nor ends"
+            assert lock.waiting.wait(HANG), "it neither waits nor ends"
         return change
 
     monkeypatch.setattr(FakeDynamoDB, "_prepare", judge)
     write(first)
-    assert lock.served.wait(30)
+    assert lock.served.wait(HANG)
     assert sorted(outcomes)[1] == "won"
     assert outcomes.count("won") == 1
 
@@ -475,7 +476,7 @@ def test_exactly_one_of_many_racers_wins(account: Account) -> None:
 
     def race(worker: int) -> None:
         for number in range(40):
-            barrier.wait(timeout=10)
+            barrier.wait(timeout=HANG)
             try:
                 account.dynamodb.update_item(
                     TableName="tab",
@@ -491,7 +492,7 @@ def test_exactly_one_of_many_racers_wins(account: Account) -> None:
                 winners.append(number)
             except ClientError as error:
                 assert error.response["Error"]["Code"] == "ConditionalCheckFailedException"
-            barrier.wait(timeout=10)
+            barrier.wait(timeout=HANG)
 
     threads = [threading.Thread(target=race, args=(worker,), daemon=True) for worker in range(8)]
     interval = sys.getswitchinterval()
@@ -501,7 +502,7 @@ def test_exactly_one_of_many_racers_wins(account: Account) -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(HANG)
     finally:
         sys.setswitchinterval(interval)
     assert winners == list(range(40))

@@ -13,6 +13,7 @@ from urllib3.exceptions import ProtocolError
 from kinesis_sdk.testing import FakeAws, Fault
 from kinesis_sdk.testing.errors import AwsError
 from kinesis_sdk.testing.eventstream import encode_event, encode_exception
+from tests import HANG
 from tests.testing.conftest import Account
 
 SHARD = "shardId-000000000000"
@@ -234,9 +235,9 @@ def test_a_reader_that_waits_is_woken_by_a_writer_and_by_the_next_reader() -> No
 
     thread = threading.Thread(target=read)
     thread.start()
-    assert begun.wait(10)
+    assert begun.wait(HANG)
     kinesis.put_record(StreamName="s", Data=b"x", PartitionKey="k")
-    thread.join(10)
+    thread.join(HANG)
     assert found == [b"x"]
 
 

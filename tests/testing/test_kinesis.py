@@ -4,6 +4,7 @@ import sys
 import threading
 from typing import Any
 
+from tests import HANG
 from tests.testing.conftest import Account
 
 
@@ -169,7 +170,7 @@ def test_threads_that_write_read_reshard_and_delete_neither_block_nor_lose(make:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(HANG)
     finally:
         sys.setswitchinterval(interval)
     assert failures == []
