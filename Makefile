@@ -12,7 +12,7 @@ READERS ?= 100
 MINUTES ?= 2
 SEED ?=
 ARGS ?=
-COMPILE = uv pip compile --quiet --universal --generate-hashes --no-annotate --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' $(ARGS)
+COMPILE = .cache/uv/bin/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' $(ARGS)
 FUZZ = KINESIS_SDK_SCHEDULES=$(SCHEDULES) KINESIS_SDK_FLEETS=$(FLEETS) KINESIS_SDK_READERS=$(READERS)
 
 .DEFAULT_GOAL := help
@@ -96,7 +96,8 @@ bench-fleet: install  ## Print how fleets share leases: `balanced` beside the KC
 bench-java: install  ## Print cost and times beside the real Java KCL (needs Java 17, npm; 20 minutes).
 	@$(BIN)/python benchmarks/bench_java.py
 
-lock:  ## Renew the pins of CI and of LocalStack (needs uv; ARGS=--upgrade for newer versions).
+lock:  ## Renew the pins of CI and of LocalStack (ARGS=--upgrade for newer versions).
+	@test -x .cache/uv/bin/uv || { $(PYTHON) -m venv .cache/uv && .cache/uv/bin/pip install --quiet uv; }
 	@$(COMPILE) --python-version 3.10 --extra dev pyproject.toml .ci/build.in --output-file .ci/requirements.txt
 	@$(COMPILE) --python-version 3.11 integration/localstack/requirements.in --output-file integration/localstack/requirements.txt
 

@@ -1,0 +1,44 @@
+"""CI installs a lock file and nothing else, so the lock file must name everything that `pyproject.toml` does."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import requires
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+LOCKED_EXTRAS = {"cli", "fast", "prometheus", "opentelemetry", "dev"}
+
+
+def names(requirements: list[str]) -> set[str]:
+    found = (re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", line) for line in requirements)
+    return {re.sub(r"[-_.]+", "-", match[0]).lower() for match in found if match}
+
+
+def test_the_lock_file_of_ci_names_every_dependency() -> None:
+    locked = names((ROOT / ".ci" / "requirements.txt").read_text().splitlines())
+    needed = []
+    for line in requires("kinesis-sdk") or []:
+        extra = re.search(r"extra == ['\"]([a-z]+)['\"]", line)
+        if extra is None or extra[1] in LOCKED_EXTRAS:
+            needed.append(line)
+    assert names(needed) - locked <= {"kinesis-sdk"}, "run `make lock`"
+
+
+def test_lock_files_have_hashes_and_name_no_registry() -> None:
+    locks = [
+        ROOT / ".ci" / "requirements.txt",
+        *(ROOT / "integration" / "localstack").glob("requirements.txt"),
+    ]
+    for lock in locks:
+        text = lock.read_text()
+        assert "://" not in text
+        pinned = re.findall(r"^[A-Za-z0-9].*?(?=^[A-Za-z0-9]|\Z)", text, re.MULTILINE | re.DOTALL)
+        assert len(pinned) > 50
+        assert all("==" in entry and "--hash=sha256:" in entry for entry in pinned)
+    npm = sorted((ROOT / "integration" / "localstack" / "npm").glob("*/package-lock.json"))
+    assert [lock.parent.name for lock in npm] == ["dynamodb", "kinesis"]
+    for lock in npm:
+        text = lock.read_text()
+        assert "://" not in text
+        assert text.count('"integrity": "sha512-') == text.count('    "node_modules/')
