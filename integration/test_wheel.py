@@ -56,9 +56,10 @@ def test_the_wheel_installs_into_an_empty_environment_and_works(tmp_path: Path) 
         [python, "-c", code], check=True, capture_output=True, text=True, cwd=tmp_path
     ).stdout
     assert out.strip() == "shardId-000000000000"
-    # Without the cli extra the command explains itself.
-    plain = subprocess.run(
-        [tmp_path / "empty" / "bin" / "kinesis-sdk"], check=False, capture_output=True, text=True
-    )
+    # Without the cli extra there is the fake; the rest explains itself.
+    command = tmp_path / "empty" / "bin" / "kinesis-sdk"
+    shown = subprocess.run([command, "fake", "--help"], check=True, capture_output=True, text=True)
+    assert "--create-stream" in shown.stdout
+    plain = subprocess.run([command], check=False, capture_output=True, text=True)
     assert plain.returncode == 1
     assert "pip install 'kinesis-sdk[cli]'" in plain.stderr

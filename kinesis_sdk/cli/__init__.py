@@ -1,4 +1,7 @@
-"""The command line: ``kinesis-sdk …``. Needs the ``cli`` extra; nothing in the package imports it."""
+"""The command line: ``kinesis-sdk …``. Nothing in the package imports it.
+
+``kinesis-sdk fake`` needs the standard library only; everything else needs the ``cli`` extra.
+"""
 
 from __future__ import annotations
 
@@ -12,5 +15,12 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name not in ("click", "rich"):
             raise
-        sys.exit(f"kinesis-sdk: the command line needs {error.name}: pip install 'kinesis-sdk[cli]'")
+        if sys.argv[1:2] == ["fake"]:
+            from kinesis_sdk.testing.__main__ import main as serve
+
+            sys.exit(serve(sys.argv[2:], prog="kinesis-sdk fake"))
+        sys.exit(
+            f"kinesis-sdk: this command needs {error.name}: pip install 'kinesis-sdk[cli]' "
+            "(kinesis-sdk fake works without it)"
+        )
     cli()

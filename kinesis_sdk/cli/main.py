@@ -133,14 +133,12 @@ def demo(
 
 @cli.command(
     short_help="Serve a fake AWS for tests and experiments.",
-    context_settings={"ignore_unknown_options": True},
+    # Options are argparse's, --help included: the fake needs no click, so its command line cannot either.
+    context_settings={"ignore_unknown_options": True, "help_option_names": []},
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def fake(arguments: tuple[str, ...]) -> None:
-    """Serve a fake AWS (Kinesis, DynamoDB, CloudWatch, STS) until Ctrl-C.
-
-    The same as ``python -m kinesis_sdk.testing``; its options are listed by ``kinesis-sdk fake -- --help``.
-    """
+    """Serve a fake AWS (Kinesis, DynamoDB, CloudWatch, STS) until Ctrl-C."""
     from kinesis_sdk.testing.__main__ import main as serve
 
-    sys.exit(serve(list(arguments)))
+    sys.exit(serve(list(arguments), prog="kinesis-sdk fake"))

@@ -15,13 +15,14 @@ from kinesis_sdk.testing.server import FakeAwsServer
 
 _EXAMPLES = """\
 examples:
-  python -m kinesis_sdk.testing --port 4567 --create-stream orders:4
+  %(prog)s --create-stream orders:4
       Kinesis, DynamoDB, CloudWatch and STS on http://127.0.0.1:4567, with a stream of four shards.
-      Point any AWS client at it:
-        AWS_ENDPOINT_URL=http://127.0.0.1:4567 AWS_ACCESS_KEY_ID=x AWS_SECRET_ACCESS_KEY=x \\
-        AWS_DEFAULT_REGION=us-east-1 aws kinesis list-shards --stream-name orders
+      Point any AWS client at it, in any shell:
+        export AWS_ENDPOINT_URL=http://127.0.0.1:4567 AWS_DEFAULT_REGION=us-east-1
+        export AWS_ACCESS_KEY_ID=x AWS_SECRET_ACCESS_KEY=x
+        aws kinesis list-shards --stream-name orders
 
-  python -m kinesis_sdk.testing --no-throttle
+  %(prog)s --no-throttle
       Shards without limits, for measuring clients. By default they refuse more than 1,000 records or
       1 MiB per second, and more than 5 reads or 2 MiB per second, as the service does.
 
@@ -42,10 +43,14 @@ def _stream(text: str) -> tuple[str, int]:
     return name, int(count)
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The command line."""
+def build_parser(prog: str = "python -m kinesis_sdk.testing") -> argparse.ArgumentParser:
+    """Return the parser of the command line.
+
+    Args:
+        prog: Name of the command in help and error messages.
+    """
     parser = argparse.ArgumentParser(
-        prog="python -m kinesis_sdk.testing",
+        prog=prog,
         description="A fake AWS endpoint (Kinesis, DynamoDB, CloudWatch, STS) in memory, for tests and demos.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -104,13 +109,17 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Serve until told to stop.
+def main(arguments: list[str] | None = None, *, prog: str = "python -m kinesis_sdk.testing") -> int:
+    """Serve until SIGINT or SIGTERM.
+
+    Args:
+        arguments: Command line without the command; None takes the process's.
+        prog: Name of the command in help and error messages.
 
     Returns:
         Exit status.
     """
-    options = build_parser().parse_args(arguments)
+    options = build_parser(prog).parse_args(arguments)
     aws = FakeAws(
         clock=VirtualClock() if options.virtual_clock else None,
         seed=options.seed,
@@ -143,6 +152,12 @@ def main(arguments: list[str] | None = None) -> int:
 
         threading.Thread(target=wait_for_parent, name="parent", daemon=True).start()
     sys.stdout.write(f"{READY_PREFIX}{server.endpoint_url}\n")
+    if not options.exit_with_parent:
+        sys.stdout.write(
+            "In another shell, so that AWS clients use it:\n"
+            f"  export AWS_ENDPOINT_URL={server.endpoint_url} AWS_DEFAULT_REGION={options.region}\n"
+            "  export AWS_ACCESS_KEY_ID=x AWS_SECRET_ACCESS_KEY=x\n"
+        )
     sys.stdout.flush()
     try:
         stop.wait()

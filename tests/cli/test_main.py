@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -115,6 +117,35 @@ def test_help_teaches(arguments: list[str]) -> None:
     result = CliRunner().invoke(cli, arguments)
     assert result.exit_code == 0
     assert "Usage" in result.output
+
+
+def test_help_of_the_fake_shows_its_options() -> None:
+    result = CliRunner().invoke(cli, ["fake", "--help"])
+    assert result.exit_code == 0
+    assert "usage: kinesis-sdk fake" in result.output
+    assert "--create-stream NAME:SHARDS" in result.output
+    assert "kinesis-sdk fake --no-throttle" in result.output
+
+
+def _without_click(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command where click is not installed."""
+    code = (
+        "import sys; sys.modules['click'] = None; from kinesis_sdk.cli import main; "
+        f"sys.argv = ['kinesis-sdk', *{arguments!r}]; main()"
+    )
+    return subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+
+
+def test_the_fake_needs_no_click() -> None:
+    result = _without_click("fake", "--help")
+    assert result.returncode == 0, result.stderr
+    assert "usage: kinesis-sdk fake" in result.stdout
+
+
+def test_a_command_that_needs_click_says_how_to_get_it() -> None:
+    result = _without_click("demo")
+    assert result.returncode == 1
+    assert "pip install 'kinesis-sdk[cli]'" in result.stderr
 
 
 def test_repeat_out_of_range_names_the_range() -> None:
