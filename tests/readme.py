@@ -1,0 +1,41 @@
+"""The README's code blocks, for tests that read, run or compare them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: the section in which it stands, its language, its text, its line."""
+
+    section: str
+    language: str
+    text: str
+    line: int
+
+
+def blocks(language: str | None = None) -> list[Block]:
+    """All blocks in the order of the page, or those of one language."""
+    found = []
+    section = ""
+    fence: tuple[str, int] | None = None
+    body: list[str] = []
+    for number, line in enumerate(README.read_text(encoding="utf-8").splitlines(), 1):
+        if line.startswith("```"):
+            if fence is None:
+                fence, body = (line.removeprefix("```").strip(), number), []
+            else:
+                found.append(Block(section, fence[0], "\n".join(body) + "\n", fence[1]))
+                fence = None
+        elif fence is not None:
+            body.append(line)
+        elif heading := re.match(r"## (.+)", line):
+            section = heading[1]
+    assert fence is None, "a block without an end"
+    return [block for block in found if language is None or block.language == language]
