@@ -140,7 +140,7 @@ class Scope:
 
     def __init__(self, dimensions: Mapping[str, str]) -> None:
         self.dimensions: Mapping[str, str] = MappingProxyType(dict(dimensions))
-        self.retired = False
+        self.retired: bool = False
 
     def __repr__(self) -> str:
         return f"Scope({dict(self.dimensions)!r})"

@@ -138,7 +138,7 @@ class Worker:
         self._metrics = metrics
         self._clock = clock or SystemClock()
         self._rng = rng or Random()
-        self.worker_id = grouped_id(
+        self.worker_id: str = grouped_id(
             worker_id or f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:12]}",
             self._config.worker_group,
             self._config.worker_group_separator,

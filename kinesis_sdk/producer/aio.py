@@ -83,7 +83,7 @@ class AsyncProducer:
         clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        self.producer = Producer(
+        self.producer: Producer = Producer(
             config,
             client=client,
             session=session,
@@ -95,7 +95,7 @@ class AsyncProducer:
             clock=clock,
             rng=rng,
         )
-        self.config = self.producer.config
+        self.config: ProducerConfig = self.producer.config
         self._engine = self.producer._engine
         self._engine.relay = _relay
         self._side: _LoopSide | None = None

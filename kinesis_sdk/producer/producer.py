@@ -106,7 +106,7 @@ class Producer:
         clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        self.config = config or ProducerConfig()
+        self.config: ProducerConfig = config or ProducerConfig()
         self._clock: Clock = clock or SystemClock()
         self._now = self._clock.monotonic
         if client is None:

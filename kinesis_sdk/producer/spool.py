@@ -123,7 +123,7 @@ class FileSpool:
         check_int("max_bytes", max_bytes, 1_024)
         check_choice("fsync", fsync, ("record", "never"))
         check_seconds("lock_timeout", lock_timeout, 0, 60)
-        self.path = os.fspath(path)
+        self.path: str = os.fspath(path)
         self.max_bytes = max_bytes
         self.fsync = fsync
         self.lock_timeout = lock_timeout

@@ -62,9 +62,9 @@ class HeldLease:
         java_leads: Callable[[float], bool] = lambda _now: False,
         metrics: BoundMetrics = NOT_MEASURED,
     ) -> None:
-        self.token = uuid4().hex
-        self.acquired_counter = lease.counter
-        self.meter = ThroughputMeter(clock.monotonic())
+        self.token: str = uuid4().hex
+        self.acquired_counter: int = lease.counter
+        self.meter: ThroughputMeter = ThroughputMeter(clock.monotonic())
         self._rate = SteadyRate()
         self._java_leads = java_leads
         self._metrics = metrics
