@@ -141,8 +141,9 @@ spark = (
     .config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1").getOrCreate()
 )
 spark.sparkContext.setLogLevel("OFF")
-df = spark.createDataFrame([Row(partitionKey="ORD", data="1", origin="ORD", line="2")])
+df = spark.createDataFrame([Row(partitionKey="ORD", data="1")])
 """
+BETWEEN = 'df = spark.createDataFrame([Row(origin="ORD", line="2")])\n'
 AFTERWARDS = """
 for query in spark.streams.active:
     query.processAllAvailable()
@@ -169,7 +170,7 @@ def test_the_spark_blocks_run(environment: dict[str, str], tmp_path: Path) -> No
     # The one thing that a reader has to fill in.
     frames = frames.replace("s3://…", str(tmp_path / "checkpoint"))
     program = tmp_path / "program.py"
-    program.write_text(SPARK + frames + functions + AFTERWARDS)
+    program.write_text(SPARK + frames + BETWEEN + functions + AFTERWARDS)
     done = subprocess.run(
         [python, program],
         check=False,
