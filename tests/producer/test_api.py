@@ -20,7 +20,7 @@ from kinesis_sdk.common.errors import (
     ResourceNotFoundError,
 )
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.metrics import MemoryMetrics
+from kinesis_sdk.metrics import MemoryMetrics, Metric
 from kinesis_sdk.producer import FailedRecord, Producer, ProducerConfig
 from kinesis_sdk.producer.record import PendingRecord
 from kinesis_sdk.testing import FakeAws
@@ -527,13 +527,27 @@ def test_a_stream_whose_record_limit_was_raised_is_asked_again_but_rarely(gate: 
 # ---------------------------------------------------------------------- metrics
 
 
+class SampledMetrics(MemoryMetrics):
+    """Tells when the first sample was taken: the engine takes it in the turn that also sends, perhaps after the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sampled = threading.Event()
+
+    def add(self, metric: Metric, *observation: Any) -> None:
+        super().add(metric, *observation)
+        if metric.name == "UserRecordsPending":
+            self.sampled.set()
+
+
 def test_metrics_hear_of_everything(gate: Gate) -> None:
-    sink = MemoryMetrics()
+    sink = SampledMetrics()
     config = ProducerConfig(record_max_buffered_time=0.005)
     with Producer(config, client=gate, metrics=sink) as producer:
         producer.put_many(STREAM, [("k", b"12345")] * 10)
         producer.put("nowhere", "k", b"x")
         assert producer.flush(LONG) == 0
+        assert sink.sampled.wait(LONG)
         assert sink.get("UserRecordsPending", StreamName=STREAM) is not None
     assert sink.get("UserRecordsPending", StreamName=STREAM) is None, "a closed producer has no state"
     assert numbers(sink, "UserRecordsReceived", StreamName=STREAM) == (10, 10)
