@@ -15,7 +15,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from kinesis_sdk import ConsumerConfig, Producer, RecordBatch, Worker
-from kinesis_sdk.metrics import CloudWatchMetrics
+from kinesis_sdk.metrics import CATALOGUE, CloudWatchMetrics, Scope
 from kinesis_sdk.testing import FakeAws
 from tests.readme import blocks
 
@@ -209,7 +209,7 @@ def test_an_option_needs_its_statement_and_all_of_it(
 def test_metrics_need_their_statement(account: Account) -> None:
     account.allowed = {"Metrics"}
     metrics = CloudWatchMetrics(account.client("cloudwatch"), upload_delay=0.1)
-    metrics.add("UserRecordsPut", 1, "Count", {})
+    metrics.add(CATALOGUE[0], Scope({"StreamName": "orders"}), 1.0)
     assert metrics.close() == 0
     assert account.refused == []
     assert account.used == actions(account, "Metrics")
