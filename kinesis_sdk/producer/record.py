@@ -24,6 +24,7 @@ import logging
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -184,26 +185,36 @@ class _Waits:
             while True:
                 self.locks.pop().release()
 
-    def tell(self, record: PendingRecord) -> None:
-        """Make the state final for `concurrent.futures`. May block for as long as somebody holds the condition."""
-        with self.condition:
-            if self.told:
-                return
-            self.told = True
-            stored = type(record._fate.outcome) is Stored
-            for waiter in self.waiters:
-                if stored:
-                    waiter.add_result(record)
-                else:
-                    waiter.add_exception(record)
-            self.condition.notify_all()
+    def tell(self, record: PendingRecord, *, blocking: bool = True) -> bool:
+        """Make the state final for `concurrent.futures`; returns False if it must not block and the condition is held."""
+        if not self.condition.acquire(blocking):
+            return False
+        try:
+            if not self.told:
+                self.told = True
+                stored = type(record._fate.outcome) is Stored
+                for waiter in self.waiters:
+                    if stored:
+                        waiter.add_result(record)
+                    else:
+                        waiter.add_exception(record)
+                self.condition.notify_all()
+        finally:
+            self.condition.release()
+        return True
+
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 1.0
+"""Seconds after which a condition that was held is tried again: at first, at most."""
 
 
 class _Notifier:
     """Tells `concurrent.futures.wait` and `as_completed` of records that have their final result, on a thread of its own.
 
     They hold their locks while signals are handled. The thread that brings results must not wait for them: a handler
-    that calls `flush` waits for that thread, and the frame that the handler interrupted holds the lock.
+    that calls `flush` waits for that thread, and the frame that the handler interrupted holds the lock. This thread does
+    not wait for one condition either: a handler that raises at the wrong moment in `concurrent.futures.wait` leaves the
+    conditions held for ever that were taken by then, and other records must still be told.
     """
 
     def __init__(self) -> None:
@@ -230,14 +241,28 @@ class _Notifier:
         return True
 
     def _run(self) -> None:
+        held: list[PendingRecord] = []
+        pause, again = _FIRST_PAUSE, 0.0
         while True:
-            _tell(self._records.get())
+            try:
+                record = self._records.get(timeout=max(0.0, again - time.monotonic()) if held else None)
+            except queue.Empty:
+                pass
+            else:
+                if not _tell(record, blocking=False):
+                    if not held:
+                        pause, again = _FIRST_PAUSE, time.monotonic() + _FIRST_PAUSE
+                    held.append(record)
+                del record  # it must not be kept alive until the next one comes
+            if held and time.monotonic() >= again:
+                held = [other for other in held if not _tell(other, blocking=False)]
+                pause = min(2 * pause, _LONGEST_PAUSE)
+                again = time.monotonic() + pause
 
 
-def _tell(record: PendingRecord) -> None:
+def _tell(record: PendingRecord, *, blocking: bool = True) -> bool:
     waits = record._waits
-    if waits is not None:
-        waits.tell(record)
+    return waits is None or waits.tell(record, blocking=blocking)
 
 
 _notifier = _Notifier()

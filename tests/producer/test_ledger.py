@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from kinesis_sdk.producer.ledger import Ledger
+from kinesis_sdk.producer.ledger import Ledger, callback_runs
 from kinesis_sdk.producer.record import PendingRecord
 from tests.producer.support import make_record
 
@@ -82,3 +82,19 @@ def test_an_epoch_whose_end_was_interrupted_ends_again() -> None:
     ledger.release(second)
     assert ledger.left(1) == ledger.count == ledger.bytes == 0
     assert not ledger.outstanding
+
+
+def test_callbacks_count_for_the_flushes_that_wait_for_their_records() -> None:
+    ledger = Ledger(10**6, None)
+    first, second, third = (make_record() for _ in range(3))
+    first.own_epoch = 0
+    holding = Held([first, second, third], 0, 1, mixed=True)
+    runs = {run.epoch: run for run in callback_runs([first, second, third], holding)}
+    assert {epoch: run.left for epoch, run in runs.items()} == {0: 1, 1: 2}
+    ledger.callbacks.update(dict.fromkeys(runs.values()))
+    assert [ledger.left(epoch) for epoch in (-1, 0, 1)] == [0, 1, 3]
+    assert ledger.open_callbacks == 3
+    for record in (second, third):
+        record.add_done_callback(lambda _: None)
+    runs[1].run()
+    assert [ledger.left(epoch) for epoch in (0, 1)] == [1, 1]

@@ -928,6 +928,29 @@ def test_flush_and_close_wait_for_callbacks_and_count_them(
     assert [record for record in seen if record is not later] == futures
 
 
+@pytest.mark.parametrize("method", ["flush", "close"])
+def test_a_callback_of_a_record_that_close_fails_may_not_wait_for_that_close(
+    make: Make, gate: Gate, method: str
+) -> None:
+    gate.open.clear()
+    producer = make()
+    outcome: list[str] = []
+    threads: list[threading.Thread] = []
+
+    def wait(_: PendingRecord) -> None:
+        threads.append(threading.current_thread())
+        try:
+            getattr(producer, method)(LONG)
+        except ProducerError as error:
+            outcome.append(str(error))
+
+    producer.put(STREAM, "k", b"x").add_done_callback(wait)
+    assert producer.close(0) == 1
+    assert threads == [threading.current_thread()]
+    assert len(outcome) == 1
+    assert "callback" in outcome[0]
+
+
 def test_an_asyncio_or_other_flush_that_watches_is_told_after_the_callbacks(make: Make) -> None:
     producer = make(record_max_buffered_time=60.0, record_ttl=600.0)
     release, told = threading.Event(), threading.Event()
@@ -1520,6 +1543,7 @@ def test_a_signal_handler_that_interrupted_the_producer_is_refused_and_not_locke
     }
     with producer._engine._lock, pytest.raises((ProducerError, PutManyError), match="signal handler"):
         ways[way]()
+    assert len(producer._engine.pipelines) == 1
     assert producer.close(LONG) == 0
 
 
@@ -1530,7 +1554,7 @@ def test_a_signal_handler_that_interrupted_a_change_of_state_is_refused_what_wai
     with record_module._STATE_LOCK:
         for wait in (producer.flush, producer.close, record.result, record.exception):
             with pytest.raises(ProducerError, match="signal handler"):
-                wait()
+                wait(LONG)
         later = producer.put(STREAM, "k", b"x")
     assert producer.close(LONG) == 0
     assert record.result(0)
@@ -1649,6 +1673,7 @@ def test_a_signal_handler_may_close_while_close_waits(
         producer._engine._lock.release()  # as when it waits
         try:
             answers.append(producer.close(LONG))
+            assert producer._engine._is_at_rest(), "it did not wait for the call that it interrupted"
         finally:
             producer._engine._lock.acquire()
         return wait_for(*arguments)

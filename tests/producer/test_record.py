@@ -18,6 +18,7 @@ import pytest
 
 from kinesis_sdk.common.errors import ProducerError, RecordFailedError
 from kinesis_sdk.producer import record as module
+from kinesis_sdk.producer.aggregator import Entry
 from kinesis_sdk.producer.record import Fate, PendingRecord, PutResult, Stored, fail
 from tests.producer.support import LONG, MadeRecord, make_record, together
 
@@ -183,6 +184,44 @@ def test_a_record_that_goes_elsewhere_takes_its_watchers_along() -> None:
     assert thread_result == [waited]
     assert [record.result(0).sub_sequence_number for record in (waited, called, moved)] == [0, 1, 2]
     assert left.exception(0) is ERROR
+
+
+def test_listeners_go_along_when_their_record_goes_elsewhere() -> None:
+    called, waited = make_records(2)
+    seen: list[PendingRecord] = []
+    called.add_done_callback(seen.append)
+    with waited._condition:
+        waiter = _create_and_install_waiters([waited], ALL_COMPLETED)
+    for record in (called, waited):
+        entry = together([record])
+        assert entry.heard
+        module.acknowledge(together([record]), STORED)
+    assert seen == [called]
+    assert waiter.event.wait(LONG)
+
+
+def test_a_record_that_goes_elsewhere_while_somebody_begins_to_listen() -> None:
+    # An engine's thread moves it after the caller's thread has looked at its fate, before it has listeners.
+    class Moving(Fate):
+        __slots__ = ("record",)
+
+        @property
+        def outcome(self) -> Stored | BaseException | None:  # type: ignore[override]
+            if record._fate is self:
+                entries.append(together([record]))
+                assert not entries[0].heard
+            return None
+
+        @outcome.setter
+        def outcome(self, _: object) -> None: ...
+
+    record = make_record()
+    entries: list[Entry] = []
+    seen: list[PendingRecord] = []
+    record._fate = Moving(record._fate.entry)
+    record.add_done_callback(seen.append)
+    module.acknowledge(entries[0], STORED)
+    assert seen == [record]
 
 
 def test_a_record_that_failed_keeps_its_payload_until_it_is_told_so() -> None:
@@ -375,6 +414,21 @@ def test_one_that_holds_the_condition_holds_nobody_up(resolve: Callable[[Pending
     assert waiter.event.wait(LONG)
     assert waiter.finished_futures == [record]
     assert concurrent.futures.wait([record], timeout=0).done == {record}
+
+
+def test_a_condition_that_is_never_released_costs_other_records_nothing() -> None:
+    # As after a signal handler that raised inside `concurrent.futures.wait`.
+    record, other = make_record(), make_record()
+    waiters = []
+    for subject in (record, other):
+        with subject._condition:
+            waiters.append(_create_and_install_waiters([subject], ALL_COMPLETED))
+    with record._condition:
+        acknowledge([record], STORED)
+        acknowledge([other], STORED)
+        assert waiters[1].event.wait(LONG)
+        assert not waiters[0].event.is_set()
+    assert waiters[0].event.wait(LONG)
 
 
 def test_where_no_thread_can_be_started_those_who_wait_are_told_without(
