@@ -76,7 +76,7 @@ STORM = (
             future = producer.put("s", "k", b"x")
             futures.append(future)
             for _ in range(20):
-                future.add_done_callback(int)
+                future.add_done_callback(id)
             future.add_done_callback(called.append)
         else:
             part = [producer.put("s", "k", b"x") for _ in range(20)]
