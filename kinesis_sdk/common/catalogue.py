@@ -386,7 +386,7 @@ UNREADABLE_LEASES = Metric(
     unit="Count",
     kind=Kind.GAUGE,
     level="summary",
-    description="Rows of the lease table that are not readable as leases, at the last scan; their shards are not consumed.",
+    description="Leases whose rows need repair before a worker can take them or consume their shards, at the last scan.",
     **_TAKING,
 )
 NUM_WORKERS = Metric(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,14 @@ _PREDICTIONS = 65_536
 
 LIST_SHARDS_PAGE = 1000
 """Shards per ListShards page: the API's default; asking for more does not give more (API reference)."""
+
+
+_SHARD_ID = re.compile(r"shardId-[0-9]{12}")
+
+
+def is_shard_id(text: str) -> bool:
+    """Return whether a text has the form of a shard id; those of one stream are in order of their creation."""
+    return _SHARD_ID.fullmatch(text) is not None
 
 
 @dataclass(frozen=True)

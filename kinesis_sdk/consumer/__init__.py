@@ -7,12 +7,13 @@ from kinesis_sdk.consumer.checkpointer import Checkpointer, PreparedCheckpoint
 from kinesis_sdk.consumer.config import ConsumerConfig
 from kinesis_sdk.consumer.failure import BisectBatch, HandlerErrorPolicy, PoisonRecord, RetryBatch, StopWorker
 from kinesis_sdk.consumer.handler import RecordBatch, RecordHandler, ShardContext
-from kinesis_sdk.consumer.health import ShardHealth, Stall, WorkerHealth
+from kinesis_sdk.consumer.health import LeaseProblem, ShardHealth, Stall, WorkerHealth
 from kinesis_sdk.consumer.leases import (
     DynamoDBLeaseStore,
     InMemoryLeaseStore,
     Lease,
     LeaseStore,
+    TableScan,
 )
 from kinesis_sdk.consumer.shard_state import ShardState
 from kinesis_sdk.consumer.streams import StreamSpec
@@ -36,6 +37,7 @@ __all__ = [
     "RetryBatch",
     "StopWorker",
     # watching
+    "LeaseProblem",
     "ShardHealth",
     "ShardState",
     "Stall",
@@ -45,4 +47,5 @@ __all__ = [
     "InMemoryLeaseStore",
     "Lease",
     "LeaseStore",
+    "TableScan",
 ]

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Collection
+import threading
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from random import Random
 
@@ -22,6 +23,7 @@ from kinesis_sdk.common.aws import KinesisClient
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import AwsError, KinesisSdkError
 from kinesis_sdk.common.metrics import BoundMetrics
+from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer.config import ConsumerConfig
 from kinesis_sdk.consumer.failure import backoff
 from kinesis_sdk.consumer.leases.handover import knows_handover
@@ -33,15 +35,20 @@ from kinesis_sdk.consumer.leases.observer import LeaseObserver
 from kinesis_sdk.consumer.leases.planner import TableView, Take, TakeLimits, TakeReason, strategy_for
 from kinesis_sdk.consumer.leases.renewals import Renewals
 from kinesis_sdk.consumer.leases.standby import StandbyMarks
-from kinesis_sdk.consumer.leases.store import Conflict, LeaseStore
+from kinesis_sdk.consumer.leases.store import Conflict, LeaseStore, TableScan, is_refused_row
 from kinesis_sdk.consumer.leases.worker_metrics import PATIENCE, JavaMembership
 from kinesis_sdk.consumer.repeats import RepeatLog
+from kinesis_sdk.consumer.shards.audit import find_cycles, find_row_problems
 from kinesis_sdk.consumer.shards.duties import ShardDuties
 from kinesis_sdk.consumer.streams import StreamDirectory, TrackedStream
 
 _LOGGER = logging.getLogger("kinesis_sdk.consumer.leases")
 
 _FIRST_BACKOFF, _MOST_BACKOFF = 0.2, 10.0
+_PROBLEM_LOG_INTERVAL = 600.0
+"""Seconds between two log lines of one lease that cannot be worked on."""
+_REFUSED_PAUSE = 300.0
+"""Seconds for which a lease is left alone whose row the table refuses to write."""
 _NEVER = float("inf")
 
 
@@ -67,6 +74,10 @@ class Coordinator:
         on_fatal: Told about an error that repeating does not cure.
         membership: Of a fleet of Java KCL 3 workers; None: of none.
         on_renewal_failed: Told that a renewal has to be repeated sooner than `renew` said.
+
+    Attributes:
+        held: The leases held here.
+        problems: By lease key, why shards cannot be consumed by anybody, as of the last scan. Replaced, never changed.
     """
 
     def __init__(
@@ -137,6 +148,11 @@ class Coordinator:
             look_interval=config.lease_look_interval,
         )
         self._repeats = RepeatLog(_LOGGER)
+        self.problems: Mapping[str, str] = {}
+        self._problem_log = RepeatLog(_LOGGER, logging.ERROR, _PROBLEM_LOG_INTERVAL)
+        # Rows that the table refuses to write: counter, what is wrong, and until when they are left alone.
+        self._refused: dict[str, tuple[int, str, float]] = {}
+        self._refused_lock = threading.Lock()
         self._failures = 0
         self._taking = True
         self._stopped_at: float | None = None
@@ -244,12 +260,14 @@ class Coordinator:
     def _look(self, now: float) -> float:
         """Scan, plan, take. Reports the next due time: earlier if an owner's silence becomes too long."""
         with self._metrics.timed(self._clock, catalogue.LIST_LEASES_TIME, catalogue.LIST_LEASES_SUCCESS):
-            rows = self._store.list()
+            scan = self._store.scan()
+        rows = scan.leases
         seen_at = self._clock.monotonic()
         self._observer.observe(rows, seen_at)
         # Leases of streams that are not ours, and of the other form of keys, are neither counted nor taken.
         leases = [lease for lease in rows if self._streams.find(lease) is not None]
         self._lead(rows, leases, now, seen_at)
+        refused = self._examine(scan, leases, seen_at)
         self._moves.observe(leases, seen_at)
         self._standby.observe(leases, seen_at)
         interval = self._config.look_interval(len(leases))
@@ -261,7 +279,7 @@ class Coordinator:
                 now=now,
                 limits=self._limits_at(now),
                 held=self._moves.spoken_for(leases, lambda row: self._observer.is_expired(row, now)),
-                busy=self._busy(),
+                busy={*self._busy(), *refused},
                 workers=self._standby.workers(seen_at),
                 # By then the peer that it waits for has looked twice.
                 patience=2 * interval + self._config.lease_look_interval,
@@ -288,6 +306,43 @@ class Coordinator:
         expiry = self._observer.next_expiry(seen_at)
         # A hair later: a lease expires when its age is *above* the failover time.
         return due if expiry is None else min(due, expiry + 0.001)
+
+    def _examine(self, scan: TableScan, leases: list[Lease], now: float) -> set[str]:
+        """Tell which leases cannot be worked on.
+
+        Returns:
+            Keys of leases whose rows the table refuses to write: nothing is gained by taking them now.
+        """
+        with self._refused_lock:
+            counters = {lease.lease_key: lease.counter for lease in leases} if self._refused else {}
+            for key, (counter, _, until) in [*self._refused.items()]:
+                # Whoever repairs the row may leave the counter as it is, so it is tried again after a while.
+                if counters.get(key) != counter or now >= until:
+                    del self._refused[key]
+            refused = {key: problem for key, (_, problem, _) in self._refused.items()}
+        problems = {**find_row_problems(scan, self._streams), **find_cycles(leases), **refused}
+        for key, problem in problems.items():
+            self._problem_log.log(now, key, "lease %s: needs repair: %s", key, problem)
+        for lease in leases:
+            if lease.damaged:
+                names = printable(", ".join(lease.damaged))
+                self._problem_log.log(
+                    now,
+                    f"{lease.lease_key} damaged",
+                    "lease %s: ignored what cannot be read: %s",
+                    lease.lease_key,
+                    names,
+                )
+        for held in self.held:
+            held.problem = problems.get(held.key)
+        self.problems = problems
+        return set(refused)
+
+    def _note_refused(self, lease: Lease, problem: str) -> None:
+        """Leave a lease alone for a while whose row the table refuses to write. From any thread."""
+        until = self._clock.monotonic() + _REFUSED_PAUSE
+        with self._refused_lock:
+            self._refused[lease.lease_key] = (lease.counter, problem, until)
 
     def _limits_at(self, now: float) -> TakeLimits:
         """What may be taken now: a patient newcomer leaves alone what others hold."""
@@ -327,7 +382,7 @@ class Coordinator:
             lambda lease: observer.is_expired(lease, now),
             lambda lease: observer.has_stopped(lease, now, claim_time),
         ):
-            _LOGGER.warning("Java leader %s stopped renewing its leases; taking them over", leader)
+            _LOGGER.warning("Java leader %s stopped renewing its leases; taking them over", printable(leader))
             self._membership.give_leader_up()
 
     def _java_leads(self, now: float) -> bool:
@@ -348,7 +403,7 @@ class Coordinator:
     # Handovers
 
     def _wanted(self, held: HeldLease) -> None:
-        _LOGGER.info("lease %s: %s asks for it", held.key, held.handover_to)
+        _LOGGER.info("lease %s: %s asks for it", held.key, printable(held.handover_to or "nobody"))
         self._on_wanted(held)
 
     def _carry_out(self, take: Take) -> None:
@@ -358,7 +413,12 @@ class Coordinator:
             and self._config.graceful_lease_handoff_timeout > 0
             and self._knows_handover(take.lease)
         ):
-            self._moves.ask(take.lease)
+            try:
+                self._moves.ask(take.lease)
+            except AwsError as error:
+                if not is_refused_row(error):
+                    raise
+                self._note_refused(take.lease, f"its row cannot be written: {error}")
         else:
             self._take(take.lease, self._reason_text(take))
 
@@ -393,6 +453,9 @@ class Coordinator:
         try:
             row = self._store.take(lease, self._worker_id)
         except AwsError as error:
+            if is_refused_row(error):
+                self._note_refused(lease, f"its row cannot be written: {error}")
+                return
             if not error.retryable:
                 raise
             # If it had effect, the next look finds our own id on the row and resumes it.
@@ -413,10 +476,12 @@ class Coordinator:
         )
         held.renew_at = sent_at + self._config.renew_interval
         self.held.add(held)
-        former = f" from {lease.holder}" if lease.holder and lease.holder != self._worker_id else ""
+        former = (
+            f" from {printable(lease.holder)}" if lease.holder and lease.holder != self._worker_id else ""
+        )
         _LOGGER.info("lease %s: taken%s (%s)", lease.lease_key, former, reason)
         self._metrics.add(catalogue.TAKEN_LEASES, 1)
-        if reason == TakeReason.EXPIRED.value and lease.owner is not None:
+        if reason == TakeReason.EXPIRED.value:
             self._metrics.add(catalogue.EXPIRED_LEASES_TAKEN, 1)
         self._metrics.add(catalogue.CURRENT_LEASES, len(self.held))
         self._on_acquired(held)
@@ -431,6 +496,7 @@ class Coordinator:
         self._metrics.add(catalogue.TOTAL_LEASES, len(leases))
         self._metrics.add(catalogue.LEASES_TO_TAKE, taken)
         self._metrics.add(catalogue.CURRENT_LEASES, len(self.held))
+        self._metrics.add(catalogue.UNREADABLE_LEASES, len(self.problems))
 
     # Duties
 
@@ -494,6 +560,8 @@ class Coordinator:
 
     def forget(self, held: HeldLease) -> None:
         """Stop renewing a lease that was released, handed over or lost. From any thread."""
+        if held.refused is not None:
+            self._note_refused(held.lease, held.refused)
         self.held.remove(held)
         self._metrics.add(catalogue.CURRENT_LEASES, len(self.held))
         self._moves.went(held)

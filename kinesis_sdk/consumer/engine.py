@@ -43,7 +43,7 @@ from kinesis_sdk.consumer.fetch.budget import ByteBudget
 from kinesis_sdk.consumer.fetch.fetcher import Fetcher, Position
 from kinesis_sdk.consumer.fetching import FetcherSource
 from kinesis_sdk.consumer.handler import HandlerSource
-from kinesis_sdk.consumer.health import ShardHealth
+from kinesis_sdk.consumer.health import LeaseProblem, ShardHealth
 from kinesis_sdk.consumer.leases.held import HeldLease
 from kinesis_sdk.consumer.leases.store import LeaseStore
 from kinesis_sdk.consumer.leases.worker_metrics import JavaMembership
@@ -515,6 +515,11 @@ class ConsumerEngine:
         with self._lock:
             return self._delivered_before + sum(c.records_delivered for c, _ in self._consumers.values())
 
+    def lease_problems(self) -> tuple[LeaseProblem, ...]:
+        """Return the leases that need repair."""
+        problems = self.coordinator.problems
+        return tuple(LeaseProblem(lease_key=key, problem=problems[key]) for key in sorted(problems))
+
     def shard_health(self) -> tuple[ShardHealth, ...]:
         """A snapshot of every shard consumer."""
         now = self._clock.monotonic()
@@ -529,7 +534,7 @@ class ConsumerEngine:
                 seconds_since_progress=now - consumer.last_progress,
                 records_delivered=consumer.records_delivered,
                 checkpoint=consumer.held.lease.checkpoint,
-                last_error=consumer.last_error,
+                last_error=consumer.last_error or consumer.held.problem,
                 records_dead_lettered=consumer.records_dead_lettered,
                 stall=find_stall(consumer, now, self._watch.timeout),
                 quarantined=consumer.is_quarantined,

@@ -28,6 +28,21 @@ class Stall:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LeaseProblem:
+    """A lease whose row has to be repaired: until then no worker can take it, or none can consume its shard.
+
+    A worker that held the lease before the row was damaged may go on as long as it can renew it.
+
+    Attributes:
+        lease_key: Its key: the shard id, or of several streams ``account:name:epoch:shardId``.
+        problem: What is wrong, in words.
+    """
+
+    lease_key: str
+    problem: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class ShardHealth:
     """One shard that this worker holds.
 
@@ -84,6 +99,8 @@ class WorkerHealth:
         shards: One entry per shard consumer, in order of shard ids.
         records_delivered: User records delivered since the start, shards that are gone included.
         error: The fatal error, if there was one.
+        lease_problems: Leases of the whole table that need repair, as this worker's last scan shows them, in
+            order of their keys.
     """
 
     worker_id: str
@@ -93,6 +110,7 @@ class WorkerHealth:
     shards: tuple[ShardHealth, ...]
     records_delivered: int
     error: BaseException | None
+    lease_problems: tuple[LeaseProblem, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The same as dictionaries, lists, numbers and text, for example for ``json.dumps`` in a health endpoint.
@@ -102,6 +120,7 @@ class WorkerHealth:
         error = self.error
         result = asdict(replace(self, shards=(), error=None))
         result["leases"] = list(self.leases)
+        result["lease_problems"] = [asdict(problem) for problem in self.lease_problems]
         result["shards"] = [shard.to_dict() for shard in self.shards]
         result["error"] = None if error is None else f"{type(error).__name__}: {error}"
         return result

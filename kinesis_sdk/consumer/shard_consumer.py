@@ -302,6 +302,7 @@ class ShardConsumer:
             # An absent parent is finished and cleaned up, or was trimmed before this application began.
             row = self._parts.store.get(self._parts.lease_key(parent))
             if row is not None and not row.is_finished:
+                self._failures, self._error = 0, None  # the row can be read, whatever was wrong before
                 return now + self._config.parent_shard_poll_interval
             self._follows_parent = self._follows_parent or row is not None
         self.state = ShardState.INITIALIZING

@@ -21,6 +21,7 @@ from typing import Literal
 
 from kinesis_sdk.common.aws import KinesisClient, call_with_retries
 from kinesis_sdk.common.errors import AwsConfigError, ConfigError, PermanentAwsError, ProtocolError
+from kinesis_sdk.common.shards import is_shard_id
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.validation import check_int
 from kinesis_sdk.consumer.config import ConsumerConfig
@@ -173,6 +174,12 @@ class StreamDirectory:
         with self._lock:
             key = lease.stream_name
             return None if key in self._suspended else self._current.get(key)
+
+    def named_by(self, lease_key: str) -> TrackedStream | None:
+        """Return the stream of which a lease key names a shard by its form alone; None if there is none."""
+        key, _, shard_id = lease_key.rpartition(":")
+        with self._lock:
+            return self._current.get(key or None) if is_shard_id(shard_id) else None
 
     def suspend(self, tracked: TrackedStream, reason: str) -> bool:
         """Leave a stream out until the next `refresh`; returns whether that is news."""

@@ -27,18 +27,20 @@ MEASURE_INTERVAL = 5.0
 def find_stall(consumer: ShardConsumer, now: float, timeout: float) -> Stall | None:
     """What is wrong with a shard, if there was no progress for the timeout. Safe from any thread.
 
-    Waiting for parents is no stall: a parent may take hours. Reading nothing new is none: an empty answer is
+    Waiting for parents is a stall only if it is known to be for nothing, or if a parent's lease cannot be read: else a
+    parent may take hours. Reading nothing new is none: an empty answer is
     progress.
     """
     running = consumer.running_callback
     if running is not None:
         name, since = running
         return Stall(f"{name} is running", now - since, reading=False) if now - since > timeout else None
-    if consumer.state in (ShardState.WAITING_ON_PARENTS, ShardState.COMPLETE):
-        return None
     silent = now - consumer.last_progress
-    if silent <= timeout:
+    if consumer.state is ShardState.COMPLETE or silent <= timeout:
         return None
+    if consumer.state is ShardState.WAITING_ON_PARENTS:
+        problem = consumer.held.problem or consumer.last_error
+        return None if problem is None else Stall(problem, silent, reading=False)
     reading = consumer.waits_for_reads
     problem = consumer.last_error or ("nothing is read" if reading else "no progress")
     return Stall(problem, silent, reading=reading)

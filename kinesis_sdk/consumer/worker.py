@@ -283,6 +283,7 @@ class Worker:
             shards=engine.shard_health() if engine else (),
             records_delivered=engine.records_delivered if engine else 0,
             error=engine.error if engine else None,
+            lease_problems=engine.lease_problems() if engine else (),
         )
 
     def __enter__(self) -> Worker:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesis_sdk.common.errors import ThrottledError, TransientAwsError
 from kinesis_sdk.consumer.leases import InMemoryLeaseStore, Lease
-from kinesis_sdk.consumer.leases.store import Conflict
+from kinesis_sdk.consumer.leases.store import Conflict, TableScan
 
 if TYPE_CHECKING:
     from tests.consumer.fleet_simulator import FleetSimulator, Process
@@ -127,10 +127,10 @@ class Link:
     def ensure_ready(self) -> None:
         pass
 
-    def list(self, *, consistent: bool = False) -> list[Lease]:
+    def scan(self, *, consistent: bool = False) -> TableScan:
         self.reads += 1
         for _ in range(4):  # the store repeats scans itself
-            rows = self._table.list()
+            rows = self._table.scan()
             try:
                 self._process.wait(self._delay())
             except ThrottledError:

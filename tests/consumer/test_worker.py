@@ -19,7 +19,7 @@ from kinesis_sdk.common.errors import (
     PermanentAwsError,
     ResourceNotFoundError,
 )
-from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore, RecordHandler, Worker
+from kinesis_sdk.consumer import ConsumerConfig, DynamoDBLeaseStore, InMemoryLeaseStore, RecordHandler, Worker
 from kinesis_sdk.testing import FakeAws, Fault
 from tests import HANG
 
@@ -67,6 +67,7 @@ def test_the_public_names():
             "HandlerErrorPolicy",
             "InMemoryLeaseStore",
             "Lease",
+            "LeaseProblem",
             "LeaseStore",
             "PoisonRecord",
             "PreparedCheckpoint",
@@ -77,6 +78,7 @@ def test_the_public_names():
             "ShardHealth",
             "ShardState",
             "Stall",
+            "TableScan",
             "StopWorker",
             "StreamSpec",
             "Worker",
@@ -340,3 +342,25 @@ def test_the_class_form_gets_one_handler_per_shard():
         scene.wait(30)
     assert len(made) == 3
     assert all(len(handler.shards) <= 1 for handler in made)
+
+
+def test_health_names_leases_that_need_repair():
+    scene = Scene()
+    store = DynamoDBLeaseStore(scene.aws.client("dynamodb"), "billing")
+    store.ensure_ready()
+    row = {"leaseKey": {"S": "shardId-000000000000"}, "checkpoint": {"S": "TRIM_HORIZON"}}
+    scene.aws.client("dynamodb").put_item(TableName="billing", Item=row)
+    scanned = threading.Event()
+
+    class Metrics:
+        def add(self, name, value, unit, dimensions):
+            if name == "UnreadableLeases":
+                scanned.set()
+
+    worker = scene.worker(metrics=Metrics())
+    assert worker.health().lease_problems == ()
+    with worker:
+        assert scanned.wait(20)
+        (problem,) = worker.health().lease_problems
+    assert problem.lease_key == "shardId-000000000000"
+    assert "KeyError: 'leaseCounter'" in problem.problem

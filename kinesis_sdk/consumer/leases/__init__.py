@@ -14,7 +14,7 @@ from kinesis_sdk.consumer.leases.planner import (
     plan_takes,
     strategy_for,
 )
-from kinesis_sdk.consumer.leases.store import Conflict, LeaseStore
+from kinesis_sdk.consumer.leases.store import Conflict, LeaseStore, TableScan
 from kinesis_sdk.consumer.leases.strategies import BalancedStrategy, Kcl2Strategy
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "DynamoDBLeaseStore",
     "InMemoryLeaseStore",
     "LeaseStore",
+    "TableScan",
     # decisions
     "BalancedStrategy",
     "Kcl2Strategy",

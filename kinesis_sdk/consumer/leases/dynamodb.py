@@ -24,23 +24,29 @@ from kinesis_sdk.common.errors import (
 )
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
+from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer.leases import lease as attributes
 from kinesis_sdk.consumer.leases import store as rows
 from kinesis_sdk.consumer.leases.lease import (
+    Item,
     Lease,
     checkpoint_attributes,
+    entity_type_of,
     is_lease_item,
     lease_from_item,
     lease_to_item,
     range_attributes,
 )
-from kinesis_sdk.consumer.leases.store import Conflict
+from kinesis_sdk.consumer.leases.store import Conflict, TableScan
 
 OWNER_INDEX = "LeaseOwnerToLeaseKeyIndex"
 """KCL 3's index. Created with the table: adding it later takes the service many minutes."""
 
 TABLE_WAIT = 600.0
 """Most seconds to wait for a new table; as the KCL."""
+
+MOST_PAGES = 10_000
+"""Maximum pages of a scan. DynamoDB's hold 1 MiB, so this is a table of 10 GB, or some 20 million leases."""
 
 _POLL_FIRST, _POLL_MOST = 0.2, 2.0
 
@@ -91,7 +97,6 @@ class DynamoDBLeaseStore:
         self._recovery = point_in_time_recovery
         self._sleep = sleep
         self._monotonic = monotonic
-        self._reported: set[str] = set()
 
     # The table
 
@@ -206,10 +211,17 @@ class DynamoDBLeaseStore:
 
     # Reading
 
-    def list(self, *, consistent: bool = False) -> list[Lease]:
-        """Scan the table through all pages."""
+    def scan(self, *, consistent: bool = False) -> TableScan:
+        """Scan the table through all pages.
+
+        Raises:
+            ProtocolError: DynamoDB repeats a page, or the table has more than `MOST_PAGES` pages.
+        """
         leases: list[Lease] = []
+        unreadable: dict[str, str] = {}
+        others: dict[str, Item] = {}
         request: dict[str, Any] = {"TableName": self.table_name, "ConsistentRead": consistent}
+        seen: set[str] = set()
         while True:
             page = call_with_retries(
                 lambda: self._client.scan(**request),
@@ -223,25 +235,31 @@ class DynamoDBLeaseStore:
                 # An empty table would be begun anew.
                 raise ProtocolError(f"Scan of {self.table_name}: the answer has no Items")
             for item in page["Items"]:
-                lease = self._read(item)
-                if lease is not None:
-                    leases.append(lease)
+                if not is_lease_item(item):
+                    others[_key_of(item)] = item
+                    continue
+                try:
+                    leases.append(lease_from_item(item))
+                except ValueError as error:
+                    unreadable[_key_of(item)] = str(error)
             last = page.get("LastEvaluatedKey")
             if not last:
-                return leases
+                return TableScan(leases=leases, unreadable=unreadable, others=others)
+            # A broken endpoint that always has one more page must not keep a worker from starting, or from renewing.
+            if repr(last) in seen:
+                raise ProtocolError(f"Scan of {self.table_name}: the service repeats a page")
+            seen.add(repr(last))
+            if len(seen) >= MOST_PAGES:
+                raise ProtocolError(f"Scan of {self.table_name}: no end after {MOST_PAGES:,} pages")
             request["ExclusiveStartKey"] = last
 
-    def _read(self, item: Mapping[str, Any]) -> Lease | None:
-        if not is_lease_item(item):
-            return None
-        try:
-            return lease_from_item(item)
-        except ValueError as error:
-            key = str(item.get(attributes.LEASE_KEY))
-            if key not in self._reported:
-                self._reported.add(key)
-                _LOGGER.error("lease table %s: item %s is skipped: %s", self.table_name, key, error)
-            return None
+    def list(self, *, consistent: bool = False) -> list[Lease]:
+        """Return all leases; rows that are none, or cannot be read, are left out.
+
+        Args:
+            consistent: Pay for strongly consistent reads.
+        """
+        return self.scan(consistent=consistent).leases
 
     def get(self, lease_key: str) -> Lease | None:
         """Read one lease, consistently.
@@ -251,10 +269,15 @@ class DynamoDBLeaseStore:
                 lease is read at once.
         """
         item = self._item(lease_key)
-        lease = self._read(item) if item else None
-        if item and lease is None:
-            raise ProtocolError(f"lease table {self.table_name}: item {lease_key} is no lease")
-        return lease
+        if not item:
+            return None
+        row = f"lease table {self.table_name}: row {lease_key}"
+        if not is_lease_item(item):
+            raise ProtocolError(f"{row} is not a lease: its entityType is {entity_type_of(item)}")
+        try:
+            return lease_from_item(item)
+        except ValueError as error:
+            raise ProtocolError(f"{row} cannot be read: {error}") from error
 
     def _item(self, lease_key: str) -> Mapping[str, Any] | None:
         with translate_errors("GetItem", self._client):
@@ -267,7 +290,7 @@ class DynamoDBLeaseStore:
     def _current(self, error: ConditionFailedError, lease_key: str) -> Lease | None:
         """The row that a write lost against. Old emulators do not return it."""
         item = error.item or self._item(lease_key)
-        return self._read(item) if item else None
+        return _readable(item) if item else None
 
     # Writing
 
@@ -492,7 +515,20 @@ class DynamoDBLeaseStore:
 
     def _answered(self, response: Mapping[str, Any], wanted: Lease) -> Lease:
         item = response.get("Attributes")
-        return (self._read(item) if item else None) or wanted
+        return (_readable(item) if item else None) or wanted
+
+
+def _key_of(item: Item) -> str:
+    key = item.get(attributes.LEASE_KEY)
+    return printable(str(key["S"] if isinstance(key, Mapping) and "S" in key else key))
+
+
+def _readable(item: Item) -> Lease | None:
+    """Return the lease of an item, None if it is none that can be read; the next scan tells why."""
+    try:
+        return lease_from_item(item) if is_lease_item(item) else None
+    except ValueError:
+        return None
 
 
 def _throughput(lease: Lease) -> dict[str, Any]:

@@ -19,8 +19,9 @@ from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import AwsError, LeaseLostError
 from kinesis_sdk.common.metrics import NOT_MEASURED, BoundMetrics
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
+from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer.leases.lease import Lease
-from kinesis_sdk.consumer.leases.store import Conflict, LeaseStore
+from kinesis_sdk.consumer.leases.store import Conflict, LeaseStore, is_refused_row
 from kinesis_sdk.consumer.leases.throughput import SteadyRate, ThroughputMeter
 
 
@@ -48,6 +49,8 @@ class HeldLease:
         renew_at: Monotonic time of the next heartbeat; owned by the loop that renews.
         handover_since: Monotonic time at which a wanted handover was noticed; None while there is none.
         handed_over: The row as `release` left it to who asked for it, if that is one of this package's workers.
+        refused: Why the table refuses to write this row, whoever tries; None while it does not.
+        problem: Why the shard cannot be worked on although the lease is held, as the last scan shows it, or None.
     """
 
     def __init__(
@@ -79,6 +82,8 @@ class HeldLease:
         self._gone: str | None = None
         self.handover_since: float | None = None
         self.handed_over: Lease | None = None
+        self.refused: str | None = None
+        self.problem: str | None = None
         self._handover_to: str | None = None
         self._asked_by_ours = False
         # Set while a write's answer is missing: the row may be one counter ahead of what we know.
@@ -187,8 +192,12 @@ class HeldLease:
         self._write(lambda lease: self._store.checkpoint(self._measured(lease), position))
 
     def prepare(self, position: ExtendedSequenceNumber, state: bytes | None = None) -> None:
-        """Store the first half of a two-phase checkpoint; raises as `renew`."""
-        self._write(lambda lease: self._store.prepare(lease, position, state))
+        """Store the first half of a two-phase checkpoint; raises as `renew`.
+
+        Raises:
+            AwsError: Also if the state is too large for the row.
+        """
+        self._write(lambda lease: self._store.prepare(lease, position, state), own_data=True)
 
     def pin(self, timestamp_millis: int) -> None:
         """Store what the sentinel start position meant; raises as `renew`."""
@@ -200,7 +209,9 @@ class HeldLease:
             self._write(self._give_away)
             if self._handover_to is not None and self._asked_by_ours and not self._lease.in_handover:
                 self.handed_over = self._lease
-            ended = self._end(f"handed over to {self._handover_to}" if self._handover_to else "released")
+            ended = self._end(
+                f"handed over to {printable(self._handover_to)}" if self._handover_to else "released"
+            )
         if ended and self._handover_to is not None:
             self._metrics.add(catalogue.LEASES_HANDED_OFF, 1)
 
@@ -217,7 +228,13 @@ class HeldLease:
             return self._store.complete_handover(lease)
         return self._store.release(lease)
 
-    def _write(self, attempt: Callable[[Lease], Lease | Conflict]) -> None:
+    def _write(self, attempt: Callable[[Lease], Lease | Conflict], *, own_data: bool = False) -> None:
+        """Write the row.
+
+        Args:
+            attempt: One attempt.
+            own_data: Whether the caller chose how much is written, so that a row that becomes too large is its mistake.
+        """
         with self._lock:
             sent_at = self._clock.monotonic()
             if not self.is_held(sent_at):
@@ -235,7 +252,11 @@ class HeldLease:
                     self._lease = outcome.current
                     self.notice(outcome.current, sent_at)
                     outcome = attempt(self._lease)
-            except AwsError:
+            except AwsError as error:
+                if is_refused_row(error) and not own_data:
+                    self.refused = f"its row cannot be written: {error}"
+                    self.mark_lost(self.refused)
+                    raise LeaseLostError(f"lease {self.key} is given up: {self.refused}") from error
                 if not self._uncertain:
                     self._uncertain_since = sent_at
                 self._uncertain = True
@@ -243,9 +264,9 @@ class HeldLease:
             if isinstance(outcome, Conflict):
                 current = outcome.current
                 self.mark_lost(
-                    "its row was deleted"
+                    "its row was deleted, or cannot be read any more"
                     if current is None
-                    else f"its counter is {current.counter}, owner {current.owner or 'nobody'}"
+                    else f"its counter is {current.counter}, owner {printable(current.owner or 'nobody')}"
                 )
                 raise LeaseLostError(f"lease {self.key} is not held any more: {self._gone}")
             self._lease = outcome

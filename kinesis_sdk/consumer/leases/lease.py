@@ -8,14 +8,15 @@ because rows are only ever changed by update expressions. Three kinds of attribu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
 from kinesis_sdk.common.hashkeys import HashKeyRange
-from kinesis_sdk.common.sequence import TRIM_HORIZON, ExtendedSequenceNumber
+from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, ExtendedSequenceNumber
 from kinesis_sdk.common.shards import Shard
+from kinesis_sdk.common.text import printable
 
 LEASE_KEY = "leaseKey"
 LEASE_COUNTER = "leaseCounter"
@@ -77,6 +78,7 @@ class Lease:
         handover_owner: See `HANDOVER_OWNER`.
         standbys: Beats of workers that stand by, by worker id; see `STANDBY`.
         extra: Attributes that are not ours to interpret, in wire form.
+        damaged: Names of attributes that nobody needs and whose values cannot be read; they read as absent.
     """
 
     lease_key: str
@@ -97,6 +99,7 @@ class Lease:
     handover_owner: str | None = None
     standbys: Mapping[str, int] = field(default_factory=dict)
     extra: Item = field(default_factory=dict)
+    damaged: tuple[str, ...] = ()
 
     @property
     def is_finished(self) -> bool:
@@ -140,18 +143,32 @@ def is_lease_item(item: Item) -> bool:
     return entity is None or entity.get("S") == _LEASE_ENTITY
 
 
+def entity_type_of(item: Item) -> str:
+    """Return the entity type of an item, as it may be logged."""
+    entity = item.get(ENTITY_TYPE)
+    return printable(str(entity.get("S", entity)) if isinstance(entity, Mapping) else str(entity))
+
+
 def _text(item: Item, name: str) -> str | None:
     value = item.get(name)
     return value.get("S") if value is not None else None
 
 
+_MOST_NUMBER = 2**63 - 2
+"""Largest number that is read: the KCL's are Java's ``long``, and the next write of a counter adds one."""
+_LATEST_MILLIS = 253_402_300_799_999
+"""The end of the year 9999, in epoch milliseconds."""
+_MOST_KBPS = 1e9
+"""No shard delivers a terabyte per second; DynamoDB refuses numbers of more than 38 digits."""
+
+
 def _whole(text: str) -> int:
     """A whole number as DynamoDB may write it: ``100``, ``1E+2``, ``100.0``."""
-    if text.isdigit():
-        return int(text)
-    number = Decimal(text)
-    if number != number.to_integral_value():
-        raise ValueError(f"not a whole number: {text}")
+    number = int(text) if text.isdigit() and len(text) < 20 else Decimal(text)
+    if not -_MOST_NUMBER <= number <= _MOST_NUMBER:
+        raise ValueError(f"out of range: {text[:60]!r}")
+    if number != int(number):
+        raise ValueError(f"not a whole number: {text[:60]!r}")
     return int(number)
 
 
@@ -160,9 +177,20 @@ def _number(item: Item, name: str) -> int | None:
     return _whole(value["N"]) if value is not None and "N" in value else None
 
 
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError(f"has control characters: {text[:60]!r}")
+    return text
+
+
+def _id(item: Item, name: str) -> str | None:
+    text = _text(item, name)
+    return _printable(text) if text else None
+
+
 def _shard_ids(item: Item, name: str) -> tuple[str, ...]:
     # A set of another type is no lease: without its parents, a shard would be read before they are.
-    return tuple(sorted(item[name]["SS"])) if name in item else ()
+    return tuple(sorted(map(_printable, item[name]["SS"]))) if name in item else ()
 
 
 def _position(item: Item, name: str, sub_name: str) -> ExtendedSequenceNumber | None:
@@ -170,50 +198,125 @@ def _position(item: Item, name: str, sub_name: str) -> ExtendedSequenceNumber | 
     return ExtendedSequenceNumber(text, _number(item, sub_name) or 0) if text is not None else None
 
 
+def _pending(item: Item) -> tuple[ExtendedSequenceNumber | None, bytes | None]:
+    state = item.get(PENDING_CHECKPOINT_STATE)
+    # A KCL defect writes this state as a number on create; such a value stays in `extra`.
+    read = bytes(state["B"]) if state is not None and "B" in state else None
+    return _position(item, PENDING_CHECKPOINT, PENDING_CHECKPOINT_SUB), read
+
+
+def _range(item: Item) -> HashKeyRange | None:
+    start, end = _text(item, STARTING_HASH_KEY), _text(item, ENDING_HASH_KEY)
+    return HashKeyRange(int(start), int(end)) if start and end else None
+
+
+def _throughput(item: Item) -> float | None:
+    value = item.get(THROUGHPUT_KBPS)
+    if value is None:
+        return None
+    rate = float(value["N"])
+    if not 0 <= rate <= _MOST_KBPS:
+        raise ValueError(f"out of range: {rate}")
+    return rate
+
+
+def _timestamp(item: Item) -> int | None:
+    if INITIAL_TIMESTAMP not in item:
+        return None
+    millis = _whole(item[INITIAL_TIMESTAMP]["N"])
+    if not 0 <= millis <= _LATEST_MILLIS:
+        raise ValueError(f"out of range: {millis}")
+    return millis
+
+
+_UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError)
+
+# What a lease is read without if it cannot be read, group by group, with what reads it. The throughput is an estimate,
+# the switches are for people, the hash key range and the children are known to the stream (the range is written anew),
+# a pending checkpoint is a note of the application's: the shard is read from `checkpoint`, whatever is pending.
+_OPTIONAL: tuple[tuple[tuple[str, ...], Callable[[Item], object]], ...] = (
+    ((THROUGHPUT_KBPS,), _throughput),
+    ((OWNER_SWITCHES,), lambda item: _number(item, OWNER_SWITCHES)),
+    ((STARTING_HASH_KEY, ENDING_HASH_KEY), _range),
+    ((CHILD_SHARD_IDS,), lambda item: _shard_ids(item, CHILD_SHARD_IDS)),
+    ((PENDING_CHECKPOINT, PENDING_CHECKPOINT_SUB, PENDING_CHECKPOINT_STATE), _pending),
+)
+
+
 def lease_from_item(item: Item) -> Lease:
     """Read an item of the lease table.
 
-    Missing hash ranges, sub-sequence numbers and owner switches are accepted: old KCLs do not write them all.
+    Missing hash ranges, sub-sequence numbers and owner switches are accepted: old KCLs do not write them all. An
+    attribute that nobody needs and that cannot be read is left out, see `Lease.damaged`.
 
     Raises:
-        ValueError: The item has no lease key, counter or checkpoint, or one that is no such thing.
+        ValueError: What a shard cannot be read without is missing or malformed: lease key, counter, checkpoint, parents.
     """
     try:
-        key, counter = item[LEASE_KEY]["S"], _whole(item[LEASE_COUNTER]["N"])
-        checkpoint = _position(item, CHECKPOINT, CHECKPOINT_SUB)
-        start, end = _text(item, STARTING_HASH_KEY), _text(item, ENDING_HASH_KEY)
-        throughput = item.get(THROUGHPUT_KBPS)
-        state = item.get(PENDING_CHECKPOINT_STATE)
-        lease = Lease(
-            lease_key=key,
-            counter=counter,
-            owner=_text(item, LEASE_OWNER) or None,
-            owner_switches=_number(item, OWNER_SWITCHES) or 0,
-            checkpoint=checkpoint or ExtendedSequenceNumber(TRIM_HORIZON),
-            pending_checkpoint=_position(item, PENDING_CHECKPOINT, PENDING_CHECKPOINT_SUB),
-            # A KCL defect writes this state as a number on create; such a value stays in `extra`.
-            pending_checkpoint_state=bytes(state["B"]) if state is not None and "B" in state else None,
-            parent_shard_ids=_shard_ids(item, PARENT_SHARD_IDS),
-            child_shard_ids=_shard_ids(item, CHILD_SHARD_IDS),
-            hash_key_range=HashKeyRange(int(start), int(end)) if start and end else None,
-            throughput_kbps=float(throughput["N"]) if throughput is not None else None,
-            checkpoint_owner=_text(item, CHECKPOINT_OWNER) or None,
-            stream_name=_text(item, STREAM_NAME) or None,
-            shard_id=_text(item, SHARD_ID) or None,
-            initial_timestamp_millis=_number(item, INITIAL_TIMESTAMP),
-            handover_owner=_text(item, HANDOVER_OWNER) or None,
-            standbys={
-                name[len(STANDBY) :]: int(value["N"])
-                for name, value in item.items()
-                if _is_standby(name, value)
-            },
-            extra={name: value for name, value in item.items() if not _is_known(name, value)},
-        )
-    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        return _read(item)
+    except _UNREADABLE:
+        pass
+    damaged = _damaged(item)
+    try:
+        lease = _read({name: value for name, value in item.items() if name not in damaged})
+    except _UNREADABLE as error:
         raise ValueError(f"not a lease item: {type(error).__name__}: {error}") from error
+    return replace(lease, damaged=tuple(sorted(damaged)))
+
+
+def _damaged(item: Item) -> set[str]:
+    """Names of the attributes of an item that nobody needs and that cannot be read."""
+    result: set[str] = set()
+    for names, read in _OPTIONAL:
+        try:
+            read(item)
+        except _UNREADABLE:
+            result.update(name for name in names if name in item)
+    for name, value in item.items():
+        if name.startswith(STANDBY):
+            try:
+                _whole(value["N"])
+            except _UNREADABLE:
+                result.add(name)
+    # The instant matters as long as the position is a name; LATEST read at another instant would skip records.
+    if _text(item, CHECKPOINT) not in (LATEST, AT_TIMESTAMP):
+        try:
+            _timestamp(item)
+        except _UNREADABLE:
+            result.add(INITIAL_TIMESTAMP)
+    return result
+
+
+def _read(item: Item) -> Lease:
+    key, counter = _printable(item[LEASE_KEY]["S"]), _whole(item[LEASE_COUNTER]["N"])
+    checkpoint = _position(item, CHECKPOINT, CHECKPOINT_SUB)
     if checkpoint is None:
-        raise ValueError(f"not a lease item: {key} has no checkpoint")
-    return lease
+        raise ValueError(f"{key} has no checkpoint")
+    pending, state = _pending(item)
+    return Lease(
+        lease_key=key,
+        counter=counter,
+        owner=_text(item, LEASE_OWNER) or None,
+        owner_switches=_number(item, OWNER_SWITCHES) or 0,
+        checkpoint=checkpoint,
+        pending_checkpoint=pending,
+        pending_checkpoint_state=state,
+        parent_shard_ids=_shard_ids(item, PARENT_SHARD_IDS),
+        child_shard_ids=_shard_ids(item, CHILD_SHARD_IDS),
+        hash_key_range=_range(item),
+        throughput_kbps=_throughput(item),
+        checkpoint_owner=_text(item, CHECKPOINT_OWNER) or None,
+        stream_name=_id(item, STREAM_NAME),
+        shard_id=_id(item, SHARD_ID),
+        initial_timestamp_millis=_timestamp(item),
+        handover_owner=_text(item, HANDOVER_OWNER) or None,
+        standbys={
+            name[len(STANDBY) :]: _whole(value["N"])
+            for name, value in item.items()
+            if name.startswith(STANDBY)
+        },
+        extra={name: value for name, value in item.items() if not _is_known(name, value)},
+    )
 
 
 _KNOWN = frozenset(
@@ -241,11 +344,7 @@ _KNOWN = frozenset(
 
 
 def _is_known(name: str, value: Mapping[str, Any]) -> bool:
-    return name in _KNOWN or (name == PENDING_CHECKPOINT_STATE and "B" in value) or _is_standby(name, value)
-
-
-def _is_standby(name: str, value: Mapping[str, Any]) -> bool:
-    return name.startswith(STANDBY) and "N" in value
+    return name in _KNOWN or (name == PENDING_CHECKPOINT_STATE and "B" in value) or name.startswith(STANDBY)
 
 
 def checkpoint_attributes(checkpoint: ExtendedSequenceNumber) -> dict[str, Any]:

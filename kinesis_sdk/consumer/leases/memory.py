@@ -11,7 +11,7 @@ from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer.leases import store as rows
 from kinesis_sdk.consumer.leases.lease import Lease
-from kinesis_sdk.consumer.leases.store import Conflict
+from kinesis_sdk.consumer.leases.store import Conflict, TableScan
 
 
 class InMemoryLeaseStore:
@@ -27,10 +27,14 @@ class InMemoryLeaseStore:
     def ensure_ready(self) -> None:
         """Nothing to create."""
 
-    def list(self, *, consistent: bool = False) -> list[Lease]:  # noqa: ARG002 - memory is always consistent
-        """All leases."""
+    def scan(self, *, consistent: bool = False) -> TableScan:  # noqa: ARG002 - memory is always consistent
+        """Read all leases."""
         with self._lock:
-            return [*self._rows.values()]
+            return TableScan(leases=[*self._rows.values()])
+
+    def list(self) -> list[Lease]:
+        """Return all leases."""
+        return self.scan().leases
 
     def get(self, lease_key: str) -> Lease | None:
         """One lease, or None."""

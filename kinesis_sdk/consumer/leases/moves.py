@@ -13,6 +13,7 @@ from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import AwsError
 from kinesis_sdk.common.metrics import NOT_MEASURED, BoundMetrics
+from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer.config import ConsumerConfig
 from kinesis_sdk.consumer.leases.handover import Departures, HandoverBook, is_untouched
 from kinesis_sdk.consumer.leases.held import HeldLease, HeldLeases
@@ -129,7 +130,9 @@ class LeaseMoves:
         if isinstance(row, Conflict):
             _LOGGER.debug("lease %s: a peer was faster", lease.lease_key)
             return
-        _LOGGER.info("lease %s: asked %s for it", lease.lease_key, row.checkpoint_owner)
+        _LOGGER.info(
+            "lease %s: asked %s for it", lease.lease_key, printable(row.checkpoint_owner or "nobody")
+        )
         self._metrics.add(catalogue.LEASE_HANDOFFS_REQUESTED, 1)
         self._book.asked(row, now)
 
@@ -150,7 +153,9 @@ class LeaseMoves:
                     self._arrived(row, "handed over")
             elif key in overdue and row.owner == self._worker_id:
                 self._book.drop(key)
-                self._arrived(row, f"{row.checkpoint_owner} did not hand it over in time")
+                self._arrived(
+                    row, f"{printable(row.checkpoint_owner or 'its owner')} did not hand it over in time"
+                )
         return self._book.next_poll(now)
 
     def _arrived(self, row: Lease, reason: str) -> None:
@@ -197,5 +202,5 @@ class LeaseMoves:
                 and self.taking
                 and row.lease_key not in self._busy()
             ):
-                self._take(row, f"{row.owner} did not come for it")
+                self._take(row, f"{printable(row.owner or 'nobody')} did not come for it")
         return self._departures.due

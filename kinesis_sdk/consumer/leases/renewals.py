@@ -13,6 +13,7 @@ from random import Random
 
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import AwsError, LeaseLostError
+from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer.config import ConsumerConfig
 from kinesis_sdk.consumer.leases.held import HeldLease, HeldLeases
 from kinesis_sdk.consumer.leases.pacing import retry_pause
@@ -123,7 +124,7 @@ class Renewals:
             _LOGGER.warning(
                 "lease %s: handed to %s while its handler still runs, after %g s",
                 held.key,
-                held.handover_to,
+                printable(held.handover_to or "nobody"),
                 self._config.graceful_lease_handoff_timeout,
             )
         except LeaseLostError:

@@ -18,8 +18,9 @@ from typing import NamedTuple
 from zlib import crc32
 
 from kinesis_sdk.common.errors import AwsError
+from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer.leases.lease import Lease
-from kinesis_sdk.consumer.leases.store import LeaseStore
+from kinesis_sdk.consumer.leases.store import LeaseStore, is_refused_row
 
 _LOGGER = logging.getLogger("kinesis_sdk.consumer.leases")
 
@@ -63,6 +64,8 @@ class StandbyMarks:
         self._first_interval = min(look_interval, beat_interval)
         self._beats: dict[str, _Beat] = {}
         self._rows: list[str] = []
+        # Rows that take no more attributes, since they are as large as a row may be.
+        self._refusing: set[str] = set()
         self._looked = False
         self._wanted = False
         self._marked: str | None = None
@@ -74,7 +77,7 @@ class StandbyMarks:
         rows: list[str] = []
         last: dict[str, tuple[int, str]] = {}
         for lease in leases:
-            if not lease.is_finished:
+            if not lease.is_finished and lease.lease_key not in self._refusing:
                 rows.append(lease.lease_key)
             for worker, value in lease.standbys.items():
                 # Two rows name a worker that had to move its mark; beats rise over both.
@@ -127,13 +130,22 @@ class StandbyMarks:
         if not self._wanted:
             self.withdraw()
         elif self._rows:
-            if self._marked not in self._rows:
+            row = self._marked
+            if row is None or row not in self._rows:
                 # Not all on one row: each write of a lease costs by the size of its row.
-                self._marked = self._rows[crc32(self._worker_id.encode()) % len(self._rows)]
+                row = self._marked = self._rows[crc32(self._worker_id.encode()) % len(self._rows)]
             mine = self._beats.get(self._worker_id)
             self._beat = max(self._beat, mine.value if mine is not None else 0) + 1
-            if not self._store.stand_by(self._marked, self._worker_id, self._beat):
-                self._marked = None  # deleted a moment ago
+            try:
+                if not self._store.stand_by(row, self._worker_id, self._beat):
+                    self._marked = None  # deleted a moment ago
+            except AwsError as error:
+                if not is_refused_row(error):
+                    raise
+                _LOGGER.warning("lease %s: takes no standby heartbeat: %s", row, error)
+                self._refusing.add(row)
+                self._rows.remove(row)
+                self._marked = None
             first = mine is None or self._marked is None
             self._due = now + (self._first_interval if first else self._beat_interval)
         else:
@@ -165,6 +177,8 @@ class StandbyMarks:
             except AwsError as error:
                 if not error.retryable:
                     raise
-                _LOGGER.debug("lease %s: the mark of %s stays for now: %s", beat.lease_key, worker, error)
+                _LOGGER.debug(
+                    "lease %s: the mark of %s stays for now: %s", beat.lease_key, printable(worker), error
+                )
                 return
-            _LOGGER.info("lease %s: removed the mark of %s, which is gone", beat.lease_key, worker)
+            _LOGGER.info("lease %s: removed the mark of %s, which is gone", beat.lease_key, printable(worker))

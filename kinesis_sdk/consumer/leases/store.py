@@ -8,13 +8,14 @@ write any more. Three kinds of writes leave the counter alone, because they must
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from kinesis_sdk.common.errors import PermanentAwsError
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
-from kinesis_sdk.consumer.leases.lease import Lease
+from kinesis_sdk.consumer.leases.lease import Item, Lease
 
 
 @dataclass(frozen=True)
@@ -28,11 +29,35 @@ class Conflict:
     current: Lease | None
 
 
+@dataclass(frozen=True, kw_only=True)
+class TableScan:
+    """All rows of the lease table, as one scan read them.
+
+    Attributes:
+        leases: Every lease.
+        unreadable: Why a row could not be read as a lease, by its key (escaped, so that it can be logged).
+        others: Items of other kinds, by their key: KCL 3.5 keeps its coordinator state in the lease table.
+    """
+
+    leases: list[Lease]
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    others: Mapping[str, Item] = field(default_factory=dict)
+
+
+def is_refused_row(error: BaseException) -> bool:
+    """Return whether DynamoDB refused to write one row for what the row holds, which repeating does not cure.
+
+    For example a row that reached its maximum size. Every other worker would be refused as well, so it must cost the
+    fleet this one lease and not all of its workers.
+    """
+    return isinstance(error, PermanentAwsError) and error.code == "ValidationException"
+
+
 class LeaseStore(Protocol):
     """The lease table. Implementations are thread-safe.
 
     Every method makes one attempt and raises an `AwsError` when the call itself fails; `ensure_ready` and
-    `list` repeat transient failures themselves. A method that writes on a condition returns the row as it is
+    `scan` repeat transient failures themselves. A method that writes on a condition returns the row as it is
     after the write, or a `Conflict`. A condition failure that shows the effect of our own earlier write (its
     answer was lost) counts as success.
     """
@@ -41,8 +66,8 @@ class LeaseStore(Protocol):
         """Create the table if it is missing and wait until it can be used."""
         ...
 
-    def list(self, *, consistent: bool = False) -> list[Lease]:
-        """All leases; items of other kinds are skipped.
+    def scan(self, *, consistent: bool = False) -> TableScan:
+        """Read the whole table.
 
         Args:
             consistent: Pay for strongly consistent reads.

@@ -1,12 +1,19 @@
-"""Do the leases cover the stream? Pure looks at rows that were read anyway (KCL ``PeriodicShardSyncManager``)."""
+"""Do the leases cover the stream, and can all of them be worked on? Pure functions of rows that were read anyway.
+
+The first question is the KCL's ``PeriodicShardSyncManager``. A row that answers the second with no belongs to a shard that
+nobody consumes until somebody repairs the row; see `find_row_problems` and `find_cycles`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
 from kinesis_sdk.common.hashkeys import HashKeyRange
-from kinesis_sdk.common.shards import Shard, find_gap
-from kinesis_sdk.consumer.leases.lease import Lease
+from kinesis_sdk.common.shards import Shard, find_gap, is_shard_id
+from kinesis_sdk.common.text import printable
+from kinesis_sdk.consumer.leases.lease import Lease, entity_type_of
+from kinesis_sdk.consumer.leases.store import TableScan
+from kinesis_sdk.consumer.streams import StreamDirectory
 
 
 def find_hole(leases: Iterable[Lease]) -> HashKeyRange | None:
@@ -32,6 +39,10 @@ def plan_ranges(shards: Iterable[Shard], leases: Iterable[Lease]) -> list[tuple[
         for lease in leases
         if lease.hash_key_range is None and lease.lease_key in ranges
     ]
+
+
+_MOST_SHOWN = 6
+"""Maximum shards of a cycle that a message names."""
 
 
 class HoleWatch:
@@ -94,7 +105,7 @@ def find_contradiction(shards: Iterable[Shard], leases: Iterable[Lease]) -> str 
     for lease in leases:
         shard = by_id.get(lease.lease_key)
         if shard is None:
-            if newest is not None and _is_shard_id(lease.lease_key) and lease.lease_key > newest:
+            if newest is not None and is_shard_id(lease.lease_key) and lease.lease_key > newest:
                 return f"there is a lease of {lease.lease_key}, but the stream's newest shard is {newest}"
             continue
         if lease.hash_key_range is not None and lease.hash_key_range != shard.hash_key_range:
@@ -113,6 +124,77 @@ def find_contradiction(shards: Iterable[Shard], leases: Iterable[Lease]) -> str 
     return None
 
 
-def _is_shard_id(text: str) -> bool:
-    """Ids of one stream have one width; only such ids are compared as text."""
-    return text.startswith("shardId-") and len(text) == len("shardId-000000000000")
+def find_row_problems(scan: TableScan, streams: StreamDirectory) -> dict[str, str]:
+    """Find the rows that stand where a lease of ours should and are not read as one.
+
+    Their shards are not consumed: whatever such a row says, another lease cannot be made beside it.
+
+    Args:
+        scan: The whole table.
+        streams: The streams that are consumed.
+
+    Returns:
+        What is wrong, by lease key.
+    """
+    problems = {key: f"its row cannot be read: {reason}" for key, reason in scan.unreadable.items()}
+    for key, item in scan.others.items():
+        if streams.named_by(key) is not None:
+            problems[key] = f"its row is not a lease, its entityType is {entity_type_of(item)}"
+    for lease in scan.leases:
+        # Other rows of other streams are theirs; only what carries the key of a shard of ours is in its way.
+        if lease.stream_name is not None or not streams.is_single:
+            tracked = streams.named_by(lease.lease_key)
+            if tracked is not None and not tracked.owns(lease):
+                named = "no streamName" if lease.stream_name is None else f"streamName {lease.stream_name}"
+                problems[lease.lease_key] = f"its row has {printable(named)}, which is not this stream's"
+    return problems
+
+
+def find_cycles(leases: Iterable[Lease]) -> dict[str, str]:
+    """Find unfinished leases whose parents lead back to themselves, and those that wait for such a lease.
+
+    The stream cannot have made them, so a row was damaged. Nobody can tell in which order these shards are to be read,
+    and none of them is: each waits for the end of another one.
+
+    Returns:
+        What is wrong, by lease key.
+    """
+    waits: dict[str, list[str]] = {}
+    unfinished: set[str] = set()
+    for lease in leases:
+        if lease.is_finished:
+            continue
+        unfinished.add(lease.lease_key)
+        if lease.parent_shard_ids:
+            prefix = "" if lease.stream_name is None else f"{lease.stream_name}:"
+            waits[lease.lease_key] = [f"{prefix}{parent}" for parent in lease.parent_shard_ids]
+    for key, parents in waits.items():
+        waits[key] = [parent for parent in parents if parent in unfinished]
+    # What waits for nobody can be read; then what waits for that only, and so on. The rest waits for ever.
+    free = unfinished - {key for key, parents in waits.items() if parents}
+    children: dict[str, list[str]] = {}
+    for key, parents in waits.items():
+        for parent in parents:
+            children.setdefault(parent, []).append(key)
+    missing = {key: len(parents) for key, parents in waits.items() if parents}
+    todo = [*free]
+    while todo:
+        for child in children.get(todo.pop(), ()):
+            missing[child] -= 1
+            if not missing[child]:
+                del missing[child]
+                todo.append(child)
+    problems: dict[str, str] = {}
+    for key in missing:
+        position: dict[str, int] = {}
+        while key not in problems and key not in position:
+            position[key] = len(position)
+            key = next(parent for parent in waits[key] if parent in missing)  # noqa: PLW2901 - the walk goes on from it
+        if key in position:
+            cycle = [*[*position][position[key] :], key]
+            more = " ..." if len(cycle) > _MOST_SHOWN else ""
+            problem = f"the parents of its shard form a cycle ({' waits for '.join(cycle[:_MOST_SHOWN])}{more}); repair parentShardId of one of these rows"
+        else:
+            problem = problems[key]
+        problems.update(dict.fromkeys(position, problem))
+    return problems

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
+from kinesis_sdk.common.errors import PermanentAwsError
 from kinesis_sdk.common.shards import Shard
 from kinesis_sdk.consumer.leases.lease import Lease
-from kinesis_sdk.consumer.leases.store import LeaseStore
+from kinesis_sdk.consumer.leases.store import LeaseStore, is_refused_row
 from kinesis_sdk.consumer.shards.sync import plan_children
 from kinesis_sdk.consumer.streams import TrackedStream
 
@@ -81,5 +82,11 @@ class ChildLeases:
             # It was trimmed: what follows it has to be found by comparing table and stream, while its lease is there.
             self._request_sync()
         else:
-            self._store.set_child_shard_ids(self._key(parent), [child.shard_id for child in children])
+            try:
+                self._store.set_child_shard_ids(self._key(parent), [child.shard_id for child in children])
+            except PermanentAwsError as error:
+                if not is_refused_row(error):
+                    raise
+                # Only the clean-up reads them, and it asks the stream where they are missing.
+                _LOGGER.warning("lease %s: its children are not noted on it: %s", parent, error)
         return True

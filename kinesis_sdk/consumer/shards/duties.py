@@ -11,7 +11,7 @@ consistent Scan per ``lease_cleanup_interval``, and a ListShards each half hour.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from kinesis_sdk.common.aws import KinesisClient, call_with_retries
@@ -27,8 +27,14 @@ from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST
 from kinesis_sdk.common.shards import Shard, list_shards
 from kinesis_sdk.consumer.config import ConsumerConfig
 from kinesis_sdk.consumer.leases.lease import Lease
-from kinesis_sdk.consumer.leases.store import LeaseStore
-from kinesis_sdk.consumer.shards.audit import HoleWatch, find_contradiction, find_hole, plan_ranges
+from kinesis_sdk.consumer.leases.store import LeaseStore, TableScan, is_refused_row
+from kinesis_sdk.consumer.shards.audit import (
+    HoleWatch,
+    find_contradiction,
+    find_hole,
+    find_row_problems,
+    plan_ranges,
+)
 from kinesis_sdk.consumer.shards.cleanup import needs_listing, plan_cleanup
 from kinesis_sdk.consumer.shards.sync import (
     bootstrap_filter,
@@ -100,12 +106,12 @@ class ShardDuties:
             StreamRecreatedError: See `sync`.
             AwsError: The stream does not exist, or nobody answers.
         """
-        leases = self._store.list(consistent=True)
+        scan = self._store.scan(consistent=True)
         for tracked in self._streams.current():
-            own = tracked.by_shard(leases)
+            own = tracked.by_shard(scan.leases)
             if self._streams.is_single or not own or find_hole(own) is not None:
                 call_with_retries(
-                    lambda tracked=tracked: self._sync_one(tracked, leases, first=True),  # type: ignore[misc]
+                    lambda tracked=tracked: self._sync_one(tracked, scan, first=True),  # type: ignore[misc]
                     operation="ListShards",
                     client=self._kinesis,
                     sleep=self._sleep,
@@ -126,15 +132,15 @@ class ShardDuties:
             AwsError: A call failed.
         """
         # Leases first: a shard that is split in between then looks unfinished, never orphaned.
-        leases = self._store.list(consistent=True)
+        scan = self._store.scan(consistent=True)
         created = False
         for tracked in self._streams.current() if wanted is None else wanted:
-            created = self._sync_one(tracked, leases) or created
+            created = self._sync_one(tracked, scan) or created
         return created
 
-    def _sync_one(self, tracked: TrackedStream, leases: Sequence[Lease], *, first: bool = False) -> bool:
+    def _sync_one(self, tracked: TrackedStream, scan: TableScan, *, first: bool = False) -> bool:
         try:
-            return self._create_missing(tracked, leases)
+            return self._create_missing(tracked, scan)
         except (PermanentAwsError, StreamRecreatedError) as error:
             # What is refused at the start is a mistake to be told; later, one stream must not end the others.
             refused = not isinstance(error, (ResourceNotFoundError, StreamRecreatedError))
@@ -143,14 +149,19 @@ class ShardDuties:
             self._on_gone(tracked, error)
             return False
 
-    def _create_missing(self, tracked: TrackedStream, leases: Sequence[Lease]) -> bool:
-        own = tracked.by_shard(leases)
-        if own:
+    def _create_missing(self, tracked: TrackedStream, scan: TableScan) -> bool:
+        own, unreadable = tracked.by_shard(scan.leases), self._unreadable(tracked, scan)
+        if own or unreadable:
             shards = self.list_shards(tracked)
             self._check_identity(tracked, shards, own)
-            plan = plan_sync(shards, own, tracked.config.initial_checkpoint)
+            plan = plan_sync(shards, own, tracked.config.initial_checkpoint, unreadable)
             for shard_id, hash_key_range in plan_ranges(shards, own):
-                self._store.set_hash_key_range(tracked.lease_key(shard_id), hash_key_range)
+                try:
+                    self._store.set_hash_key_range(tracked.lease_key(shard_id), hash_key_range)
+                except PermanentAwsError as error:
+                    if not is_refused_row(error):
+                        raise
+                    _LOGGER.warning("lease %s: hash key range not stored: %s", shard_id, error)
         else:
             plan = self._plan_bootstrap(tracked)
         # The whole fleet means the same instant, whenever and by whomever a shard is read first.
@@ -162,6 +173,14 @@ class ShardDuties:
             if self._store.create_if_absent(lease):
                 _LOGGER.info("lease %s: created at %s", lease.lease_key, lease.checkpoint.sequence_number)
         return bool(plan)
+
+    def _unreadable(self, tracked: TrackedStream, scan: TableScan) -> set[str]:
+        """Return the shards of a stream whose rows exist and cannot be read as leases."""
+        return {
+            lease_key.rpartition(":")[2]
+            for lease_key in find_row_problems(scan, self._streams)
+            if self._streams.named_by(lease_key) == tracked
+        }
 
     def _plan_bootstrap(self, tracked: TrackedStream) -> list[Lease]:
         position = tracked.config.initial_checkpoint
@@ -238,13 +257,15 @@ class ShardDuties:
         former = self._former_streams(seen, now)
         if not former and not (finished and any(lease.is_finished for lease in seen)):
             return
-        leases = self._store.list(consistent=True)
+        scan = self._store.scan(consistent=True)
         garbage = now >= self._garbage_at
         for tracked in self._streams.current() if finished else ():
-            self._delete_finished(tracked, tracked.by_shard(leases), garbage=garbage)
+            self._delete_finished(
+                tracked, tracked.by_shard(scan.leases), self._unreadable(tracked, scan), garbage=garbage
+            )
         if garbage:
             self._garbage_at = now + _GARBAGE_INTERVAL
-        for lease in leases:
+        for lease in scan.leases:
             # A lease that somebody keeps is not former to him: another worker's list of streams may be newer.
             if (
                 lease.stream_name in former
@@ -253,14 +274,16 @@ class ShardDuties:
             ):
                 _LOGGER.info("lease %s: deleted, its stream is not consumed any more", lease.lease_key)
 
-    def _delete_finished(self, tracked: TrackedStream, own: Sequence[Lease], *, garbage: bool) -> None:
+    def _delete_finished(
+        self, tracked: TrackedStream, own: Sequence[Lease], unreadable: Collection[str], *, garbage: bool
+    ) -> None:
         if not any(lease.is_finished for lease in own):
             return
         listed = None
         if needs_listing(own, garbage=garbage):
             shards = self.list_shards(tracked)
             # A lease of a trimmed shard is what tells that its successors were not read yet.
-            if not plan_sync(shards, own, tracked.config.initial_checkpoint):
+            if not plan_sync(shards, own, tracked.config.initial_checkpoint, unreadable):
                 listed = {shard.shard_id for shard in shards}
         for shard_id in plan_cleanup(own, listed):
             self._store.delete(tracked.lease_key(shard_id))

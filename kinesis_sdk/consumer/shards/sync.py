@@ -6,7 +6,7 @@ nothing but their input, so any number of workers may carry them out at the same
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime
 from typing import Any
 
@@ -67,7 +67,9 @@ def plan_bootstrap_from_all(shards: Iterable[Shard], position: str) -> list[Leas
     return plan_sync(shards, (), position)
 
 
-def plan_sync(shards: Iterable[Shard], leases: Iterable[Lease], position: str) -> list[Lease]:
+def plan_sync(
+    shards: Iterable[Shard], leases: Iterable[Lease], position: str, unreadable: Collection[str] = ()
+) -> list[Lease]:
     """Leases that are missing beside existing ones.
 
     An open shard without a lease gets none now if data before it is still to be read under a lease that exists
@@ -81,6 +83,8 @@ def plan_sync(shards: Iterable[Shard], leases: Iterable[Lease], position: str) -
         shards: Answer to ListShards without a filter, listed *after* the leases were read.
         leases: Every lease of the table.
         position: Initial position.
+        unreadable: Shards whose rows exist and cannot be read. Nobody knows how far they were read, so they count as leased
+            and unfinished: a descendant that began at LATEST would skip what is left of them.
 
     Returns:
         Leases in the order in which they have to be created.
@@ -103,12 +107,12 @@ def plan_sync(shards: Iterable[Shard], leases: Iterable[Lease], position: str) -
     # A lease that is newer than the whole listing did not expire: the listing is behind a reshard.
     newest = max(graph.shards, default="")
     trimmed = [lease for key, lease in by_key.items() if key not in graph.shards and key < newest]
+    gone = {lease.lease_key for lease in trimmed}.union(unreadable).difference(graph.shards)
 
     def follows_a_trimmed_lease(shard_id: str) -> bool:
         shard = graph.shards[shard_id]
-        return any(
-            lease.lease_key in shard.parents
-            or (lease.hash_key_range is not None and lease.hash_key_range.overlaps(shard.hash_key_range))
+        return any(parent in gone for parent in shard.parents) or any(
+            lease.hash_key_range is not None and lease.hash_key_range.overlaps(shard.hash_key_range)
             for lease in trimmed
         )
 
@@ -122,6 +126,7 @@ def plan_sync(shards: Iterable[Shard], leases: Iterable[Lease], position: str) -
             has_lineage[shard_id] = False  # lineage has no cycles; this only keeps a broken listing finite
             known = (
                 shard_id in by_key
+                or shard_id in unreadable
                 or position != LATEST
                 or follows_a_trimmed_lease(shard_id)
                 or any(lineage(parent) for parent in graph.parents(shard_id))
@@ -137,7 +142,7 @@ def plan_sync(shards: Iterable[Shard], leases: Iterable[Lease], position: str) -
     seen: set[str] = set()
     while todo:
         shard_id = todo.pop()
-        if shard_id in seen or shard_id in by_key:
+        if shard_id in seen or shard_id in by_key or shard_id in unreadable:
             continue
         seen.add(shard_id)
         parents = graph.parents(shard_id)

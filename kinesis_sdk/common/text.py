@@ -1,0 +1,21 @@
+"""Text that others wrote, as it may be shown in a log line, an error message or a health report."""
+
+from __future__ import annotations
+
+_LIMIT = 200
+
+
+def printable(text: str, limit: int = _LIMIT) -> str:
+    """Return text with its control characters escaped and its length bounded.
+
+    A worker id or another attribute of a shared table may hold line breaks or terminal sequences, which would forge log
+    lines.
+
+    Args:
+        text: What somebody else wrote.
+        limit: Maximum number of characters that are shown.
+    """
+    shown = text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"
+    if shown.isprintable():
+        return shown
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in shown)
