@@ -28,7 +28,14 @@ from kinesis_sdk.consumer.config import ConsumerConfig
 from kinesis_sdk.consumer.failure import backoff
 from kinesis_sdk.consumer.leases.handover import knows_handover
 from kinesis_sdk.consumer.leases.held import HeldLease, HeldLeases
-from kinesis_sdk.consumer.leases.leader import CLAIM_TIME, is_leader, keeps_nothing
+from kinesis_sdk.consumer.leases.leader import (
+    CLAIM_TIME,
+    MIGRATION_KEY,
+    is_leader,
+    is_upgrading_from_2x,
+    kcl2_leader,
+    keeps_nothing,
+)
 from kinesis_sdk.consumer.leases.lease import Lease
 from kinesis_sdk.consumer.leases.moves import LeaseMoves
 from kinesis_sdk.consumer.leases.observer import LeaseObserver
@@ -46,7 +53,7 @@ _LOGGER = logging.getLogger("kinesis_sdk.consumer.leases")
 
 _FIRST_BACKOFF, _MOST_BACKOFF = 0.2, 10.0
 _PROBLEM_LOG_INTERVAL = 600.0
-"""Seconds between two log lines of one lease that cannot be worked on."""
+"""Seconds between two log lines of one problem that somebody has to mend by hand."""
 _REFUSED_PAUSE = 300.0
 """Seconds for which a lease is left alone whose row the table refuses to write."""
 _NEVER = float("inf")
@@ -150,6 +157,7 @@ class Coordinator:
         self._repeats = RepeatLog(_LOGGER)
         self.problems: Mapping[str, str] = {}
         self._problem_log = RepeatLog(_LOGGER, logging.ERROR, _PROBLEM_LOG_INTERVAL)
+        self._migration_log = RepeatLog(_LOGGER, interval=_PROBLEM_LOG_INTERVAL)
         # Rows that the table refuses to write: counter, what is wrong, and until when they are left alone.
         self._refused: dict[str, tuple[int, str, float]] = {}
         self._refused_lock = threading.Lock()
@@ -266,7 +274,7 @@ class Coordinator:
         self._observer.observe(rows, seen_at)
         # Leases of streams that are not ours, and of the other form of keys, are neither counted nor taken.
         leases = [lease for lease in rows if self._streams.find(lease) is not None]
-        self._lead(rows, leases, now, seen_at)
+        self._lead(scan, leases, now, seen_at)
         refused = self._examine(scan, leases, seen_at)
         self._moves.observe(leases, seen_at)
         self._standby.observe(leases, seen_at)
@@ -351,14 +359,15 @@ class Coordinator:
             return self._limits
         return replace(self._limits, max_steals=0)
 
-    def _lead(self, rows: list[Lease], leases: list[Lease], now: float, seen_at: float) -> None:
+    def _lead(self, scan: TableScan, leases: list[Lease], now: float, seen_at: float) -> None:
         """Who leads, and whether the leases leave a hole."""
-        self._rows = rows
+        rows = self._rows = scan.leases
         leads = is_leader(leases, self._worker_id, lambda lease: self._observer.is_expired(lease, now))
         if leads and not self._leads:
             _LOGGER.info("worker %s: leads", self._worker_id)
         self._leads = leads
         self._mistrust_java(rows, now)
+        self._warn_of_migration(scan, seen_at)
         if leads:
             self._standby.sweep(seen_at)
         holes = self._duties.audit(leases, seen_at, leads=leads)
@@ -384,6 +393,30 @@ class Coordinator:
         ):
             _LOGGER.warning("Java leader %s stopped renewing its leases; taking them over", printable(leader))
             self._membership.give_leader_up()
+
+    def _warn_of_migration(self, scan: TableScan, now: float) -> None:
+        """Tell that this worker keeps a fleet of Java workers from going from KCL 2.x to 3.x."""
+        membership = self._membership
+        item = scan.others.get(MIGRATION_KEY) or (None if membership is None else membership.migration)
+        if not is_upgrading_from_2x(item):
+            return
+        if membership is None:
+            self._migration_log.log(
+                now,
+                "migration metrics",
+                "worker %s: the migration of this application from KCL 2.x to 3.x cannot complete, because this worker "
+                "publishes no worker metrics; set worker_metrics",
+                self._worker_id,
+            )
+        if kcl2_leader(scan.leases) == self._worker_id:
+            self._migration_log.log(
+                now,
+                "migration election",
+                "worker %s: the migration of this application from KCL 2.x to 3.x cannot complete, because KCL 2.x's "
+                "election names this worker, and only a Java worker completes it; stop this worker until it has (10 "
+                "minutes), or start it under another worker id",
+                self._worker_id,
+            )
 
     def _java_leads(self, now: float) -> bool:
         return self._membership is not None and self._membership.leader(now) is not None

@@ -8,6 +8,7 @@ from zlib import crc32
 
 import pytest
 
+from kinesis_sdk.common.catalogue import UNREADABLE_LEASES
 from kinesis_sdk.common.errors import LeaseLostError, PermanentAwsError, ProtocolError
 from kinesis_sdk.common.sequence import LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.consumer import ConsumerConfig, DynamoDBLeaseStore, Lease
@@ -28,9 +29,12 @@ class Gauge:
     def __init__(self):
         self.values = []
 
-    def add(self, name, value, unit, dimensions):
-        if name == "UnreadableLeases":
-            self.values.append(value)
+    def add(self, metric, *observed):
+        if metric is UNREADABLE_LEASES:
+            self.values.append(observed[1])
+
+    def retire(self, scope):
+        pass
 
 
 def fleet_of(shards, *names, config=CONFIG):

@@ -10,6 +10,7 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
 import kinesis_sdk.consumer as consumer
+from kinesis_sdk.common.catalogue import UNREADABLE_LEASES
 from kinesis_sdk.common.errors import (
     AwsConfigError,
     ConfigError,
@@ -353,9 +354,12 @@ def test_health_names_leases_that_need_repair():
     scanned = threading.Event()
 
     class Metrics:
-        def add(self, name, value, unit, dimensions):
-            if name == "UnreadableLeases":
+        def add(self, metric, *observed):
+            if metric is UNREADABLE_LEASES:
                 scanned.set()
+
+        def retire(self, scope):
+            pass
 
     worker = scene.worker(metrics=Metrics())
     assert worker.health().lease_problems == ()

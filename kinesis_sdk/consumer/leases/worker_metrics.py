@@ -5,7 +5,8 @@ leader then judges the worker by its share of the throughput (``WorkerMetricStat
 KCL 3.0 to 3.4 keep these items in ``<application>-WorkerMetricStats`` and the leader's lock in
 ``<application>-CoordinatorState``; 3.5 keeps both in the lease table, under the worker's id and ``Leader``.
 
-Cost with membership: two writes and six reads a minute (GetItem of 0.5 units); without it nothing.
+Cost with membership: two writes and six reads a minute (GetItem of 0.5 units), two more with separate tables; without it
+nothing.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from typing import Any, Literal
 from kinesis_sdk.common.aws import DynamoDBClient, translate_errors
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import AwsError, ResourceNotFoundError
-from kinesis_sdk.consumer.leases.leader import LeaderLock, LeaderWatch
-from kinesis_sdk.consumer.leases.lease import ENTITY_TYPE, LEASE_KEY
+from kinesis_sdk.consumer.leases.leader import MIGRATION_KEY, LeaderLock, LeaderWatch
+from kinesis_sdk.consumer.leases.lease import ENTITY_TYPE, LEASE_KEY, Item
 from kinesis_sdk.consumer.repeats import RepeatLog
 
 REPORT_INTERVAL = 30.0
@@ -67,6 +68,8 @@ class JavaMembership:
 
     Attributes:
         is_reported: Whether an item of ours may stand in the table.
+        migration: The item that says how far the fleet has come from KCL 2.x to 3.x, where it does not stand in the lease
+            table; None if there is none, or before the first report.
     """
 
     def __init__(
@@ -90,6 +93,7 @@ class JavaMembership:
         self._watch = LeaderWatch()
         self._report_due = 0.0
         self.is_reported = False
+        self.migration: Item | None = None
         self._repeats = RepeatLog(_LOGGER)
 
     def tick(self, now: float) -> float:
@@ -98,7 +102,10 @@ class JavaMembership:
             if now >= self._report_due:
                 self._report()
                 self._report_due = now + REPORT_INTERVAL
-            self._watch.observe(self._read_lock(), now)
+                if self._mode == "separate_table":  # else every scan of the lease table shows it
+                    self.migration = self._read_state(MIGRATION_KEY)
+            lock = self._read_state(_LEADER)
+            self._watch.observe(None if lock is None else LeaderLock.from_item(lock), now)
         except ResourceNotFoundError as error:
             self.is_reported = False
             self._repeats.log(now, "tables", "the KCL 3 fleet has no tables yet: %s", error)
@@ -152,9 +159,9 @@ class JavaMembership:
                 },
             )
 
-    def _read_lock(self) -> LeaderLock | None:
+    def _read_state(self, key: str) -> Item | None:
         with translate_errors("GetItem", self._client):
-            item = self._client.get_item(
-                TableName=self._state_table, Key={self._state_key: {"S": _LEADER}}
+            item: Item | None = self._client.get_item(
+                TableName=self._state_table, Key={self._state_key: {"S": key}}
             ).get("Item")
-        return LeaderLock.from_item(item) if item else None
+        return item
