@@ -156,6 +156,8 @@ def _text(item: Item, name: str) -> str | None:
 
 _MOST_NUMBER = 2**63 - 2
 """Largest number that is read: the KCL's are Java's ``long``, and the next write of a counter adds one."""
+_SAFE_DIGITS = 18
+"""Digits of a number that is surely small enough."""
 _LATEST_MILLIS = 253_402_300_799_999
 """The end of the year 9999, in epoch milliseconds."""
 _MOST_KBPS = 1e9
@@ -164,7 +166,9 @@ _MOST_KBPS = 1e9
 
 def _whole(text: str) -> int:
     """A whole number as DynamoDB may write it: ``100``, ``1E+2``, ``100.0``."""
-    number = int(text) if text.isdigit() and len(text) < 20 else Decimal(text)
+    if text.isdigit() and len(text) <= _SAFE_DIGITS:
+        return int(text)
+    number = Decimal(text)
     if not -_MOST_NUMBER <= number <= _MOST_NUMBER:
         raise ValueError(f"out of range: {text[:60]!r}")
     if number != int(number):
