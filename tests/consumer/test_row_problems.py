@@ -7,6 +7,9 @@ from dataclasses import replace
 from zlib import crc32
 
 import pytest
+from botocore.exceptions import ClientError
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kinesis_sdk.common.catalogue import UNREADABLE_LEASES
 from kinesis_sdk.common.errors import LeaseLostError, PermanentAwsError, ProtocolError
@@ -384,6 +387,29 @@ def test_a_row_that_cannot_be_written_costs_its_own_shard_and_not_the_fleet(capl
     assert problems(fleet) == {}
 
 
+@pytest.mark.parametrize("step", ["request", "complete"])
+def test_a_handover_of_a_row_that_cannot_be_written_stops_nobody(step):
+    """Asked for by a second worker, or left half done by a former process of the same worker."""
+    fleet = refusing_fleet(2, "a")
+    row = fleet.store.get(key(0))
+    if step == "complete":
+        fleet.crash("a")
+        fleet.store.request_handover(row, "b")
+    fleet.store.rows = frozenset({key(0)})
+    if step == "request":
+        fleet.store.request_handover = lambda lease, owner: fleet.store.check(lease.lease_key)
+        fleet.store.rows = frozenset({key(0), key(1)})
+        fleet.add("b")
+        fleet.run(3)
+        assert problems(fleet, "b") != {}
+    else:
+        fleet.add("a")
+        fleet.run(8)
+        assert fleet.owners()[key(1)] == "a"
+    assert set(fleet.engines) >= {"a"}
+    assert all(engine.error is None for engine in fleet.engines.values())
+
+
 def test_what_is_refused_for_the_whole_table_still_ends_a_worker():
     fleet = refusing_fleet(1, "a")
 
@@ -490,3 +516,54 @@ def test_a_worker_does_not_start_on_a_table_whose_scan_never_ends():
     fleet.store._client = Pages(fleet.aws.client("dynamodb"), repeat=True)
     with pytest.raises(ProtocolError, match="repeats a page"):
         fleet.add("a")
+
+
+# Whatever stands in a row
+
+TEXTS = st.sampled_from(["", "5", "-1", "LATEST", "SHARD_END", "garbage", "x\n", "9" * 40, "1E+3"])
+NUMBERS = st.sampled_from(
+    ["0", "7", "-3", "1.5", "1E+2", "1E+60", "9.9E+125", "1E-130", "4611686018427387904"]
+)
+VALUES = st.one_of(
+    st.builds(lambda text: {"S": text}, TEXTS),
+    st.builds(lambda number: {"N": number}, NUMBERS),
+    st.builds(lambda texts: {"SS": sorted(texts)}, st.sets(TEXTS.filter(bool), min_size=1, max_size=2)),
+    st.sampled_from([{"B": b"state"}, {"BOOL": True}, {"NULL": True}, {"L": []}, {"M": {}}]),
+)
+NAMES = st.sampled_from(
+    [
+        *("leaseCounter", "leaseOwner", "ownerSwitchesSinceCheckpoint", "checkpoint", "checkpointOwner"),
+        *("checkpointSubSequenceNumber", "pendingCheckpoint", "pendingCheckpointSubSequenceNumber"),
+        *("pendingCheckpointState", "parentShardId", "childShardIds", "startingHashKey", "endingHashKey"),
+        *("throughputKBps", "entityType", "streamName", "shardId", "initialTimestampMillis", "handoverOwner"),
+        *("standby:a", "unknown"),
+    ]
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.dictionaries(NAMES, VALUES, max_size=6))
+def test_a_row_is_refused_or_can_be_worked_on(changes):
+    """Whatever a row holds, it is told to be unreadable, or every write of an owner goes through."""
+    client = FakeAws(clock=VirtualClock()).client("dynamodb")
+    store = DynamoDBLeaseStore(client, "app")
+    store.ensure_ready()
+    base = {"leaseKey": {"S": "s"}, "leaseCounter": {"N": "5"}, "checkpoint": {"S": "TRIM_HORIZON"}}
+    try:
+        client.put_item(TableName="app", Item={**base, **changes})
+    except ClientError:
+        return  # an owner is a key of the index: DynamoDB takes text only
+    scan = store.scan()
+    assert len(scan.leases) + len(scan.unreadable) + len(scan.others) == 1
+    for row in scan.leases:
+        held = HeldLease(
+            store, store.take(row, "a"), worker_id="a", failover_time=10, clock=VirtualClock(), acquired_at=0
+        )
+        held.renew()
+        held.prepare(ExtendedSequenceNumber("7"), b"state")
+        held.checkpoint(ExtendedSequenceNumber("8", 1))
+        assert store.stand_by("s", "a", 3)
+        held.release()
+        after = store.get("s")
+        assert after.counter == row.counter + 5
+        assert after.owner is None

@@ -18,7 +18,7 @@ from kinesis_sdk.consumer.config import ConsumerConfig
 from kinesis_sdk.consumer.leases.handover import Departures, HandoverBook, is_untouched
 from kinesis_sdk.consumer.leases.held import HeldLease, HeldLeases
 from kinesis_sdk.consumer.leases.lease import Lease
-from kinesis_sdk.consumer.leases.store import Conflict, LeaseStore
+from kinesis_sdk.consumer.leases.store import Conflict, LeaseStore, is_refused_row
 from kinesis_sdk.consumer.repeats import RepeatLog
 
 _LOGGER = logging.getLogger("kinesis_sdk.consumer.leases")
@@ -97,7 +97,12 @@ class LeaseMoves:
             if row.lease_key not in busy:
                 # We were restarted under the same id in the middle of a handover: nobody here works on it. The
                 # counter decides if this read is stale.
-                self._store.complete_handover(row)
+                try:
+                    self._store.complete_handover(row)
+                except AwsError as error:
+                    if not is_refused_row(error):
+                        raise
+                    self._repeats.log(now, "complete", "lease %s: not handed over: %s", row.lease_key, error)
 
     def spoken_for(self, leases: Sequence[Lease], is_expired: Callable[[Lease], bool]) -> set[str]:
         """Keys that count as ours in a plan: held and staying, or on their way here and alive."""
