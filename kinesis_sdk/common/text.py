@@ -1,4 +1,4 @@
-"""Text that others wrote, as it may be shown in a log line, an error message or a health report."""
+"""Text from other writers, as it may be shown in a log line, an error message or a health report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def printable(text: str, limit: int = _LIMIT) -> str:
     lines.
 
     Args:
-        text: What somebody else wrote.
+        text: Text from another writer.
         limit: Maximum number of characters that are shown.
     """
     shown = text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"

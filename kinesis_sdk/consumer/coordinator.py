@@ -53,7 +53,7 @@ _LOGGER = logging.getLogger("kinesis_sdk.consumer.leases")
 
 _FIRST_BACKOFF, _MOST_BACKOFF = 0.2, 10.0
 _PROBLEM_LOG_INTERVAL = 600.0
-"""Seconds between two log lines of one problem that somebody has to mend by hand."""
+"""Seconds between two log lines of one problem that has to be repaired by hand."""
 _REFUSED_PAUSE = 300.0
 """Seconds for which a lease is left alone whose row the table refuses to write."""
 _NEVER = float("inf")
@@ -84,7 +84,7 @@ class Coordinator:
 
     Attributes:
         held: The leases held here.
-        problems: By lease key, why shards cannot be consumed by anybody, as of the last scan. Replaced, never changed.
+        problems: By lease key, why no worker can consume a shard, as of the last scan. Replaced, never changed.
     """
 
     def __init__(
@@ -324,7 +324,7 @@ class Coordinator:
         with self._refused_lock:
             counters = {lease.lease_key: lease.counter for lease in leases} if self._refused else {}
             for key, (counter, _, until) in [*self._refused.items()]:
-                # Whoever repairs the row may leave the counter as it is, so it is tried again after a while.
+                # A repair by hand may leave the counter as it is, so the row is tried again after a while.
                 if counters.get(key) != counter or now >= until:
                     del self._refused[key]
             refused = {key: problem for key, (_, problem, _) in self._refused.items()}
@@ -436,7 +436,7 @@ class Coordinator:
     # Handovers
 
     def _wanted(self, held: HeldLease) -> None:
-        _LOGGER.info("lease %s: %s asks for it", held.key, printable(held.handover_to or "nobody"))
+        _LOGGER.info("lease %s: %s asks for it", held.key, printable(held.handover_to or ""))
         self._on_wanted(held)
 
     def _carry_out(self, take: Take) -> None:

@@ -1,4 +1,4 @@
-"""Rows that were damaged, or put there by somebody else: one costs its own shard at most, and never silently."""
+"""Rows that were damaged, or put there by another program: one costs its own shard at most, and never silently."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def fleet_of(shards, *names, config=CONFIG):
 
 
 def fleet_at_rest(shards, **more):
-    """A table with leases that nobody holds."""
+    """A table with leases without owners."""
     fleet = fleet_of(shards, "maker", **more)
     fleet.stop("maker")
     fleet.run(5)
@@ -89,7 +89,7 @@ def errors(caplog):
         ("standby:a", "9.9E+125"),
     ],
 )
-def test_numbers_that_dynamodb_would_not_write_back_stop_nobody(name, number, caplog):
+def test_numbers_that_dynamodb_would_not_write_back_stop_no_worker(name, number, caplog):
     fleet = fleet_of(4, "a", "b")
     damage(fleet, key(0), **{name: {"N": number}})
     fleet.crash("b")
@@ -114,7 +114,7 @@ def test_numbers_that_dynamodb_would_not_write_back_stop_nobody(name, number, ca
         {"initialTimestampMillis": {"S": "soon"}},
     ],
 )
-def test_what_nobody_needs_does_not_make_a_lease_unreadable(changes, caplog):
+def test_an_optional_attribute_does_not_make_a_lease_unreadable(changes, caplog):
     fleet = fleet_at_rest(2)
     damage(fleet, key(0), **changes)
     fleet.add("a")
@@ -124,7 +124,7 @@ def test_what_nobody_needs_does_not_make_a_lease_unreadable(changes, caplog):
     assert f"lease {key(0)}: ignored what cannot be read: " in caplog.text
 
 
-def test_a_damaged_hash_key_range_is_written_anew():
+def test_a_damaged_hash_key_range_is_written_again():
     fleet = fleet_of(2, "a")
     before = fleet.store.get(key(0)).hash_key_range
     damage(fleet, key(0), endingHashKey={"S": "garbage"})
@@ -181,7 +181,7 @@ def test_a_row_that_cannot_be_read_is_logged_again_each_ten_minutes(caplog):
     assert len([line for line in errors(caplog) if "needs repair" in line]) == 3
 
 
-def test_rows_that_are_in_nobodys_way_are_no_problem():
+def test_rows_that_are_not_in_the_way_are_no_problem():
     fleet = fleet_of(1)
     fleet.store.ensure_ready()
     for lease_key, kind in (("Leader", "LEADER"), ("worker-1", "WORKER_METRIC_STATS"), ("a:b:1", "STREAM")):
@@ -220,7 +220,7 @@ def test_what_an_unreadable_shard_holds_is_read_after_its_repair(changes):
     fleet.run(5)
     good = fleet.table.get_item(TableName="app", Key={"leaseKey": {"S": key(0)}})["Item"]
     damage(fleet, key(0), **changes)
-    fleet.put(5)  # nobody reads these
+    fleet.put(5)  # not read by any worker
     fleet.split()
     fleet.put(10)
     fleet.add("a")
@@ -372,7 +372,7 @@ def refusing_fleet(shards, *names):
 def test_a_row_that_cannot_be_written_costs_its_own_shard_and_not_the_fleet(caplog):
     fleet = refusing_fleet(4, "a", "b")
     fleet.store.rows = frozenset({key(0)})
-    fleet.run(60)  # held, renewed in vain, given up, taken in vain by the other, and again
+    fleet.run(60)  # held, given up at the renewal, tried by the other worker, and again
     assert set(fleet.engines) == {"a", "b"}
     assert "its row cannot be written" in problems(fleet)[key(0)]
     assert key(0) in problems(fleet, "b")
@@ -388,7 +388,7 @@ def test_a_row_that_cannot_be_written_costs_its_own_shard_and_not_the_fleet(capl
 
 
 @pytest.mark.parametrize("step", ["request", "complete"])
-def test_a_handover_of_a_row_that_cannot_be_written_stops_nobody(step):
+def test_a_handover_of_a_row_that_cannot_be_written_stops_no_worker(step):
     """Asked for by a second worker, or left half done by a former process of the same worker."""
     fleet = refusing_fleet(2, "a")
     row = fleet.store.get(key(0))

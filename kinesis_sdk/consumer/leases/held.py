@@ -49,7 +49,7 @@ class HeldLease:
         renew_at: Monotonic time of the next heartbeat; owned by the loop that renews.
         handover_since: Monotonic time at which a wanted handover was noticed; None while there is none.
         handed_over: The row as `release` left it to who asked for it, if that is one of this package's workers.
-        refused: Why the table refuses to write this row, whoever tries; None while it does not.
+        refused: Why DynamoDB refuses to write this row for any worker; None while it does not.
         problem: Why the shard cannot be worked on although the lease is held, as the last scan shows it, or None.
     """
 
@@ -266,7 +266,7 @@ class HeldLease:
                 self.mark_lost(
                     "its row was deleted, or cannot be read any more"
                     if current is None
-                    else f"its counter is {current.counter}, owner {printable(current.owner or 'nobody')}"
+                    else f"its counter is {current.counter}, owner {printable(current.owner or 'none')}"
                 )
                 raise LeaseLostError(f"lease {self.key} is not held any more: {self._gone}")
             self._lease = outcome

@@ -78,7 +78,7 @@ class Lease:
         handover_owner: See `HANDOVER_OWNER`.
         standbys: Beats of workers that stand by, by worker id; see `STANDBY`.
         extra: Attributes that are not ours to interpret, in wire form.
-        damaged: Names of attributes that nobody needs and whose values cannot be read; they read as absent.
+        damaged: Names of optional attributes whose values cannot be read; they read as absent.
     """
 
     lease_key: str
@@ -236,7 +236,7 @@ def _timestamp(item: Item) -> int | None:
 _UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError)
 
 # What a lease is read without if it cannot be read, group by group, with what reads it. The throughput is an estimate,
-# the switches are for people, the hash key range and the children are known to the stream (the range is written anew),
+# the switches are for people, the hash key range and the children are known to the stream (the range is written again),
 # a pending checkpoint is a note of the application's: the shard is read from `checkpoint`, whatever is pending.
 _OPTIONAL: tuple[tuple[tuple[str, ...], Callable[[Item], object]], ...] = (
     ((THROUGHPUT_KBPS,), _throughput),
@@ -251,7 +251,7 @@ def lease_from_item(item: Item) -> Lease:
     """Read an item of the lease table.
 
     Missing hash ranges, sub-sequence numbers and owner switches are accepted: old KCLs do not write them all. An
-    attribute that nobody needs and that cannot be read is left out, see `Lease.damaged`.
+    optional attribute that cannot be read is left out, see `Lease.damaged`.
 
     Raises:
         ValueError: What a shard cannot be read without is missing or malformed: lease key, counter, checkpoint, parents.
@@ -269,7 +269,7 @@ def lease_from_item(item: Item) -> Lease:
 
 
 def _damaged(item: Item) -> set[str]:
-    """Names of the attributes of an item that nobody needs and that cannot be read."""
+    """Return the names of an item's optional attributes that cannot be read."""
     result: set[str] = set()
     for names, read in _OPTIONAL:
         try:

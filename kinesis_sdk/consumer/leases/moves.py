@@ -136,7 +136,7 @@ class LeaseMoves:
             _LOGGER.debug("lease %s: a peer was faster", lease.lease_key)
             return
         _LOGGER.info(
-            "lease %s: asked %s for it", lease.lease_key, printable(row.checkpoint_owner or "nobody")
+            "lease %s: asked %s for it", lease.lease_key, printable(row.checkpoint_owner or "its owner")
         )
         self._metrics.add(catalogue.LEASE_HANDOFFS_REQUESTED, 1)
         self._book.asked(row, now)
@@ -207,5 +207,5 @@ class LeaseMoves:
                 and self.taking
                 and row.lease_key not in self._busy()
             ):
-                self._take(row, f"{printable(row.owner or 'nobody')} did not come for it")
+                self._take(row, f"{printable(row.owner or 'its next owner')} did not come for it")
         return self._departures.due

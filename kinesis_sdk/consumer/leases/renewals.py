@@ -124,7 +124,7 @@ class Renewals:
             _LOGGER.warning(
                 "lease %s: handed to %s while its handler still runs, after %g s",
                 held.key,
-                printable(held.handover_to or "nobody"),
+                printable(held.handover_to or ""),
                 self._config.graceful_lease_handoff_timeout,
             )
         except LeaseLostError:

@@ -1,7 +1,7 @@
 """Do the leases cover the stream, and can all of them be worked on? Pure functions of rows that were read anyway.
 
 The first question is the KCL's ``PeriodicShardSyncManager``. A row that answers the second with no belongs to a shard that
-nobody consumes until somebody repairs the row; see `find_row_problems` and `find_cycles`.
+is not consumed until the row is repaired; see `find_row_problems` and `find_cycles`.
 """
 
 from __future__ import annotations
@@ -153,8 +153,8 @@ def find_row_problems(scan: TableScan, streams: StreamDirectory) -> dict[str, st
 def find_cycles(leases: Iterable[Lease]) -> dict[str, str]:
     """Find unfinished leases whose parents lead back to themselves, and those that wait for such a lease.
 
-    The stream cannot have made them, so a row was damaged. Nobody can tell in which order these shards are to be read,
-    and none of them is: each waits for the end of another one.
+    The stream cannot have made them, so a row was damaged. In which order these shards are to be read is unknown,
+    and none of them is read: each waits for the end of another one.
 
     Returns:
         What is wrong, by lease key.
@@ -170,7 +170,7 @@ def find_cycles(leases: Iterable[Lease]) -> dict[str, str]:
             waits[lease.lease_key] = [f"{prefix}{parent}" for parent in lease.parent_shard_ids]
     for key, parents in waits.items():
         waits[key] = [parent for parent in parents if parent in unfinished]
-    # What waits for nobody can be read; then what waits for that only, and so on. The rest waits for ever.
+    # What waits for no other shard can be read; then what waits for those only, and so on. The rest waits for ever.
     free = unfinished - {key for key, parents in waits.items() if parents}
     children: dict[str, list[str]] = {}
     for key, parents in waits.items():

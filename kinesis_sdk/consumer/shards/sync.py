@@ -83,7 +83,7 @@ def plan_sync(
         shards: Answer to ListShards without a filter, listed *after* the leases were read.
         leases: Every lease of the table.
         position: Initial position.
-        unreadable: Shards whose rows exist and cannot be read. Nobody knows how far they were read, so they count as leased
+        unreadable: Shards whose rows exist and cannot be read. How far they were read is unknown, so they count as leased
             and unfinished: a descendant that began at LATEST would skip what is left of them.
 
     Returns:
