@@ -184,6 +184,11 @@ _PERMANENT = frozenset(
 )
 
 
+def is_throttle(code: str) -> bool:
+    """Return whether an error code says that the service asks for less."""
+    return code in _THROTTLED
+
+
 def service_error(
     code: str,
     message: str,
@@ -205,7 +210,7 @@ def service_error(
         "request_id": request_id,
     }
     kind: type[AwsError]
-    if code in _THROTTLED:
+    if is_throttle(code):
         kind = ThrottledError
     elif code in _NOT_FOUND:
         kind = ResourceNotFoundError

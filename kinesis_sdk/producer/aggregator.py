@@ -56,6 +56,7 @@ class Entry:
         fate: What becomes of the user records inside.
         heard: Some user record inside may have listeners.
         urgent: A flush waits for it: it does not wait for company in a request.
+        released: Monotonic seconds at which it last passed its shard's rate limit; minus infinity if it did not.
     """
 
     __slots__ = (
@@ -70,6 +71,7 @@ class Entry:
         "mixed",
         "open_for",
         "records",
+        "released",
         "shard_id",
         "urgent",
     )
@@ -86,6 +88,7 @@ class Entry:
         self.fate = Fate(self)
         self.heard = False
         self.urgent = False
+        self.released = -_NEVER
         self._size = 0
 
     @property

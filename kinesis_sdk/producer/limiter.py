@@ -6,10 +6,19 @@ KPL, the partition key's bytes are charged too, because the service counts them,
 larger than the bucket passes when the bucket is full and leaves a debt, so a 10 MiB record needs no 10 MiB of
 burst for everybody else.
 
-What the KPL only promises is done here: a throttled shard is asked for less. Its rate is cut to 60 … 80 % (drawn
-anew each time, so that producers which share a shard do not move in step), at most once for all requests that
-were on their way together, and grows back by 5 % of the configured rate each second. That is additive increase,
-multiplicative decrease: producers that know nothing of each other end up with equal shares of what there is.
+The KPL sends at 150 % of the limits whatever Kinesis answers. Here a throttle makes the shard's rate adapt, by a
+search for the capacity in the manner of TCP CUBIC (RFC 9438):
+
+* A cut sets the rate a little below the rate that was throttled, and never above the published limit of a shard. A
+  producer that had most of the shard is cut by a few per cent. One that had a small part of it shares the shard with
+  other producers and is cut deeper, because deep cuts are what makes the shares of several producers equal. If more
+  entries were throttled than such a cut would save, the cut is as deep as the share of throttled entries, at most half.
+* The rate then climbs back to a plateau between the cut rate and the throttled one, quickly at first, and stays near it
+  for the rest of the plateau time. After that it rises faster and faster until the next throttle, so a rate that is too
+  low after a competing producer has gone recovers in half a minute. The rise is the same for all producers of a shard.
+* The plateau lasts longer if the shard takes few entries per second, because each probe costs about one throttled entry.
+* A producer that was throttled does not probe far beyond the published limit until a quiet time has passed. The configured
+  rate of 150 % returns after that; it is also what applies as long as the shard is never throttled.
 """
 
 from __future__ import annotations
@@ -25,14 +34,40 @@ _SHORTEST_WAIT = 1e-6
 """Seconds; far above the resolution of a clock that counts since the machine started."""
 
 
-_CUT = (0.6, 0.8)
-"""What a throttle leaves of a shard's rate, drawn between these."""
+_LEAST_CUT = 0.04
+"""Share of the rate that a cut takes from a producer that had the whole shard."""
 
-_GROWTH = 0.05
-"""Share of the configured rate that comes back each second."""
+_CUT_OF_COMPETITORS = 0.25
+"""What a cut takes in addition, times the part of the shard's limit that this producer did not use."""
 
-_LEAST_SHARE = 0.01
-"""However often a shard is throttled, this share of its rate stays: somebody has to find out that it is over."""
+_CUT_JITTER = (0.7, 1.3)
+"""Factor of a cut, drawn between these, so that producers of one shard do not move in step."""
+
+_DEEPEST_CUT = 0.5
+
+_REMEMBERED_ENTRIES = 20.0
+"""Entries whose outcome counts in the next cut as well: a single throttled entry after a cut is no proof of overload."""
+
+_PLATEAU_ENTRIES = 500
+"""Entries that all producers together can store on the shard during a plateau."""
+
+_PLATEAU_SECONDS = (6.0, 25.0)
+"""Shortest and longest plateau."""
+
+_PLATEAU_HEIGHT = 0.5
+"""Where the plateau is between the cut rate (0) and the throttled rate (1)."""
+
+_PROBE_STEP = 0.03
+_PROBE_SECONDS = 4.0
+"""Beyond the plateau the rate rises by the first times the cube of the time in units of the second, as a share of the
+shard's limit."""
+
+_PUBLISHED_MARGIN = 1.02
+_QUIET_SECONDS = 12.0
+"""A throttled shard is not sent more than the first times its published limit until the second after the plateau."""
+
+_LEAST_RATE = 0.05
+"""Share of the shard's limit that no cut goes below: one aggregate of the KPL's usual size per second."""
 
 
 class TokenBucket:
@@ -93,15 +128,21 @@ class ShardLimiter:
     """
 
     __slots__ = (
-        "_adapted",
         "_byte_rate",
         "_bytes",
         "_cut_at",
+        "_cut_share",
         "_next_expiry",
+        "_plateau_seconds",
+        "_plateau_share",
+        "_published_share",
         "_queue",
         "_queued",
         "_record_rate",
         "_records",
+        "_sent",
+        "_sent_bytes",
+        "_throttled",
         "share",
     )
 
@@ -112,32 +153,72 @@ class ShardLimiter:
         self._records = TokenBucket(SHARD_RECORDS_PER_SECOND, self._record_rate, now)
         self._bytes = TokenBucket(SHARD_BYTES_PER_SECOND, self._byte_rate, now)
         self.share = 1.0
-        self._adapted = now
+        self._published_share = min(1.0, 1 / factor)
         self._cut_at = float("-inf")
+        self._cut_share = self._plateau_share = 1.0
+        self._plateau_seconds = _PLATEAU_SECONDS[0]
+        # Kinesis records and bytes sent since the last cut, and how many of them were throttled.
+        self._sent = _REMEMBERED_ENTRIES
+        self._sent_bytes = 0.0
+        self._throttled = 0.0
         self._queue: list[tuple[float, int, Entry]] = []
         self._queued = 0
         # Never later than the earliest expiry in the queue; corrected when it is reached.
         self._next_expiry = float("inf")
 
-    def on_throttled(self, started: float, now: float, rng: random.Random) -> None:
-        """The service throttled the shard in a request that started at ``started``: ask for less.
+    def on_throttled(self, entries: list[Entry], now: float, rng: random.Random) -> None:
+        """Cut the rate, because Kinesis throttled the shard in a request.
 
-        Requests that were on their way when the rate was cut last say nothing about the new rate.
+        Entries that passed this limiter before the last cut do not count, even if their request was sent later: they
+        say nothing about the new rate. So requests that are in flight together cut the rate once.
+
+        Args:
+            entries: The entries of one request that were throttled on this shard.
+            now: Monotonic seconds.
+            rng: Source of jitter.
         """
-        if started < self._cut_at:
+        count = sum(entry.released >= self._cut_at for entry in entries)
+        if not count:
             return
         self._recover(now)
-        self.share = max(_LEAST_SHARE, self.share * rng.uniform(*_CUT))
+        self._throttled += count
+        published = self._published_share
+        depth = _LEAST_CUT + _CUT_OF_COMPETITORS * max(0.0, 1 - self.share / published)
+        depth = max(depth * rng.uniform(*_CUT_JITTER), self._throttled / self._sent)
+        depth = min(depth, _DEEPEST_CUT)
+        before = min(self.share, published)
+        after = max(_LEAST_RATE * published, before * (1 - depth))
         self._cut_at = now
-        self._records.slow_to(self._record_rate * self.share, now)
-        self._bytes.slow_to(self._byte_rate * self.share, now)
+        self.share = self._cut_share = after
+        self._plateau_share = after + _PLATEAU_HEIGHT * max(0.0, before - after)
+        # What one entry takes of the seconds of a shard, by the limit that it uses up first.
+        cost = max(1 / SHARD_RECORDS_PER_SECOND, self._sent_bytes / self._sent / SHARD_BYTES_PER_SECOND)
+        shortest, longest = _PLATEAU_SECONDS
+        self._plateau_seconds = min(max(shortest, _PLATEAU_ENTRIES * cost), longest)
+        kept = _REMEMBERED_ENTRIES / self._sent
+        self._sent *= kept
+        self._sent_bytes *= kept
+        self._throttled *= kept
+        self._records.slow_to(self._record_rate * after, now)
+        self._bytes.slow_to(self._byte_rate * after, now)
 
     def _recover(self, now: float) -> None:
+        """Let the rate rise as time passes after a cut."""
         if self.share < 1.0:
-            self.share = min(1.0, self.share + _GROWTH * (now - self._adapted))
+            self.share = max(self.share, min(1.0, self._share_after(now - self._cut_at)))
             self._records.speed_up_to(self._record_rate * self.share, now)
             self._bytes.speed_up_to(self._byte_rate * self.share, now)
-        self._adapted = now
+
+    def _share_after(self, elapsed: float) -> float:
+        """Share of the configured rate some seconds after the last cut."""
+        beyond = elapsed - self._plateau_seconds
+        if beyond <= 0:
+            left = -beyond / self._plateau_seconds
+            return self._plateau_share - (self._plateau_share - self._cut_share) * left**3
+        published = self._published_share
+        share = self._plateau_share + published * _probe(beyond)
+        ceiling = published * _PUBLISHED_MARGIN
+        return share if share <= ceiling else ceiling + published * _probe(beyond - _QUIET_SECONDS)
 
     def add(self, entry: Entry) -> None:
         """Queue a Kinesis record."""
@@ -149,9 +230,16 @@ class ShardLimiter:
         """Yield what may go now, earliest deadline first; the first that does not fit stops the rest."""
         while self._queue and self._wait(now) <= 0:
             entry = heapq.heappop(self._queue)[2]
-            self._records.take(1)
-            self._bytes.take(entry.size)
+            self._charge(entry, now)
             yield entry
+
+    def _charge(self, entry: Entry, now: float) -> None:
+        size = entry.size
+        entry.released = now
+        self._records.take(1)
+        self._bytes.take(size)
+        self._sent += 1
+        self._sent_bytes += size
 
     def expedite(self) -> None:
         """A flush waits: what is queued does not wait for company once it is released."""
@@ -186,3 +274,8 @@ class ShardLimiter:
 
     def __len__(self) -> int:
         return len(self._queue)
+
+
+def _probe(seconds: float) -> float:
+    """Rise of the rate beyond a plateau, as a share of the shard's limit."""
+    return _PROBE_STEP * (max(0.0, seconds) / _PROBE_SECONDS) ** 3

@@ -62,8 +62,7 @@ class ShardLane(ShardLimiter):
         """Yield the next Kinesis record if the lane is free."""
         if self._queue and not self._stands() and now >= self.not_before and self._wait(now) <= 0:
             entry = heapq.heappop(self._queue)[2]
-            self._records.take(1)
-            self._bytes.take(entry.size)
+            self._charge(entry, now)
             self.in_flight = entry
             yield entry
 

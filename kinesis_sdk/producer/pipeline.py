@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kinesis_sdk.common.aggregation import Aggregate
-from kinesis_sdk.common.aws import service_error
+from kinesis_sdk.common.aws import is_throttle, service_error
 from kinesis_sdk.common.errors import (
     AwsConfigError,
     AwsError,
@@ -29,7 +29,7 @@ from kinesis_sdk.common.errors import (
     ThrottledError,
 )
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.producer.aggregator import Entry, Loose
+from kinesis_sdk.producer.aggregator import Entry, Group, Loose
 from kinesis_sdk.producer.collector import Batch
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.judge import Verdict, judge
@@ -85,9 +85,15 @@ class StreamPipeline(Unsent):
         self._failures = self._refused_alone = 0
         if self.topology.failures:
             self.topology.on_stream_seen(batch.started)
-        for entry, result in zip(batch.entries, response["Records"], strict=True):
+        slowed = False
+        results = response["Records"]
+        for entry, result in zip(batch.entries, results, strict=True):
             code = result.get("ErrorCode")
             if code:
+                if not slowed:
+                    # Before any retry is queued again, so that it already waits at the new rate.
+                    self._slow_down(batch, results, now)
+                    slowed = True
                 self._on_entry_error(entry, batch.started, now, code, str(result.get("ErrorMessage") or ""))
                 continue
             shard_id, sequence_number = result.get("ShardId"), result.get("SequenceNumber")
@@ -229,14 +235,22 @@ class StreamPipeline(Unsent):
             error = ProtocolError(f"PutRecords: {message}")
             self._retry(entry, stored.started, stored.ended, "Wrong Shard", message, error, now)
 
+    def _slow_down(self, batch: Batch, results: list[Any], now: float) -> None:
+        """Tell the limiters of all shards that were throttled in a request, each with its entries."""
+        throttled: dict[Group, list[Entry]] = {}
+        for entry, result in zip(batch.entries, results, strict=True):
+            if is_throttle(result.get("ErrorCode") or ""):
+                throttled.setdefault(entry.shard_id or entry.aggregate.hash_key, []).append(entry)
+        for group, entries in throttled.items():
+            limiter = self._limiters.get(group)
+            if limiter is not None:
+                limiter.on_throttled(entries, now, self._rng)
+
     def _on_entry_error(self, entry: Entry, started: float, now: float, code: str, message: str) -> None:
         error = service_error(code, message, operation="PutRecords")
         self._counters.failed_entries += 1
         if isinstance(error, ThrottledError):
             self._counters.throttled_entries += 1
-            limiter = self._limiters.get(entry.shard_id or entry.aggregate.hash_key)
-            if limiter is not None:
-                limiter.on_throttled(started, now, self._rng)
             if self._config.fail_if_throttled:
                 self._fail_all(entry, started, now, code, error)
                 return
