@@ -79,10 +79,10 @@ def register_yardsticks(spark: Any, rows: int) -> None:
             from kinesis_sdk.common.aggregation import Aggregate
             from kinesis_sdk.common.hashkeys import hash_partition_key
             from kinesis_sdk.common.records import KinesisRecord
-            from kinesis_sdk.spark.arrow import TARGET_ROWS, BatchBuilder
+            from kinesis_sdk.spark.arrow import MAX_ROWS, BatchBuilder
 
-            aggregate = Aggregate(1 << 30, TARGET_ROWS)
-            for number in range(TARGET_ROWS):
+            aggregate = Aggregate(1 << 30, MAX_ROWS)
+            for number in range(MAX_ROWS):
                 key = f"key-{number % 200}"
                 assert aggregate.try_append(key, None, b"%0*d" % (PAYLOAD, number), hash_partition_key(key))
             record = KinesisRecord(aggregate.encode(), "a", "4" * 56, datetime.now(timezone.utc))

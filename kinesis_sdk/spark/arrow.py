@@ -1,8 +1,13 @@
 """Pages of Kinesis records as Arrow record batches, columns at a time.
 
 What is equal for all user records of an aggregate (sequence number, arrival, shard, stream) is repeated by Arrow, not
-by Python. A batch ends with a Kinesis record, so that it is as large as one needs to be: about `TARGET_ROWS` rows, or
-the user records of one aggregate if that holds more.
+by Python. That makes a batch larger than the page: Arrow writes out a partition key for each row, while an aggregate
+holds it once for all its user records. A 1 MiB aggregate with one long key would become gigabytes. So batches are cut by
+rows and by bytes, also inside an aggregate: a batch has at most `MAX_ROWS` rows and `MAX_BYTES` bytes, or a single row.
+A row is never larger than three times its Kinesis record (3 bytes replace each byte of a key that is not UTF-8), plus
+some hundred bytes. While a batch is made, its columns exist twice.
+
+Kinesis refuses partition keys over 256 characters, but not inside an aggregate. Such records are delivered like others.
 """
 
 from __future__ import annotations
@@ -21,7 +26,17 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger("kinesis_sdk.spark")
 
-TARGET_ROWS = 32_768
+MAX_ROWS = 32_768
+"""Most rows of a batch."""
+
+MAX_BYTES = 32 * 1024 * 1024
+"""Most bytes of a batch, unless a single row is larger: three pages of plain records."""
+
+_ROW_BYTES = 2 * 8 + 6 * 4 + 1
+"""Two numbers, six offsets, and the bits that tell what is null."""
+
+_CHARACTER_BYTES = 4
+"""Most bytes of a character as UTF-8."""
 
 COLUMNS = (
     ("data", "binary"),
@@ -73,12 +88,14 @@ class BatchBuilder:
         deaggregate = self._deaggregate
         data: list[bytes] = []
         keys: list[str] = []
-        # Arrays of a run each; a run is an aggregate, or neighbours that travelled alone.
+        # Arrays of a run each; a run is a part of an aggregate, or neighbours that travelled alone.
         sequences: list[Any] = []
         subs: list[Any] = []
         moments: list[Any] = []
         hashes: list[Any] = []
         alone: list[KinesisRecord] = []
+        size = 0
+        names = len(shard_id) + len(self._stream_name) + _ROW_BYTES
 
         def end_alone() -> None:
             if alone:
@@ -93,6 +110,7 @@ class BatchBuilder:
                 alone.clear()
 
         def batch() -> Any:
+            nonlocal size
             end_alone()
             rows = len(data)
             arrays = [
@@ -107,36 +125,61 @@ class BatchBuilder:
             ]
             for column in (data, keys, sequences, subs, moments, hashes):
                 column.clear()
+            size = 0
             return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
         for record in records:
             found = decode_columns(record.data) if deaggregate else None
+            row_bytes = names + len(record.sequence_number)
             if found is None:
+                needed = row_bytes + len(record.data) + len(record.partition_key.encode())
+                if size and size + needed > MAX_BYTES:
+                    yield batch()
                 alone.append(record)
+                size += needed
             elif found.payloads:
                 table, explicit, payloads = found
                 rows = len(payloads)
                 if owned is not None and is_misplaced(_places(found), owned):
                     self._log_discarded(shard_id, record, rows)
                     continue
-                end_alone()
-                data.extend(payloads)
-                keys.extend(self._known(table, record))
-                sequences.append(pa.repeat(pa.scalar(record.sequence_number, self._text), rows))
-                subs.append(self._first_numbers(rows))
-                moments.append(pa.repeat(pa.scalar(record.approximate_arrival_timestamp, self._moment), rows))
-                hashes.append(
-                    pa.nulls(rows, self._text) if explicit is None else pa.array(explicit, self._text)
+                columns = _Columns(
+                    self._known(table, record), explicit, payloads, row_bytes, len(record.data)
                 )
-            if len(data) + len(alone) >= TARGET_ROWS:
+                begin = 0
+                while begin < rows:
+                    room = MAX_ROWS - len(data) - len(alone)
+                    end, needed = columns.fit(begin, min(rows, begin + room), MAX_BYTES - size)
+                    if end == begin and size:
+                        yield batch()
+                        continue
+                    end_alone()
+                    data.extend(payloads[begin:end])
+                    keys.extend(columns.keys[begin:end])
+                    count = end - begin
+                    sequences.append(pa.repeat(pa.scalar(record.sequence_number, self._text), count))
+                    subs.append(self._numbered(begin, end))
+                    moments.append(
+                        pa.repeat(pa.scalar(record.approximate_arrival_timestamp, self._moment), count)
+                    )
+                    hashes.append(
+                        pa.nulls(count, self._text)
+                        if explicit is None
+                        else pa.array(explicit[begin:end], self._text)
+                    )
+                    size += needed
+                    begin = end
+                    if begin < rows:
+                        yield batch()
+            if len(data) + len(alone) >= MAX_ROWS:
                 yield batch()
         if data or alone:
             yield batch()
 
-    def _first_numbers(self, count: int) -> Any:
-        if count > len(self._numbers):
-            self._numbers = self._pa.array(range(2 * count), self._pa.int64())
-        return self._numbers.slice(0, count)
+    def _numbered(self, begin: int, end: int) -> Any:
+        if end > len(self._numbers):
+            self._numbers = self._pa.array(range(2 * end), self._pa.int64())
+        return self._numbers.slice(begin, end - begin)
 
     @staticmethod
     def _log_discarded(shard_id: str, record: KinesisRecord, count: int) -> None:
@@ -161,6 +204,64 @@ class BatchBuilder:
             len(table),
         )
         return [record.partition_key if key is None else key for key in table]
+
+
+class _Columns:
+    """The columns of an aggregate that tell how many of its rows fit into a batch.
+
+    Args:
+        keys: Partition keys.
+        explicit: Explicit hash keys; None if there are none.
+        payloads: Payloads.
+        row_bytes: Bytes of a row's other columns.
+        payload_bytes: Most bytes of all payloads.
+    """
+
+    def __init__(
+        self,
+        keys: Sequence[str],
+        explicit: Sequence[str | None] | None,
+        payloads: Sequence[bytes],
+        row_bytes: int,
+        payload_bytes: int,
+    ) -> None:
+        self.keys = keys
+        self._explicit = explicit
+        self._payloads = payloads
+        self._row_bytes = row_bytes
+        self._payload_bytes = payload_bytes
+        longest = max(map(len, keys))
+        if explicit is not None:
+            longest += max((len(text) for text in explicit if text is not None), default=0)
+        self._largest = row_bytes + _CHARACTER_BYTES * longest
+        self._sizes: dict[str | None, int] = {None: 0}
+
+    def fit(self, begin: int, end: int, room: int) -> tuple[int, int]:
+        """Return the first row after ``begin`` that does not fit, at most ``end``, and an upper bound of the bytes.
+
+        The first row always counts as fitting into the room of an empty batch.
+        """
+        bound = (end - begin) * self._largest + self._payload_bytes
+        if bound <= room:
+            return end, bound
+        if room < MAX_BYTES:
+            return begin, 0  # the exact sizes of its rows only matter in an empty batch
+        total = 0
+        for row in range(begin, end):
+            needed = self._row_bytes + len(self._payloads[row]) + self._size_of(self.keys[row])
+            if self._explicit is not None:
+                needed += self._size_of(self._explicit[row])
+            if total + needed > room and row > begin:
+                return row, total
+            total += needed
+        return end, total
+
+    def _size_of(self, text: str | None) -> int:
+        size = self._sizes.get(text)
+        if size is None:
+            assert text is not None
+            size = self._sizes[text] = len(text.encode())
+        return size
 
 
 def _places(found: SubRecordColumns) -> Iterator[SubRecord]:

@@ -22,7 +22,7 @@ from kinesis_sdk.common.records import KinesisRecord
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed here; `make spark` runs this with it")
 
-from kinesis_sdk.spark.arrow import COLUMNS, TARGET_ROWS, BatchBuilder  # noqa: E402 — after the skip
+from kinesis_sdk.spark.arrow import COLUMNS, MAX_BYTES, MAX_ROWS, BatchBuilder  # noqa: E402 — after the skip
 
 SHARD = "shardId-000000000000"
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
@@ -99,17 +99,84 @@ def test_a_page_of_nothing_has_no_batches() -> None:
     assert list(BatchBuilder("orders", deaggregate=True).build(SHARD, [])) == []
 
 
-def test_a_batch_ends_with_a_whole_kinesis_record() -> None:
-    half = TARGET_ROWS // 2 + 1
+def test_an_aggregate_is_cut_where_a_batch_has_its_rows() -> None:
+    half = MAX_ROWS // 2 + 1
     page = [carrier(pack([("k", None, b"%d" % i) for i in range(half)]), number) for number in range(1, 6)]
-    sizes = [batch.num_rows for batch in BatchBuilder("orders", deaggregate=True).build(SHARD, page)]
-    assert sizes == [2 * half, 2 * half, half]
+    page.append(carrier(pack([("k", str(i), b"") for i in range(2 * MAX_ROWS + 3)]), 6))
+    batches = list(BatchBuilder("orders", deaggregate=True).build(SHARD, page))
+    assert [batch.num_rows for batch in batches] == [*[MAX_ROWS] * 4, 5 * half + 3 - 2 * MAX_ROWS]
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    assert [row["subSequenceNumber"] for row in rows] == [*range(half)] * 5 + [*range(2 * MAX_ROWS + 3)]
+    assert [row["sequenceNumber"] for row in rows[::half]][:5] == list("12345")
+    assert [row["data"] for row in rows[: 5 * half]] == [b"%d" % i for i in range(half)] * 5
+    assert [row["explicitHashKey"] for row in rows[5 * half :]] == [str(i) for i in range(2 * MAX_ROWS + 3)]
+
+
+POOLS: list[Any] = []
+"""Arrow crashes if a pool is gone before its arrays, which the traceback of a failed test keeps."""
+
+LONG_KEYS = {
+    "one key for all": [("k" * 100_000, None, b"%d" % i) for i in range(1_500)],
+    "one long key among many": [("k" * 2_000_000 if i == 700 else "k", None, b"x") for i in range(1_500)],
+    "a key that is a batch": [("k" * (MAX_BYTES + 1), None, b"%d" % i) for i in range(3)],
+    "characters of many bytes": [("\N{GRINNING FACE}" * 30_000, None, b"") for _ in range(1_000)],
+    "one explicit hash key for all": [("k", "0" * 100_000 + "5", b"%d" % i) for i in range(1_500)],
+    "few explicit hash keys": [("k", None if i % 3 else "0" * 60_000 + "5", b"") for i in range(3_000)],
+}
+
+
+@pytest.mark.parametrize("items", LONG_KEYS.values(), ids=LONG_KEYS)
+def test_a_long_key_that_user_records_share_makes_more_batches_and_no_larger_ones(items: list[Item]) -> None:
+    # Arrow writes a key out for each row: any of these would be a batch of 100 MB and more.
+    pool = pa.proxy_memory_pool(pa.default_memory_pool())
+    POOLS.append(pool)
+    usual = pa.default_memory_pool()
+    aggregate = Aggregate(1 << 40, 1 << 40)
+    for key, explicit, data in items:
+        assert aggregate.try_append(key, explicit, data, bytes(16))
+    page = [carrier(b"before", 1), carrier(aggregate.encode(), 2), carrier(b"after", 3)]
+    largest = max(len(key.encode()) + len(explicit or "") for key, explicit, _ in items)
+    number = 0
+    pa.set_memory_pool(pool)
+    try:
+        for batch in BatchBuilder("orders", deaggregate=True).build(SHARD, page):
+            assert batch.nbytes <= MAX_BYTES or batch.num_rows == 1
+            for row in batch.select(["data", "subSequenceNumber"]).to_pylist():
+                if row["subSequenceNumber"] is not None:
+                    assert row["subSequenceNumber"] == number
+                    assert row["data"] == items[number][2]
+                    number += 1
+            columns = zip(batch.column("partitionKey"), batch.column("explicitHashKey"), strict=True)
+            first = number - sum(value.is_valid for value in batch.column("subSequenceNumber"))
+            pairs = [(str(key), explicit.as_py()) for key, explicit in columns]
+            pairs = [pair for pair in pairs if pair[0] != "carrier"]
+            assert pairs == [item[:2] for item in items[first:number]]
+            del batch, columns
+    finally:
+        pa.set_memory_pool(usual)
+    assert number == len(items)
+    # Some columns exist twice while a batch is made, and the last batch is still there when the next one is made.
+    assert pool.max_memory() <= 4 * max(MAX_BYTES, largest)
+
+
+def test_large_records_that_travelled_alone_share_batches_up_to_the_bound() -> None:
+    page = [carrier(bytes(10 * 1024 * 1024), number) for number in range(1, 8)]
+    batches = list(BatchBuilder("orders", deaggregate=True).build(SHARD, page))
+    assert [batch.num_rows for batch in batches] == [3, 3, 1]
+    assert max(batch.nbytes for batch in batches) <= MAX_BYTES
+
+
+def test_usual_pages_stay_one_batch() -> None:
+    items: list[Item] = [(f"customer-{i % 50}", None, bytes(1_000)) for i in range(50)]
+    page = [carrier(pack(items), number) for number in range(1, 201)]  # a page of 10 MB
+    (batch,) = BatchBuilder("orders", deaggregate=True).build(SHARD, page)
+    assert batch.num_rows == 10_000
 
 
 def test_records_alone_are_cut_at_the_target() -> None:
-    page = [carrier(b"", number) for number in range(TARGET_ROWS + 5)]
+    page = [carrier(b"", number) for number in range(MAX_ROWS + 5)]
     sizes = [batch.num_rows for batch in BatchBuilder("orders", deaggregate=True).build(SHARD, page)]
-    assert sizes == [TARGET_ROWS, 5]
+    assert sizes == [MAX_ROWS, 5]
 
 
 def test_more_user_records_than_numbers_were_prepared_for() -> None:
