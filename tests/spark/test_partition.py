@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -61,6 +62,23 @@ def test_tasks_of_one_process_share_a_producer(aws: FakeAws) -> None:
         with shared_producer(SETTINGS) as producer:
             producer.put("flights", "a", b"x")
     assert len(partition._producers) == 1
+
+
+def test_a_worker_process_that_was_forked_makes_a_producer_of_its_own(
+    aws: FakeAws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with shared_producer(SETTINGS) as producer:
+        producer.put("flights", "a", b"x")
+    (parents,) = partition._producers.values()
+    # After a fork the child has the parent's dictionary, and its producer is dead: no thread survives a fork.
+    monkeypatch.setattr(partition, "os", SimpleNamespace(getpid=lambda: -1))
+    with shared_producer(SETTINGS) as producer:
+        producer.put("flights", "a", b"x")
+    with shared_producer(SETTINGS) as producer:
+        producer.put("flights", "a", b"x")
+    own = [producer for producer in partition._producers.values() if producer is not parents]
+    assert [producer.stats().user_records_stored for producer in own] == [2]
+    assert parents.stats().user_records_stored == 1
 
 
 def test_functions_and_explicit_hash_keys(aws: FakeAws) -> None:
