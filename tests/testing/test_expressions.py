@@ -78,6 +78,12 @@ def test_conditions(text: str, expected: bool) -> None:
     assert holds(text) is expected
 
 
+def test_an_attribute_that_is_null_exists() -> None:
+    item = {"a": {"NULL": True}}
+    assert holds("attribute_exists(a)", item)
+    assert not holds("attribute_not_exists(a)", item)
+
+
 @pytest.mark.parametrize(
     "text",
     [
