@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -218,6 +220,74 @@ def test_other_methods_and_odd_requests(endpoint: str) -> None:
     assert request(endpoint, "GET", "/_fake/nonsense")[0] == 404
     assert request(endpoint, "POST", "/_fake/faults", b'{"kind": "nonsense"}')[0] == 400
     assert request(endpoint, "POST", "/", b"", Transfer_Encoding="chunked")[0] == 411
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("credentials", b"{}"),
+        ("credentials", b"[]"),
+        ("clock", b"{}"),
+        ("clock", b'{"advance": NaN}'),
+        ("faults", b"5"),
+        ("faults", b"[" * 200_000),
+    ],
+)
+def test_odd_admin_documents_are_refused(endpoint: str, path: str, body: bytes) -> None:
+    status, content, _ = request(endpoint, "POST", f"/_fake/{path}", body)
+    assert (status, "message" in json.loads(content)) == (400, True)
+    assert request(endpoint, "GET", "/_fake/health")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("length", "status"), [("-1", 400), ("x", 400), ("9" * 40, 413), ("9" * 5_000, 413), (str(1 << 40), 413)]
+)
+def test_odd_content_lengths_are_refused(endpoint: str, length: str, status: int) -> None:
+    with socket.create_connection(urlsplit(endpoint).netloc.split(":"), timeout=10) as sock:
+        sock.sendall(f"POST / HTTP/1.1\r\nContent-Length: {length}\r\n\r\n".encode())
+        assert sock.recv(1 << 12).startswith(f"HTTP/1.1 {status} ".encode())
+
+
+def test_a_body_is_not_inflated_without_limit(endpoint: str) -> None:
+    bomb = gzip.compress(bytes(65 << 20))
+    assert len(bomb) < 100_000
+    headers = {
+        "X_Amz_Target": "Kinesis_20131202.ListStreams",
+        "Authorization": "x",
+        "Content_Encoding": "gzip",
+    }
+    status, content, _ = request(endpoint, "POST", "/", bomb, **headers)
+    assert (status, json.loads(content)["__type"]) == (413, "SerializationException")
+    assert request(endpoint, "POST", "/", gzip.compress(b"{}"), **headers)[0] == 200
+
+
+def test_a_form_that_is_no_text_is_refused(endpoint: str) -> None:
+    kind = "application/x-www-form-urlencoded"
+    assert request(endpoint, "POST", "/", b"Action=\xff", Content_Type=kind, Authorization="x")[0] == 400
+
+
+def test_a_web_page_cannot_administer_the_fake(aws: FakeAws, endpoint: str) -> None:
+    connect("kinesis", endpoint).create_stream(StreamName="s", ShardCount=1)
+    for method, path in [("POST", "reset"), ("DELETE", "faults"), ("POST", "clock")]:
+        assert request(endpoint, method, f"/_fake/{path}", b"{}", Origin="http://evil.example")[0] == 403
+    assert connect("kinesis", endpoint).list_streams()["StreamNames"] == ["s"]
+
+
+def test_connections_are_limited(aws: FakeAws) -> None:
+    with FakeAwsServer(aws, max_connections=2) as server:
+        netloc = urlsplit(server.endpoint_url).netloc
+        kept = [http.client.HTTPConnection(netloc, timeout=10) for _ in range(2)]
+        for connection in kept:
+            connection.request("GET", "/_fake/health")
+            assert connection.getresponse().read()
+        one_more = http.client.HTTPConnection(netloc, timeout=10)
+        one_more.connect()
+        answer = one_more.sock.recv(1 << 12)
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        kept[0].request("GET", "/_fake/health")
+        assert kept[0].getresponse().status == 200
+        for connection in (*kept, one_more):
+            connection.close()
 
 
 def test_connections_are_kept(endpoint: str) -> None:

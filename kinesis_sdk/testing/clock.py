@@ -41,9 +41,9 @@ class VirtualClock:
         """Move both readings forward by `seconds`.
 
         Raises:
-            ValueError: `seconds` is negative; a monotonic clock does not go back.
+            ValueError: `seconds` is negative, infinite or not a number; a monotonic clock does not go back.
         """
-        if seconds < 0:
+        if not 0 <= seconds < float("inf"):
             raise ValueError(f"a clock cannot be advanced by {seconds!r} seconds: it never goes back")
         with self._lock:
             self._elapsed += seconds

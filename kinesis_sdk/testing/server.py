@@ -16,11 +16,15 @@ Requests are not verified beyond access key and session token.
 | ``POST /_fake/credentials`` | ``{"seconds": 60}``: temporary credentials, see `FakeAws.credentials` |
 | ``POST /_fake/clock`` | ``{"advance": seconds}`` on a virtual clock |
 | ``POST /_fake/reset`` | forgets everything |
+
+An admin request with an ``Origin`` header is refused: only browsers send it, and a web page in a developer's browser must
+not be able to reset the fake. Bodies are limited to 64 MiB, also after they were inflated.
 """
 
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import logging
 import re
@@ -50,6 +54,7 @@ _log = logging.getLogger("kinesis_sdk.testing")
 
 _MAX_HEADER = 64 << 10
 _MAX_BODY = 64 << 20
+_MAX_LENGTH_DIGITS = 18
 _REASONS = {
     200: "OK",
     400: "Bad Request",
@@ -112,12 +117,7 @@ class _Connection:
                 except AnswerLostError:
                     return
                 except _Refused as refused:
-                    self._write(
-                        refused.status,
-                        "application/json",
-                        json.dumps({"message": refused.message}).encode(),
-                        keep=False,
-                    )
+                    self._refuse(refused.status, refused.message)
                     return
                 if isinstance(body, Subscription):
                     self._push(body)
@@ -131,6 +131,18 @@ class _Connection:
             return
         finally:
             self._server.forget(sock)
+
+    def refuse_connection(self) -> None:
+        """Answer that there are too many connections, and close this one."""
+        try:
+            self._refuse(503, "the fake AWS server has too many connections")
+        except ConnectionError as error:
+            _log.debug("a refused client has gone: %s", error)
+        finally:
+            self._server.forget(self._sock)
+
+    def _refuse(self, status: int, message: str) -> None:
+        self._write(status, "application/json", json.dumps({"message": message}).encode(), keep=False)
 
     def _more(self) -> bool:
         data = self._sock.recv(1 << 18)
@@ -158,7 +170,8 @@ class _Connection:
         length_text = headers.get("content-length", "0")
         if not length_text.isdecimal():
             raise _Refused(400, "Content-Length is not a number")
-        length = int(length_text)
+        # Python refuses to convert thousands of digits.
+        length = int(length_text) if len(length_text) <= _MAX_LENGTH_DIGITS else _MAX_BODY + 1
         if length > _MAX_BODY:
             raise _Refused(413, f"the body is larger than {_MAX_BODY} bytes")
         if headers.get("expect", "").lower() == "100-continue":
@@ -234,10 +247,20 @@ class FakeAwsServer:
         host: Address to listen on. There is no authentication worth the name: keep it local.
         port: Port; 0 lets the system choose.
         latency: Seconds added to every AWS call, for an impression of distance.
+        max_connections: Connections at a time, each of which has a thread; one more is answered with 503 and closed.
     """
 
-    def __init__(self, aws: FakeAws, host: str = "127.0.0.1", port: int = 0, *, latency: float = 0.0) -> None:
+    def __init__(
+        self,
+        aws: FakeAws,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        latency: float = 0.0,
+        max_connections: int = 1_024,
+    ) -> None:
         self.aws = aws
+        self._max_connections = max_connections
         self._address = (host, port)
         self._latency = latency
         self._listener: socket.socket | None = None
@@ -313,8 +336,14 @@ class FakeAwsServer:
                     _log.error("the fake AWS server stops listening: %s", error)
                 return
             with self._lock:
+                is_full = len(self._connections) >= self._max_connections
                 self._connections.add(sock)
-            threading.Thread(target=_Connection(self, sock).run, name="fake-aws", daemon=True).start()
+            connection = _Connection(self, sock)
+            if is_full:
+                _log.warning("%d connections are open, one more was refused", self._max_connections)
+                connection.refuse_connection()
+                continue
+            threading.Thread(target=connection.run, name="fake-aws", daemon=True).start()
 
     def forget(self, sock: socket.socket) -> None:
         """Close a connection that is done."""
@@ -399,9 +428,14 @@ class FakeAwsServer:
         if encoding != "gzip":
             raise AwsError("SerializationException", f"Content-Encoding {encoding} is not understood.")
         try:
-            return gzip.decompress(request.body)
+            with gzip.GzipFile(fileobj=io.BytesIO(request.body)) as file:
+                body = file.read(_MAX_BODY + 1)
         except (OSError, EOFError, zlib.error):
             raise AwsError("SerializationException", "The body is not gzip.") from None
+        if len(body) > _MAX_BODY:
+            message = f"The inflated body is larger than {_MAX_BODY} bytes."
+            raise AwsError("SerializationException", message, status=413)
+        return body
 
     def _document(self, request: _Request, *, in_cbor: bool) -> dict[str, Any]:
         body = self._body(request)
@@ -417,7 +451,10 @@ class FakeAwsServer:
     def _query(self, request: _Request) -> tuple[int, str, bytes]:
         action = "Unknown"
         try:
-            pairs = dict(parse_qsl(self._body(request).decode(), keep_blank_values=True))
+            try:
+                pairs = dict(parse_qsl(self._body(request).decode(), keep_blank_values=True))
+            except ValueError:
+                raise AwsError("MalformedInput", "The body is not a form in UTF-8.") from None
             action = pairs.pop("Action", "")
             pairs.pop("Version", None)
             service = next(
@@ -434,9 +471,15 @@ class FakeAwsServer:
     # -- administration -----------------------------------------------------------------------------------------
 
     def _admin(self, request: _Request) -> tuple[int, str, bytes]:
+        if "origin" in request.headers:
+            message = "admin requests of web pages (with an Origin header) are refused"
+            return 403, "application/json", json.dumps({"message": message}).encode()
         try:
             answer = self._administer(request)
-        except (ValueError, TypeError) as error:
+        except KeyError as error:
+            message = f"the document needs the member {error.args[0]!r}"
+            return 400, "application/json", json.dumps({"message": message}).encode()
+        except (ValueError, TypeError, RecursionError) as error:
             return 400, "application/json", json.dumps({"message": str(error)}).encode()
         if answer is None:
             message = f"no admin request {request.method} {request.path}"
