@@ -181,7 +181,7 @@ class FakeAws:
             raise AwsError(
                 "UnknownOperationException", f"The fake has no operation {operation} of {service}."
             )
-        lost = empty = False
+        lost = empty = torn = False
         if self.faults:
             name, shard_id = self._subject(service, request)
             for fault in self.faults.for_call(operation, name, shard_id):
@@ -193,6 +193,8 @@ class FakeAws:
                     lost = True
                 elif fault.kind == "empty_read":
                     empty = True
+                elif fault.kind == "torn_listing":
+                    torn = True
                 else:
                     raise fault.error()
         if service == "kinesis":
@@ -200,6 +202,9 @@ class FakeAws:
         answer: dict[str, Any] | bytes = (
             self.kinesis.records.get_records(request, empty=True) if empty else handler(request)
         )
+        if torn:
+            assert isinstance(answer, dict)
+            answer["Shards"] = answer["Shards"][:-1]
         if lost:
             raise AnswerLostError(f"{operation}: injected timeout after it was carried out")
         return answer

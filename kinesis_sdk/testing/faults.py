@@ -15,6 +15,8 @@ A fault is a filter and an effect. The same seed, the same faults and the same c
 | `conditional` | a conditional write fails although its condition holds |
 | `empty_read` | GetRecords returns no records and an iterator for the same position |
 | `broken_stream` | the connection of a subscription breaks in place of an event |
+| `early_arrival` | a stored record's approximate arrival time is `seconds` too early, so that times fall in its shard |
+| `torn_listing` | ListShards leaves out the last shard of its answer, as if it were made in the middle of a reshard |
 """
 
 from __future__ import annotations
@@ -39,6 +41,8 @@ FaultKind = Literal[
     "conditional",
     "empty_read",
     "broken_stream",
+    "early_arrival",
+    "torn_listing",
 ]
 
 _ONLY = {
@@ -46,11 +50,13 @@ _ONLY = {
     "expired_iterator": ("GetRecords",),
     "empty_read": ("GetRecords",),
     "broken_stream": ("SubscribeToShard",),
+    "early_arrival": ("PutRecords", "PutRecord"),
+    "torn_listing": ("ListShards",),
     "conditional": ("PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems"),
 }
 
 # Kinds that hit parts of a call: an entry, an event.
-_OF_PARTS = ("partial", "broken_stream")
+_OF_PARTS = ("partial", "broken_stream", "early_arrival")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,11 +72,11 @@ class Fault:
     operation: str | None = None
     """Operation name as in the API, for example ``PutRecords``; None matches every operation."""
     probability: float = 1.0
-    """Chance of each matching call, entry for `partial`, or event for `broken_stream`."""
+    """Chance of each matching call, entry for `partial` and `early_arrival`, or event for `broken_stream`."""
     stream: str | None = None
     """Stream or table name."""
     shard_id: str | None = None
-    """Shard that is read from, or written to for `partial`."""
+    """Shard that is read from, or written to for `partial` and `early_arrival`."""
     count: int | None = None
     """Stop after this many failures; None goes on."""
     after: int = 0
@@ -82,7 +88,7 @@ class Fault:
     status: int = 500
     """HTTP status of `error`."""
     seconds: float = 0.0
-    """Delay of `slow`."""
+    """Delay of `slow`, or how much too early for `early_arrival`."""
 
     def __post_init__(self) -> None:
         kinds = get_args(FaultKind)
@@ -97,7 +103,7 @@ class Fault:
             raise ValueError(
                 f"a fault of kind {self.kind!r} concerns {', '.join(only)}, not {self.operation}"
             )
-        if self.shard_id is not None and self.kind != "partial" and self.operation in _ONLY["partial"]:
+        if self.shard_id is not None and self.kind not in _OF_PARTS and self.operation in _ONLY["partial"]:
             raise ValueError(
                 f"{self.operation} as a whole has no shard; use kind 'partial' to fail the records of one shard"
             )
@@ -245,6 +251,13 @@ class Faults:
             return None
         hits = self._fire(operation, stream, shard_id, part="partial")
         return hits[0] if hits else None
+
+    def early_arrival(self, operation: str, stream: str, shard_id: str) -> float:
+        """Seconds by which the arrival time of a record that `shard_id` takes is too early."""
+        if not self._armed:
+            return 0.0
+        hits = self._fire(operation, stream, shard_id, part="early_arrival")
+        return hits[0].seconds if hits else 0.0
 
     def breaks_stream(self, stream: str, shard_id: str) -> bool:
         """Whether a `broken_stream` fault hits the next event of a subscription to `shard_id`."""

@@ -124,7 +124,10 @@ class RecordPlane:
                 f"Rate exceeded for shard {shard.shard_id} in stream {stream.name} "
                 f"under account {registry.account_id}.",
             )
-        return shard, shard.append(data, key, size, arrival)
+        early = 0
+        if registry.faults:
+            early = millis(registry.faults.early_arrival(operation, stream.name, shard.shard_id))
+        return shard, shard.append(data, key, size, arrival, early)
 
     def put_record(self, request: dict[str, Any]) -> dict[str, Any]:
         """PutRecord.

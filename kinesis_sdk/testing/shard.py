@@ -50,6 +50,7 @@ class Shard:
         "_fragments",
         "_last_arrival",
         "_prefix",
+        "_received",
         "adjacent_parent",
         "children",
         "closed_at",
@@ -97,8 +98,10 @@ class Shard:
         self._ends = array("Q")
         self._prefix = 0
         self._last_arrival = 0
+        # When each record came, once one shows another time; what is searched and trimmed goes by this.
+        self._received: array[int] | None = None
 
-    def append(self, data: str, partition_key: str, size: int, arrival: int) -> int:
+    def append(self, data: str, partition_key: str, size: int, arrival: int, early: int = 0) -> int:
         """Store a record.
 
         Args:
@@ -106,6 +109,7 @@ class Shard:
             partition_key: ``,"PartitionKey":"…"`` as JSON text, or nothing when the record has none.
             size: Bytes of data and partition key.
             arrival: Wall time in milliseconds; raised to the last record's, so that times rise in a shard.
+            early: Milliseconds by which the time that the record shows is too early.
 
         Returns:
             The record's sequence number.
@@ -114,8 +118,12 @@ class Shard:
             arrival = self._last_arrival
         else:
             self._last_arrival = arrival
-        seconds, millis = divmod(arrival, 1000)
-        number = self.numbers.take(seconds)
+        number = self.numbers.take(arrival // 1000)
+        if early and self._received is None:
+            self._received = array("Q", map(_arrival_of, self._fragments))
+        if self._received is not None:
+            self._received.append(arrival)
+        seconds, millis = divmod(arrival - early, 1000)
         self._fragments.append(
             b'{"SequenceNumber":"%d","ApproximateArrivalTimestamp":%d.%03d,"Data":"%b"%b}'
             % (number, seconds, millis, data.encode(), partition_key.encode())
@@ -134,15 +142,22 @@ class Shard:
     def trim(self, horizon: int) -> None:
         """Drop the records that arrived before `horizon` (wall time in milliseconds)."""
         fragments = self._fragments
-        if not fragments or _arrival_of(fragments[0]) >= horizon:
+        if not fragments or self._received_first() >= horizon:
             return
         count = self._first_since(horizon)
         if count >= min(_TRIM_BATCH, len(fragments)):
             self._prefix = self._ends[count - 1]
             del fragments[:count]
             del self._ends[:count]
+            if self._received is not None:
+                del self._received[:count]
+
+    def _received_first(self) -> int:
+        return _arrival_of(self._fragments[0]) if self._received is None else self._received[0]
 
     def _first_since(self, arrival: int) -> int:
+        if self._received is not None:
+            return bisect_left(self._received, arrival)
         return bisect_left(self._fragments, arrival, key=_arrival_of)
 
     def number_since(self, arrival: int) -> int:
@@ -178,7 +193,7 @@ class Shard:
         """
         fragments, ends = self._fragments, self._ends
         first = bisect_left(fragments, b"%0*d" % (DIGITS, position), key=_number_of)
-        if fragments and _arrival_of(fragments[0]) < horizon:
+        if fragments and self._received_first() < horizon:
             first = max(first, self._first_since(horizon))
         if first == len(fragments):
             return Page([], 0, position, None)

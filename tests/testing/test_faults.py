@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
@@ -141,3 +142,53 @@ def test_slow_calls_ask_the_given_function_to_wait(make: type[Account]) -> None:
     silent = make()
     silent.aws.faults.add(Fault(kind="slow", seconds=1e9))
     silent.stream()
+
+
+def arrivals(account: Account, **where: Any) -> list[float]:
+    answer = account.kinesis.get_records(ShardIterator=account.iterator(**where))
+    return [record["ApproximateArrivalTimestamp"].timestamp() for record in answer["Records"]]
+
+
+def test_arrival_times_fall_where_a_fault_says_so(account: Account) -> None:
+    account.stream()
+    start = account.clock.time()
+    account.put(b"0")
+    account.aws.faults.add(Fault(kind="early_arrival", seconds=2.5, after=1, count=1))
+    for data in (b"1", b"2", b"3"):
+        account.clock.advance(1)
+        account.put(data)
+    assert [round(at - start, 3) for at in arrivals(account)] == [0, 1, -0.5, 3]
+    assert account.read() == [b"0", b"1", b"2", b"3"], "the order in the shard does not change"
+    later = datetime.fromtimestamp(start + 2, tz=timezone.utc)
+    assert account.read("AT_TIMESTAMP", Timestamp=later) == [b"2", b"3"], (
+        "positions go by the time of storing"
+    )
+    numbers = account.kinesis.get_records(ShardIterator=account.iterator())["Records"]
+    assert sorted(numbers, key=lambda record: int(record["SequenceNumber"])) == numbers
+
+
+def test_records_with_early_arrival_times_live_as_long_as_others(account: Account) -> None:
+    account.stream()
+    for _ in range(300):
+        account.put(b"old")
+    account.clock.advance(23 * 3600)
+    account.aws.faults.add(Fault(kind="early_arrival", seconds=7200))
+    account.put(b"new")
+    account.clock.advance(3600)
+    account.put(b"newer")
+    account.clock.advance(60)
+    assert account.read() == [b"new", b"newer"]
+
+
+def test_a_torn_listing_lacks_a_shard_once(account: Account) -> None:
+    account.stream(3)
+    account.aws.faults.add(Fault(kind="torn_listing", count=1))
+    assert [shard["ShardId"][-1] for shard in account.shards()] == ["0", "1"]
+    assert len(account.shards()) == 3
+
+
+def test_the_new_kinds_concern_their_operations_only() -> None:
+    with pytest.raises(ValueError, match="PutRecords, PutRecord"):
+        Fault(kind="early_arrival", operation="GetRecords")
+    with pytest.raises(ValueError, match="ListShards"):
+        Fault(kind="torn_listing", operation="DescribeStream")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from datetime import datetime, timezone
 from typing import Any
 
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinesis_sdk.testing.records import data_size
+from kinesis_sdk.testing.shard import Shard
 from tests.testing.conftest import Account, code_of
 
 MIB = 1 << 20
@@ -327,3 +329,32 @@ def test_a_record_is_found_at_the_instant_of_its_arrival(pauses: list[float]) ->
         answer = account.kinesis.get_records(ShardIterator=account.iterator())
         arrival = answer["Records"][-1]["ApproximateArrivalTimestamp"]
         assert b"%d" % number in account.read("AT_TIMESTAMP", Timestamp=arrival)
+
+
+# -- one shard's log ----------------------------------------------------------------------------------------------
+
+
+def a_shard() -> Shard:
+    return Shard(index=0, start=0, end=2 * HALF - 1, created_second=1_700_000_000, now=1.7e9, monotonic=0.0)
+
+
+def test_arrival_times_rise_even_if_the_clock_goes_back() -> None:
+    shard = a_shard()
+    numbers = [shard.append("", "", 1, 1_700_000_000_000 + late) for late in (5, 3, 3, 7)]
+    assert numbers == sorted(set(numbers))
+    records = [json.loads(text) for text in shard.read(0, 10, 100, 0).fragments]
+    times = [round(record["ApproximateArrivalTimestamp"] * 1000) % 1000 for record in records]
+    assert times == [5, 5, 5, 7]
+    assert shard.number_since(1_700_000_000_006) == numbers[3]
+
+
+def test_a_record_larger_than_a_page_is_a_page() -> None:
+    shard = a_shard()
+    for size in (10, 500, 10):
+        shard.append("", "", size, 1_700_000_000_000)
+    position, sizes = 0, []
+    for _ in range(3):
+        page = shard.read(position, 100, 100, 0)
+        position = page.position
+        sizes.append(page.size)
+    assert sizes == [10, 500, 10]
