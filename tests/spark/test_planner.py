@@ -17,6 +17,7 @@ from kinesis_sdk.spark.errors import DataLossError, OffsetError
 from kinesis_sdk.spark.offsets import After, AtTimestamp, Ended, Horizon, StreamOffset
 from kinesis_sdk.spark.planner import StreamPlanner
 from kinesis_sdk.spark.positions import StartingPosition
+from kinesis_sdk.spark.probe import PEEK
 from kinesis_sdk.testing import Fault
 
 from .support import HALF, STREAM, Query, World, options, read
@@ -80,6 +81,23 @@ def test_a_span_limits_the_stream_time_of_a_batch() -> None:
     # Two minutes of 30 records a minute, and at most one record more; the first includes its begin.
     assert max(query.batches) <= 91
     assert len(query.batches) >= 9
+
+
+def test_a_batch_never_ends_before_it_begins_though_arrival_times_fall() -> None:
+    world = World()
+    query = Query(world, {**TRIM, "max_batch_span": 5.0})
+    world.clock.advance(60)
+    world.put(1)
+    world.aws.faults.add(Fault(kind="early_arrival", seconds=10))
+    world.put(1)
+    assert query.run_batch() == 2
+    world.clock.advance(1.1)
+    world.put(PEEK + 15)
+    world.clock.advance(60)
+    # By its time, the first record is the last one of the span that the next batch may have.
+    query.run(5)
+    assert query.batches == [2, PEEK, 15]
+    assert len(set(query.payloads)) == len(query.payloads) == PEEK + 17
 
 
 def test_a_silence_longer_than_the_span_is_crossed() -> None:
@@ -612,6 +630,22 @@ def test_a_checkpoint_older_than_the_retention_is_a_loss() -> None:
     assert query.payloads[3:] == put
 
 
+def test_a_position_beyond_the_retention_is_read_from_the_horizon() -> None:
+    """The service need not know its sequence number any more."""
+    world = World()
+    query = Query(world, {**TRIM, "fail_on_data_loss": False})
+    world.put(3)
+    query.run(3)
+    world.clock.advance(1.5 * DAY)
+    put = world.put(3)
+    query.restart()
+    assert query.plan()
+    (item,) = query.planner.ranges(query.start, query.log[-1])
+    assert isinstance(item.start, After)
+    assert item.via == Horizon()
+    assert [payload for _, _, payload in query.read()] == put
+
+
 def test_idle_for_longer_than_the_retention_is_no_loss() -> None:
     world = World()
     query = Query(world, TRIM)
@@ -918,6 +952,8 @@ def test_every_record_once_and_in_order_through_everything(seed: int) -> None:
     world.aws.faults.add(Fault(kind="empty_read", probability=rng.choice([0, 0.2])))
     world.aws.faults.add(Fault(kind="throttle", operation="GetRecords", probability=rng.choice([0, 0.1])))
     world.aws.faults.add(Fault(kind="expired_iterator", probability=rng.choice([0, 0.05])))
+    early = Fault(kind="early_arrival", probability=rng.choice([0, 0.1, 0.5]), seconds=rng.choice([0.5, 30]))
+    world.aws.faults.add(early)
     keys = {f"key-{i}": rng.getrandbits(128) for i in range(6)}
     put: dict[str, list[bytes]] = {key: [] for key in keys}
     for _ in range(120):
