@@ -18,6 +18,9 @@ _PREDICTIONS = 65_536
 LIST_SHARDS_PAGE = 1000
 """Shards per ListShards page: the API's default; asking for more does not give more (API reference)."""
 
+MAX_LIST_SHARDS_PAGES = 1000
+"""Pages of one listing, enough for a million shards, after which the service is taken to page forever."""
+
 
 _SHARD_ID = re.compile(r"shardId-[0-9]{12}")
 
@@ -118,7 +121,8 @@ def list_shards(
 
     Raises:
         AwsError: The translated failure of a call.
-        ProtocolError: The service repeats a page token, or describes a shard without an id or a range.
+        ProtocolError: The service repeats a page token, sends more than 1,000 pages, or describes a shard without an id
+            or a range.
     """
     request: dict[str, Any] = {**stream.request, "MaxResults": LIST_SHARDS_PAGE}
     if shard_filter:
@@ -145,6 +149,10 @@ def list_shards(
         if token in seen_tokens:
             raise ProtocolError("ListShards: the service repeats a page token")
         seen_tokens.add(token)
+        if len(seen_tokens) >= MAX_LIST_SHARDS_PAGES:
+            raise ProtocolError(
+                f"ListShards: no end after {MAX_LIST_SHARDS_PAGES} pages with {len(shards)} shards of {stream}"
+            )
         request = {"NextToken": token, "MaxResults": LIST_SHARDS_PAGE}
 
 

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import itertools
 import random
 from typing import Any
+from unittest import mock
 
 import pytest
 from botocore.exceptions import ClientError
@@ -340,6 +342,16 @@ def test_all_pages_with_the_token_alone_on_later_ones(
         {"NextToken": "t1", "MaxResults": 1000},
         {"NextToken": "t2", "MaxResults": 1000},
     ]
+
+
+@pytest.mark.parametrize("shards", [[], [item(0)]], ids=["empty", "one shard"])
+def test_pages_without_an_end_are_an_error(shards: list[dict[str, Any]]) -> None:
+    calls = itertools.count(1)
+    client = mock.Mock()
+    client.list_shards = lambda **_: {"Shards": shards, "NextToken": f"t{next(calls)}"}
+    with pytest.raises(ProtocolError, match="ListShards: no end after 1000 pages"):
+        list_shards(client, StreamId("orders"))
+    assert next(calls) == 1001
 
 
 def test_a_repeated_token_is_an_error_and_not_an_endless_loop() -> None:
