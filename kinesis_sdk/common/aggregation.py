@@ -44,7 +44,7 @@ from kinesis_sdk.common.hashkeys import (
     explicit_hash_key_to_bytes,
     hash_partition_key,
 )
-from kinesis_sdk.common.records import KinesisRecord
+from kinesis_sdk.common.records import KinesisRecord, without_payload
 from kinesis_sdk.common.user_records import AggregatedRun, PlainRun, RecordRun, UserRecords
 
 __all__ = [
@@ -74,6 +74,10 @@ _ABSENT = 2**64 - 1
 _SMALL = 400
 """Bytes of a user record below which protobuf is quicker in writing it than in looking at each of its fields."""
 
+_FEW = 10_000
+"""User records up to which an aggregate may be checked by writing it. Where a required field is missing, protobuf raises
+an error that names each one, with the place of its record: about 200 bytes of memory each, so at most 4 MB."""
+
 
 class SubRecord(NamedTuple):
     """A user record inside an aggregate.
@@ -82,12 +86,15 @@ class SubRecord(NamedTuple):
         partition_key: The user's key; None where the aggregate's index points beyond its table.
         explicit_hash_key: The user's explicit hash key; None if there was none, or where its index points
             beyond its table.
-        data: Payload.
+        data: Payload; ``repr`` shows its length only.
     """
 
     partition_key: str | None
     explicit_hash_key: str | None
     data: bytes
+
+    def __repr__(self) -> str:
+        return without_payload(self)
 
 
 class SubRecordColumns(NamedTuple):
@@ -102,6 +109,9 @@ class SubRecordColumns(NamedTuple):
     partition_keys: Sequence[str | None]
     explicit_hash_keys: Sequence[str | None] | None
     payloads: Sequence[bytes]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self.payloads)} user records)"
 
 
 class _Protobuf(NamedTuple):
@@ -174,20 +184,28 @@ def _unsealed(blob: bytes | bytearray | memoryview) -> bytes | None:
 
 
 def _texts(table: Iterable[bytes]) -> list[str]:
-    """A string table as text; invalid UTF-8 becomes U+FFFD, as in Java."""
+    """A string table as text; invalid UTF-8 becomes U+FFFD.
+
+    Protobuf for Java decodes it in the same way, when the string is first read: an invalid key is no reason for the KCL to
+    reject an aggregate.
+    """
     return [raw.decode("utf-8", "replace") for raw in table]
 
 
-def _entries(table: list[str], indexes: list[int]) -> Sequence[str]:
-    """Entry of each index; `IndexError` beyond the table."""
-    # In C at once; with a single index an itemgetter has another form of answer.
-    return itemgetter(*indexes)(table) if len(indexes) > 1 else [table[index] for index in indexes]
+def _entries(table: list[str], indexes: list[int]) -> tuple[Sequence[str | None], bool]:
+    """Entry of each index, None where it is beyond the table, and whether all indexes are within it."""
+    try:
+        # In C at once; with a single index an itemgetter has another form of answer.
+        found = itemgetter(*indexes)(table) if len(indexes) > 1 else [table[index] for index in indexes]
+    except IndexError:
+        return list(map(dict(enumerate(table)).get, indexes)), False
+    return found, True
 
 
-def _columns(body: bytes) -> SubRecordColumns | None:
-    """The columns of the usual aggregate; None if it has any flaw, or explicit hash keys for some records only.
+def _columns(body: bytes) -> tuple[SubRecordColumns, bool] | None:
+    """The columns of an aggregate, and whether all user records have a partition key; see `_rows` for None.
 
-    None also where protobuf is not compiled.
+    None also if a field occurs twice in a user record, or where protobuf is not compiled.
 
     Reading is parsing twice, both in C. The message of columns gives the values. The message of rows proves
     which belong together: if each record has all required fields, and there are no more values than records,
@@ -203,28 +221,29 @@ def _columns(body: bytes) -> SubRecordColumns | None:
         payloads: list[bytes] = values.data[:]
         indexes: list[int] = values.key[:]
         places: list[int] = values.hash[:]
-        rows = (protobuf.placed_rows if places else protobuf.rows).FromString(body)
+        placed = len(places) == len(indexes) > 0
+        rows = (protobuf.placed_rows if placed else protobuf.rows).FromString(body)
         count = len(rows.records)
-        if len(body) < _SMALL * count:
+        if not len(indexes) == len(payloads) == count:
+            return None
+        if count <= _FEW and len(body) < _SMALL * count:
             rows.SerializeToString()
         elif not rows.IsInitialized():
             return None
     except (protobuf.decode_error, protobuf.encode_error):
         return None
-    if not len(indexes) == len(payloads) == count or len(places) not in {0, count}:
-        return None
-    table = _texts(found.keys[:])
-    hash_table = _texts(found.hashes[:])
-    try:
-        keys = _entries(table, indexes)
-        hashes = _entries(hash_table, places) if places else None
-    except IndexError:
-        return None
-    return SubRecordColumns(keys, hashes, payloads)
+    keys, keyed = _entries(_texts(found.keys[:]), indexes)
+    hashes: Sequence[str | None] | None = None
+    if places:
+        # Some user records have an explicit hash key: only the rows tell which.
+        each = places if placed else [record.hash for record in rows.records]
+        hashes, complete = _entries(_texts(found.hashes[:]), each)
+        hashes = hashes if complete or any(item is not None for item in hashes) else None
+    return SubRecordColumns(keys, hashes, payloads), keyed
 
 
-def _rows(body: bytes) -> SubRecordColumns | None:
-    """The columns of any aggregate, read row by row; None if it does not parse or lacks a required field."""
+def _rows(body: bytes) -> tuple[SubRecordColumns, bool] | None:
+    """What `_columns` returns, of any aggregate, read row by row; None if it does not parse or lacks a required field."""
     protobuf = _protobuf()
     try:
         message = protobuf.rows.FromString(body)
@@ -232,16 +251,22 @@ def _rows(body: bytes) -> SubRecordColumns | None:
         return None
     if not message.IsInitialized():
         return None
-    table = dict(enumerate(_texts(message.keys)))
-    hash_table = dict(enumerate(_texts(message.hashes)))
-    records = list(message.records)
-    keys = [table.get(record.key) for record in records]
-    hashes = [hash_table.get(record.hash) for record in records] if hash_table else []
-    return SubRecordColumns(
-        keys,
-        hashes if any(item is not None for item in hashes) else None,
-        [record.data for record in records],
-    )
+    indexes: list[int] = []
+    places: list[int] = []
+    payloads: list[bytes] = []
+    # In one pass that lets go of each row: a list of a million of protobuf's objects takes longer than all the rest.
+    for record in message.records:
+        indexes.append(record.key)
+        places.append(record.hash)
+        payloads.append(record.data)
+    keys, keyed = _entries(_texts(message.keys), indexes)
+    hashes, _complete = _entries(_texts(message.hashes), places)
+    used = any(item is not None for item in hashes)
+    return SubRecordColumns(keys, hashes if used else None, payloads), keyed
+
+
+def _read(body: bytes) -> tuple[SubRecordColumns, bool] | None:
+    return _columns(body) or _rows(body)
 
 
 def decode(blob: bytes | bytearray | memoryview) -> list[SubRecord] | None:
@@ -254,6 +279,11 @@ def decode(blob: bytes | bytearray | memoryview) -> list[SubRecord] | None:
         None if it is not an intact aggregate (no magic, a digest that does not match, a message that does
         not parse or lacks required fields): the record is then delivered as it is, as the KCL does. A sub
         record whose key index is beyond the table has ``partition_key`` None; nothing is left out.
+
+        The KCL reads two kinds of aggregates differently, neither of which any known producer writes. Where an index
+        is beyond its table, it drops that user record and all that follow in the aggregate (and it takes an index
+        modulo 2^32, so that 2^32 reads entry 0). Where a tag (field 4) does not parse or has no key, it delivers the
+        whole Kinesis record as it is; here tags are not read.
     """
     columns = decode_columns(blob)
     if columns is None:
@@ -266,7 +296,8 @@ def decode(blob: bytes | bytearray | memoryview) -> list[SubRecord] | None:
 def decode_columns(blob: bytes | bytearray | memoryview) -> SubRecordColumns | None:
     """What `decode` returns, by columns: for those who make columns of it, at two thirds of the price."""
     body = _unsealed(blob)
-    return None if body is None else _columns(body) or _rows(body)
+    read = None if body is None else _read(body)
+    return None if read is None else read[0]
 
 
 def effective_hash_key(partition_key: str, explicit_hash_key: str | None) -> bytes | None:
@@ -291,11 +322,20 @@ def is_misplaced(subs: Iterable[SubRecord], owned: HashKeyRange) -> bool:
 # Streams have favourite keys, and a digest costs ten times what remembering it does.
 _known_place = lru_cache(maxsize=4096)(effective_hash_key)
 
+_LONGEST_KNOWN = 256
+"""Most characters of a key whose place is remembered. No real partition key is longer (API reference), while one in an
+aggregate may have megabytes, of which the cache would hold thousands for the life of the process."""
+
+
+def _place(key: str, explicit: str | None) -> bytes | None:
+    short = len(key) <= _LONGEST_KNOWN and (explicit is None or len(explicit) <= _LONGEST_KNOWN)
+    return (_known_place if short else effective_hash_key)(key, explicit)
+
 
 def _any_outside(slots: Iterable[tuple[str | None, str | None]], owned: HashKeyRange) -> bool:
     low, high = owned.start_bytes, owned.end_bytes
     for key, explicit in slots:
-        place = None if key is None else _known_place(key, explicit)
+        place = None if key is None else _place(key, explicit)
         if place is not None and not low <= place <= high:
             return True
     return False
@@ -349,13 +389,13 @@ def deaggregate(
     for record in records:
         # Most records of a stream without a KPL have no magic; asked here to save a call for each.
         body = _unsealed(record[0]) if record[0][:4] == MAGIC else None
-        usual = None if body is None else _columns(body)
-        columns = _rows(body) if usual is None and body is not None else usual
-        if columns is None:
+        read = None if body is None else _read(body)
+        if read is None:
             if not plain:
                 runs.append(PlainRun(plain))
             plain.append(record)
             continue
+        columns, keyed = read
         _keys, hashes, payloads = columns
         if (
             hash_key_range is not None
@@ -366,6 +406,6 @@ def deaggregate(
             continue
         if payloads:
             plain = []
-            keys = _known_keys(columns, record) if usual is None else cast("Sequence[str]", _keys)
+            keys = cast("Sequence[str]", _keys) if keyed else _known_keys(columns, record)
             runs.append(AggregatedRun(record, payloads, keys, hashes))
     return UserRecords(runs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Any
 from unittest import mock
@@ -335,8 +336,78 @@ def test_the_usual_aggregate_is_read_by_columns() -> None:
         columns, rows = aggregation._columns(body), aggregation._rows(body)
         assert columns is not None
         assert rows is not None
-        assert [None if column is None else list(column) for column in columns] == list(rows)
-    assert aggregation._columns(BLOB[4:-16]) is None, "some have explicit hash keys, some do not"
+        assert columns[1] is rows[1] is True
+        assert [None if column is None else list(column) for column in columns[0]] == list(
+            map(as_list, rows[0])
+        )
+
+
+def as_list(column: Sequence[Any] | None) -> list[Any] | None:
+    return None if column is None else list(column)
+
+
+@pytest.mark.parametrize(
+    "blob",
+    [
+        BLOB,
+        hexed(KEY_A, "1a05", "0801", "1a0178", GOOD),
+        hexed(KEY_A, "1a0e", "08ffffffffffffffffff01", "1a0178", GOOD),
+        hexed(KEY_A, "120135", "1a07", "0800", "1007", "1a0178", "1a07", "0800", "1000", "1a0178"),
+        hexed(KEY_A, "120135", GOOD, "1a07", "0800", "1007", "1a0178"),
+    ],
+    ids=["some hash keys", "a key index beyond", "the largest key index", "a hash index beyond", "both"],
+)
+def test_an_odd_aggregate_is_read_by_columns_as_well(blob: bytes) -> None:
+    """Row by row, a record of 10 MB held the interpreter's lock for seconds, and renewals waited for it."""
+    columns, rows = aggregation._columns(blob[4:-16]), aggregation._rows(blob[4:-16])
+    assert columns is not None
+    assert rows is not None
+    assert columns[1] is rows[1]
+    assert list(map(as_list, columns[0])) == list(map(as_list, rows[0]))
+
+
+HOSTILE = {
+    "no fields": b"\x1a\x00",
+    "none and two of each": b"\x1a\x00\x1a\x08\x08\x00\x08\x00\x1a\x00\x1a\x00",
+    "no key": b"\x1a\x02\x1a\x00",
+    "no data": b"\x1a\x02\x08\x00",
+    "a key, all others packed": b"\x1a\x02\x1a\x00" * 99 + b"\x1a\x67\x0a\x63" + bytes(99) + b"\x1a\x00",
+}
+
+
+@pytest.mark.parametrize("part", HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.parametrize("size", [30_000, 1_000_000])
+def test_what_lacks_required_fields_takes_little_more_memory_than_what_has_them(
+    part: bytes, size: int
+) -> None:
+    """Protobuf's error names each missing field: 190 bytes of memory for each byte of such a record."""
+    blob = seal(b"\x0a\x01k" + part * (size // len(part)))
+    errors: list[int] = []
+    real = aggregation._protobuf()
+
+    class Rows:
+        @staticmethod
+        def FromString(body: bytes) -> Any:
+            return Watched(real.rows.FromString(body))
+
+    class Watched:
+        def __init__(self, message: Any) -> None:
+            self.message = message
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.message, name)
+
+        def SerializeToString(self) -> bytes:
+            try:
+                return bytes(self.message.SerializeToString())
+            except real.encode_error as error:
+                errors.append(len(str(error)))
+                raise
+
+    with mock.patch.object(aggregation, "_protobuf", lambda: real._replace(rows=Rows)):
+        assert decode(blob) is None
+    assert sum(errors) <= 60 * aggregation._FEW
+    assert [user.data for user in deaggregate([carrier(blob)])] == [blob]
 
 
 def test_deaggregate_fills_every_field_in_order() -> None:
@@ -459,3 +530,24 @@ def test_user_records_without_a_place_do_not_condemn_an_aggregate() -> None:
 )
 def test_effective_hash_key(explicit: str | None, expected: bytes | None) -> None:
     assert effective_hash_key("abcd", explicit) == expected
+
+
+def test_the_place_of_a_giant_key_is_not_remembered() -> None:
+    """An aggregate may hold keys of megabytes, of which a cache that counts would keep thousands."""
+    aggregation._known_place.cache_clear()
+    giants = ["k" * 257, "\U0001f600" * 257, "k" * 100_000]
+    items: list[Item] = [(key, None, b"") for key in giants] + [("k", "0" * 257, b""), ("k" * 256, "7", b"")]
+    asked = []
+    users = deaggregate(
+        [carrier(filled(items).encode())],
+        hash_key_range=HashKeyRange(0, 7),
+        on_misplaced=lambda record, count: bool(asked.append(count)),
+    )
+    assert asked == [5], "the first giant lies outside of the range"
+    assert len(users) == 5
+    subs = [SubRecord(key, explicit, data) for key, explicit, data in items]
+    for key in giants:
+        assert is_misplaced([SubRecord(key, None, b"")], HashKeyRange(0, 7))
+    assert not is_misplaced(subs[4:], HashKeyRange(0, 7))
+    assert not is_misplaced(subs, FULL_RANGE)
+    assert aggregation._known_place.cache_info().currsize == 1
