@@ -12,6 +12,7 @@ from kinesis_sdk.common.aws import KinesisClient, translate_errors
 from kinesis_sdk.common.base64coding import encode
 from kinesis_sdk.common.errors import ProtocolError
 from kinesis_sdk.common.fast_hooks import MARK, Equipment, decoding
+from kinesis_sdk.common.records import without_payload
 from kinesis_sdk.common.stream import StreamId
 
 _LOGGER = logging.getLogger("kinesis_sdk.aws")
@@ -32,7 +33,7 @@ class PutEntry(NamedTuple):
     """One record to put.
 
     Attributes:
-        data: Payload.
+        data: Payload; ``repr`` shows its length only.
         partition_key: Partition key, 1 to 256 characters.
         explicit_hash_key: Decimal hash key instead of the partition key's, if any.
     """
@@ -40,6 +41,9 @@ class PutEntry(NamedTuple):
     data: bytes
     partition_key: str
     explicit_hash_key: str | None = None
+
+    def __repr__(self) -> str:
+        return without_payload(self)
 
 
 def put_records(client: KinesisClient, stream: StreamId, entries: Sequence[PutEntry]) -> Mapping[str, Any]:

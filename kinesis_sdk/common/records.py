@@ -9,11 +9,23 @@ from typing import Any, NamedTuple
 from kinesis_sdk.common.sequence import check_sequence_numbers
 
 
+def without_payload(record: Any) -> str:
+    """Return the ``repr`` of a named tuple with the length of its ``data`` instead of the bytes.
+
+    Records end up in logs and in messages of exceptions, their payloads must not.
+    """
+    shown = (
+        f"{name}=<{len(value)} bytes>" if name == "data" else f"{name}={value!r}"
+        for name, value in zip(record._fields, record, strict=True)
+    )
+    return f"{type(record).__name__}({', '.join(shown)})"
+
+
 class KinesisRecord(NamedTuple):
     """One record as the service stores it; its data may be an aggregate of user records.
 
     Attributes:
-        data: Payload.
+        data: Payload; ``repr`` shows its length only.
         partition_key: Partition key of the entry (``a`` for an aggregate); empty where the service places
             records itself.
         sequence_number: Decimal sequence number, unique in the shard.
@@ -26,6 +38,9 @@ class KinesisRecord(NamedTuple):
     sequence_number: str
     approximate_arrival_timestamp: datetime | None = None
     encryption_type: str | None = None
+
+    def __repr__(self) -> str:
+        return without_payload(self)
 
     @classmethod
     def from_api(cls, item: Mapping[str, Any]) -> KinesisRecord:
@@ -63,7 +78,7 @@ class UserRecord(NamedTuple):
     """One record as its producer put it.
 
     Attributes:
-        data: Payload.
+        data: Payload; ``repr`` shows its length only.
         partition_key: The user's partition key.
         sequence_number: Sequence number of the Kinesis record that carried it; shared inside an aggregate.
         sub_sequence_number: Position inside the aggregate from 0; 0 for a record that travelled alone.
@@ -82,6 +97,9 @@ class UserRecord(NamedTuple):
     explicit_hash_key: str | None
     aggregated: bool
     encryption_type: str | None
+
+    def __repr__(self) -> str:
+        return without_payload(self)
 
 
 class Attempt(NamedTuple):

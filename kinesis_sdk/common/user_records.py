@@ -181,7 +181,8 @@ class UserRecords(Sequence[UserRecord]):
         return len(self) == len(other) and all(map(eq, self, other))
 
     def __repr__(self) -> str:
-        return repr(list(self))
+        # Neither their payloads nor a million of them: this is what a log line shows of a batch.
+        return f"<{type(self).__name__}: {len(self)} user records, {payload_bytes(self)} bytes>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (list, (list(self),))

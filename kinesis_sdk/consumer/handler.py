@@ -18,7 +18,7 @@ import functools
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
 
 from kinesis_sdk.common.errors import ConfigError
@@ -40,7 +40,7 @@ class ShardContext:
         checkpoint: Position after which it starts, or the sentinel at which it starts.
         hash_key_range: Range of the shard, where the lease has it.
         pending_checkpoint: Position of a two-phase checkpoint that was prepared and not finished.
-        pending_checkpoint_state: The application's bytes beside it.
+        pending_checkpoint_state: The application's bytes beside it; left out of ``repr``.
     """
 
     stream: StreamId
@@ -49,7 +49,7 @@ class ShardContext:
     checkpoint: ExtendedSequenceNumber
     hash_key_range: HashKeyRange | None = None
     pending_checkpoint: ExtendedSequenceNumber | None = None
-    pending_checkpoint_state: bytes | None = None
+    pending_checkpoint_state: bytes | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)

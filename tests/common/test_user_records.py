@@ -73,7 +73,7 @@ def test_it_behaves_as_a_list_does(
     assert records == expected
     assert expected == records
     assert records == build(shape)[0]
-    assert repr(records) == repr(expected)
+    assert f"{size} user records, {payload_bytes(expected)} bytes" in repr(records)
     assert list(reversed(records)) == expected[::-1]
     assert [records[index] for index in range(-size, size)] == expected + expected
     assert all(type(records[index]) is UserRecord for index in range(size))

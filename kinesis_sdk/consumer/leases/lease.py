@@ -66,7 +66,7 @@ class Lease:
         owner_switches: Times the lease changed hands since the last checkpoint.
         checkpoint: Position up to which (inclusive) the shard is processed, or a sentinel.
         pending_checkpoint: First half of a two-phase checkpoint.
-        pending_checkpoint_state: The application's own bytes beside it.
+        pending_checkpoint_state: The application's own bytes beside it; left out of ``repr``.
         parent_shard_ids: Shards that must be finished first.
         child_shard_ids: Known once the shard ended.
         hash_key_range: Range of the shard; old rows lack it.
@@ -87,7 +87,7 @@ class Lease:
     owner_switches: int = 0
     checkpoint: ExtendedSequenceNumber
     pending_checkpoint: ExtendedSequenceNumber | None = None
-    pending_checkpoint_state: bytes | None = None
+    pending_checkpoint_state: bytes | None = field(default=None, repr=False)
     parent_shard_ids: tuple[str, ...] = ()
     child_shard_ids: tuple[str, ...] = ()
     hash_key_range: HashKeyRange | None = None

@@ -1,0 +1,101 @@
+"""No `repr` shows a payload: records end up in logs, and in messages of exceptions."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import pkgutil
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+
+import kinesis_sdk
+from kinesis_sdk import producer
+from kinesis_sdk.common.aggregation import SubRecord, SubRecordColumns, deaggregate
+from kinesis_sdk.common.fast_get import GetRecordsPage
+from kinesis_sdk.common.fast_put import PutEntry
+from kinesis_sdk.common.records import KinesisRecord, UserRecord
+from kinesis_sdk.common.sequence import ExtendedSequenceNumber
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.consumer import Lease, PoisonRecord, RecordBatch, ShardContext
+from kinesis_sdk.consumer.fetch.fetcher import FetchResult
+from kinesis_sdk.consumer.shard_reader import UserBatch
+from kinesis_sdk.producer.failures import FailedRecord
+from kinesis_sdk.producer.spool import SpooledRecord
+from kinesis_sdk.spark.shardio import Page
+from tests.common.reference import filled
+
+SECRET = b"secret payload"
+AT = ExtendedSequenceNumber("7")
+KINESIS = KinesisRecord(SECRET, "key", "7")
+USER = UserRecord(SECRET, "key", "7", 0, None, None, False, None)
+AGGREGATE = KinesisRecord(filled([("key", None, SECRET), ("key", None, b"")]).encode(), "a", "7")
+
+HOLDERS: list[Any] = [
+    KINESIS,
+    USER,
+    deaggregate([KINESIS, AGGREGATE]),
+    SubRecord("key", None, SECRET),
+    SubRecordColumns(["key"], None, [SECRET]),
+    PutEntry(SECRET, "key"),
+    GetRecordsPage([KINESIS], None, 0, None, {}),
+    FetchResult(records=[KINESIS], millis_behind_latest=0),
+    Page([KINESIS], caught_up=True, ended=False, behind=0),
+    UserBatch([USER], 0, print),
+    RecordBatch(
+        records=deaggregate([AGGREGATE]),
+        millis_behind_latest=0,
+        shard_id="s",
+        stream=StreamId("orders"),
+        checkpointer=None,  # type: ignore[arg-type]
+    ),
+    PoisonRecord(record=USER, error=ValueError(), attempts=1, shard_id="s", stream=StreamId("orders")),
+    ShardContext(
+        stream=StreamId("orders"), shard_id="s", worker_id="w", checkpoint=AT, pending_checkpoint_state=SECRET
+    ),
+    Lease(lease_key="s", checkpoint=AT, pending_checkpoint_state=SECRET),
+    FailedRecord("orders", "key", None, SECRET, ValueError()),
+    SpooledRecord("orders", "key", None, SECRET, "cause", datetime(2026, 1, 2, tzinfo=timezone.utc)),
+]
+
+
+@pytest.mark.parametrize("holder", HOLDERS, ids=lambda holder: type(holder).__name__)
+def test_a_repr_leaves_the_payload_out(holder: Any) -> None:
+    assert "secret" not in repr(holder)
+    assert "secret" not in str(holder)
+
+
+def test_lengths_are_shown() -> None:
+    assert "data=<14 bytes>, partition_key='key', sequence_number='7'" in repr(USER)
+    assert repr(deaggregate([KINESIS, AGGREGATE])) == "<UserRecords: 3 user records, 28 bytes>"
+
+
+def test_every_class_that_holds_payloads_is_tried() -> None:
+    found = set()
+    for module in pkgutil.walk_packages(kinesis_sdk.__path__, "kinesis_sdk."):
+        if not module.name.startswith(("kinesis_sdk.common", "kinesis_sdk.consumer", "kinesis_sdk.spark")):
+            continue
+        try:
+            loaded = importlib.import_module(module.name)
+        except ModuleNotFoundError:  # an extra that is not installed
+            continue
+        found |= {
+            value
+            for name, value in vars(loaded).items()
+            if not name.startswith("_") and holds_payloads(value)
+        }
+    found |= {value for name in producer.__all__ if holds_payloads(value := getattr(producer, name))}
+    assert found
+    assert found <= {type(holder) for holder in HOLDERS}
+
+
+def holds_payloads(value: object) -> bool:
+    if not isinstance(value, type) or not (dataclasses.is_dataclass(value) or hasattr(value, "_fields")):
+        return False
+    return any(
+        word in str(kind)
+        for kind in value.__annotations__.values()
+        if "Callable" not in str(kind)
+        for word in ("bytes", "UserRecord", "KinesisRecord")
+    )
