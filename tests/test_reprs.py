@@ -42,7 +42,7 @@ HOLDERS: list[Any] = [
     GetRecordsPage([KINESIS], None, 0, None, {}),
     FetchResult(records=[KINESIS], millis_behind_latest=0),
     Page([KINESIS], caught_up=True, ended=False, behind=0),
-    UserBatch([USER], 0, print),
+    UserBatch([USER], 0, None, None, print, print),
     RecordBatch(
         records=deaggregate([AGGREGATE]),
         millis_behind_latest=0,

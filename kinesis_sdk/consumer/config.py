@@ -188,7 +188,11 @@ class ConsumerConfig:
     max_prefetch_bytes: int = 64 * 1024 * 1024
     """Maximum bytes that all shards together hold: read ahead, in flight, and being processed; 1 MiB or more. A shard that
     is far behind counts 14 MB per read in flight, so the default allows four of those at once, and 20 or more shards at
-    their tips."""
+    their tips. Counted are payloads, 400 bytes per Kinesis record, 64 per aggregated user record (128 with an explicit hash
+    key), and with ``concurrency`` 512 per user record, at most 8 MB per batch; CPython needs up to 1.5 times as much. User
+    records are known only once a read has arrived: the first reads of a shard whose records are tiny may exceed the
+    limit, by 12 MB each and what the last Kinesis record of a batch holds. Later reads wait for that room. A batch of
+    more than about 65,000 aggregated user records is delivered in parts."""
 
     max_fetch_threads: int = 16
     """Maximum reads in flight, 1 to 1,000. The KCL's ``maxGetRecordsThreadPool``."""

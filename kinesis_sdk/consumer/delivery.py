@@ -17,7 +17,7 @@ import inspect
 import itertools
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -45,8 +45,18 @@ from kinesis_sdk.consumer.ledger import PositionLedger, position_of
 _LOGGER = logging.getLogger("kinesis_sdk.consumer")
 
 _MOST_OUTSTANDING_BYTES = 8 * 1024 * 1024
-"""Payload of one shard between the oldest open record and the newest, above which no batch is added (with
-``concurrency``; otherwise a shard has one batch in hand). The KCL prefetches the same per shard."""
+"""Bytes of one shard's records between the oldest open one and the newest, payload and overhead, above which no record is
+added (with ``concurrency``; otherwise a shard has one batch in hand). The KCL prefetches the same per shard."""
+
+_LANE_OVERHEAD = 1024
+"""Bytes that a partition key takes that has records here (measured, CPython 3.11)."""
+
+_CHARGED_OVERHEAD = 512
+"""Bytes that a record counts in the worker's budget beside its payload, with ``concurrency``: between that of a record
+whose key has many others and one that has a lane for itself. No batch counts more than `_MOST_OUTSTANDING_BYTES`."""
+
+_LEAST_TAKEN = 1024
+"""Records of a batch that are taken into lanes together at least: room for one is not worth the trouble."""
 
 RunAsync = Callable[[Awaitable[None], Callable[["BaseException | None"], None]], None]
 """Runs an awaitable on the event loop; tells its outcome, once and from any thread."""
@@ -62,6 +72,27 @@ class _Piece:
     arrivals: ArrivalTimes | None = None
     failures: int = 0
     halved: bool = False
+
+
+@dataclass(slots=True)
+class _Incoming:
+    """The rest of a batch that is taken into lanes as room comes.
+
+    Attributes:
+        records: Those not taken yet.
+        count: How many.
+        millis_behind: Of the batch.
+        on_done: Called once all of them are done.
+        since: When the oldest record of the batch arrived at the service, if that is known.
+        size_of_each: Bytes that each of those taken last takes; 0 before the first.
+    """
+
+    records: Iterator[UserRecord]
+    count: int
+    millis_behind: int | None
+    on_done: Callable[[], None]
+    since: float | None
+    size_of_each: float = 0.0
 
 
 @dataclass(slots=True)
@@ -182,6 +213,8 @@ class Delivery:
         # What is told when all records up to a ticket are done (several lanes), or the lane is empty (one).
         # The last part is when the oldest of these records arrived at the service.
         self._releases: deque[tuple[int, Callable[[], None], float | None]] = deque()
+        # What does not fit into the lanes yet (several lanes): the rest of a batch.
+        self._incoming: _Incoming | None = None
         self._gave_up = False
         self.records_delivered = 0
         self.records_dead_lettered = 0
@@ -198,14 +231,27 @@ class Delivery:
     @property
     def is_empty(self) -> bool:
         """Whether everything offered is done."""
-        return not self._lanes
+        return not self._lanes and self._incoming is None
 
     @property
     def has_room(self) -> bool:
         """Whether another batch may be offered."""
         if not self._parallel:
             return not self._lanes
-        return self._ledger.outstanding_bytes < _MOST_OUTSTANDING_BYTES
+        return self._incoming is None and self._has_room
+
+    @property
+    def _has_room(self) -> bool:
+        """Whether the lanes may take more records."""
+        return self._used < _MOST_OUTSTANDING_BYTES
+
+    @property
+    def _used(self) -> int:
+        return self._ledger.outstanding_bytes + len(self._lanes) * _LANE_OVERHEAD
+
+    def overhead_of(self, count: int) -> int:
+        """Bytes of memory that so many user records of a batch take here at most, beside their payload."""
+        return min(count * _CHARGED_OVERHEAD, _MOST_OUTSTANDING_BYTES) if self._parallel else 0
 
     @property
     def is_pausing(self) -> bool:
@@ -239,9 +285,29 @@ class Delivery:
             self._ready.append(whole)
             self._note_waiting()
             return
+        since = None if arrivals is None else arrivals.of(records[0])
+        self._incoming = _Incoming(iter(records), len(records), millis_behind, on_done, since)
+        self._take_in()
+        self._note_waiting()
+
+    def _take_in(self) -> None:
+        """Put records of the batch offered into lanes, as many as there is room for."""
+        while (incoming := self._incoming) is not None and self._has_room:
+            room = _MOST_OUTSTANDING_BYTES - self._used
+            most = int(room / incoming.size_of_each) if incoming.size_of_each else 0
+            taken = list(itertools.islice(incoming.records, max(_LEAST_TAKEN, most)))
+            incoming.count -= len(taken)
+            used = self._used
+            self._distribute(taken, incoming.millis_behind)
+            # With the lanes that they need: a few for all of them, or one for each.
+            incoming.size_of_each = (self._used - used) / len(taken)
+            if not incoming.count:
+                self._incoming = None
+                self._releases.append((self._ledger.next_ticket, incoming.on_done, incoming.since))
+
+    def _distribute(self, records: list[UserRecord], millis_behind: int | None) -> None:
         by_key: dict[str, tuple[list[UserRecord], list[int]]] = {}
-        kept = list(records)
-        for ticket, record in enumerate(kept, self._ledger.extend(kept)):
+        for ticket, record in enumerate(records, self._ledger.extend(records)):
             group = by_key.get(record[1])
             if group is None:
                 group = by_key[record[1]] = ([], [])
@@ -249,9 +315,6 @@ class Delivery:
             group[1].append(ticket)
         for key, (of_key, tickets) in by_key.items():
             self._add(key, of_key, tickets, millis_behind)
-        since = None if arrivals is None else arrivals.of(kept[0])
-        self._releases.append((self._ledger.next_ticket, on_done, since))
-        self._note_waiting()
 
     def _add(
         self, key: str, records: list[UserRecord], tickets: list[int], millis_behind: int | None
@@ -281,15 +344,19 @@ class Delivery:
         self._pausing.clear()
         self._calls.clear()
         self._ledger = PositionLedger()
+        incoming, self._incoming = self._incoming, None
         while self._releases:
             self._releases.popleft()[1]()
+        if incoming is not None:
+            incoming.on_done()
         self._note_waiting()
         return pause
 
     def _note_waiting(self) -> None:
         """Set `waiting_since`: other threads read it while this one changes lanes and pieces."""
         if self._parallel:
-            self.waiting_since = self._releases[0][2] if self._releases else None
+            incoming = self._incoming.since if self._incoming is not None else None
+            self.waiting_since = self._releases[0][2] if self._releases else incoming
             return
         lane = self._lanes.get(None)
         piece = lane.pieces[0] if lane is not None else None
@@ -310,12 +377,15 @@ class Delivery:
             BaseException: What a handler raised that is no `Exception`, for example `SystemExit`.
         """
         self.collect()
+        self._take_in()
         while self._pausing and self._pausing[0][0] <= now:
             self._ready.append(heapq.heappop(self._pausing)[2])
         while self._ready and len(self._calls) < self._tools.concurrency:
             self._begin(self._ready.popleft())
         self.collect()
         if self._ready and len(self._calls) < self._tools.concurrency:
+            return now
+        if self._incoming is not None and self._has_room:
             return now
         if self._calls:
             return self._pausing[0][0] if self._pausing else float("inf")
@@ -400,7 +470,10 @@ class Delivery:
             # Undelivered again: no later checkpoint may pass over this batch.
             self._tools.checkpointer.retreat(call.before)
             last = self._tools.checkpointer.last_checkpoint
-            piece.records = [record for record in piece.records if position_of(record) > last]
+            if (
+                position_of(piece.records[0]) <= last
+            ):  # else it stays as it is, without an object for each record
+                piece.records = [record for record in piece.records if position_of(record) > last]
         if self._tools.is_lost():
             _LOGGER.info(
                 "shard %s: process_records raised %s after the lease was lost",

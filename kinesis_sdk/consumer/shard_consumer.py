@@ -402,6 +402,7 @@ class ShardConsumer:
                 self._quarantine.leave()
                 self._recovered(now)
                 if batch.records:
+                    batch.charge(delivery.overhead_of(len(batch.records)))
                     delivery.offer(batch.records, batch.millis_behind, batch.on_done, batch.arrivals)
                 self._note_read(batch)
                 if batch.records:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import itemgetter
 
 from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.aggregation import deaggregate
@@ -13,6 +16,7 @@ from kinesis_sdk.common.metrics import BoundMetrics
 from kinesis_sdk.common.records import KinesisRecord, UserRecord
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, ExtendedSequenceNumber
 from kinesis_sdk.common.shards import Shard
+from kinesis_sdk.common.user_records import UserRecords
 from kinesis_sdk.consumer.config import ConsumerConfig
 from kinesis_sdk.consumer.fetch.fetcher import (
     AT_SEQUENCE_NUMBER,
@@ -30,15 +34,24 @@ from kinesis_sdk.consumer.shard_state import ShardConsumerParts
 _LOGGER = logging.getLogger("kinesis_sdk.consumer")
 
 
+_MOST_OVERHEAD = 4 * 1024 * 1024
+"""Bytes of memory beyond the Kinesis records (see `UserRecords.overhead`) that the user records of a batch take, plus at
+most one Kinesis record's: an answer with more is passed on in several batches. About 65,000 user records."""
+
+_PART_BYTES = 256 * 1024
+"""Bytes of Kinesis records that are deaggregated together, before their overhead is looked at."""
+
+
 @dataclass(frozen=True)
 class UserBatch:
-    """User records of one answer.
+    """User records of one answer, or of a part of it.
 
     Attributes:
         records: In order; may be empty.
         millis_behind: Milliseconds between their end and the tip; None if the service did not say.
         read_at: Monotonic time of the answer; None if there was none, only nothing to fetch yet.
         arrivals: When the records arrived at the service, if that is known.
+        charge: To be called with the bytes that the delivery takes for them.
         on_done: To be called once they are not in memory any more.
     """
 
@@ -46,7 +59,65 @@ class UserBatch:
     millis_behind: int | None
     read_at: float | None
     arrivals: ArrivalTimes | None
+    charge: Callable[[int], None]
     on_done: Callable[[], None]
+
+
+class _Answer:
+    """An answer that is passed on in parts, and what these take in memory."""
+
+    def __init__(self, result: FetchResult) -> None:
+        self.result = result
+        self._taken = 0
+        self._parts = 0
+        self._overhead = 0
+
+    @property
+    def rest(self) -> list[KinesisRecord]:
+        """The Kinesis records that were not passed on yet."""
+        return self.result.records[self._taken :] if self._taken else self.result.records
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether all of it was passed on."""
+        return self._taken == len(self.result.records)
+
+    @property
+    def waiting_since(self) -> float | None:
+        """Monotonic time at which the oldest record arrived that was not passed on; None if that is not known."""
+        arrivals, taken = self.result.arrivals, self._taken  # another thread may pass on more meanwhile
+        if arrivals is None or taken == len(self.result.records):
+            return None
+        return arrivals.of(self.result.records[taken])
+
+    def part(self, count: int, overhead: int) -> tuple[Callable[[int], None], Callable[[], None]]:
+        """Pass on the next Kinesis records; returns a batch's ``charge`` and ``on_done``."""
+        self._taken += count
+        self._parts += 1
+        mine = 0
+
+        def charge(more: int) -> None:
+            nonlocal mine
+            mine += more
+            self._overhead += more
+            self.result.charge(self._overhead)
+
+        def done() -> None:
+            self._parts -= 1
+            charge(-mine)
+            self._settle()
+
+        charge(overhead)
+        return charge, done
+
+    def drop(self) -> None:
+        """Forget what was not passed on."""
+        self._taken = len(self.result.records)
+        self._settle()
+
+    def _settle(self) -> None:
+        if self.is_taken and not self._parts:
+            self.result.on_done()
 
 
 def start_position(lease: Lease, config: ConsumerConfig, *, follows_parent: bool) -> Position:
@@ -117,7 +188,7 @@ class ShardReader:
         self._follows_parent = follows_parent
         self._on_ready = on_ready
         self._fetcher: Fetcher | None = None
-        self._fetched: FetchResult | None = None
+        self._fetched: _Answer | None = None
         self._skip_through: ExtendedSequenceNumber | None = None
         # Where a new fetcher goes on: after a Kinesis record that was taken whole, or at a position inside of
         # one. Neither: where the lease says.
@@ -147,9 +218,10 @@ class ShardReader:
     def waiting_since(self) -> float | None:
         """Monotonic time at which the oldest record arrived that was read and not taken; None if there is none."""
         fetched, fetcher = self._fetched, self._fetcher
-        if fetched is None and fetcher is not None:
-            fetched = fetcher.waiting
-        return None if fetched is None else fetched.waiting_since
+        if fetched is not None:
+            return fetched.waiting_since
+        ahead = fetcher.waiting if fetcher is not None else None
+        return None if ahead is None else ahead.waiting_since
 
     def open(self, now: float) -> None:
         """Begin at the lease's position, or go on after what was taken.
@@ -186,7 +258,7 @@ class ShardReader:
             self._fetcher.close()
             self._fetcher = None
         if self._fetched is not None:
-            self._fetched.on_done()
+            self._fetched.drop()
             self._fetched = None
 
     def rewind(self, delivered: ExtendedSequenceNumber) -> None:
@@ -212,25 +284,29 @@ class ShardReader:
                 return None
             self.reading_since = now
             try:
-                self._fetched = fetcher.fetch(now)
+                self._fetched = _Answer(fetcher.fetch(now))
             except ResourceNotFoundError as error:
-                self._fetched = self._explain_missing(error)
+                self._fetched = _Answer(self._explain_missing(error))
             finally:
                 self.reading_since = None
-        result = self._fetched
+        answer = self._fetched
+        result = answer.result
         self._pin_start(result)
         if self._awaited is not None and result.records:
             self._look_for_loss(self._awaited, result.records[0])
             self._awaited = None
-        records = self._user_records(result.records)
-        if result.records:
-            self._taken_through = result.records[-1].sequence_number
-        if result.ended:
-            self.ended = True
-            self.child_shards = result.child_shards
-        self._fetched = None
+        rest = answer.rest
+        records, overhead, count = self._user_records(rest)
+        if count:
+            self._taken_through = rest[count - 1].sequence_number
+        charge, on_done = answer.part(count, overhead)
+        if answer.is_taken:
+            self._fetched = None
+            if result.ended:
+                self.ended = True
+                self.child_shards = result.child_shards
         return UserBatch(
-            records, result.millis_behind_latest, result.read_at, result.arrivals, result.on_done
+            records, result.millis_behind_latest, result.read_at, result.arrivals, charge, on_done
         )
 
     def _explain_missing(self, error: ResourceNotFoundError) -> FetchResult:
@@ -289,21 +365,39 @@ class ShardReader:
         if millis is not None and lease.initial_timestamp_millis is None and lease.checkpoint.is_sentinel:
             self._held.pin(millis)
 
-    def _user_records(self, records: list[KinesisRecord]) -> Sequence[UserRecord]:
+    def _user_records(self, records: list[KinesisRecord]) -> tuple[Sequence[UserRecord], int, int]:
+        """User records for a batch, their overhead, and how many Kinesis records they are the content of."""
+        parts: list[UserRecords] = []
+        overhead = count = 0
+        # In C: streams without aggregates pay for this, too.
+        sizes = list(accumulate(map(len, map(itemgetter(0), records))))
+        while True:
+            # What fits, at least one; all of them at a time if they are few.
+            before = sizes[count - 1] if count else 0
+            end = max(count + 1, bisect_right(sizes, before + _PART_BYTES))
+            part = self._deaggregate(records[count:end])
+            parts.append(part)
+            overhead += part.overhead
+            count = min(end, len(records))
+            if count >= len(records) or overhead >= _MOST_OVERHEAD:
+                break
+        result = UserRecords.joined(parts)
+        through = self._skip_through
+        if through is None or not result:
+            return result, overhead, count
+        for index, record in enumerate(result):
+            if position_of(record) > through:
+                self._skip_through = None
+                return (result[index:] if index else result), overhead, count
+        return [], overhead, count
+
+    def _deaggregate(self, records: list[KinesisRecord]) -> UserRecords:
         discard = self._parts.config.misplaced_aggregates == "discard"
-        result = deaggregate(
+        return deaggregate(
             records,
             hash_key_range=self._held.lease.hash_key_range if discard else None,
             on_misplaced=self._discard if discard else None,
         )
-        through = self._skip_through
-        if through is None or not result:
-            return result
-        for index, record in enumerate(result):
-            if position_of(record) > through:
-                self._skip_through = None
-                return result[index:] if index else result
-        return []
 
     def _discard(self, record: KinesisRecord, count: int) -> bool:
         _LOGGER.warning(

@@ -344,6 +344,7 @@ def test_an_exit_in_a_task_of_the_handlers_own_ends_run(monkeypatch):
 
     async def handle(batch):
         exiting.append(asyncio.ensure_future(leave()))
+        exiting[-1].add_done_callback(lambda task: task.exception())
         await asyncio.sleep(0)  # the loop breaks off here and has to continue
         await asyncio.sleep(0)
         scene.handle(batch)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
-from kinesis_sdk.consumer.ledger import PositionLedger, position_of
+from kinesis_sdk.consumer.ledger import RECORD_OVERHEAD, PositionLedger, position_of
 
 
 def record(number, size=1):
@@ -37,7 +37,7 @@ def test_the_watermark_is_the_end_of_the_finished_beginning(seed, count):
         assert ledger.watermark == (position_of(records[prefix - 1]) if prefix else None)
         assert ledger.base == prefix
         assert len(ledger) == len(records) - prefix
-        assert ledger.outstanding_bytes == sum(len(r.data) for r in records[prefix:])
+        assert ledger.outstanding_bytes == sum(len(r.data) + RECORD_OVERHEAD for r in records[prefix:])
     assert ledger.watermark == position_of(records[-1])
     assert ledger.outstanding_bytes == 0
 

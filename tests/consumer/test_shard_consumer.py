@@ -695,3 +695,59 @@ def test_a_broken_store_only_delays():
     scene.store.script = ["before", "after", "throttle"]
     assert scene.run(60) is None
     assert scene.row.checkpoint == END
+
+
+# Answers with many user records
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_an_answer_with_many_user_records_is_delivered_in_parts(monkeypatch, concurrency):
+    """Six aggregates, each with 3,200 bytes of memory beside their own; a batch is full with 5,000."""
+    monkeypatch.setattr("kinesis_sdk.consumer.shard_reader._MOST_OVERHEAD", 5_000)
+    monkeypatch.setattr("kinesis_sdk.consumer.shard_reader._PART_BYTES", 100)
+    records = [aggregate(number, *["k"] * 50) for number in range(1, 7)]
+    charged, done, sizes = [], [], []
+    answer = FetchResult(
+        records=records,
+        millis_behind_latest=0,
+        charge=charged.append,
+        on_done=lambda: done.append(len(charged)),
+        **ENDED,
+    )
+
+    def handle(batch):
+        sizes.append(len(batch.records))
+        scene.function(batch)
+
+    scene = Scene(answer, handler=handle, concurrency=concurrency)
+    assert scene.run() is None
+    assert scene.delivered == [b"%d/%d" % (number, index) for number in range(1, 7) for index in range(50)]
+    assert scene.row.is_finished
+    assert charged[-1] == 0
+    assert done == [len(charged)], "given back once, at the end"
+    if concurrency == 1:
+        assert sizes == [100, 100, 100]
+        assert max(charged) == 6_400
+    else:
+        assert max(charged) >= 6_400 + 100 * 512
+
+
+def test_a_shard_that_is_left_in_the_middle_of_an_answer_gives_it_back_once(monkeypatch):
+    monkeypatch.setattr("kinesis_sdk.consumer.shard_reader._MOST_OVERHEAD", 1)
+    monkeypatch.setattr("kinesis_sdk.consumer.shard_reader._PART_BYTES", 100)
+    done = []
+    answer = FetchResult(
+        records=[aggregate(number, *["k"] * 50) for number in range(1, 4)],
+        millis_behind_latest=0,
+        on_done=lambda: done.append(True),
+    )
+
+    def handle(batch):
+        scene.function(batch)
+        scene.consumer.request_stop()
+
+    scene = Scene(answer, handler=handle)
+    assert scene.run() is None
+    assert len(scene.delivered) == 50
+    assert scene.row.checkpoint == ExtendedSequenceNumber("1", 49)
+    assert done == [True]

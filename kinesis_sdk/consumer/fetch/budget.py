@@ -26,6 +26,35 @@ class Reservation:
         self._budget._change(self, 0, final=True)
 
 
+class Expansion:
+    """How many bytes the user records of a shard's responses take beyond the Kinesis records.
+
+    That is known only when a response is deaggregated, and was not read then if it found no room. So a response is
+    expected to take what the last one took.
+
+    Attributes:
+        expected: Bytes to reserve beside those of the Kinesis records.
+    """
+
+    __slots__ = ("expected",)
+
+    def __init__(self) -> None:
+        self.expected = 0
+
+    def charge(self, reservation: Reservation, size: int) -> Callable[[int], None]:
+        """Return the ``charge`` of a response (see `FetchResult`) whose Kinesis records take ``size`` bytes."""
+        most = 0
+        reservation.resize(size + self.expected)
+
+        def charge(more: int) -> None:
+            nonlocal most
+            most = max(most, more)
+            self.expected = most
+            reservation.resize(size + more)
+
+        return charge
+
+
 class ByteBudget:
     """A byte bound that shards share fairly: who asked first is served first, nobody is passed by.
 

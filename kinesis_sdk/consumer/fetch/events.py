@@ -150,4 +150,6 @@ def joined(results: list[FetchResult]) -> FetchResult:
         child_shards=last.child_shards,
         started_at_millis=last.started_at_millis,
         on_done=done,
+        # An event without records has no reservation to charge.
+        charge=max(results, key=lambda result: len(result.records)).charge,
     )

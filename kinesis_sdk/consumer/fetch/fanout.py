@@ -45,7 +45,7 @@ from kinesis_sdk.common.errors import (
 )
 from kinesis_sdk.common.metrics import NOT_MEASURED, BoundMetrics
 from kinesis_sdk.consumer.failure import backoff
-from kinesis_sdk.consumer.fetch.budget import ByteBudget, Reservation
+from kinesis_sdk.consumer.fetch.budget import ByteBudget, Expansion, Reservation
 from kinesis_sdk.consumer.fetch.events import EventReader, joined, read_event, start_thread
 from kinesis_sdk.consumer.fetch.fetcher import Fetcher, FetchResult, Position, record_read
 from kinesis_sdk.consumer.fetch.prefetch import size_of
@@ -141,6 +141,7 @@ class FanOutFetcher:
         self._position = start
         self._ready: deque[FetchResult] = deque()
         self._ready_bytes = 0
+        self._expansion = Expansion()
         self._error: KinesisSdkError | None = None
         self._reader: EventReader | None = None
         self._polling: Fetcher | None = None
@@ -404,7 +405,8 @@ class FanOutFetcher:
                 result,
                 newest_at=self._service_clock.arrival(newest, result.millis_behind_latest, read_at),
             )
-        reservation = self._reserve(reader, size_of(result))
+        size = size_of(result)
+        reservation = self._reserve(reader, size + self._expansion.expected if size else 0)
         with self._lock:
             wanted = self._reader is reader
             if wanted:
@@ -415,8 +417,9 @@ class FanOutFetcher:
                 if following is not None:
                     self._position = Position.after_sequence_number(following)
                 if reservation is not None:
-                    self._ready_bytes += reservation.size
-                    result = replace(result, on_done=reservation.release)
+                    self._ready_bytes += size
+                    charge = self._expansion.charge(reservation, size)
+                    result = replace(result, charge=charge, on_done=reservation.release)
                 # An empty event says nothing that waiting ones do not: a handler that hangs must not collect them.
                 if result.records or result.ended or not self._ready:
                     self._ready.append(result)

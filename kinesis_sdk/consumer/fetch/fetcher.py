@@ -99,6 +99,10 @@ def _nothing() -> None:
     return None
 
 
+def _free(count: int) -> None:
+    del count
+
+
 @dataclass(frozen=True, kw_only=True)
 class FetchResult:
     """What one fetch brought.
@@ -113,6 +117,7 @@ class FetchResult:
         started_at_millis: The instant that a LATEST start was resolved to, in epoch milliseconds of the
             service's clock; None for other starts, or if the service did not tell.
         on_done: Called once the records are not in memory any more; gives their bytes back.
+        charge: Called with the bytes that its user records take beyond the Kinesis records at present.
     """
 
     records: list[KinesisRecord]
@@ -123,6 +128,7 @@ class FetchResult:
     child_shards: tuple[Shard, ...] = ()
     started_at_millis: int | None = None
     on_done: Callable[[], None] = field(default=_nothing, compare=False, repr=False)
+    charge: Callable[[int], None] = field(default=_free, compare=False, repr=False)
 
     @property
     def arrivals(self) -> ArrivalTimes | None:

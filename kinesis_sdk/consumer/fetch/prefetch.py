@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from kinesis_sdk.common.errors import KinesisSdkError
-from kinesis_sdk.consumer.fetch.budget import ByteBudget, Reservation
+from kinesis_sdk.consumer.fetch.budget import ByteBudget, Expansion, Reservation
 from kinesis_sdk.consumer.fetch.fetcher import FetchResult, SizedFetcher
 
 RECORD_OVERHEAD = 400
@@ -21,7 +21,7 @@ _NEVER = float("inf")
 
 
 def size_of(result: FetchResult) -> int:
-    """Bytes that an answer takes in memory."""
+    """Bytes that an answer takes in memory, before its user records are read."""
     records = result.records
     return sum([len(record.data) for record in records]) + RECORD_OVERHEAD * len(records)
 
@@ -51,6 +51,7 @@ class Prefetcher:
         self._ended = False
         self._closed = False
         self._reading: Reservation | None = None
+        self._expansion = Expansion()
 
     def bind(self, wake: Callable[[], None]) -> None:
         """Tell how to make `step` run again."""
@@ -114,7 +115,8 @@ class Prefetcher:
             return _NEVER  # `fetch` wakes us
         if self._inner.due > now:
             return self._inner.due
-        reservation = self._budget.reserve(self, self._inner.expected_bytes(now), self._wake)
+        size = self._inner.expected_bytes(now) + self._expansion.expected
+        reservation = self._budget.reserve(self, size, self._wake)
         if reservation is None:
             return _NEVER
         self._reading = reservation
@@ -128,8 +130,12 @@ class Prefetcher:
             return self._inner.due if _retryable(error) else _NEVER
         finally:
             self._reading = None
-        reservation.resize(size_of(result))
-        if not self._keep(replace(result, on_done=reservation.release)):
+        if result.records:
+            charge = self._expansion.charge(reservation, size_of(result))
+            result = replace(result, charge=charge, on_done=reservation.release)
+        else:
+            reservation.release()
+        if not self._keep(result):
             reservation.release()
             return None
         self._on_ready()

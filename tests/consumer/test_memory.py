@@ -1,0 +1,160 @@
+"""What a worker counts against ``max_prefetch_bytes`` is what its records take in memory."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import tracemalloc
+from random import Random
+
+import pytest
+
+from kinesis_sdk.common.aggregate import Aggregate
+from kinesis_sdk.common.hashkeys import hash_partition_key
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore
+from kinesis_sdk.consumer.engine import ConsumerEngine
+from kinesis_sdk.consumer.handler import HandlerSource
+from tests.consumer.simulation import STREAM, Fleet
+
+MB = 1 << 20
+COUNT = 8_000
+"""User records of an aggregate."""
+
+
+def one_key(number):
+    return "k", None, b""
+
+
+def distinct_keys(number):
+    return f"{number:x}", None, b"1"
+
+
+def explicit_hash_keys(number):
+    return "k", str(number << 100), b""
+
+
+def small_payloads(number):
+    return f"customer-{number % 16}", None, b"%020d" % number
+
+
+class Waiting:
+    """A worker whose handler is called and does not return: in turn, calls are left waiting or run."""
+
+    def __init__(self, shape, *, concurrency, aggregates, budget=64 * MB, shards=1):
+        self.fleet = Fleet(shards=shards)
+        self.calls = []
+        self.delivered = 0
+        self.largest = 0
+        numbers = itertools.count()
+        for index in range(aggregates):
+            aggregate = Aggregate(2**40, 2**40)
+            for number in itertools.islice(numbers, COUNT):
+                key, explicit, data = shape(number)
+                assert aggregate.try_append(key, explicit, data, hash_partition_key(key))
+            place = (2**128 // shards) * (index % shards)
+            self.fleet.raw.put_record(
+                StreamName=STREAM, Data=aggregate.encode(), PartitionKey="a", ExplicitHashKey=str(place)
+            )
+            self.fleet.clock.advance(1.0)
+        gc.collect()
+        tracemalloc.start()
+        self.engine = ConsumerEngine(
+            stream=StreamId(STREAM),
+            worker_id="me",
+            config=ConsumerConfig(
+                initial_position="TRIM_HORIZON", concurrency=concurrency, max_prefetch_bytes=budget
+            ),
+            handlers=HandlerSource.of(self.handle),
+            store=InMemoryLeaseStore(),
+            kinesis=self.fleet.kinesis,
+            clock=self.fleet.clock,
+            rng=Random(1),
+            sleep=self.fleet.clock.advance,
+            run_async=lambda awaitable, on_done: self.calls.append((awaitable, on_done)),
+        )
+        self.engine.start()
+
+    async def handle(self, batch):
+        self.delivered += len(batch.records)
+
+    def tick(self):
+        """Do what is due until nothing is, but what comes later than in two seconds."""
+        end = self.fleet.clock.monotonic() + 2.0
+        while (now := self.fleet.clock.monotonic()) < end:
+            due = self.engine.tick(now)
+            if due is None:
+                return
+            self.fleet.clock.advance_to(min(end, max(due, now + 0.1)))
+
+    def finish_calls(self):
+        calls, self.calls = self.calls, []
+        for awaitable, on_done in calls:
+            with pytest.raises(StopIteration):
+                awaitable.send(None)
+            on_done(None)
+
+    def measure(self):
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0], self.engine._budget.used
+
+
+@pytest.fixture(scope="module")
+def _imported():
+    """A whole life of a worker, so that what is imported on first use is not measured."""
+    for concurrency in (1, 2):
+        scene = Waiting(small_payloads, concurrency=concurrency, aggregates=1)
+        scene.tick()
+        scene.finish_calls()
+        scene.engine.abort()
+        scene.tick()
+    tracemalloc.stop()
+
+
+@pytest.fixture(autouse=True)
+def _tracing_ends(_imported):
+    yield
+    tracemalloc.stop()
+
+
+SHAPES = [one_key, distinct_keys, explicit_hash_keys, small_payloads]
+
+
+ROUNDS = 4
+"""Times that the calls waiting are measured and then ended. With a key for each record, a call has one record."""
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.__name__)
+@pytest.mark.parametrize("concurrency", [1, 8])
+def test_the_budget_counts_what_is_in_memory(shape, concurrency):
+    scene = Waiting(shape, concurrency=concurrency, aggregates=4)
+    before, nothing = scene.measure()
+    assert nothing == 0
+    for _ in range(ROUNDS):
+        scene.tick()
+        taken, charged = scene.measure()
+        assert taken - before <= 1.5 * charged + 200_000, "what is counted, and the worker itself"
+        scene.largest = max(scene.largest, taken - before)
+        scene.finish_calls()
+    assert scene.delivered
+    assert scene.largest > 500_000, "there was something to measure"
+    scene.engine.abort()
+    scene.tick()
+    assert scene.engine._budget.used == 0
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.__name__)
+@pytest.mark.parametrize("concurrency", [1, 8])
+def test_tiny_records_of_many_shards_stay_within_the_budget(shape, concurrency):
+    """Eight shards have many times the budget to deliver, in records whose handlers wait."""
+    scene = Waiting(shape, concurrency=concurrency, aggregates=16, budget=MB, shards=8)
+    before, _ = scene.measure()
+    for _ in range(ROUNDS):
+        scene.tick()
+        scene.largest = max(scene.largest, scene.measure()[0] - before)
+        scene.finish_calls()
+    assert scene.delivered
+    one = COUNT * (64 * 2 + 512 + 64)
+    assert scene.largest < 1.5 * (MB + 2 * one), (
+        "the budget, and the two answers that were read before one was counted"
+    )
