@@ -418,6 +418,7 @@ def test_the_oldest_record_and_how_many_are_outstanding() -> None:
 
 def test_metrics_may_have_credentials_of_their_own() -> None:
     seen: dict[str, set[str]] = {}
+    sent = threading.Event()
 
     def client(service: str, key: str) -> Any:
         session = boto3.Session(
@@ -427,15 +428,20 @@ def test_metrics_may_have_credentials_of_their_own() -> None:
 
         def answer(request: Any, **_: Any) -> None:
             seen.setdefault(service, set()).add(re.findall(r"Credential=(\w+)/", str(request.headers))[0])
+            if service == "kinesis":
+                sent.set()
             raise ConnectionError("no network in tests")
 
         made.meta.events.register("before-send", answer)
         return made
 
     metrics = CloudWatchMetrics(client("cloudwatch", "AKIABBBBBBBBBBBBBBBB"))
-    config = ProducerConfig(record_ttl=0.1, record_max_buffered_time=0.0)
+    config = ProducerConfig(record_ttl=LONG, record_max_buffered_time=0.0)
     with Producer(config, client=client("kinesis", "AKIAAAAAAAAAAAAAAAAA"), metrics=metrics) as producer:
-        assert producer.put(STREAM, "k", b"").exception(LONG) is not None
+        future = producer.put(STREAM, "k", b"")
+        assert sent.wait(LONG)
+        producer.close(0)
+    assert future.exception(LONG) is not None
     metrics.close()
     assert seen == {"kinesis": {"AKIAAAAAAAAAAAAAAAAA"}, "cloudwatch": {"AKIABBBBBBBBBBBBBBBB"}}
 
