@@ -7,7 +7,10 @@ rows and by bytes, also inside an aggregate: a batch has at most `MAX_ROWS` rows
 A row is never larger than three times its Kinesis record (3 bytes replace each byte of a key that is not UTF-8), plus
 some hundred bytes. While a batch is made, its columns exist twice.
 
-Kinesis refuses partition keys over 256 characters, but not inside an aggregate. Such records are delivered like others.
+Kinesis rejects partition keys over 256 characters, but cannot see those inside an aggregate. Records with longer keys are
+delivered like others, unless the keys of an aggregate would be more than `MAX_EXPANDED_CHARACTERS`: then the Kinesis record is
+delivered as it is stored. No producer makes such an aggregate by accident, and 10 MiB can expand to terabytes, which would
+hold up the query at that record.
 """
 
 from __future__ import annotations
@@ -31,6 +34,12 @@ MAX_ROWS = 32_768
 
 MAX_BYTES = 32 * 1024 * 1024
 """Most bytes of a batch, unless a single row is larger: three pages of plain records."""
+
+MAX_EXPANDED_CHARACTERS = 256 * 1024 * 1024
+"""Maximum characters of one aggregate's keys, written out for each row, if one of them is longer than Kinesis accepts."""
+
+_LONGEST_KEY = 256
+"""Maximum characters of a partition key in the Kinesis API."""
 
 _ROW_BYTES = 2 * 8 + 6 * 4 + 1
 """Two numbers, six offsets, and the bits that tell what is null."""
@@ -131,21 +140,23 @@ class BatchBuilder:
         for record in records:
             found = decode_columns(record.data) if deaggregate else None
             row_bytes = names + len(record.sequence_number)
+            columns = None
+            if found is not None and found.payloads:
+                if owned is not None and is_misplaced(_places(found), owned):
+                    self._log_discarded(shard_id, record, len(found.payloads))
+                    continue
+                columns = self._columns(shard_id, record, found, row_bytes)
+                if columns is None:
+                    found = None
             if found is None:
                 needed = row_bytes + len(record.data) + len(record.partition_key.encode())
                 if size and size + needed > MAX_BYTES:
                     yield batch()
                 alone.append(record)
                 size += needed
-            elif found.payloads:
-                table, explicit, payloads = found
+            elif columns is not None:
+                explicit, payloads = columns.explicit, columns.payloads
                 rows = len(payloads)
-                if owned is not None and is_misplaced(_places(found), owned):
-                    self._log_discarded(shard_id, record, rows)
-                    continue
-                columns = _Columns(
-                    self._known(table, record), explicit, payloads, row_bytes, len(record.data)
-                )
                 begin = 0
                 while begin < rows:
                     room = MAX_ROWS - len(data) - len(alone)
@@ -175,6 +186,25 @@ class BatchBuilder:
                 yield batch()
         if data or alone:
             yield batch()
+
+    def _columns(
+        self, shard_id: str, record: KinesisRecord, found: SubRecordColumns, row_bytes: int
+    ) -> _Columns | None:
+        """Return the columns of an aggregate, or None if its keys expand too far."""
+        table, explicit, payloads = found
+        columns = _Columns(self._known(table, record), explicit, payloads, row_bytes, len(record.data))
+        if columns.expanded_characters <= MAX_EXPANDED_CHARACTERS:
+            return columns
+        _LOGGER.warning(
+            "shard %s: aggregate %s with %d user records is delivered as it is stored: it has keys of up to %d "
+            "characters, more than Kinesis accepts, which would be %d characters when written out for each row",
+            shard_id,
+            record.sequence_number,
+            len(payloads),
+            columns.longest_key,
+            columns.expanded_characters,
+        )
+        return None
 
     def _numbered(self, begin: int, end: int) -> Any:
         if end > len(self._numbers):
@@ -215,6 +245,10 @@ class _Columns:
         payloads: Payloads.
         row_bytes: Bytes of a row's other columns.
         payload_bytes: Most bytes of all payloads.
+
+    Attributes:
+        longest_key: Characters of the longest partition key or explicit hash key.
+        expanded_characters: Characters of both key columns if a key is longer than Kinesis accepts; else 0.
     """
 
     def __init__(
@@ -226,14 +260,21 @@ class _Columns:
         payload_bytes: int,
     ) -> None:
         self.keys = keys
-        self._explicit = explicit
-        self._payloads = payloads
+        self.explicit = explicit
+        self.payloads = payloads
         self._row_bytes = row_bytes
         self._payload_bytes = payload_bytes
         longest = max(map(len, keys))
+        longest_hash_key = 0
         if explicit is not None:
-            longest += max((len(text) for text in explicit if text is not None), default=0)
-        self._largest = row_bytes + _CHARACTER_BYTES * longest
+            longest_hash_key = max((len(text) for text in explicit if text is not None), default=0)
+        self._largest = row_bytes + _CHARACTER_BYTES * (longest + longest_hash_key)
+        self.longest_key = max(longest, longest_hash_key)
+        self.expanded_characters = 0
+        if self.longest_key > _LONGEST_KEY:
+            self.expanded_characters = sum(map(len, keys))
+            if explicit is not None:
+                self.expanded_characters += sum(len(text) for text in explicit if text is not None)
         self._sizes: dict[str | None, int] = {None: 0}
 
     def fit(self, begin: int, end: int, room: int) -> tuple[int, int]:
@@ -248,9 +289,9 @@ class _Columns:
             return begin, 0  # the exact sizes of its rows only matter in an empty batch
         total = 0
         for row in range(begin, end):
-            needed = self._row_bytes + len(self._payloads[row]) + self._size_of(self.keys[row])
-            if self._explicit is not None:
-                needed += self._size_of(self._explicit[row])
+            needed = self._row_bytes + len(self.payloads[row]) + self._size_of(self.keys[row])
+            if self.explicit is not None:
+                needed += self._size_of(self.explicit[row])
             if total + needed > room and row > begin:
                 return row, total
             total += needed

@@ -159,6 +159,30 @@ def test_a_long_key_that_user_records_share_makes_more_batches_and_no_larger_one
     assert pool.max_memory() <= 4 * max(MAX_BYTES, largest)
 
 
+@pytest.mark.parametrize("column", ["partition key", "explicit hash key"])
+def test_an_aggregate_that_would_expand_without_end_is_delivered_as_it_is_stored(
+    column: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    # 10 MiB on the stream can be terabytes of rows: a task that has to write them out never gets past the record.
+    key, explicit = ("k" * 5_000_000, None) if column == "partition key" else ("k", "0" * 5_000_000 + "7")
+    aggregate = Aggregate(1 << 30, 1 << 30)
+    for _ in range(800_000):
+        assert aggregate.try_append(key, explicit, b"", bytes(16))
+    bomb = carrier(aggregate.encode(), 2)
+    assert len(bomb.data) < 13_000_000
+    page = [carrier(b"before", 1), bomb, carrier(pack([("k", None, b"after")] * 2), 3)]
+    batches = list(BatchBuilder("orders", deaggregate=True).build(SHARD, page))
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    assert [(row["data"], row["sequenceNumber"], row["subSequenceNumber"]) for row in rows] == [
+        (b"before", "1", None),
+        (bomb.data, "2", None),
+        (b"after", "3", 0),
+        (b"after", "3", 1),
+    ]
+    assert "aggregate 2 with 800000 user records is delivered as it is stored" in caplog.text
+    assert "kkkk" not in caplog.text
+
+
 def test_large_records_that_travelled_alone_share_batches_up_to_the_bound() -> None:
     page = [carrier(bytes(10 * 1024 * 1024), number) for number in range(1, 8)]
     batches = list(BatchBuilder("orders", deaggregate=True).build(SHARD, page))
