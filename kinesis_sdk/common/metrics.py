@@ -289,4 +289,4 @@ class BoundMetrics:
 
 
 NOT_MEASURED = BoundMetrics(NoMetrics(), Scope({}))
-"""For components that nobody measures."""
+"""For components without a metrics sink."""

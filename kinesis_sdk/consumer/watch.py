@@ -54,7 +54,7 @@ class StallWatch:
         read_again: Makes a consumer begin its read anew.
         handler_timeout: Seconds; see ``ConsumerConfig.handler_timeout``.
         give_up: Takes the shard away from a consumer whose handler hangs.
-        measured: Whether somebody listens to the metrics: then the shards' ages are recorded every `MEASURE_INTERVAL`.
+        measured: Whether there is a metrics sink: then the shards' ages are recorded every `MEASURE_INTERVAL`.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class StallWatch:
         return now + self._interval
 
     def _measure(self, consumer: ShardConsumer, now: float) -> None:
-        """Record what nobody else does while a handler hangs or fails."""
+        """Record the age of the oldest record, which no other step does while a handler hangs or fails."""
         if not consumer.metrics.enabled:
             return
         age = consumer.oldest_unprocessed_age(now)

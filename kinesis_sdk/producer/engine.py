@@ -4,11 +4,11 @@ Locks: `_lock` guards the pipelines and every counter here and there. Futures ar
 only after it was released, so a future's callback may call `put`. It can be re-entered only by a signal handler that
 interrupted its holder; that is refused, because nothing good can come of it.
 
-Waiting: `flush`, `close`, a `put` without room and `PendingRecord.result` wait for the producer's threads. That is refused
-to whoever those threads wait for: a thread that brings results at that moment, because it is one of theirs, or because it
-is in `close` and ends the records that are left; and a signal handler that interrupted the holder of `_lock` or
-of the state lock of `record`. A handler that interrupted anything else may wait, also one that interrupted `flush`, `close`
-or `result` while they wait: they hold no lock.
+Waiting: `flush`, `close`, a `put` without room and `PendingRecord.result` wait for the producer's threads. Three kinds of
+callers would wait for themselves and are rejected: the producer's own threads, which bring the results; a thread in
+`close` that ends the remaining records; and a signal handler that interrupted the holder of `_lock` or of the state
+lock of `record`. A handler that interrupted anything else may wait, even inside `flush`, `close` or `result`: they hold
+no lock while they wait.
 
 Interrupts: Python runs signal handlers in the main thread, between any two instructions, and they may raise. So
 callers' threads do as little as possible: flushing and making room are done by the engine thread on request, and
@@ -300,7 +300,7 @@ class Engine(Machine):
 
         Returns:
             Records that failed so, and those with callbacks that have not run by then; 0 is success. Closing twice is
-            harmless: whoever comes second waits, too, and gets how many are left.
+            harmless: the second caller waits, too, and gets how many are left.
 
         Raises:
             ProducerError: As for `flush`; the producer is open as before.

@@ -461,7 +461,7 @@ _producers: set[Producer] = set()
 
 
 def _close_at_exit() -> None:
-    """Send what producers hold that nobody closed, and let callbacks run; say what did not make it."""
+    """Send what producers hold that were not closed, and let callbacks run; say what did not make it."""
     for producer in list(_producers):
         try:
             left = producer.close(producer.config.record_ttl + producer.config.request_timeout)

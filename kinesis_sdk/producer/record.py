@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger(__name__)
 
 # Guards the outcome of every fate of the process, and who is added to a record's listeners before it; held for well under
-# a microsecond, by callers without a call inside. Innermost lock: nothing else is taken under it, and whoever holds an
-# engine's lock does not take it. Re-entrant only so that a signal handler can tell that it interrupted its holder.
+# a microsecond, by callers without a call inside. Innermost lock: nothing else is taken under it, and a thread
+# that holds an engine's lock does not take it. Re-entrant only so that a signal handler can tell that it interrupted its holder.
 _STATE_LOCK = threading.RLock()
 
 wait_guards: dict[object, Callable[[PendingRecord], None]] = {}
@@ -163,7 +163,7 @@ class _Waits:
     Attributes:
         locks: Held locks of threads in `PendingRecord.result`, released when there is a result.
         heard: It is among the record's listeners, or the record is final.
-        shared: Somebody got the condition.
+        shared: Another thread may have the condition.
         told: The record's state is final for `concurrent.futures`, which looks at it under the condition.
         condition: What `concurrent.futures.wait` and `as_completed` synchronise on.
         waiters: Theirs; guarded by the condition.
@@ -181,7 +181,7 @@ class _Waits:
 
     def release(self) -> None:
         """The record has its final result: let those in `PendingRecord.result` go. Never blocks."""
-        with contextlib.suppress(IndexError):  # `pop` takes each lock once, whoever else does this
+        with contextlib.suppress(IndexError):  # `pop` takes each lock once, also if two threads do this
             while True:
                 self.locks.pop().release()
 
@@ -415,7 +415,7 @@ class PendingRecord(Future[PutResult]):
         waits = self._wait_here()
         condition = waits.condition
         if not waits.told and not condition._is_owned():  # type: ignore[attr-defined]
-            # Whoever changes the outcome looks at `shared` afterwards: it sees this, or is seen here.
+            # A thread that changes the outcome reads `shared` afterwards: it sees this, or is seen here.
             waits.shared = True
             if self._fate.outcome is not None:
                 waits.tell(self)
@@ -437,7 +437,7 @@ class PendingRecord(Future[PutResult]):
             # Atomic: several threads may come to it at once.
             waits = self.__dict__.setdefault("_waits", _Waits())
         if not waits.heard:
-            # Also whoever did not make it: the maker may have been interrupted.
+            # Also a thread that did not make it: the maker may have been interrupted.
             if not self._listen(waits):
                 waits.release()
             waits.heard = True
@@ -581,7 +581,7 @@ class PendingRecord(Future[PutResult]):
             lock.acquire()
             locks.append(lock)
             try:
-                # Whoever changes the outcome looks for locks afterwards: it finds this one, or is seen here. While
+                # A thread that changes the outcome looks for locks afterwards: it finds this one, or is seen here. While
                 # this waits, signals are handled; it holds no lock that anybody else needs.
                 if self._fate.outcome is None:
                     lock.acquire(timeout=-1 if timeout is None else timeout)

@@ -288,7 +288,7 @@ def _open(path: str) -> int:
     """Open the spool, and make it if there is none.
 
     Raises:
-        SpoolError: What is at the path was put there by somebody else, or leads elsewhere.
+        SpoolError: What is at the path belongs to another user, or leads elsewhere.
     """
     try:
         descriptor = os.open(path, _OPEN_FLAGS, 0o600)

@@ -92,7 +92,7 @@ def test_the_document_is_updated_in_place(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_nobody_else_spells_a_metrics_name() -> None:
-    """A name in quotes is a second list, which nobody keeps equal to the first."""
+    """A name in quotes is a second list, which nothing keeps equal to the first."""
     names = {metric.name for metric in CATALOGUE}
     found = [
         f"{path.relative_to(PACKAGE)}:{node.lineno}: {node.value}"

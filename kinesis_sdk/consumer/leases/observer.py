@@ -84,7 +84,7 @@ class LeaseObserver:
         """Return whether a lease is expired although its holder had begun to renew it.
 
         A worker that was just given a lease does not know it yet. A KCL 3 finds out with its next discovery, which
-        comes each failover time, and first writes with the renewal after that. Until then the row stands as whoever gave it
+        comes each failover time, and first writes with the renewal after that. Until then the row stands as the worker that gave it
         left it, and its silence says nothing about the new holder.
 
         Args:
