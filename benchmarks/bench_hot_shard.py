@@ -2,8 +2,7 @@
 
     python benchmarks/bench_hot_shard.py [--seeds N] [--traffic NAME]
 
-Producers that know nothing of each other together offer 1.4 times what one shard takes, for 80 s; the last 60 s count (of the KPL's rule, which does not
-change, 10 s after 5 s). The
+Independent producers together offer twice what one shard takes, for 80 s; the last 60 s count. The
 shard has the service's limits (1,000 records/s and 1 MiB/s), a request takes 16 to 80 ms. "Used" is what the shard took as a
 share of its limit, "thrown back" the share of entries that it throttled, "fairness" Jain's index of the producers' shares over
 that minute. Of several seeds the worst value of each is shown. Exits with 1 if kinesis_sdk misses a target.

@@ -127,9 +127,10 @@ class ConsumerConfig:
     more."""
 
     worker_metrics: Literal["off", "separate_table", "lease_table"] = "off"
-    """Membership of a fleet of Java KCL 3 workers, whose leader then assigns leases to this worker: ``"separate_table"``
-    for KCL 3.0 to 3.4, ``"lease_table"`` for 3.5 and later. The latter puts an item into the lease table at which KCL 1.x,
-    2.x and 3.0 to 3.4 fail, so do not use it while such a worker runs."""
+    """Membership of a fleet of Java KCL 3 workers, whose leader then assigns leases to this worker. Choose by where the fleet
+    keeps the item with the key ``Leader``: ``"separate_table"`` if it is in the table ``<application>-CoordinatorState``
+    (fleets that began with KCL 3.0 to 3.4), ``"lease_table"`` if it is in the lease table (3.5 and later). The latter puts
+    an item into the lease table at which KCL 1.x, 2.x and 3.0 to 3.4 fail, so do not use it while such a worker runs."""
 
     stream_list_interval: float = 60.0
     """With several streams: seconds between two calls of the function that lists them, 1 to 86,400."""
