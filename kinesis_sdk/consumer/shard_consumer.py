@@ -215,7 +215,7 @@ class ShardConsumer:
             KinesisSdkError: Something that repeating does not cure; the worker has to stop.
         """
         if self.state is ShardState.COMPLETE:
-            return None
+            return self._after_end(now)
         if self._must_wait(now):
             return _NEVER
         self._check_reasons(now)
@@ -240,6 +240,14 @@ class ShardConsumer:
             if not error.retryable:
                 raise
             return self._hold_up(now, error)
+
+    def _after_end(self, now: float) -> float | None:
+        """Return the budget of the records of a call that was still running when this shard was abandoned."""
+        if self._delivery is not None:
+            if self._delivery.is_running:
+                return _NEVER  # its end wakes this step
+            self._delivery.forget(now)
+        return None
 
     def _must_wait(self, now: float) -> bool:
         """Whether a call under way has to end before the shard can shut down; nothing new is begun meanwhile."""
@@ -488,10 +496,17 @@ class ShardConsumer:
             self._complete()
             return None
         if self.reason is ShutdownReason.SHARD_END:
-            due = self._end_shard(now)
-            # Who stops or hands over tries once more, then leaves the shard's end to the next owner.
-            if due is not None and not self._stop_requested and self.held.handover_to is None:
-                return due
+            # A worker that stops or hands the lease off tries once more, then leaves the shard's end to the next owner.
+            leaves = self._stop_requested or self.held.handover_to is not None
+            try:
+                due = self._end_shard(now)
+            except KinesisSdkError as error:
+                if not leaves or not error.retryable:
+                    raise
+                _LOGGER.warning("shard %s: its end is left to the next owner: %s", self.shard_id, error)
+            else:
+                if due is not None and not leaves:
+                    return due
         elif self._initialized and self._handler is not None and not self._release_failures:
             self._last_words()
         return self._release(now)

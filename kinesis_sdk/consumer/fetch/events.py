@@ -136,6 +136,13 @@ def joined(results: list[FetchResult]) -> FetchResult:
         return results[0]
     last = results[-1]
     newest_at = next((one.newest_at for one in reversed(results) if one.records), None)
+    count = sum(len(result.records) for result in results)
+
+    def charge(more: int) -> None:
+        # To each its share: what one event takes is what the next one is expected to take.
+        for result in results:
+            if result.records:
+                result.charge(more * len(result.records) // count)
 
     def done() -> None:
         for result in results:
@@ -150,6 +157,5 @@ def joined(results: list[FetchResult]) -> FetchResult:
         child_shards=last.child_shards,
         started_at_millis=last.started_at_millis,
         on_done=done,
-        # An event without records has no reservation to charge.
-        charge=max(results, key=lambda result: len(result.records)).charge,
+        charge=charge,
     )

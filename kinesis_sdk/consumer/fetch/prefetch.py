@@ -90,6 +90,10 @@ class Prefetcher:
             raise error
         return result
 
+    def _was_closed(self) -> bool:
+        with self._lock:
+            return self._closed
+
     def close(self) -> None:
         """Drop what was read ahead and read no more. A read under way ends in nothing."""
         with self._lock:
@@ -118,6 +122,12 @@ class Prefetcher:
         size = self._inner.expected_bytes(now) + self._expansion.expected
         reservation = self._budget.reserve(self, size, self._wake)
         if reservation is None:
+            # `close` may run between the check of `_closed` above and `reserve`: its `leave` finds nothing in the
+            # queue, then `reserve` queues this reader, and nothing takes it out again. All other readers would wait
+            # behind it for ever.
+            if self._was_closed():
+                self._budget.leave(self)
+                return None
             return _NEVER
         self._reading = reservation
         try:

@@ -24,7 +24,7 @@ def date_of(metadata: Mapping[str, Any]) -> float | None:
     date = headers.get("date") or headers.get("Date")
     try:
         return parsedate_to_datetime(date).timestamp() if date else None
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
 
 

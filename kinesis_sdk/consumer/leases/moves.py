@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.clock import Clock
-from kinesis_sdk.common.errors import AwsError
+from kinesis_sdk.common.errors import AwsError, ProtocolError
 from kinesis_sdk.common.metrics import NOT_MEASURED, BoundMetrics
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer.config import ConsumerConfig
@@ -179,7 +179,7 @@ class LeaseMoves:
                 self._book.drop(incoming.lease.lease_key)
         try:
             self.meet(now)
-        except AwsError as error:
+        except (AwsError, ProtocolError) as error:
             self._repeats.log(now, "pass on", "leases on their way here: %s", error)
         return self.arrivals_due(now)
 
