@@ -64,7 +64,8 @@ class Engine(Machine):
             if pipeline is None:
                 kind = OrderedPipeline if self._config.ordering == "per_shard" else StreamPipeline
                 pipeline = self._pipelines[key] = kind(stream, self._config, self._rng)
-                wait_guards[self] = self._check_may_wait_for
+                if self._broken is None:  # else nothing takes it out any more
+                    wait_guards[self] = self._check_may_wait_for
             return pipeline
 
     def accept(
@@ -312,16 +313,16 @@ class Engine(Machine):
         try:
             try:
                 with self._lock:
-                    if self._closing and self._closer != this_thread:
-                        # By another thread, perhaps a daemon's, while the interpreter ends.
-                        return self._await_rest(ends)
-                    # Also in a signal handler that interrupted this thread's own `close`: that one does not go on
-                    # before the handler returns, so the handler's call does all there is to do.
-                    ours = self._closing = True
-                    self._closer = this_thread
-                    self._tell_room()  # who waits for it need not wait longer
-                    if self._broken is None:
-                        self._drain(timeout)
+                    # Not if another thread does it, perhaps a daemon's, while the interpreter ends. Also in a signal
+                    # handler that interrupted this thread's own `close`: that one does not go on before the handler
+                    # returns, so the handler's call does all there is to do.
+                    ours = not self._closing or self._closer == this_thread
+                    if ours:
+                        self._closing = True
+                        self._closer = this_thread
+                        self._tell_room()  # who waits for it need not wait longer
+                        if self._broken is None:
+                            self._drain(timeout)
             finally:
                 # Also when an interrupt ends the flush: nothing stays without a result.
                 if ours:
@@ -329,13 +330,14 @@ class Engine(Machine):
                         ProducerClosedError,
                         "the producer was closed before the record was acknowledged; it may or may not be stored",
                     )
-            with self._lock:
-                left += self._await_rest(ends)
+            left += self._await_rest(ends)
         finally:
             if ours:
                 self._stopped = True
                 self._pool.stop()
                 wait_guards.pop(self, None)
+        if not ours:
+            return left
         patience = _PATIENCE if left == 0 else 0.1
         if self._thread is not None:
             self._thread.join(patience)
@@ -343,14 +345,17 @@ class Engine(Machine):
         return left
 
     def _await_rest(self, ends: float | None) -> int:
-        """Under the lock: wait until nothing is to be done any more; return for how many records something is."""
-        if not self._is_at_rest():
-            left = None if ends is None else max(0.0, ends - self._clock.monotonic())
-            self._changed.wait_for(self._is_at_rest, left)
-        callbacks = self._ledger.open_callbacks
-        if callbacks:
+        """Wait until nothing is to be done any more; return for how many records something is."""
+        with self._lock:
+            if not self._is_at_rest():
+                left = None if ends is None else max(0.0, ends - self._clock.monotonic())
+                self._changed.wait_for(self._is_at_rest, left)
+            count, callbacks = self._ledger.count, self._ledger.open_callbacks
+        if (
+            callbacks
+        ):  # without the lock: a handler of log records may put them, and hold a lock of its own meanwhile
             _LOGGER.warning("callbacks of %d records had not run when close() returned", callbacks)
-        return self._ledger.count + callbacks
+        return count + callbacks
 
     def _is_at_rest(self) -> bool:
         ledger = self._ledger
@@ -371,6 +376,9 @@ class Engine(Machine):
         records.extend(record for item in self._unfinished() for record in item.records)
         for record in records:
             orphan(record, ProducerClosedError(text))
+        # Nobody brings these here: a `close` would wait for them for ever.
+        self._settling.clear()
+        self._ledger.callbacks.clear()
 
     def full(self, timeout: float | None) -> BufferFullError:
         """The error that says that there is no room, and was none for ``timeout`` seconds."""

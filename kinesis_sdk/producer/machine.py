@@ -169,18 +169,16 @@ class Machine:
                 if self._outlets is not None:
                     self._outlets.tell(pipeline.stream, settled)
                 for item in settled:
-                    called: list[PendingRecord] = []
-                    if item.entry is not None and item.stored is not None:
-                        called = mark_stored(item.entry, item.stored)
-                    elif item.error is not None:
-                        called = mark_failed(item.records, item.error)
-                    if called:
-                        runs.extend(callback_runs(called, item))
-                    if self.relay is not None:
-                        self.relay(item.records)
+                    self._resolve(item, runs)
+        except BaseException:
+            # An interrupt, in `close`: the others get their results all the same, and who has one keeps it.
+            for _, settled in groups:
+                for item in settled:
+                    self._resolve(item, runs)
+            raise
         finally:
             with self._lock:
-                del self._settling[id(groups)]
+                self._settling.pop(id(groups), None)  # forgotten in a child that a hook or callback forked
                 for _, settled in groups:
                     for item in settled:
                         self._ledger.release(item)
@@ -192,6 +190,18 @@ class Machine:
                 self._pool.submit(lambda: self._call_back(runs))
             elif runs:
                 self._run_callbacks(runs)
+
+    def _resolve(self, item: Settled, runs: list[CallbackRun]) -> None:
+        """Make the futures of a final result final, and add their callbacks to ``runs``."""
+        called: list[PendingRecord] = []
+        if item.entry is not None and item.stored is not None:
+            called = mark_stored(item.entry, item.stored)
+        elif item.error is not None:
+            called = mark_failed(item.records, item.error)
+        if called:
+            runs.extend(callback_runs(called, item))
+        if self.relay is not None:
+            self.relay(item.records)
 
     def _call_back(self, runs: list[CallbackRun]) -> None:
         self._serving.here = True
@@ -205,10 +215,14 @@ class Machine:
         try:
             for run in runs:
                 run.run()
+        except BaseException:
+            for run in runs:  # an interrupt, in `close`: the others run all the same
+                run.run()
+            raise
         finally:
             with self._lock:
                 for run in runs:
-                    del self._ledger.callbacks[run]
+                    self._ledger.callbacks.pop(run, None)
                 self._changed.notify_all()
                 self._ledger.tell_flushes()
 
@@ -242,8 +256,10 @@ class Machine:
             self._tell_room()
         serving, self._serving.here = self._serving.here, True
         try:
-            self._finish(settled)
-            self._finish(failed)
+            try:
+                self._finish(settled)
+            finally:
+                self._finish(failed)
             self._sample()
         finally:
             self._serving.here = serving

@@ -85,7 +85,8 @@ class ProducerMetrics:
         self.next_sample = float("-inf")
         self._sink = sink
         self._add = sink.add
-        self._lock = threading.Lock()  # of `sample`: two must not report one difference
+        # Of `sample`: two must not report one difference. Re-entrant: a signal handler may close what it interrupted.
+        self._lock = threading.RLock()
         self._last: dict[StreamId, Reading] = {}
         self._scopes: dict[tuple[StreamId, str | None, str | None], Scope] = {}
         self._failures = SinkFailures()

@@ -177,7 +177,7 @@ class StreamPipeline(Unsent):
         if isinstance(error, AwsError) and error.status is not None:
             self._contacted = True
         # With a shard map in use, no record waits for this load.
-        self._load_failure = error if self.topology.shard_map is None else None
+        self._load_failure = error if waits or self.topology.shard_map is None else None
         if self._aggregation_count() != self.aggregator.max_count:
             self.aggregator.max_count = self._aggregation_count()
             self._regroup(now)

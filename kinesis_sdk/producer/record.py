@@ -224,12 +224,16 @@ class _Notifier:
 
     def tell(self, record: PendingRecord) -> None:
         """Tell them soon."""
-        if self._thread is None:
-            with self._lock:
-                if self._thread is None and not self._start():
-                    _tell(record)
-                    return
         self._records.put(record)
+        # Not waiting for the lock: its holder may be a frame that was interrupted, and tells this record, too.
+        while self._thread is None and not self._records.empty() and self._lock.acquire(blocking=False):
+            try:
+                if self._thread is None and not self._start():
+                    with contextlib.suppress(queue.Empty):
+                        while True:
+                            _tell(self._records.get_nowait())
+            finally:
+                self._lock.release()
 
     def _start(self) -> bool:
         thread = threading.Thread(target=self._run, name="kinesis-sdk-notifier", daemon=True)
@@ -647,9 +651,11 @@ class CallbackRun:
         self.left = len(records)
 
     def run(self) -> None:
-        """Run them. Call it once, without holding locks."""
+        """Run those that have not run. Call it without holding locks."""
         for record in self._records:
             listeners = record._listeners
+            if listeners is None:
+                continue  # it was interrupted, and is called again
             record._listeners = None
             if type(listeners) is _Chain:
                 for listener in listeners.unroll():

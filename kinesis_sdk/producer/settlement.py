@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from kinesis_sdk.common.errors import KinesisSdkError, RecordFailedError
+from kinesis_sdk.common.errors import KinesisSdkError, RecordFailedError, ResourceNotFoundError
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.aggregator import Entry
 from kinesis_sdk.producer.record import PendingRecord, Stored, cost_of
@@ -111,7 +111,7 @@ class Settlement:
         self._counters.expired_user_records += 1
         cause = record.last_error
         if self._missing:
-            cause, why = self._stream_failure(), "the stream did not exist"
+            cause, why = self._missing_failure(), "the stream did not exist"
         elif cause is None:
             cause = self._stream_failure()
             if cause is not None:
@@ -120,6 +120,11 @@ class Settlement:
         text = f"not stored within its time-to-live ({age:.1f} s after put; {why})"
         record.add_failed_attempt(now, now, "Expired", text)
         self._settle_failure(record, text, cause)
+
+    def _missing_failure(self) -> KinesisSdkError | None:
+        """Return what said that the stream is missing: its last load, or its last PutRecords call."""
+        load = self._load_failure
+        return load if isinstance(load, ResourceNotFoundError) else self._stream_failure()
 
     def _stream_failure(self) -> KinesisSdkError | None:
         """Return why the stream's last PutRecords call, or the load that it waits for, failed; None if it did not."""

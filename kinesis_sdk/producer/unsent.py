@@ -181,6 +181,9 @@ class Unsent(Settlement):
 
     def poll(self, now: float, slots: int) -> list[Batch]:
         """Do what is due; return at most ``slots`` requests to send now."""
+        if self._missing and self._isolated:
+            # They wait for the stream, too, and for nothing else their expiry would be looked at.
+            self._rebuild(now)
         left: dict[Entry, None] = {}
         for record, entry in self._retries.take_due(now):
             self._place_again(Loose(record, record.data, record.epoch), now)
