@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ from kinesis_sdk.metrics import MemoryMetrics
 from kinesis_sdk.producer.collector import Batch
 from kinesis_sdk.producer.metrics import SAMPLE_INTERVAL, ProducerMetrics, Reading
 from kinesis_sdk.producer.record import PendingRecord, Stored, acknowledge
-from tests.producer.support import make_entry, make_record, together
+from tests.producer.support import LONG, make_entry, make_record, together
 
 ORDERS = StreamId("orders")
 S0, S1 = "shardId-000000000000", "shardId-000000000001"
@@ -264,6 +266,21 @@ def test_a_sink_that_raises_costs_no_record_and_ever_fewer_log_lines(
     assert "disk full" in caplog.text
     assert metrics.next_sample == 1.0 + SAMPLE_INTERVAL
     metrics.retire()
+
+
+def test_a_signal_handler_may_close_the_producer_that_it_interrupted_in_a_sample() -> None:
+    metrics, sink = make()
+
+    def interrupted() -> Iterator[Reading]:
+        metrics.sample(2.0, [Reading(ORDERS, 3, 0, 0)])
+        metrics.retire()
+        yield Reading(ORDERS, 3, 0, 0)
+
+    thread = threading.Thread(target=metrics.sample, args=(1.0, interrupted()), daemon=True)
+    thread.start()
+    thread.join(LONG)
+    assert not thread.is_alive()
+    assert numbers(sink, "UserRecordsReceived") == (3, 3, 1, 1), "no difference is reported twice"
 
 
 def test_dimensions_are_kept_for_a_bounded_number_of_shards(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from botocore.exceptions import ClientError
 from kinesis_sdk.common.aggregation import Aggregate
 from kinesis_sdk.common.errors import (
     EndpointUnreachableError,
+    PermanentAwsError,
     ProducerClosedError,
     RecordFailedError,
     ResourceNotFoundError,
@@ -324,6 +325,55 @@ def test_without_the_permission_to_describe_a_missing_stream_requests_find_it_bu
     simulation.check()
     assert all(len(record.result().attempts) < 25 for record in simulation.records)
     assert len(simulation.requests) < 100
+
+
+@pytest.mark.parametrize("ordering", ["none", "per_shard"])
+def test_what_is_isolated_expires_although_its_stream_is_missing(ordering: Any) -> None:
+    pipeline = make_pipeline(HALVES, missing_stream="wait", record_ttl=2.0, ordering=ordering)
+    put(pipeline, 1, 200, expires=13.0)
+    batch = send(pipeline, 11.0)
+    assert len(batch.entries) == 2
+    refused = PermanentAwsError("no", operation="PutRecords", code="ValidationException", status=400)
+    pipeline.on_failure(batch, refused, 11.1)
+    assert pipeline._isolated, "each is to be sent alone"
+    pipeline.topology.begin_load(11.2)
+    pipeline.on_facts_failed(ResourceNotFoundError("gone", operation="ListShards"), 11.2)
+    assert not pipeline.poll(11.3, 24)
+    assert not pipeline.take_settled()
+    assert not pipeline.poll(13.1, 24)
+    settled = pipeline.take_settled()
+    assert sum(len(item.records) for item in settled) == 2
+    assert all("the stream did not exist" in str(item.error) for item in settled)
+    assert not pipeline.has_work
+
+
+def test_a_record_names_the_load_that_found_its_stream_missing_although_there_was_a_map() -> None:
+    pipeline = make_pipeline(None, missing_stream="wait")
+    load(pipeline, WHOLE, 10.0, service_places=True)
+    put(pipeline, 1, expires=41.0)
+    gone = ResourceNotFoundError("gone", operation="ListShards")
+    pipeline.topology.begin_load(11.0)
+    pipeline.on_facts_failed(gone, 11.0)
+    assert not pipeline.poll(11.1, 24)
+    assert not pipeline.poll(41.1, 24)
+    (item,) = pipeline.take_settled()
+    assert item.error is not None
+    assert item.error.__cause__ is gone
+
+
+def test_a_record_does_not_blame_an_older_failure_for_its_missing_stream() -> None:
+    pipeline = make_pipeline(None, missing_stream="wait")
+    put(pipeline, 1, expires=41.0)
+    older = EndpointUnreachableError("connection reset", operation="PutRecords")
+    pipeline.on_failure(send(pipeline, 11.0), older, 11.1)
+    put(pipeline, 1, now=11.2, expires=41.0)
+    gone = ResourceNotFoundError("gone", operation="ListShards")
+    pipeline.topology.begin_load(11.3)
+    pipeline.on_facts_failed(gone, 11.3)
+    assert not pipeline.poll(41.1, 24)
+    settled = pipeline.take_settled()
+    assert sum(len(item.records) for item in settled) == 2
+    assert all(item.error is not None and item.error.__cause__ is gone for item in settled)
 
 
 def test_a_load_that_fails_for_another_reason_does_not_keep_records_from_a_stream() -> None:

@@ -41,9 +41,10 @@ from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.shards import list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer import Producer, ProducerConfig
+from kinesis_sdk.producer import machine as machine_module
 from kinesis_sdk.producer import record as record_module
 from kinesis_sdk.producer.pipeline import StreamPipeline
-from kinesis_sdk.producer.record import PendingRecord, PutResult, cost_of
+from kinesis_sdk.producer.record import CallbackRun, PendingRecord, PutResult, cost_of
 from kinesis_sdk.producer.sender import TaskPool
 from kinesis_sdk.testing import FakeAws, Fault
 from tests.producer.support import LONG, Gate
@@ -701,6 +702,15 @@ def test_closing_twice_is_harmless_and_put_and_flush_say_no(make: Make) -> None:
     assert depth < 10, "each one is a new object"
     with pytest.raises(ProducerClosedError):
         producer.flush()
+
+
+def test_a_put_to_a_new_stream_after_close_does_not_keep_the_producer_alive(make: Make) -> None:
+    producer = make()
+    assert producer.put(STREAM, "k", b"x").result(LONG)
+    assert producer.close(LONG) == 0
+    with pytest.raises(ProducerClosedError):
+        producer.put("another", "k", b"x")
+    assert producer._engine not in record_module.wait_guards
 
 
 def test_whoever_closes_second_waits_for_the_first(make: Make, gate: Gate) -> None:
@@ -1507,6 +1517,76 @@ def test_an_interrupt_in_close_fails_what_is_left(
     assert producer.close() == 0
 
 
+@pytest.mark.parametrize("where", ["a future", "a callback", "what was final before"])
+def test_an_interrupt_while_close_ends_records_leaves_none_without_result_or_callback(
+    make: Make, gate: Gate, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    gate.open.clear()
+    producer = make(aggregation_enabled=False, record_max_buffered_time=60.0, record_ttl=600.0)
+    called: list[PendingRecord] = []
+    futures = [producer.put(STREAM, f"k{number}", b"x") for number in range(5)]
+    for future in futures:
+        future.add_done_callback(called.append)
+    here = threading.current_thread()
+    calls: list[object] = []
+
+    def interrupt(holder: object, name: str, nth: int) -> None:
+        real = getattr(holder, name)
+
+        def interrupted(*arguments: Any, **options: Any) -> Any:
+            if threading.current_thread() is here:
+                calls.append(name)
+                if len(calls) == nth:
+                    raise KeyboardInterrupt
+            return real(*arguments, **options)
+
+        monkeypatch.setattr(holder, name, interrupted)
+
+    if where == "a future":
+        interrupt(machine_module, "mark_failed", 3)
+    elif where == "a callback":
+        interrupt(CallbackRun, "run", 3)
+    else:
+        interrupt(producer._engine, "_finish", 1)
+    with pytest.raises(KeyboardInterrupt):
+        producer.close(0)
+    assert all(future.done() for future in futures)
+    assert all(isinstance(cause_of(future), ProducerClosedError) for future in futures)
+    assert Counter(map(id, called)) == dict.fromkeys(map(id, futures), 1)
+    assert producer.close(0) == 0
+    assert producer._engine._is_at_rest()
+
+
+def test_close_does_not_log_while_it_holds_the_lock(make: Make) -> None:
+    # A handler of log records may put them, and hold a lock of its own that another thread's `put` waits for.
+    producer = make()
+    inside, release = threading.Event(), threading.Event()
+    held: list[bool] = []
+
+    class Shipping(logging.Handler):
+        def emit(self, _: logging.LogRecord) -> None:
+            held.append(producer._engine._held_here())
+
+    def hold(_: PendingRecord) -> None:
+        inside.set()
+        assert release.wait(LONG)
+
+    producer.put(STREAM, "k", b"x").add_done_callback(hold)
+    assert inside.wait(LONG)
+    handler = Shipping()
+    logger = logging.getLogger("kinesis_sdk")
+    logger.addHandler(handler)
+    try:
+        assert producer.close(0) == 1
+        second = threading.Thread(target=producer.close, args=(0,))
+        second.start()
+        second.join(LONG)
+    finally:
+        logger.removeHandler(handler)
+        release.set()
+    assert held == [False, False]
+
+
 def test_an_interrupt_in_flush_changes_nothing(
     make: Make, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1743,6 +1823,38 @@ def test_a_forked_child_is_told_and_may_make_its_own(make: Make, gate: Gate, aws
     assert producer.flush(LONG) == 0
     assert stored(aws) == {b"parent's": 1}
     assert inside == [waiting]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("way", ["callback", "hook"])
+def test_close_in_a_forked_child_does_not_wait_for_what_runs_in_the_parent(gate: Gate, way: str) -> None:
+    inside, release = threading.Event(), threading.Event()
+
+    def hold(_: object) -> None:
+        inside.set()
+        assert release.wait(LONG)
+
+    hook = hold if way == "hook" else None
+    producer = Producer(ProducerConfig(record_max_buffered_time=QUICK), client=gate, on_unsent=hook)
+    try:
+        future = producer.put("nowhere" if way == "hook" else STREAM, "k", b"x")
+        if way == "callback":
+            future.add_done_callback(hold)
+        assert inside.wait(LONG)
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                # Where it is not at rest, close() without a timeout would hang the test.
+                if producer._engine._is_at_rest() and producer.close() == 0:
+                    code = 0
+            finally:
+                os._exit(code)
+        assert os.waitpid(child, 0)[1] == 0
+    finally:
+        release.set()
+    assert producer.close(LONG) == 0
 
 
 FORGETFUL = """

@@ -447,6 +447,31 @@ def test_where_no_thread_can_be_started_those_who_wait_are_told_without(
     assert waiter.event.is_set()
 
 
+@pytest.mark.parametrize("startable", [True, False])
+def test_a_record_that_ends_while_the_telling_thread_is_started_does_not_wait_for_that(
+    monkeypatch: pytest.MonkeyPatch, startable: bool
+) -> None:
+    # As when a signal handler interrupts the start, and flushes another producer.
+    notifier = module._Notifier()
+    monkeypatch.setattr(module, "_notifier", notifier)
+    start = notifier._start
+    record, other = make_record(), make_record()
+    waiters = []
+    for subject in (record, other):
+        with subject._condition:
+            waiters.append(_create_and_install_waiters([subject], ALL_COMPLETED))
+
+    def interrupted() -> bool:
+        acknowledge([other], STORED)
+        return startable and start()
+
+    monkeypatch.setattr(notifier, "_start", interrupted)
+    ending = threading.Thread(target=acknowledge, args=([record], STORED), daemon=True)
+    ending.start()
+    join(ending)
+    assert all(waiter.event.wait(LONG) for waiter in waiters)
+
+
 def test_waits_that_time_out_leave_nothing_behind() -> None:
     record = make_record()
     for _ in range(3):
