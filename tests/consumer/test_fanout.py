@@ -16,10 +16,13 @@ from kinesis_sdk.common.errors import (
     ThrottledError,
     TransientAwsError,
 )
+from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer import ConsumerConfig
 from kinesis_sdk.consumer.engine import ConsumerEngine
-from kinesis_sdk.consumer.fetch import ByteBudget, PollingFetcher, Position, ReadPace, TipIdle
+from kinesis_sdk.consumer.fetch import ByteBudget, FetchResult, PollingFetcher, Position, ReadPace, TipIdle
+from kinesis_sdk.consumer.fetch.budget import Expansion
+from kinesis_sdk.consumer.fetch.events import joined
 from kinesis_sdk.consumer.fetch.fanout import FanOutFetcher
 from kinesis_sdk.consumer.fetch.registration import ConsumerRegistration
 from kinesis_sdk.testing import FakeAws, Fault, VirtualClock
@@ -632,6 +635,35 @@ def test_a_slow_handler_stops_the_reading(budget, ready):
     assert stream.closed.is_set()
     assert most <= ready + ready + 1
     assert rig.budget.used == 0
+
+
+def test_events_that_come_out_as_one_are_charged_once():
+    """Their user records take 9,000 bytes in all: each event is charged a share, and so is the next one."""
+    budget, expansion = ByteBudget(1 << 20), Expansion()
+
+    def event(count):
+        reservation = budget.reserve("shard", 100, lambda: None)
+        records = [KinesisRecord(b"", "k", str(number)) for number in range(count)]
+        return FetchResult(
+            records=records,
+            millis_behind_latest=0,
+            charge=expansion.charge(reservation, 100),
+            on_done=reservation.release,
+        )
+
+    one = joined([event(1), FetchResult(records=[], millis_behind_latest=0), event(1), event(1)])
+    assert budget.used == 300
+    one.charge(9_000)
+    assert budget.used == 300 + 9_000
+    assert expansion.expected == 3_000, "of one event"
+    one.on_done()
+    assert budget.used == 0
+    another = joined([event(1), event(2)])
+    assert budget.used == 2 * (100 + 3_000)
+    another.charge(9_000)
+    assert budget.used == 200 + 9_000
+    another.on_done()
+    assert budget.used == 0
 
 
 def test_closing_frees_a_reader_that_waits_for_room_and_gives_bytes_back():

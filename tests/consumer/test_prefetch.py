@@ -253,6 +253,17 @@ def test_without_room_it_waits_to_be_woken():
     assert scene.prefetcher.step(0.0) == 1.0
 
 
+def test_who_is_closed_while_it_queues_is_not_left_in_the_queue():
+    scene = Scene(got(10), capacity=1000)
+    other = scene.budget.reserve("other", 500, lambda: None)
+    # Another thread closes it after the step looked whether it is closed, and before it asks the budget.
+    scene.inner.expected_bytes = lambda now: scene.prefetcher.close() or 1000
+    assert scene.prefetcher.step(0.0) is None
+    assert not scene.budget.is_crowded
+    other.release()
+    assert scene.budget.reserve("next", 500, lambda: None) is not None, "nobody waits before it"
+
+
 def test_closing_drops_what_was_read_ahead():
     scene = Scene(got(10), got(20))
     scene.prefetcher.step(0.0)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kinesis_sdk.common.catalogue import UNREADABLE_LEASES
 from kinesis_sdk.common.errors import LeaseLostError, PermanentAwsError, ProtocolError
 from kinesis_sdk.common.sequence import LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
-from kinesis_sdk.consumer import ConsumerConfig, DynamoDBLeaseStore, Lease
+from kinesis_sdk.consumer import ConsumerConfig, DynamoDBLeaseStore, Lease, ShardState
 from kinesis_sdk.consumer.leases.dynamodb import MOST_PAGES
 from kinesis_sdk.consumer.leases.held import HeldLease
 from kinesis_sdk.consumer.shards.audit import find_cycles
@@ -243,6 +243,36 @@ def circular(*pairs, finished=()):
         )
         for name, parents in pairs
     ]
+
+
+def test_a_clean_stop_does_not_wait_for_the_damaged_row_of_the_other_parent_of_a_merge(caplog):
+    fleet = fleet_at_rest(2)
+    damage(fleet, key(1), leaseCounter=None)
+    fleet.put(20)
+    fleet.merge()
+    engine = fleet.add("a")
+    fleet.run(60)
+    assert [health.state for health in engine.shard_health()] == [ShardState.SHUTTING_DOWN], "at its end"
+    fleet.stop("a")
+    assert fleet.run(10, lambda: fleet.engines == {})
+    assert f"shard {key(0)}: its end is left to the next owner" in caplog.text
+    row = fleet.store.get(key(0))
+    assert row.owner is None
+    assert not row.is_finished
+
+
+def test_a_row_that_is_damaged_on_its_way_to_a_stopping_worker_does_not_end_it_with_an_error(caplog):
+    fleet = fleet_of(4, "a")
+    engine = fleet.add("b")
+    assert fleet.run(60, lambda: len(engine.coordinator._moves) > 0)
+    fleet.freeze("a", 60)
+    coming = engine.coordinator._moves._book.keys()
+    for lease_key in coming:
+        damage(fleet, lease_key, leaseCounter=None)
+    fleet.stop("b")
+    assert fleet.run(20, lambda: "b" not in fleet.engines)
+    assert engine.error is None
+    assert "leases on their way here: " in caplog.text
 
 
 def test_cycles_and_what_waits_for_them_are_found():

@@ -50,7 +50,16 @@ def test_what_is_long_ago_is_forgotten_because_clocks_drift() -> None:
     assert clock.arrival(at(8_000), 0, 3_640.0) == pytest.approx(3_640.0 - 530.0)
 
 
-@pytest.mark.parametrize("metadata", [{}, {"HTTPHeaders": {}}, {"HTTPHeaders": {"date": "soon"}}])
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {},
+        {"HTTPHeaders": {}},
+        {"HTTPHeaders": {"date": "soon"}},
+        {"HTTPHeaders": {"date": "Mon, 01 Jan 99999999999 00:00:00 GMT"}},  # parsing it is an OverflowError
+        {"HTTPHeaders": {"date": "Mon, 01 Jan 2020 00:00:00 +99999999999999"}},
+    ],
+)
 def test_an_answer_without_a_usable_date(metadata: dict[str, object]) -> None:
     assert date_of(metadata) is None
 

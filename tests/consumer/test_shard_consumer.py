@@ -751,3 +751,28 @@ def test_a_shard_that_is_left_in_the_middle_of_an_answer_gives_it_back_once(monk
     assert len(scene.delivered) == 50
     assert scene.row.checkpoint == ExtendedSequenceNumber("1", 49)
     assert done == [True]
+
+
+def test_a_call_that_was_given_up_gives_its_records_back_when_it_ends():
+    ends, done = [], []
+
+    def run_async(awaitable, on_done):
+        awaitable.close()
+        ends.append(on_done)
+
+    async def handle(batch):
+        pass
+
+    scene = Scene(got(1, 2, on_done=lambda: done.append(True)), handler=handle)
+    scene.consumer = ShardConsumer(replace(scene.parts(), run_async=run_async), scene.held)
+    scene.run()
+    assert len(ends) == 1
+    scene.consumer.abandon("its call runs for too long")
+    now = scene.clock.monotonic()
+    assert scene.consumer.step(now) == float("inf")
+    assert done == [], "the call still holds them"
+    ends[0](None)
+    assert scene.consumer.step(now) is None
+    assert done == [True]
+    assert scene.consumer.step(now) is None
+    assert done == [True], "given back once"

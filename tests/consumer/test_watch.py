@@ -461,3 +461,31 @@ def test_the_stopping_policy_still_raises_from_a_concurrent_call():
     fleet.add("a", handle)
     with pytest.raises(HandlerError):
         fleet.run(10)
+
+
+def test_calls_that_were_given_up_return_the_budget_when_they_end():
+    ends = []
+
+    def run_async(awaitable, on_done):
+        awaitable.close()
+        ends.append(on_done)
+
+    async def handle(batch):
+        pass
+
+    fleet = Fleet(config=replace(CONFIG, handler_timeout=60.0))
+    fleet.more = {"run_async": run_async}
+    fleet.put(3)
+    engine = fleet.add("a", handle)
+    assert fleet.run(20, lambda: len(ends) == 1)
+    one = engine._budget.used
+    assert fleet.run(300, lambda: len(ends) == 3)
+    assert engine._budget.used == 3 * one, "calls that were given up still hold their records"
+    ends[0](None)
+    ends[1](None)
+    fleet.run(2)
+    assert len(ends) == 3
+    assert engine._budget.used == one
+    ends[2](None)
+    fleet.run(2)
+    assert engine._budget.used == 0
