@@ -1519,7 +1519,11 @@ def test_an_interrupt_in_close_fails_what_is_left(
 
 @pytest.mark.parametrize("where", ["a future", "a callback", "what was final before"])
 def test_an_interrupt_while_close_ends_records_leaves_none_without_result_or_callback(
-    make: Make, gate: Gate, monkeypatch: pytest.MonkeyPatch, where: str
+    make: Make,
+    gate: Gate,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    where: str,
 ) -> None:
     gate.open.clear()
     producer = make(aggregation_enabled=False, record_max_buffered_time=60.0, record_ttl=600.0)
@@ -1553,6 +1557,7 @@ def test_an_interrupt_while_close_ends_records_leaves_none_without_result_or_cal
     assert all(future.done() for future in futures)
     assert all(isinstance(cause_of(future), ProducerClosedError) for future in futures)
     assert Counter(map(id, called)) == dict.fromkeys(map(id, futures), 1)
+    assert not caplog.records, "what has run is not tried again"
     assert producer.close(0) == 0
     assert producer._engine._is_at_rest()
 
