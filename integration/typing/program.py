@@ -170,7 +170,7 @@ ARN = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders"
 
 def make_workers() -> list[ks.Worker]:
     store: ks.LeaseStore = ks.DynamoDBLeaseStore(DYNAMODB, "billing")
-    leases: list[ks.Lease] = list(store.list())
+    leases: list[ks.Lease] = store.scan().leases
     print(leases)
     streams: list[str | ks.StreamId | ks.StreamSpec] = [
         "orders",

@@ -1432,14 +1432,22 @@ def test_a_signal_at_any_moment_of_put_many_leaves_exactly_what_it_says(make: Ma
     futures: list[PendingRecord] = []
     counts: Counter[int] = Counter()
     chances = 250
-    after = 0
-    while after < chances + 20:  # a way may be a little longer than the one before
+    after = attempts = rounds = 0
+    # How far `put_many` is after so many lines differs from call to call, so a round may miss a record.
+    while not rounds or set(counts) != set(range(10)):
+        attempts += 1
         after += 1
+        if after == chances + 20:  # a way may be a little longer than the one before
+            rounds += 1
+            assert rounds < 10, (
+                f"put_many was never struck with {set(range(10)) - set(counts)} records accepted"
+            )
+            after = 1
         assert producer.flush(LONG) == 0
         records: list[Any] = [
-            ("k" if number % 3 else f"k{after}", b"%d of %d" % (number, after)) for number in range(8)
+            ("k" if number % 3 else f"k{attempts}", b"%d of %d" % (number, attempts)) for number in range(8)
         ]
-        records.insert(5, ("k", b"placed %d" % after, 7))
+        records.insert(5, ("k", b"placed %d" % attempts, 7))
         result: list[PendingRecord] = []
         error, seen = struck(lambda: result.extend(producer.put_many(STREAM, records)), after)  # noqa: B023
         chances = seen if error is None else max(chances, seen)
@@ -1449,7 +1457,6 @@ def test_a_signal_at_any_moment_of_put_many_leaves_exactly_what_it_says(make: Ma
         expected.update(record[1] for record in records[: len(accepted)])
         check_books(producer)
 
-    assert set(counts) == set(range(10)), "it was struck at every record"
     assert sum(counts.values()) > 100
     assert producer.flush(LONG) == 0
     assert all(future.result(0) for future in futures)
