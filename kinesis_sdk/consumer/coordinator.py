@@ -458,7 +458,7 @@ class Coordinator:
     def _reason_text(self, take: Take) -> str:
         if take.reason is TakeReason.RESUMED:
             if self._moves.has_arrived(take.lease.lease_key):
-                return "handed over"
+                return "handed off"
             if self._java_leads(self._clock.monotonic()) and self._observer.has_changed(take.lease):
                 return "assigned by the Java leader"
         return take.reason.value
@@ -592,7 +592,7 @@ class Coordinator:
         return self._renewals.tick(now)
 
     def forget(self, held: HeldLease) -> None:
-        """Stop renewing a lease that was released, handed over or lost. From any thread."""
+        """Stop renewing a lease that was released, handed off or lost. From any thread."""
         if held.refused is not None:
             self._note_refused(held.lease, held.refused)
         self.held.remove(held)

@@ -376,7 +376,7 @@ class Engine(Machine):
         records.extend(record for item in self._unfinished() for record in item.records)
         for record in records:
             orphan(record, ProducerClosedError(text))
-        # Nobody brings these here: a `close` would wait for them for ever.
+        # No thread of this process completes these; `close` would wait for them forever.
         self._settling.clear()
         self._ledger.callbacks.clear()
 

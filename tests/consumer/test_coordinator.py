@@ -112,7 +112,7 @@ def test_the_log_tells_a_handover_from_a_restart(caplog):
     fleet.add("second")
     fleet.run(10)
     (take,) = taken(caplog)[2:]
-    assert take[1:] == ("", "handed over")
+    assert take[1:] == ("", "handed off")
 
 
 def test_the_log_tells_what_a_java_leader_assigned(caplog):

@@ -282,7 +282,7 @@ def test_a_marker_from_before_our_take_is_history():
     scene.held.release()
     row = scene.store.get("s")
     assert (row.owner, row.checkpoint_owner) == ("other", None)
-    assert scene.held.gone == "handed over to other"
+    assert scene.held.gone == "handed off to other"
 
 
 def test_throughput_goes_into_renewals_and_decays():

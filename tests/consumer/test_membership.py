@@ -199,7 +199,7 @@ def test_a_leader_that_crashed_is_not_waited_for_as_long_as_its_lock_stands():
 
 @pytest.mark.parametrize("offset", [0.5, 5.0, 9.4])
 def test_a_leader_keeps_the_first_lease_that_it_is_given(offset, caplog):
-    """KCL 3 finds out about a lease up to 9.975 s after it was handed over and first writes up to 3.308 s later."""
+    """KCL 3 finds out about a lease up to 9.975 s after it was handed off and first writes up to 3.308 s later."""
     fleet = on_dynamodb(2, config=COUNT)
     tables(fleet)
     fleet.add_script("heart", Heart(fleet))

@@ -261,7 +261,7 @@ def test_who_is_closed_while_it_queues_is_not_left_in_the_queue():
     assert scene.prefetcher.step(0.0) is None
     assert not scene.budget.is_crowded
     other.release()
-    assert scene.budget.reserve("next", 500, lambda: None) is not None, "nobody waits before it"
+    assert scene.budget.reserve("next", 500, lambda: None) is not None, "no reader waits before it"
 
 
 def test_closing_drops_what_was_read_ahead():

@@ -36,7 +36,7 @@ POLL_FIRST, POLL_LATER = 0.2, 0.5
 _EAGER = 5.0
 """Seconds after the request for which it is read at the first interval."""
 _RETURN_AFTER = 3.0
-"""Seconds after which a lease that was handed over and not taken is taken back: several polls of its new owner, a
+"""Seconds after which a lease that was handed off and not taken is taken back: several polls of its new owner, a
 call that fails, and a pause for garbage."""
 _STALE = 5.0
 """Seconds for which a read that does not show our request yet is taken for a stale one."""
@@ -158,7 +158,7 @@ class HandoverBook:
 
 
 class Departures:
-    """The leases that this worker handed over and whose new owners did not show up yet. Pure.
+    """The leases that this worker handed off and whose new owners did not show up yet. Pure.
 
     Between the handover and the new owner's take nobody works on a lease, and its new owner may be dead. Any third
     worker has to wait until it expires; the old owner knows exactly which row it left. If that is the row still, the

@@ -210,7 +210,7 @@ class HeldLease:
             if self._handover_to is not None and self._asked_by_ours and not self._lease.in_handover:
                 self.handed_over = self._lease
             ended = self._end(
-                f"handed over to {printable(self._handover_to)}" if self._handover_to else "released"
+                f"handed off to {printable(self._handover_to)}" if self._handover_to else "released"
             )
         if ended and self._handover_to is not None:
             self._metrics.add(catalogue.LEASES_HANDED_OFF, 1)

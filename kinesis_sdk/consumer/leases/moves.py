@@ -102,7 +102,7 @@ class LeaseMoves:
                 except AwsError as error:
                     if not is_refused_row(error):
                         raise
-                    self._repeats.log(now, "complete", "lease %s: not handed over: %s", row.lease_key, error)
+                    self._repeats.log(now, "complete", "lease %s: not handed off: %s", row.lease_key, error)
 
     def spoken_for(self, leases: Sequence[Lease], is_expired: Callable[[Lease], bool]) -> set[str]:
         """Keys that count as ours in a plan: held and staying, or on their way here and alive."""
@@ -155,7 +155,7 @@ class LeaseMoves:
             if row is None or not self._book.is_coming(incoming, row, now):
                 self._book.drop(key)
                 if row is not None and row.owner == self._worker_id:
-                    self._arrived(row, "handed over")
+                    self._arrived(row, "handed off")
             elif key in overdue and row.owner == self._worker_id:
                 self._book.drop(key)
                 self._arrived(
@@ -186,7 +186,7 @@ class LeaseMoves:
     # Going
 
     def went(self, held: HeldLease) -> None:
-        """A held lease is held no more; if it was handed over, its new owner is waited for. From any thread."""
+        """A held lease is held no more; if it was handed off, its new owner is waited for. From any thread."""
         if held.handed_over is not None:
             self._departed.append(held.handed_over)
 
@@ -198,7 +198,7 @@ class LeaseMoves:
         return _NEVER if due is None else due
 
     def see_off(self, now: float) -> float | None:
-        """Take back what was handed over to somebody who did not come for it."""
+        """Take back leases that were handed off and that their new owner did not take."""
         for left in self._departures.pop_due(now):
             row = self._store.get(left.lease_key)
             if (
