@@ -34,7 +34,7 @@ from kinesis_sdk.common.hashkeys import hash_partition_key
 from kinesis_sdk.common.records import KinesisRecord, UserRecord
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore, RecordBatch
-from kinesis_sdk.consumer.engine import ConsumerEngine
+from kinesis_sdk.consumer.engine.engine import ConsumerEngine
 from kinesis_sdk.consumer.handler import HandlerSource
 from kinesis_sdk.testing import VirtualClock
 

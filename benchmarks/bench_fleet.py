@@ -12,7 +12,7 @@ Then what looking and renewing costs at rest, and which of the strategy's target
 The fewest moves of a deploy are those of its own events. A wave that stops first: every lease given up goes to a
 survivor, for none may lie idle, and then what newcomers are due comes from others, for they have none; together two per
 lease where nothing is idle (a KCL's leases expire when the newcomers are there already). One that starts first: each
-lease once, since its owner goes. Newcomers of `balanced` then have a ``newcomer_patience`` of 30 s.
+lease once, since its owner goes. Newcomers of `balanced` then have a ``initial_rebalance_delay`` of 30 s.
 
 The decisions are those of the shipped strategies. Scans see the table as it is, writes follow 50 ms later, 5 ms
 apart, and lose where a peer was faster. Workers start within a second. A KCL's clean stop leaves its
@@ -35,7 +35,7 @@ from typing import Any
 from kinesis_sdk.common.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.consumer import ConsumerConfig
 from kinesis_sdk.consumer.leases import Lease
-from kinesis_sdk.consumer.leases.pacing import look_units
+from kinesis_sdk.consumer.leases.intervals import scan_read_units
 from kinesis_sdk.consumer.leases.planner import TableView, TakeLimits, strategy_for
 from kinesis_sdk.consumer.leases.strategies import balanced, group_of
 from kinesis_sdk.consumer.leases.strategies.base import Standings
@@ -98,8 +98,8 @@ class World:
         self.kind = kind
         self.config = ConsumerConfig(lease_strategy=kind)  # type: ignore[arg-type]
         self.strategy: Any = strategy_for(self.config)
-        self.interval = self.config.look_interval(leases)
-        self.soon = self.config.look_interval(leases, soon=True)
+        self.interval = self.config.scan_interval(leases)
+        self.soon = self.config.scan_interval(leases, soon=True)
         self.rng = Random(f"{kind} {leases} {seed}")
         self.now = 0.0
         self.rows = {f"s{n:06d}": Lease(lease_key=f"s{n:06d}", checkpoint=START) for n in range(leases)}
@@ -182,7 +182,7 @@ class World:
             del self.owned[row.owner][key]
             self._relist(row.owner)
         fresh = self.rows[key] = Lease(
-            lease_key=key, owner=owner, counter=row.counter + 1, checkpoint=START, handover_owner=owner
+            lease_key=key, owner=owner, counter=row.counter + 1, checkpoint=START, handoff_owner=owner
         )
         if owner is None:
             self.free[key] = fresh
@@ -261,13 +261,13 @@ class World:
         if known_owners is not None and known_owners is not worker.owners:
             sights.is_gathering = bool(worker.owners - known_owners - {worker.name})
         plan = self.strategy.decide(view, standings, self.rng)
-        if plan.stand_by and worker.marked_at is None:
+        if plan.put_standby_heartbeat and worker.marked_at is None:
             worker.marked_at = now
             self.marked.add(worker.name)
-        elif worker.marked_at is not None and not plan.stand_by:
+        elif worker.marked_at is not None and not plan.put_standby_heartbeat:
             worker.marked_at = None
             self.marked.discard(worker.name)
-        due = now + (self.soon if plan.look_soon else self.interval)
+        due = now + (self.soon if plan.rescan_soon else self.interval)
         if self.kind != "kcl2":
             due = min(due, early)
         self._carry_out(worker, plan, 0, 0, now + 0.05, due)
@@ -338,7 +338,7 @@ class Memo:
 
 MEMO = Memo()
 original = balanced.plan_by_count
-balanced_shares = sys.modules["kinesis_sdk.consumer.leases.strategies.shares"].shares
+balanced_shares = sys.modules["kinesis_sdk.consumer.leases.strategies.by_count"].shares
 balanced.plan_by_count = MEMO  # type: ignore[assignment]
 
 
@@ -436,7 +436,7 @@ def deploy(kind: str, leases: int, workers: int, *, start_first: bool) -> list[s
 
 def targets(rows: list[list[str]], config: ConsumerConfig, leases: int) -> list[str]:
     """What the default strategy promises, held against its rows."""
-    look = config.look_interval(leases)
+    look = config.scan_interval(leases)
     limit = config.failover_time + 2 * look
     ours = {row[1]: row[2:] for row in rows if row[0] == "balanced"}
     cold, crash = ours["cold start"], ours["25 % crash"]
@@ -465,10 +465,10 @@ def settle(world: World, workers: int) -> None:
 
 def costs(kind: str, leases: int, workers: int) -> list[str]:
     config = ConsumerConfig(lease_strategy=kind)  # type: ignore[arg-type]
-    reads = workers * look_units(leases) * 60 / config.look_interval(leases)
+    reads = workers * scan_read_units(leases) * 60 / config.scan_interval(leases)
     writes = leases * 60 / config.renew_interval
     return [
-        f"{config.look_interval(leases):.1f} s",
+        f"{config.scan_interval(leases):.1f} s",
         f"{config.renew_interval:.2f} s",
         f"{reads:,.0f}",
         f"{writes:,.0f}",

@@ -14,7 +14,7 @@ that idling costs it nothing; everything else is the default.
 **times**: a fleet of two on four shards, a record into each shard four times a second; the KCL's own settings
 (polling, failover 10 s), ours with failover 10 s. Each scene begins with a fleet of its own; all but the first find
 their leases in the table. *First record* is from the start of the process; *takes over* is from the signal until
-a survivor has delivered a record of each of the victim's shards; *idle* is how long a shard that moves by handover
+a survivor has delivered a record of each of the victim's shards; *idle* is how long a shard that moves by handoff
 goes without a worker: from the end of the last batch to the first record elsewhere.
 """
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from kinesis_sdk.common.errors import (
         AwsConfigError,
         AwsError,
-        BadPositionError,
         BufferFullError,
         ConditionFailedError,
         ConfigError,
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
         ExpiredIteratorError,
         HandlerError,
         InvalidCheckpointError,
+        InvalidPositionError,
         InvalidRecordError,
         KinesisSdkError,
         LeaseLostError,
@@ -86,7 +86,6 @@ _HOMES = {
     "kinesis_sdk.common.errors": (
         "AwsConfigError",
         "AwsError",
-        "BadPositionError",
         "BufferFullError",
         "ConditionFailedError",
         "ConfigError",
@@ -95,6 +94,7 @@ _HOMES = {
         "ExpiredIteratorError",
         "HandlerError",
         "InvalidCheckpointError",
+        "InvalidPositionError",
         "InvalidRecordError",
         "KinesisSdkError",
         "LeaseLostError",
@@ -202,7 +202,7 @@ __all__ = [
     # errors; the tree is drawn in kinesis_sdk.common.errors
     "AwsConfigError",
     "AwsError",
-    "BadPositionError",
+    "InvalidPositionError",
     "BufferFullError",
     "ConditionFailedError",
     "ConfigError",

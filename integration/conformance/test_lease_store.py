@@ -14,9 +14,9 @@ from botocore.config import Config
 
 from kinesis_sdk.consumer.leases import Conflict, DynamoDBLeaseStore, Lease
 
-pytest.register_assert_rewrite("tests.consumer.test_store")
+pytest.register_assert_rewrite("tests.consumer.leases.test_store")
 
-from tests.consumer import test_store as suite  # noqa: E402 — after its assertions are to be rewritten
+from tests.consumer.leases import test_store as suite  # noqa: E402
 
 SUITE = {
     name: test

@@ -48,7 +48,7 @@ from kinesis_sdk.cli.demo.flights import load_flights
 from kinesis_sdk.common.aws import call_with_retries, make_client
 from kinesis_sdk.common.errors import ResourceNotFoundError
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.consumer.leases.dynamodb import DynamoDBLeaseStore
+from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
 
 _TICK = 0.05
 _LOOK_SECONDS = 0.25

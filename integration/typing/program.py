@@ -265,7 +265,7 @@ def run(worker: ks.Worker, producer: ks.Producer) -> str:
         return f"handler: {error.__cause__}"
     except ks.ThrottledError as error:
         return error.operation
-    except (ks.ResourceNotFoundError, ks.AwsConfigError, ks.BadPositionError) as error:
+    except (ks.ResourceNotFoundError, ks.AwsConfigError, ks.InvalidPositionError) as error:
         return f"{error.code} {error.endpoint}"
     except (ks.EndpointUnreachableError, ks.TransientAwsError, ks.PermanentAwsError) as error:
         return f"{error.status} {error.request_id}"

@@ -7,7 +7,7 @@ KinesisSdkError                      retryable: would the same call later have a
 ├── AwsError                         a call to AWS failed: operation, code, message, endpoint
 │   ├── PermanentAwsError            the same call fails again (missing stream, access denied …)
 │   │   ├── ResourceNotFoundError    the stream, table or shard does not exist
-│   │   ├── BadPositionError         a shard has no such position to read from
+│   │   ├── InvalidPositionError         a shard has no such position to read from
 │   │   └── AwsConfigError           no region, no credentials, wrong credentials
 │   ├── ThrottledError               the service asks for less            (retryable)
 │   ├── ConditionFailedError         a conditional write lost; carries the item if the service sent it
@@ -161,7 +161,7 @@ class ResourceNotFoundError(PermanentAwsError):
     """The stream, shard, consumer or table does not exist (in this region and account)."""
 
 
-class BadPositionError(PermanentAwsError):
+class InvalidPositionError(PermanentAwsError):
     """A shard has no such position to read from: a checkpoint of another stream, a damaged one, an unknown instant."""
 
 

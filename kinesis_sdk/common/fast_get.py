@@ -15,7 +15,7 @@ from kinesis_sdk.common.errors import ProtocolError
 from kinesis_sdk.common.fast_hooks import MARK, Equipment, decoding
 from kinesis_sdk.common.records import KinesisRecord, check_records
 
-_LOGGER = logging.getLogger("kinesis_sdk.aws")
+_LOGGER = logging.getLogger(__name__)
 
 _WORTH_IT = 4
 """Records in an answer from which on it pays to take them out; the first is read twice then."""

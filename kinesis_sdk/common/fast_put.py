@@ -15,7 +15,7 @@ from kinesis_sdk.common.fast_hooks import MARK, Equipment, decoding
 from kinesis_sdk.common.records import without_payload
 from kinesis_sdk.common.stream import StreamId
 
-_LOGGER = logging.getLogger("kinesis_sdk.aws")
+_LOGGER = logging.getLogger(__name__)
 
 _PLACEHOLDER_KEY = "-" * 257
 _PLACEHOLDER = {"Data": b"", "PartitionKey": _PLACEHOLDER_KEY, "ExplicitHashKey": "-"}

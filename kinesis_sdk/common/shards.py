@@ -156,7 +156,7 @@ def list_shards(
         request = {"NextToken": token, "MaxResults": LIST_SHARDS_PAGE}
 
 
-def find_gap(ranges: Iterable[HashKeyRange]) -> HashKeyRange | None:
+def find_hole(ranges: Iterable[HashKeyRange]) -> HashKeyRange | None:
     """The first part of the hash key space that no range covers; None if they cover it all (overlap is fine)."""
     next_start = 0
     for item in sorted(ranges):

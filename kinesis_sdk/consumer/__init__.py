@@ -5,7 +5,13 @@ Imports `kinesis_sdk.common` only, and boto3 not before a client is made.
 
 from kinesis_sdk.consumer.checkpointer import Checkpointer, PreparedCheckpoint
 from kinesis_sdk.consumer.config import ConsumerConfig
-from kinesis_sdk.consumer.failure import BisectBatch, HandlerErrorPolicy, PoisonRecord, RetryBatch, StopWorker
+from kinesis_sdk.consumer.error_policy import (
+    BisectBatch,
+    HandlerErrorPolicy,
+    PoisonRecord,
+    RetryBatch,
+    StopWorker,
+)
 from kinesis_sdk.consumer.handler import RecordBatch, RecordHandler, ShardContext
 from kinesis_sdk.consumer.health import LeaseProblem, ShardHealth, Stall, WorkerHealth
 from kinesis_sdk.consumer.leases import (
@@ -15,7 +21,7 @@ from kinesis_sdk.consumer.leases import (
     LeaseStore,
     TableScan,
 )
-from kinesis_sdk.consumer.shard_state import ShardState
+from kinesis_sdk.consumer.shard.state import ShardState
 from kinesis_sdk.consumer.streams import StreamSpec
 from kinesis_sdk.consumer.worker import Worker
 

@@ -22,8 +22,8 @@ from kinesis_sdk.common.errors import AwsError, InvalidCheckpointError, LeaseLos
 from kinesis_sdk.common.metrics import NOT_MEASURED, BoundMetrics
 from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.common.sequence import SHARD_END, ExtendedSequenceNumber
-from kinesis_sdk.consumer.failure import backoff
-from kinesis_sdk.consumer.leases.held import HeldLease
+from kinesis_sdk.consumer.error_policy import backoff
+from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 
 _FIRST_RETRY, _MOST_RETRY = 0.1, 2.0
 

@@ -11,9 +11,9 @@ from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.fielddocs import documented_fields
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON
 from kinesis_sdk.common.validation import check_choice, check_int, check_seconds, check_text
-from kinesis_sdk.consumer.failure import HandlerErrorPolicy, handler_error_policy
-from kinesis_sdk.consumer.fetch.pace import READ_INTERVAL
-from kinesis_sdk.consumer.leases import pacing
+from kinesis_sdk.consumer.error_policy import HandlerErrorPolicy, handler_error_policy
+from kinesis_sdk.consumer.fetch.read_rate import READ_INTERVAL
+from kinesis_sdk.consumer.leases import intervals as pacing
 from kinesis_sdk.consumer.leases.strategies.groups import SEPARATOR
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -41,7 +41,7 @@ class ConsumerConfig:
     ``failoverTimeMillis``."""
 
     epsilon: float = 0.025
-    """Seconds of slack in the KCL's intervals, 0 to a sixth of ``failover_time``; see ``renew_rule``."""
+    """Seconds of slack in the KCL's intervals, 0 to a sixth of ``failover_time``; see ``lease_renewal_schedule``."""
 
     max_leases_for_worker: int | None = None
     """Maximum leases that this worker holds, 1 or more; None is unbounded."""
@@ -50,9 +50,9 @@ class ConsumerConfig:
     """Maximum leases to request from live workers per scan of the lease table; 0 requests none. None leaves it to the
     strategy: ``"kcl2"`` requests 1, ``"balanced"`` requests its whole share."""
 
-    lease_look_interval: float = 1.0
+    lease_scan_interval: float = 1.0
     """Minimum seconds between two scans of the lease table, 0.1 to 3,600. Large tables are scanned less often, see
-    ``lease_read_budget``."""
+    ``lease_scan_read_capacity``."""
 
     shard_sync_interval: float = 60.0
     """Seconds between two comparisons of the lease table with ListShards, 1 to 86,400."""
@@ -135,7 +135,7 @@ class ConsumerConfig:
     stream_list_interval: float = 60.0
     """With several streams: seconds between two calls of the function that lists them, 1 to 86,400."""
 
-    former_streams_lease_deletion_wait: float | None = None
+    wait_period_to_delete_former_streams: float | None = None
     """With several streams: seconds after which unowned leases of a stream that is no longer consumed are deleted, 0 to
     31,536,000. None keeps them, so that a stream that is added again continues from its checkpoints."""
 
@@ -157,16 +157,16 @@ class ConsumerConfig:
     """Text that ends the label in a worker id, 1 to 16 characters; the same for the whole fleet. A worker whose id does not
     contain it (a Java KCL) is in no group."""
 
-    newcomer_patience: float = 0.0
+    initial_rebalance_delay: float = 0.0
     """Seconds during which a worker without leases takes only unowned ones and requests none from live workers, 0 to
     3,600. For deploys that start the new worker before they stop the old one: the new worker then gets the leases that the
     old one releases, and each lease moves once instead of twice."""
 
-    lease_read_budget: float = 5.0
+    lease_scan_read_capacity: float = 5.0
     """Read units per second that scans of the lease table may cost this worker, 0.01 to 100,000. At the default, 100
     leases are scanned every second, 1,000 every 10 s, and 2,000 or more every 20 s, as the KCL does."""
 
-    renew_rule: Literal["sparse", "kcl2"] | None = None
+    lease_renewal_schedule: Literal["sparse", "kcl2"] | None = None
     """How often a lease is renewed: ``"kcl2"`` every ``failover_time / 3 - epsilon`` (3.3 s), ``"sparse"`` half as often
     (6.6 s). Sparse costs half as much, and tolerates an unreachable table for a third of the failover time instead of two
     thirds. None: sparse for the balanced strategy, kcl2 for the other."""
@@ -248,7 +248,7 @@ class ConsumerConfig:
             check_int("max_leases_for_worker", self.max_leases_for_worker, 1)
         if self.max_leases_to_steal_at_one_time is not None:
             check_int("max_leases_to_steal_at_one_time", self.max_leases_to_steal_at_one_time, 0)
-        check_seconds("lease_look_interval", self.lease_look_interval, 0.1, 3600)
+        check_seconds("lease_scan_interval", self.lease_scan_interval, 0.1, 3600)
         check_seconds("shard_sync_interval", self.shard_sync_interval, 1, 86_400)
         check_seconds("parent_shard_poll_interval", self.parent_shard_poll_interval, 0.1, 3600)
         check_seconds("lease_cleanup_interval", self.lease_cleanup_interval, 1, 86_400)
@@ -285,9 +285,12 @@ class ConsumerConfig:
         )
         check_choice("worker_metrics", self.worker_metrics, ("off", "separate_table", "lease_table"))
         check_seconds("stream_list_interval", self.stream_list_interval, 1, 86_400)
-        if self.former_streams_lease_deletion_wait is not None:
+        if self.wait_period_to_delete_former_streams is not None:
             check_seconds(
-                "former_streams_lease_deletion_wait", self.former_streams_lease_deletion_wait, 0, 31_536_000
+                "wait_period_to_delete_former_streams",
+                self.wait_period_to_delete_former_streams,
+                0,
+                31_536_000,
             )
         check_choice("lease_strategy", self.lease_strategy, ("balanced", "kcl2"))
         check_choice("balance_by", self.balance_by, ("throughput", "count"))
@@ -298,10 +301,10 @@ class ConsumerConfig:
                 raise ConfigError(
                     "worker_group", self.worker_group, f"a label without {self.worker_group_separator!r}"
                 )
-        check_seconds("newcomer_patience", self.newcomer_patience, 0, 3600)
-        check_seconds("lease_read_budget", self.lease_read_budget, 0.01, 100_000)
-        if self.renew_rule is not None:
-            check_choice("renew_rule", self.renew_rule, ("sparse", "kcl2"))
+        check_seconds("initial_rebalance_delay", self.initial_rebalance_delay, 0, 3600)
+        check_seconds("lease_scan_read_capacity", self.lease_scan_read_capacity, 0.01, 100_000)
+        if self.lease_renewal_schedule is not None:
+            check_choice("lease_renewal_schedule", self.lease_renewal_schedule, ("sparse", "kcl2"))
 
     def _check_reading(self) -> None:
         usual = self.idle_time_between_reads
@@ -355,8 +358,8 @@ class ConsumerConfig:
 
     @property
     def renew_interval(self) -> float:
-        """Seconds between two heartbeats of a lease, see ``renew_rule``."""
-        rule = self.renew_rule or ("kcl2" if self.lease_strategy == "kcl2" else "sparse")
+        """Seconds between two heartbeats of a lease, see ``lease_renewal_schedule``."""
+        rule = self.lease_renewal_schedule or ("kcl2" if self.lease_strategy == "kcl2" else "sparse")
         interval = pacing.kcl2_renew_interval if rule == "kcl2" else pacing.sparse_renew_interval
         return interval(self.failover_time, self.epsilon)
 
@@ -365,18 +368,18 @@ class ConsumerConfig:
         """Seconds after which a call to the lease table is given up, so that repetitions come before expiry."""
         return pacing.call_timeout(self.failover_time, self.renew_interval)
 
-    def look_interval(self, leases: int, *, soon: bool = False) -> float:
+    def scan_interval(self, leases: int, *, soon: bool = False) -> float:
         """Seconds between two looks at a table of so many leases; ``soon`` while leases change hands."""
         if self.lease_strategy == "kcl2":
             return pacing.kcl2_take_interval(self.failover_time, self.epsilon)
-        interval = pacing.look_interval(
+        interval = pacing.scan_interval(
             leases,
-            least=self.lease_look_interval,
-            budget=self.lease_read_budget,
+            least=self.lease_scan_interval,
+            budget=self.lease_scan_read_capacity,
             failover_time=self.failover_time,
             epsilon=self.epsilon,
         )
-        return pacing.soon_interval(interval, least=self.lease_look_interval) if soon else interval
+        return pacing.rescan_interval(interval, least=self.lease_scan_interval) if soon else interval
 
     @property
     def error_policy(self) -> HandlerErrorPolicy:

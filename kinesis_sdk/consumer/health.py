@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
-from kinesis_sdk.consumer.shard_state import ShardState
+from kinesis_sdk.consumer.shard.state import ShardState
 
 
 @dataclass(frozen=True)

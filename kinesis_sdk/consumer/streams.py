@@ -26,9 +26,9 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.validation import check_int
 from kinesis_sdk.consumer.config import ConsumerConfig
 from kinesis_sdk.consumer.fetch.registration import check_consumer_arn
-from kinesis_sdk.consumer.leases.lease import Lease
+from kinesis_sdk.consumer.leases.table.lease import Lease
 
-_LOGGER = logging.getLogger("kinesis_sdk.consumer")
+_LOGGER = logging.getLogger(__name__)
 
 _ACCOUNT = re.compile(r"arn:[^:]+:kinesis:[^:]+:([0-9]{12}):")
 

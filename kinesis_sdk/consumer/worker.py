@@ -31,20 +31,20 @@ from kinesis_sdk.common.metrics import Metrics
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.validation import check_text
 from kinesis_sdk.consumer.config import ConsumerConfig
-from kinesis_sdk.consumer.engine import ConsumerEngine, Loop
+from kinesis_sdk.consumer.engine.engine import ConsumerEngine, Loop
 from kinesis_sdk.consumer.handler import Handler, HandlerSource
 from kinesis_sdk.consumer.health import WorkerHealth
-from kinesis_sdk.consumer.leases.dynamodb import DynamoDBLeaseStore
-from kinesis_sdk.consumer.leases.store import LeaseStore
+from kinesis_sdk.consumer.leases.java.worker_metrics import JavaMembership
 from kinesis_sdk.consumer.leases.strategies.groups import grouped_id
-from kinesis_sdk.consumer.leases.worker_metrics import JavaMembership
+from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
+from kinesis_sdk.consumer.leases.table.store import LeaseStore
+from kinesis_sdk.consumer.runtime.threads import DaemonPool, EventLoopThread, LoopThread
 from kinesis_sdk.consumer.streams import Streams
-from kinesis_sdk.consumer.threads import DaemonPool, EventLoopThread, LoopThread
 
 if TYPE_CHECKING:
     import boto3
 
-_LOGGER = logging.getLogger("kinesis_sdk.consumer")
+_LOGGER = logging.getLogger(__name__)
 
 _RENEWAL_THREADS = 8
 _OTHER_CONNECTIONS = 8

@@ -27,7 +27,7 @@ from kinesis_sdk.common.records import KinesisRecord
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_LOGGER = logging.getLogger("kinesis_sdk.spark")
+_LOGGER = logging.getLogger(__name__)
 
 MAX_ROWS = 32_768
 """Most rows of a batch."""

@@ -29,7 +29,7 @@ from kinesis_sdk.spark.probe import Found, ShardProbe, is_reached, time_of
 from kinesis_sdk.spark.reading import ShardRange
 from kinesis_sdk.spark.shardio import ShardIo
 
-_LOGGER = logging.getLogger("kinesis_sdk.spark")
+_LOGGER = logging.getLogger(__name__)
 
 _DESCRIBE_INTERVAL = 60.0
 _JITTER = 0.05

@@ -19,7 +19,7 @@ from kinesis_sdk.spark.errors import DataLossError, StalledError
 from kinesis_sdk.spark.offsets import After, Ended, Position
 from kinesis_sdk.spark.shardio import ShardIo, arrival_of
 
-_LOGGER = logging.getLogger("kinesis_sdk.spark")
+_LOGGER = logging.getLogger(__name__)
 
 _MOST_THREADS = 8
 _CONFIRMATIONS, _CONFIRM_SECONDS = 5, 5.0

@@ -24,7 +24,7 @@ from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.spark.offsets import After, AtTimestamp, Ended, Horizon, Position
 
-_LOGGER = logging.getLogger("kinesis_sdk.spark")
+_LOGGER = logging.getLogger(__name__)
 
 T = TypeVar("T")
 

@@ -24,7 +24,7 @@ from kinesis_sdk.spark.partition import shared_producer
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_LOGGER = logging.getLogger("kinesis_sdk.spark")
+_LOGGER = logging.getLogger(__name__)
 
 # 4.0 has no Arrow writer for streams: rows are made into batches there.
 _STREAM_BASE = getattr(spark_datasource, "DataSourceStreamArrowWriter", None)

@@ -50,7 +50,7 @@ from kinesis_sdk.testing.query import parse_query, render_answer, render_error
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_log = logging.getLogger("kinesis_sdk.testing")
+_log = logging.getLogger(__name__)
 
 _MAX_HEADER = 64 << 10
 _MAX_BODY = 64 << 20

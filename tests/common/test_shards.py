@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kinesis_sdk.common import shards as shards_module
 from kinesis_sdk.common.errors import ProtocolError, ResourceNotFoundError, ThrottledError
 from kinesis_sdk.common.hashkeys import FULL_RANGE, MAX_HASH_KEY, HashKeyRange
-from kinesis_sdk.common.shards import Shard, ShardGraph, ShardMap, find_gap, list_shards
+from kinesis_sdk.common.shards import Shard, ShardGraph, ShardMap, find_hole, list_shards
 from kinesis_sdk.common.stream import StreamId
 
 ARN = "arn:aws:kinesis:eu-central-1:123456789012:stream/orders"
@@ -84,7 +84,7 @@ def topology(plan: tuple[int, int, int]) -> tuple[Topology, random.Random]:
     return result, rng
 
 
-# -- find_gap ----------------------------------------------------------------------------------------------
+# -- find_hole ----------------------------------------------------------------------------------------------
 
 SMALL = st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15)), max_size=8)
 CELL = 2**124  # sixteen of them make the space
@@ -97,24 +97,24 @@ def test_find_gap_against_cells(pairs: list[tuple[int, int]]) -> None:
     covered = {cell for low, high in spans for cell in range(low, high + 1)}
     missing = [cell for cell in range(16) if cell not in covered]
     if not missing:
-        assert find_gap(ranges) is None
+        assert find_hole(ranges) is None
         return
     last = first = missing[0]
     while last + 1 in missing:
         last += 1
-    assert find_gap(ranges) == HashKeyRange(first * CELL, (last + 1) * CELL - 1)
+    assert find_hole(ranges) == HashKeyRange(first * CELL, (last + 1) * CELL - 1)
 
 
 def test_find_gap_at_single_hash_keys() -> None:
-    assert find_gap([]) == FULL_RANGE
-    assert find_gap(iter([FULL_RANGE])) is None
-    assert find_gap([HashKeyRange(1, MAX_HASH_KEY)]) == HashKeyRange(0, 0)
-    assert find_gap([HashKeyRange(0, MAX_HASH_KEY - 1)]) == HashKeyRange(MAX_HASH_KEY, MAX_HASH_KEY)
-    assert find_gap([HashKeyRange(0, 4), HashKeyRange(6, MAX_HASH_KEY)]) == HashKeyRange(5, 5)
+    assert find_hole([]) == FULL_RANGE
+    assert find_hole(iter([FULL_RANGE])) is None
+    assert find_hole([HashKeyRange(1, MAX_HASH_KEY)]) == HashKeyRange(0, 0)
+    assert find_hole([HashKeyRange(0, MAX_HASH_KEY - 1)]) == HashKeyRange(MAX_HASH_KEY, MAX_HASH_KEY)
+    assert find_hole([HashKeyRange(0, 4), HashKeyRange(6, MAX_HASH_KEY)]) == HashKeyRange(5, 5)
     # A short range inside a long one does not hide what comes after.
-    assert find_gap([HashKeyRange(0, 9), HashKeyRange(2, 3), HashKeyRange(11, MAX_HASH_KEY)]) == HashKeyRange(
-        10, 10
-    )
+    assert find_hole(
+        [HashKeyRange(0, 9), HashKeyRange(2, 3), HashKeyRange(11, MAX_HASH_KEY)]
+    ) == HashKeyRange(10, 10)
 
 
 # -- ShardMap ----------------------------------------------------------------------------------------------

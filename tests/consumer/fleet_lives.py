@@ -21,13 +21,13 @@ def chaos(seed: int) -> FleetSimulator:
     config = ConsumerConfig(
         initial_position="TRIM_HORIZON",
         failover_time=rng.choice([6.0, 10.0, 10.0]),
-        lease_look_interval=rng.choice([1.5, 3.0, 5.0]),
+        lease_scan_interval=rng.choice([1.5, 3.0, 5.0]),
         graceful_lease_handoff_timeout=rng.choice([0.0 if mixed else 10.0, 10.0]),
         shard_sync_interval=15.0,
-        renew_rule=rng.choice([None, "kcl2"]),
-        newcomer_patience=20.0 if seed % 5 == 0 else 0.0,
+        lease_renewal_schedule=rng.choice([None, "kcl2"]),
+        initial_rebalance_delay=20.0 if seed % 5 == 0 else 0.0,
     )
-    theirs = replace(config, lease_strategy="kcl2", renew_rule="kcl2")
+    theirs = replace(config, lease_strategy="kcl2", lease_renewal_schedule="kcl2")
     fleet = FleetSimulator(seed, rng.choice([1, 2, 3, 5, 8, 12]), config, drifting=rng.random() < 0.7)
     if not mixed and seed % 3 == 0:
         # What shards deliver, up to a factor of 32; some of them change when peace comes, and then stay.
@@ -97,7 +97,7 @@ def chaos(seed: int) -> FleetSimulator:
         fleet.run(fleet.now + 10 * config.failover_time)
         settle(fleet, 400)
     if not mixed or not fleet.java:
-        rest(fleet, 3 * config.lease_look_interval + config.failover_time)
+        rest(fleet, 3 * config.lease_scan_interval + config.failover_time)
     return fleet
 
 

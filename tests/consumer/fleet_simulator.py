@@ -22,15 +22,15 @@ from kinesis_sdk.common.errors import AwsError, LeaseLostError, TransientAwsErro
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY
 from kinesis_sdk.common.metrics import NOT_MEASURED
 from kinesis_sdk.common.sequence import SHARD_END, ExtendedSequenceNumber
-from kinesis_sdk.common.shards import Shard, find_gap, list_shards
+from kinesis_sdk.common.shards import Shard, find_hole, list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer.config import ConsumerConfig
-from kinesis_sdk.consumer.coordinator import Coordinator
+from kinesis_sdk.consumer.engine.lease_coordinator import LeaseCoordinator
 from kinesis_sdk.consumer.leases import Lease
-from kinesis_sdk.consumer.leases.held import HeldLease
+from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 from kinesis_sdk.consumer.leases.strategies import Kcl2Strategy, group_of
-from kinesis_sdk.consumer.leases.strategies.throughput import MARGIN, weights_of
-from kinesis_sdk.consumer.shards.children import ChildLeases
+from kinesis_sdk.consumer.leases.strategies.by_throughput import MARGIN, weights_of
+from kinesis_sdk.consumer.shard_sync.children import ChildLeases
 from kinesis_sdk.consumer.streams import StreamDirectory
 from tests.consumer.fleet_table import DRIFT, Faults, Gone, Link, Table
 
@@ -89,7 +89,7 @@ class Process:
         self._again = False
         self.error: BaseException | None = None
         self.children = ChildLeases(self.link, lambda: list_shards(fleet, StreamId("orders")), self._nothing)
-        self.coordinator = Coordinator(
+        self.coordinator = LeaseCoordinator(
             streams=StreamDirectory(config, fleet, stream=StreamId("orders"), sleep=self.wait),  # type: ignore[arg-type]
             worker_id=name,
             config=config,
@@ -101,7 +101,7 @@ class Process:
             metrics=NOT_MEASURED,
             on_acquired=self._acquired,
             on_lost=lambda held: None,
-            on_wanted=self._wanted,
+            on_handoff_requested=self._wanted,
             on_streams_changed=self._nothing,
             busy=lambda: (),
             run=lambda function: function(),
@@ -211,9 +211,9 @@ class Process:
             elif fleet.rng.random() < 0.3:
                 position = held.lease.checkpoint
                 sequence = 10**6 if position.is_sentinel else int(position.sequence_number) + 1
-                asked = held.handover_to is not None
+                asked = held.handoff_requester is not None
                 held.checkpoint(ExtendedSequenceNumber(str(sequence)))
-                if held.handover_to is not None and not asked:
+                if held.handoff_requester is not None and not asked:
                     self._wanted(held)  # a checkpoint shows a request as well; a consumer looks at each step
         except (Gone, LeaseLostError):
             return
@@ -270,7 +270,7 @@ class Process:
 
 
 class JavaProcess(Process):
-    """A KCL 2.x worker: fixed-rate renewals without repetition, no handovers, finished leases counted."""
+    """A KCL 2.x worker: fixed-rate renewals without repetition, no handoffs, finished leases counted."""
 
     measures = False
 
@@ -290,8 +290,8 @@ class JavaLink(Link):
 
     def _apply(self, call: Callable[[], Any]) -> Any:
         result = super()._apply(call)
-        if isinstance(result, Lease) and result.handover_owner == self._process.name:
-            self._table._set(result.lease_key, handover_owner=None)
+        if isinstance(result, Lease) and result.handoff_owner == self._process.name:
+            self._table._set(result.lease_key, handoff_owner=None)
         return result
 
 
@@ -429,13 +429,13 @@ class FleetSimulator:
         leases = self.leases()
         live = {process.name: process for process in self.live}
         ranges = [lease.hash_key_range for lease in leases if lease.hash_key_range is not None]
-        if find_gap(ranges) is not None:
+        if find_hole(ranges) is not None:
             return "the hash key range is not covered"
         if any(lease.lease_key in self.closed for lease in leases):
             return "a closed shard is not finished"
         for lease in leases:
             owner = live.get(lease.owner or "")
-            if owner is None or lease.in_handover:
+            if owner is None or lease.in_handoff:
                 return f"{lease.lease_key} is owned by {lease.owner}, marker {lease.checkpoint_owner}"
             held = owner.held(lease.lease_key)
             if held is None or not held.is_held(owner.monotonic()):

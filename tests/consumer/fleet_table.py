@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesis_sdk.common.errors import ThrottledError, TransientAwsError
 from kinesis_sdk.consumer.leases import InMemoryLeaseStore, Lease
-from kinesis_sdk.consumer.leases.store import Conflict, TableScan
+from kinesis_sdk.consumer.leases.table.store import Conflict, TableScan
 
 if TYPE_CHECKING:
     from tests.consumer.fleet_simulator import FleetSimulator, Process
@@ -89,7 +89,7 @@ class Table(InMemoryLeaseStore):
         else:
             steals = self.fleet.config.graceful_lease_handoff_timeout == 0
             # Handed over, and not taken yet by whom it was for: nobody has it.
-            between = row.in_handover or row.handover_owner is None
+            between = row.in_handoff or row.handoff_owner is None
             assert steals or between or "kcl2" in (self.writer.kind, former.kind), (
                 f"{row.lease_key}: {self.writer.name} robs {former.name} after {since:.1f} s"
             )
@@ -106,7 +106,7 @@ class Table(InMemoryLeaseStore):
             if after.owner == before.owner and after.checkpoint_owner == before.checkpoint_owner:
                 writer = self.taker.get(seen.lease_key)
                 # The take itself is noted by `take`, after this.
-                assert writer in (self.writer, None) or after.handover_owner == self._name(), (
+                assert writer in (self.writer, None) or after.handoff_owner == self._name(), (
                     f"{seen.lease_key}: {self._name()} wrote what {writer and writer.name} holds"
                 )
         elif isinstance(result, Lease):

@@ -18,7 +18,7 @@ FAILOVER = 10.0
 
 
 class JavaWorker:
-    """Renews, consumes and checkpoints what it holds. ``v3`` understands the handover marker.
+    """Renews, consumes and checkpoints what it holds. ``v3`` understands the handoff marker.
 
     A batch takes ``batch`` seconds: it ends that long after it was told to stop. It looks for leases that it was given
     each ``discover`` seconds, the first time ``offset`` seconds from now.

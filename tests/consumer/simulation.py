@@ -10,7 +10,7 @@ from typing import Any
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore, Lease, RecordBatch, RecordHandler
-from kinesis_sdk.consumer.engine import ConsumerEngine
+from kinesis_sdk.consumer.engine.engine import ConsumerEngine
 from kinesis_sdk.consumer.handler import HandlerSource
 from kinesis_sdk.testing import FakeAws, VirtualClock
 

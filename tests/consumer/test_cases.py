@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 HERE = Path(__file__).parent
-NAMED = re.compile(r"`((?:\.\./\w+/)?test_\w+\.py)::(test_\w+)`")
+NAMED = re.compile(r"`((?:\.\./)?(?:\w+/)*test_\w+\.py)::(test_\w+)`")
 
 
 def test_every_test_that_the_cases_name_exists():

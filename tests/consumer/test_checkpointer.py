@@ -13,7 +13,7 @@ from kinesis_sdk.common.errors import (
 from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.common.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.consumer.checkpointer import Checkpointer
-from tests.consumer.test_held import Scene as HeldScene
+from tests.consumer.leases.test_held_lease import Scene as HeldScene
 
 END = ExtendedSequenceNumber(SHARD_END)
 

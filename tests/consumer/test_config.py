@@ -8,7 +8,7 @@ import pytest
 
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.consumer import BisectBatch, ConsumerConfig, RecordHandler, RetryBatch, StopWorker
-from kinesis_sdk.consumer.failure import backoff, handler_error_policy
+from kinesis_sdk.consumer.error_policy import backoff, handler_error_policy
 from kinesis_sdk.consumer.handler import HandlerSource
 
 
@@ -16,7 +16,7 @@ def test_defaults_are_the_kcls():
     config = ConsumerConfig()
     assert config.initial_position == "LATEST"
     assert (config.failover_time, config.epsilon, config.max_records) == (10.0, 0.025, 10_000)
-    assert ConsumerConfig(renew_rule="kcl2").renew_interval == pytest.approx(3.308, abs=0.001)
+    assert ConsumerConfig(lease_renewal_schedule="kcl2").renew_interval == pytest.approx(3.308, abs=0.001)
     assert config.initial_checkpoint == "LATEST"
 
 
@@ -31,7 +31,7 @@ def test_defaults_are_the_kcls():
         ("epsilon", 5.0),
         ("max_leases_for_worker", 0),
         ("max_leases_to_steal_at_one_time", -1),
-        ("lease_look_interval", 0.0),
+        ("lease_scan_interval", 0.0),
         ("shard_sync_interval", 0),
         ("parent_shard_poll_interval", 0),
         ("lease_cleanup_interval", 0),
@@ -71,11 +71,11 @@ def test_a_timestamp_position():
 
 
 def test_failure_policies():
-    assert handler_error_policy("retry", 0.5) == RetryBatch(first_delay=0.5, max_delay=30)
+    assert handler_error_policy("retry", 0.5) == RetryBatch(initial_delay=0.5, max_delay=30)
     assert handler_error_policy("stop", 0.5) == StopWorker()
-    assert ConsumerConfig(on_handler_error=RetryBatch(first_delay=2)).error_policy.first_delay == 2
+    assert ConsumerConfig(on_handler_error=RetryBatch(initial_delay=2)).error_policy.initial_delay == 2
     with pytest.raises(ConfigError):
-        RetryBatch(first_delay=5, max_delay=1)
+        RetryBatch(initial_delay=5, max_delay=1)
     bisect = BisectBatch(dead_letter=print)
     assert handler_error_policy(bisect, 0.5) is bisect
 
@@ -85,9 +85,9 @@ def test_failure_policies():
     [
         {"dead_letter": None},
         {"attempts": 0},
-        {"never_poison": [OSError]},
-        {"never_poison": (5,)},
-        {"never_poison": (SystemExit,)},
+        {"retry_only": [OSError]},
+        {"retry_only": (5,)},
+        {"retry_only": (SystemExit,)},
         {"max_delay": 0.1},
     ],
 )

@@ -12,11 +12,12 @@ from dataclasses import replace
 import pytest
 
 from kinesis_sdk.common.errors import ConsumerError, ProtocolError, TransientAwsError
-from kinesis_sdk.consumer import BisectBatch, InMemoryLeaseStore, delivery
-from kinesis_sdk.consumer.scheduler import Scheduler
+from kinesis_sdk.consumer import BisectBatch, InMemoryLeaseStore
+from kinesis_sdk.consumer.runtime.scheduler import Scheduler
+from kinesis_sdk.consumer.shard import delivery
 from kinesis_sdk.testing import VirtualClock
+from tests.consumer.fetch.test_fanout import GOOD, Rig
 from tests.consumer.simulation import Fleet
-from tests.consumer.test_fanout import GOOD, Rig
 from tests.consumer.test_worker import QUICK, Scene
 
 FIRST = "shardId-000000000000"
@@ -188,8 +189,8 @@ def test_an_error_on_the_way_to_the_handler_ends_run_and_releases_the_leases(mon
         failing.set()
         raise ArithmeticError("no position")
 
-    name = "delivery.position_of" if concurrency == 1 else "ledger.position_of"
-    monkeypatch.setattr(f"kinesis_sdk.consumer.{name}", position_of)
+    name = "delivery.position_of" if concurrency == 1 else "watermark.position_of"
+    monkeypatch.setattr(f"kinesis_sdk.consumer.shard.{name}", position_of)
     error = run_to_its_end(scene.worker(config=replace(QUICK, concurrency=concurrency)))
     assert failing.is_set()
     assert isinstance(error, ArithmeticError)
@@ -249,7 +250,7 @@ def test_coroutines_wait_for_their_event_loop_to_start(monkeypatch, times):
     scene = Scene()
     scene.put(*[b"%d" % n for n in range(20)])
     # Two failed attempts are a poison record; the shortage is not the record's fault.
-    policy = BisectBatch(dead_letter=bury, attempts=2, first_delay=0.001, max_delay=0.01)
+    policy = BisectBatch(dead_letter=bury, attempts=2, initial_delay=0.001, max_delay=0.01)
 
     async def handle(batch):
         scene.handle(batch)

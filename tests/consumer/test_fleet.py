@@ -62,7 +62,7 @@ def test_a_crash_is_taken_over_within_the_failover_time_and_one_look(phase):
     fleet.put(40)
     assert fleet.run(60, fleet.all_delivered)
     config = fleet.config
-    assert fleet.clock.monotonic() - crashed <= config.failover_time + config.lease_look_interval + 0.2
+    assert fleet.clock.monotonic() - crashed <= config.failover_time + config.lease_scan_interval + 0.2
     assert set(fleet.owners().values()) == {"b"}
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from kinesis_sdk.consumer import ConsumerConfig
 from kinesis_sdk.consumer.leases import Lease
-from kinesis_sdk.consumer.leases.pacing import retry_pause
+from kinesis_sdk.consumer.leases.intervals import retry_pause
 from tests.consumer.fleet_lives import chaos, rest, settle
 from tests.consumer.fleet_simulator import FleetSimulator, Measured, unfair
 from tests.consumer.fleet_table import Faults
@@ -89,14 +89,14 @@ def test_a_crash_costs_the_failover_time_and_two_looks_and_moves_only_what_it_mu
     before = fleet.table.transfers
     for process in fleet.processes[:2]:
         process.crash()
-    fleet.run(fleet.now + HORIZON.failover_time + 2 * HORIZON.lease_look_interval)
+    fleet.run(fleet.now + HORIZON.failover_time + 2 * HORIZON.lease_scan_interval)
     assert fleet.settled() is None
     assert fleet.table.transfers - before == 10
 
 
 def lost_leases(rule, kind, chance, *, hours):
     """Spurious expiries: transfers away from a worker that lives, in a fleet of two that is at rest."""
-    fleet = fleet_of(["holder", "peer"], 12, replace(HORIZON, renew_rule=rule), seed=5)
+    fleet = fleet_of(["holder", "peer"], 12, replace(HORIZON, lease_renewal_schedule=rule), seed=5)
     settle(fleet, 30)
     for process in fleet.processes:
         process._consume = lambda held: None  # no checkpoints: renewals alone keep the leases
@@ -107,7 +107,7 @@ def lost_leases(rule, kind, chance, *, hours):
     def take(lease: Lease, owner: str):
         nonlocal expired
         row = fleet.table.get(lease.lease_key)
-        expired += row is not None and row.owner not in (None, owner) and not row.in_handover
+        expired += row is not None and row.owner not in (None, owner) and not row.in_handoff
         return original(lease, owner)
 
     fleet.table.take = take
@@ -125,7 +125,7 @@ def expiries(*, interval, failover, timeout, pause, lost, slow, cycles, seed):
         pause: Most seconds before it is repeated; None repeats with the next renewal, at a fixed rate, as the KCL.
         lost: Part of the writes without effect or answer.
         slow: Part of the writes that take up to three seconds.
-        cycles: Renewals to try.
+        cycles: LeaseRenewer to try.
         seed: For the generator.
     """
     rng = Random(seed)
@@ -168,7 +168,7 @@ def test_the_sparse_rule_loses_no_more_leases_than_the_kcls(lost, slow):
             seed=seed,
         )
 
-    kcl = replace(HORIZON, renew_rule="kcl2")
+    kcl = replace(HORIZON, lease_renewal_schedule="kcl2")
     ours = count(HORIZON, HORIZON.lease_call_timeout, retry_pause(HORIZON.failover_time), 1)
     theirs = count(kcl, kcl.renew_interval, None, 2)
     within_chance = ours <= theirs + 3 * (theirs + 1) ** 0.5
@@ -186,7 +186,7 @@ def test_what_an_unreachable_table_costs():
     """The trade: a third of the failover time without the table costs nothing, two thirds may with the sparse rule."""
 
     def outage(rule, seconds):
-        fleet = fleet_of(["holder", "peer"], 12, replace(HORIZON, renew_rule=rule))
+        fleet = fleet_of(["holder", "peer"], 12, replace(HORIZON, lease_renewal_schedule=rule))
         settle(fleet, 30)
         for _ in range(12):
             fleet.run(fleet.now + 29.3)
@@ -242,7 +242,7 @@ def test_by_throughput_a_fleet_rests_while_rates_are_steady(seed, shards, worker
 @pytest.mark.parametrize("kbps", [0.15, 5.0, 28.0])
 def test_beside_kcl_2_workers_a_slow_stream_comes_to_rest(kbps):
     """KCL 2.x writes no rates: a lease that its workers hold must weigh what the known ones weigh."""
-    theirs = replace(HORIZON, lease_strategy="kcl2", renew_rule="kcl2")
+    theirs = replace(HORIZON, lease_strategy="kcl2", lease_renewal_schedule="kcl2")
     fleet = FleetSimulator(shards_at_start=8, config=HORIZON, jitter=1.1)
     fleet.rate = lambda key: kbps
     for n in range(2):

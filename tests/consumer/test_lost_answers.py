@@ -16,7 +16,7 @@ from kinesis_sdk.common.errors import AwsError, LeaseLostError, TransientAwsErro
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.consumer.leases import Conflict, DynamoDBLeaseStore, InMemoryLeaseStore, Lease
-from kinesis_sdk.consumer.leases.held import HeldLease
+from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 from kinesis_sdk.testing import FakeAws, VirtualClock
 
 POSITION = ExtendedSequenceNumber("77", 3)
@@ -101,7 +101,7 @@ HARMLESS = {
     "nothing": lambda scene: None,
     "metadata": lambda scene: scene.table.set_child_shard_ids("s", ["c"]),
     "range": lambda scene: scene.table.set_hash_key_range("s", HashKeyRange(0, 5)),
-    "asked for it": lambda scene: scene.row.owner and scene.table.request_handover(scene.row, "peer"),
+    "asked for it": lambda scene: scene.row.owner and scene.table.request_handoff(scene.row, "peer"),
 }
 FATAL = {
     "took it": lambda scene: scene.table.take(scene.row, "peer"),
@@ -190,15 +190,15 @@ def test_writes_of_whoever_looks(make, times):
     assert mine == table.get("s")
     assert (mine.owner, mine.counter, mine.owner_switches) == ("me", 1, 0)
     assert store.take(new, "peer") == Conflict(mine)
-    asked = repeated(lambda: store.request_handover(mine, "peer"))
+    asked = repeated(lambda: store.request_handoff(mine, "peer"))
     assert asked == table.get("s")
     assert (asked.owner, asked.checkpoint_owner, asked.counter) == ("peer", "me", 1)
-    assert store.request_handover(mine, "third") == Conflict(asked)
-    done = repeated(lambda: store.complete_handover(asked))
+    assert store.request_handoff(mine, "third") == Conflict(asked)
+    done = repeated(lambda: store.complete_handoff(asked))
     assert done == table.get("s")
     assert (done.owner, done.counter) == ("peer", 2)
     taken = table.take(done, "third")
-    assert store.complete_handover(asked) == Conflict(taken)
+    assert store.complete_handoff(asked) == Conflict(taken)
     assert store.take(done, "peer") == Conflict(taken)
     assert repeated(lambda: store.set_child_shard_ids("s", ["c"]))
     assert repeated(lambda: store.set_hash_key_range("s", HashKeyRange(1, 2)))

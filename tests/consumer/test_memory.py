@@ -13,7 +13,7 @@ from kinesis_sdk.common.aggregate import Aggregate
 from kinesis_sdk.common.hashkeys import hash_partition_key
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore
-from kinesis_sdk.consumer.engine import ConsumerEngine
+from kinesis_sdk.consumer.engine.engine import ConsumerEngine
 from kinesis_sdk.consumer.handler import HandlerSource
 from tests.consumer.simulation import STREAM, Fleet
 

@@ -15,7 +15,7 @@ from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer import BisectBatch, ConsumerConfig
 from kinesis_sdk.consumer.fetch.budget import ByteBudget
 from kinesis_sdk.consumer.health import WorkerHealth
-from kinesis_sdk.consumer.leases.store import checkpointed
+from kinesis_sdk.consumer.leases.table.store import checkpointed
 from kinesis_sdk.metrics import MemoryMetrics
 from kinesis_sdk.producer import Producer, ProducerConfig
 from kinesis_sdk.testing import FakeAws, Fault
@@ -558,7 +558,7 @@ def test_every_metric_of_the_catalogue_is_recorded():
         config=ConsumerConfig(
             initial_position="TRIM_HORIZON",
             stall_timeout=30.0,
-            on_handler_error=BisectBatch(dead_letter=lambda poison: None, first_delay=0.1),
+            on_handler_error=BisectBatch(dead_letter=lambda poison: None, initial_delay=0.1),
         ),
     )
 

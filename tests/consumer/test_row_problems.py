@@ -15,14 +15,14 @@ from kinesis_sdk.common.catalogue import UNREADABLE_LEASES
 from kinesis_sdk.common.errors import LeaseLostError, PermanentAwsError, ProtocolError
 from kinesis_sdk.common.sequence import LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.consumer import ConsumerConfig, DynamoDBLeaseStore, Lease, ShardState
-from kinesis_sdk.consumer.leases.dynamodb import MOST_PAGES
-from kinesis_sdk.consumer.leases.held import HeldLease
-from kinesis_sdk.consumer.shards.audit import find_cycles
-from kinesis_sdk.consumer.shards.sync import plan_sync
+from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
+from kinesis_sdk.consumer.leases.table.dynamodb import MOST_PAGES
+from kinesis_sdk.consumer.shard_sync.audit import find_cycles
+from kinesis_sdk.consumer.shard_sync.plan import plan_sync
 from kinesis_sdk.testing import FakeAws, VirtualClock
+from tests.consumer.leases.test_handoff import key, on_dynamodb
+from tests.consumer.shard_sync.test_plan import shard
 from tests.consumer.simulation import CheckedStore
-from tests.consumer.test_handover import key, on_dynamodb
-from tests.consumer.test_sync import shard
 
 START = ExtendedSequenceNumber(TRIM_HORIZON)
 CONFIG = ConsumerConfig(initial_position="TRIM_HORIZON", stall_timeout=30.0)
@@ -424,10 +424,10 @@ def test_a_handover_of_a_row_that_cannot_be_written_stops_no_worker(step):
     row = fleet.store.get(key(0))
     if step == "complete":
         fleet.crash("a")
-        fleet.store.request_handover(row, "b")
+        fleet.store.request_handoff(row, "b")
     fleet.store.rows = frozenset({key(0)})
     if step == "request":
-        fleet.store.request_handover = lambda lease, owner: fleet.store.check(lease.lease_key)
+        fleet.store.request_handoff = lambda lease, owner: fleet.store.check(lease.lease_key)
         fleet.store.rows = frozenset({key(0), key(1)})
         fleet.add("b")
         fleet.run(3)
@@ -495,7 +495,10 @@ def test_a_full_row_gets_no_standby_heartbeat_and_another_one_does():
     fleet.run(30)
     assert refused == [full]
     assert set(fleet.engines) == {"x|a", "y|b", "x|c"}
-    assert {row.lease_key for row in fleet.store.list() if "x|c" in row.standbys} == {key(0), key(1)} - {full}
+    assert {row.lease_key for row in fleet.store.list() if "x|c" in row.standby_heartbeats} == {
+        key(0),
+        key(1),
+    } - {full}
 
 
 # What others wrote, in the log
@@ -565,7 +568,7 @@ NAMES = st.sampled_from(
         *("leaseCounter", "leaseOwner", "ownerSwitchesSinceCheckpoint", "checkpoint", "checkpointOwner"),
         *("checkpointSubSequenceNumber", "pendingCheckpoint", "pendingCheckpointSubSequenceNumber"),
         *("pendingCheckpointState", "parentShardId", "childShardIds", "startingHashKey", "endingHashKey"),
-        *("throughputKBps", "entityType", "streamName", "shardId", "initialTimestampMillis", "handoverOwner"),
+        *("throughputKBps", "entityType", "streamName", "shardId", "initialTimestampMillis", "handoffOwner"),
         *("standby:a", "unknown"),
     ]
 )
@@ -592,7 +595,7 @@ def test_a_row_is_refused_or_can_be_worked_on(changes):
         held.renew()
         held.prepare(ExtendedSequenceNumber("7"), b"state")
         held.checkpoint(ExtendedSequenceNumber("8", 1))
-        assert store.stand_by("s", "a", 3)
+        assert store.put_standby_heartbeat("s", "a", 3)
         held.release()
         after = store.get("s")
         assert after.counter == row.counter + 5

@@ -12,7 +12,7 @@ from kinesis_sdk.common.errors import ConfigError, PermanentAwsError, ProtocolEr
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer import ConsumerConfig, DynamoDBLeaseStore, Lease, StreamSpec, Worker
-from kinesis_sdk.consumer.engine import ConsumerEngine
+from kinesis_sdk.consumer.engine.engine import ConsumerEngine
 from kinesis_sdk.consumer.handler import HandlerSource
 from kinesis_sdk.consumer.streams import StreamDirectory, TrackedStream
 from kinesis_sdk.testing import FakeAws, VirtualClock
@@ -154,7 +154,7 @@ def test_a_stream_is_added_and_removed_while_running():
 
 
 def test_former_leases_are_deleted_if_wanted():
-    config = ConsumerConfig(initial_position="TRIM_HORIZON", former_streams_lease_deletion_wait=600)
+    config = ConsumerConfig(initial_position="TRIM_HORIZON", wait_period_to_delete_former_streams=600)
     scene = Streams("orders", "refunds", config=config)
     scene.add("a")
     scene.run(5)

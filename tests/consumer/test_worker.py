@@ -24,7 +24,7 @@ from kinesis_sdk.consumer import ConsumerConfig, DynamoDBLeaseStore, InMemoryLea
 from kinesis_sdk.testing import FakeAws, Fault
 from tests import HANG
 
-QUICK = ConsumerConfig(initial_position="TRIM_HORIZON", lease_look_interval=0.1, idle_time_between_reads=0.2)
+QUICK = ConsumerConfig(initial_position="TRIM_HORIZON", lease_scan_interval=0.1, idle_time_between_reads=0.2)
 
 
 class Scene:

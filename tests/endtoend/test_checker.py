@@ -22,7 +22,7 @@ from kinesis_sdk.cli.demo.verify import Delivery, Put
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.shards import Shard
-from kinesis_sdk.consumer.leases.lease import Lease
+from kinesis_sdk.consumer.leases.table.lease import Lease
 
 
 def at(number: int | str, sub: int = 0) -> ExtendedSequenceNumber:

@@ -3,9 +3,9 @@
 from kinesis_sdk.consumer.fetch.budget import ByteBudget
 from kinesis_sdk.consumer.fetch.fanout import FanOutFetcher
 from kinesis_sdk.consumer.fetch.fetcher import Fetcher, FetchResult, Position
-from kinesis_sdk.consumer.fetch.pace import ReadPace, TipIdle
 from kinesis_sdk.consumer.fetch.polling import PollingFetcher
 from kinesis_sdk.consumer.fetch.prefetch import Prefetcher
+from kinesis_sdk.consumer.fetch.read_rate import ReadPace, TipIdle
 from kinesis_sdk.consumer.fetch.registration import ConsumerRegistration, FanOutClient
 
 __all__ = [

@@ -36,7 +36,7 @@ from kinesis_sdk.common.aws import translate_error, translate_errors
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import (
     AwsError,
-    BadPositionError,
+    InvalidPositionError,
     KinesisSdkError,
     PermanentAwsError,
     ProtocolError,
@@ -44,7 +44,7 @@ from kinesis_sdk.common.errors import (
     TransientAwsError,
 )
 from kinesis_sdk.common.metrics import NOT_MEASURED, BoundMetrics
-from kinesis_sdk.consumer.failure import backoff
+from kinesis_sdk.consumer.error_policy import backoff
 from kinesis_sdk.consumer.fetch.budget import ByteBudget, Expansion, Reservation
 from kinesis_sdk.consumer.fetch.events import EventReader, joined, read_event, start_thread
 from kinesis_sdk.consumer.fetch.fetcher import Fetcher, FetchResult, Position, record_read
@@ -76,7 +76,7 @@ _SLACK = 0.1
 
 _NEVER = float("inf")
 
-_LOGGER = logging.getLogger("kinesis_sdk.consumer.fetch")
+_LOGGER = logging.getLogger(__name__)
 
 
 class FanOutFetcher:
@@ -300,7 +300,7 @@ class FanOutFetcher:
         except PermanentAwsError as error:
             if error.code != "InvalidArgumentException":
                 raise
-            raise BadPositionError(
+            raise InvalidPositionError(
                 f"shard {self._shard_id} can not be read from {position}: the lease's checkpoint is not a "
                 f"position of this shard ({error.message})",
                 operation=error.operation,
@@ -353,7 +353,7 @@ class FanOutFetcher:
         )
         self._attempt_at = now + pause
         # A position or shard that does not exist does not begin to exist for GetRecords.
-        hopeless = isinstance(error, (BadPositionError, ResourceNotFoundError))
+        hopeless = isinstance(error, (InvalidPositionError, ResourceNotFoundError))
         late = now - self._failing_since >= FALL_BACK_SECONDS
         if self._open_polling is not None and not hopeless and (late or not error.retryable):
             self._fall_back(now, error)

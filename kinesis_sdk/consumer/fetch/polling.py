@@ -17,8 +17,8 @@ from kinesis_sdk.common.aws import KinesisClient, translate_errors
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import (
     AwsError,
-    BadPositionError,
     ExpiredIteratorError,
+    InvalidPositionError,
     KinesisSdkError,
     PermanentAwsError,
     ProtocolError,
@@ -29,10 +29,10 @@ from kinesis_sdk.common.metrics import NOT_MEASURED, BoundMetrics
 from kinesis_sdk.common.sequence import LATEST
 from kinesis_sdk.common.shards import Shard, list_shards
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.consumer.failure import backoff
+from kinesis_sdk.consumer.error_policy import backoff
 from kinesis_sdk.consumer.fetch.fetcher import FetchResult, Position, read_child_shards, record_read
-from kinesis_sdk.consumer.fetch.pace import READ_INTERVAL, ReadPace, TipIdle
 from kinesis_sdk.consumer.fetch.prefetch import RECORD_OVERHEAD
+from kinesis_sdk.consumer.fetch.read_rate import READ_INTERVAL, ReadPace, TipIdle
 from kinesis_sdk.consumer.fetch.service_clock import ServiceClock, date_of
 
 _FIRST_BACKOFF, _MOST_BACKOFF = READ_INTERVAL, 5.0
@@ -54,7 +54,7 @@ _ASK_LISTING_AFTER = 3
 _RESOLUTION_SLACK_MILLIS = 1000
 """The ``Date`` header has seconds only: the instant of a LATEST start is taken one second earlier."""
 
-_LOGGER = logging.getLogger("kinesis_sdk.consumer.fetch")
+_LOGGER = logging.getLogger(__name__)
 
 
 class PollingFetcher:
@@ -218,7 +218,7 @@ class PollingFetcher:
         except PermanentAwsError as error:
             if error.code != "InvalidArgumentException":
                 raise
-            raise BadPositionError(
+            raise InvalidPositionError(
                 f"shard {self._shard_id} can not be read from {position}: the lease's checkpoint is not a "
                 f"position of this shard ({error.message})",
                 operation=error.operation,

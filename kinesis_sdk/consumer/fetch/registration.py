@@ -25,7 +25,7 @@ _CONSUMER_ARN = re.compile(r"(arn:aws[a-z0-9-]*:kinesis:[^/]+:stream/[^/]+)/cons
 _ACTIVE_PAUSE = 1.0
 _NEVER = float("inf")
 
-_LOGGER = logging.getLogger("kinesis_sdk.consumer.fetch")
+_LOGGER = logging.getLogger(__name__)
 
 
 def check_consumer_arn(field: str, arn: str) -> None:

@@ -1,9 +1,5 @@
 """Leases: who works on which shard, and how far."""
 
-from kinesis_sdk.consumer.leases.dynamodb import DynamoDBLeaseStore
-from kinesis_sdk.consumer.leases.lease import Lease, lease_from_item, lease_to_item
-from kinesis_sdk.consumer.leases.memory import InMemoryLeaseStore
-from kinesis_sdk.consumer.leases.observer import LeaseObserver
 from kinesis_sdk.consumer.leases.planner import (
     LeaseStrategy,
     Plan,
@@ -14,8 +10,12 @@ from kinesis_sdk.consumer.leases.planner import (
     plan_takes,
     strategy_for,
 )
-from kinesis_sdk.consumer.leases.store import Conflict, LeaseStore, TableScan
 from kinesis_sdk.consumer.leases.strategies import BalancedStrategy, Kcl2Strategy
+from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
+from kinesis_sdk.consumer.leases.table.expiry import LeaseObserver
+from kinesis_sdk.consumer.leases.table.lease import Lease, lease_from_item, lease_to_item
+from kinesis_sdk.consumer.leases.table.memory import InMemoryLeaseStore
+from kinesis_sdk.consumer.leases.table.store import Conflict, LeaseStore, TableScan
 
 __all__ = [
     # rows

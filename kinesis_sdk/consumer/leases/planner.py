@@ -9,8 +9,6 @@ from collections.abc import Collection, Iterable
 from random import Random
 from typing import TYPE_CHECKING
 
-from kinesis_sdk.consumer.leases.lease import Lease
-from kinesis_sdk.consumer.leases.observer import LeaseObserver
 from kinesis_sdk.consumer.leases.strategies import (
     BalancedStrategy,
     Kcl2Strategy,
@@ -21,6 +19,8 @@ from kinesis_sdk.consumer.leases.strategies import (
     TakeLimits,
     TakeReason,
 )
+from kinesis_sdk.consumer.leases.table.expiry import LeaseObserver
+from kinesis_sdk.consumer.leases.table.lease import Lease
 
 if TYPE_CHECKING:
     # Only the name: the configuration itself imports from this package.

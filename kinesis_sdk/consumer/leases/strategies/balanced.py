@@ -29,7 +29,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from random import Random
 
-from kinesis_sdk.consumer.leases.lease import Lease
 from kinesis_sdk.consumer.leases.strategies.base import (
     Give,
     Plan,
@@ -39,9 +38,10 @@ from kinesis_sdk.consumer.leases.strategies.base import (
     TakeReason,
     reason_to_claim,
 )
+from kinesis_sdk.consumer.leases.strategies.by_count import plan_by_count, shares
+from kinesis_sdk.consumer.leases.strategies.by_throughput import plan_by_weight, spared_by_weight, weights_of
 from kinesis_sdk.consumer.leases.strategies.groups import SEPARATOR, Groups
-from kinesis_sdk.consumer.leases.strategies.shares import plan_by_count, shares
-from kinesis_sdk.consumer.leases.strategies.throughput import plan_by_weight, spared_by_weight, weights_of
+from kinesis_sdk.consumer.leases.table.lease import Lease
 
 _SUBSTITUTES = 8
 """Leases that a newcomer tries until it wins one. Newcomers choose at random and rarely meet; where they do, the
@@ -114,9 +114,9 @@ class BalancedStrategy:
             takes=tuple(takes),
             gives=tuple(gives),
             # Other free leases are fetched by somebody, as far as we know.
-            look_soon=mine_to_come or len(lying) < len(standings.free),
+            rescan_soon=mine_to_come or len(lying) < len(standings.free),
             # Of one group nobody need know who holds nothing.
-            stand_by=not holdings[me] and (me in view.workers or groups.differ(holdings)),
+            put_standby_heartbeat=not holdings[me] and (me in view.workers or groups.differ(holdings)),
         )
 
     @staticmethod
@@ -138,7 +138,7 @@ class BalancedStrategy:
             overdue = BalancedStrategy._left_lying(
                 view, lying, (), view.limits.max_leases, len(holdings), rng
             )
-            return Plan(takes=tuple(overdue[:1]), stand_by=groups.differ(holdings))
+            return Plan(takes=tuple(overdue[:1]), put_standby_heartbeat=groups.differ(holdings))
         moves = False
         candidates = [lease for lease in free if lease.lease_key not in view.busy] if view.busy else free
         if not candidates and view.limits.max_steals != 0:
@@ -158,8 +158,8 @@ class BalancedStrategy:
                 Take(lease, TakeReason.STOLEN if moves else reason_to_claim(lease)) for lease in chosen
             ),
             most=1,
-            look_soon=bool(chosen),
-            stand_by=not chosen,
+            rescan_soon=bool(chosen),
+            put_standby_heartbeat=not chosen,
         )
 
     @staticmethod
@@ -198,5 +198,5 @@ def _spared_by_count(
         for owner in sorted(counts)
         if counts[owner] >= max(least, 1) and groups[owner] in giving
         for lease in holdings[owner]
-        if not lease.in_handover
+        if not lease.in_handoff
     ]

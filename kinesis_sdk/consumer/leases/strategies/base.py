@@ -12,8 +12,8 @@ from enum import Enum
 from random import Random
 from typing import NamedTuple, Protocol
 
-from kinesis_sdk.consumer.leases.lease import Lease
-from kinesis_sdk.consumer.leases.observer import LeaseObserver
+from kinesis_sdk.consumer.leases.table.expiry import LeaseObserver
+from kinesis_sdk.consumer.leases.table.lease import Lease
 
 
 class TakeReason(Enum):
@@ -28,7 +28,7 @@ class TakeReason(Enum):
     EXPIRED = "expired"
     """Its owner stopped renewing it."""
     STOLEN = "stolen"
-    """It moves here from a live worker that holds more than its share: by handover where its owner knows how."""
+    """It moves here from a live worker that holds more than its share: by handoff where its owner knows how."""
 
 
 def reason_to_claim(lease: Lease) -> TakeReason:
@@ -72,15 +72,15 @@ class Plan:
         takes: In this order; each may still lose its conditional write.
         most: Most of ``takes`` to win: the others are substitutes for those that peers won first. None: all.
         gives: Leases of ours that peers should ask for. Information only: the receiver acts, not the giver.
-        look_soon: Whether the next look should come soon, because the table is changing.
-        stand_by: Whether this worker should make itself known although it holds nothing: others' plans depend on it.
+        rescan_soon: Whether the next look should come soon, because the table is changing.
+        put_standby_heartbeat: Whether this worker should make itself known although it holds nothing: others' plans depend on it.
     """
 
     takes: tuple[Take, ...] = ()
     most: int | None = None
     gives: tuple[Give, ...] = ()
-    look_soon: bool = False
-    stand_by: bool = False
+    rescan_soon: bool = False
+    put_standby_heartbeat: bool = False
 
     @property
     def moves(self) -> tuple[Take, ...]:
@@ -187,8 +187,8 @@ class Standings:
                     result.free.append(lease)
                     result.silent.add(lease.holder or owner)
             elif owner == me:
-                # With a handover marker it is not ours yet: its last owner still works on it.
-                if not lease.in_handover:
+                # With a handoff marker it is not ours yet: its last owner still works on it.
+                if not lease.in_handoff:
                     result.resumable.append(lease)
             else:
                 result.by_owner.setdefault(owner, []).append(lease)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from kinesis_sdk.consumer.leases.lease import Lease
 from kinesis_sdk.consumer.leases.strategies.base import (
     Plan,
     Standings,
@@ -20,6 +19,7 @@ from kinesis_sdk.consumer.leases.strategies.base import (
     TakeReason,
     reason_to_claim,
 )
+from kinesis_sdk.consumer.leases.table.lease import Lease
 
 VERY_OLD = 3
 """Failover times after which a lease is taken whatever the share says (``veryOldLeaseDurationNanosMultiplier``)."""
@@ -94,9 +94,9 @@ class Kcl2Strategy:
         victim = rng.choice(
             sorted(owner for owner, owned in standings.by_owner.items() if len(owned) == most)
         )
-        # A lease in handover is on its way already; a finished one is nothing to win.
+        # A lease in handoff is on its way already; a finished one is nothing to win.
         return [
-            lease for lease in standings.by_owner[victim] if not lease.in_handover and not lease.is_finished
+            lease for lease in standings.by_owner[victim] if not lease.in_handoff and not lease.is_finished
         ]
 
 

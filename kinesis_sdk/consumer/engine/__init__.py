@@ -1,0 +1,1 @@
+"""The worker without threads: the lease loops, the shard consumers, and what makes their readers."""

@@ -1,0 +1,161 @@
+"""Opens the fetchers of a worker's shards: polling ahead of the handler, or enhanced fan-out with polling behind it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from random import Random
+from typing import Any, cast
+
+from kinesis_sdk.common.aws import KinesisClient
+from kinesis_sdk.common.clock import Clock
+from kinesis_sdk.common.metrics import BoundMetrics
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.consumer.config import ConsumerConfig
+from kinesis_sdk.consumer.fetch.budget import ByteBudget
+from kinesis_sdk.consumer.fetch.fanout import FanOutFetcher
+from kinesis_sdk.consumer.fetch.fetcher import Fetcher, Position
+from kinesis_sdk.consumer.fetch.polling import PollingFetcher
+from kinesis_sdk.consumer.fetch.prefetch import Prefetcher
+from kinesis_sdk.consumer.fetch.read_rate import ReadPace, TipIdle
+from kinesis_sdk.consumer.fetch.registration import ConsumerRegistration, FanOutClient
+from kinesis_sdk.consumer.fetch.service_clock import ServiceClock
+from kinesis_sdk.consumer.runtime.scheduler import Scheduler
+
+
+class FetcherSource:
+    """Makes fetchers and schedules their reading. Thread-safe; its lock is a leaf.
+
+    Args:
+        kinesis: Kinesis client.
+        config: Settings.
+        application_name: Name of the registered consumer, unless the settings give one.
+        budget: The worker's bound on fetched bytes.
+        scheduler: Runs the readers.
+        run: Runs one read: a pool's ``submit``, or inline.
+        rng: Jitter.
+        clock: Time at which answers arrive, and how long calls take.
+    """
+
+    def __init__(
+        self,
+        *,
+        kinesis: KinesisClient,
+        config: ConsumerConfig,
+        application_name: str,
+        budget: ByteBudget,
+        scheduler: Scheduler,
+        run: Callable[[Callable[[], None]], object],
+        rng: Random,
+        clock: Clock,
+    ) -> None:
+        self._kinesis = kinesis
+        self._config = config
+        self._application_name = application_name
+        self._budget = budget
+        self._scheduler = scheduler
+        self._run = run
+        self._rng = rng
+        self._clock = clock
+        self._service_clock = ServiceClock()
+        self._lock = threading.Lock()
+        # Outlive fetchers: a new one must not spend the budget of a shard a second time.
+        self._paces: dict[str, ReadPace] = {}
+        self._registrations: dict[str, ConsumerRegistration] = {}
+
+    def open(
+        self,
+        stream: StreamId,
+        shard_id: str,
+        key: str,
+        start: Position,
+        now: float,
+        on_ready: Callable[[], None],
+        *,
+        metrics: BoundMetrics,
+        consumer_arn: str | None = None,
+    ) -> Fetcher:
+        """Begin to read a shard.
+
+        Args:
+            stream: Its stream.
+            shard_id: The shard.
+            key: Lease key of the shard.
+            start: Where to begin.
+            now: Monotonic time.
+            on_ready: Called from any thread when there is something to fetch.
+            metrics: Metrics of the shard.
+            consumer_arn: The stream's registered consumer, if it is known.
+
+        Raises:
+            AwsError: The start could not be resolved.
+        """
+        polling = self._poll(stream, shard_id, key, start, now, metrics)
+        polling.resolve_start()
+        if self._config.retrieval_mode == "polling":
+            return self._ahead(polling, on_ready)
+        pushed = FanOutFetcher(
+            cast(FanOutClient, self._kinesis),
+            self._registration(stream, consumer_arn),
+            shard_id,
+            polling.position,
+            rng=self._rng,
+            budget=self._budget,
+            on_ready=on_ready,
+            open_polling=lambda position, at: self._ahead(
+                self._poll(stream, shard_id, key, position, at, metrics), on_ready
+            ),
+            clock=self._clock,
+            service_clock=self._service_clock,
+            metrics=metrics,
+            started_at_millis=polling.started_at_millis,
+        )
+        self._schedule(pushed)
+        return pushed
+
+    def forget(self, key: str) -> None:
+        """A lease is gone: so is what was remembered about reading it."""
+        with self._lock:
+            self._paces.pop(key, None)
+
+    def _poll(
+        self, stream: StreamId, shard_id: str, key: str, start: Position, now: float, metrics: BoundMetrics
+    ) -> PollingFetcher:
+        with self._lock:
+            pace = self._paces.setdefault(key, ReadPace())
+        return PollingFetcher(
+            self._kinesis,
+            stream,
+            shard_id,
+            start,
+            rng=self._rng,
+            max_records=self._config.max_records,
+            idle=TipIdle(*self._config.idle_times),
+            pace=pace,
+            now=now,
+            clock=self._clock,
+            service_clock=self._service_clock,
+            metrics=metrics,
+        )
+
+    def _ahead(self, polling: PollingFetcher, on_ready: Callable[[], None]) -> Prefetcher:
+        ahead = Prefetcher(polling, budget=self._budget, on_ready=on_ready)
+        self._schedule(ahead)
+        return ahead
+
+    def _schedule(self, reader: Any) -> None:
+        task = self._scheduler.add(reader.step, self._run)
+        reader.bind(lambda: self._scheduler.wake(task))
+        self._scheduler.wake(task)
+
+    def _registration(self, stream: StreamId, consumer_arn: str | None) -> ConsumerRegistration:
+        with self._lock:
+            known = self._registrations.get(str(stream))
+            if known is None:
+                known = self._registrations[str(stream)] = ConsumerRegistration(
+                    cast(FanOutClient, self._kinesis),
+                    stream,
+                    name=self._config.consumer_name or self._application_name,
+                    arn=consumer_arn,
+                )
+            return known

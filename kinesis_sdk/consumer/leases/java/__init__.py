@@ -1,0 +1,1 @@
+"""Working beside Java KCL workers: their leader lock, their worker metrics, and their migration."""

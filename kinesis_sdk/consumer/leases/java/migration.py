@@ -1,0 +1,58 @@
+"""Migration of a fleet from KCL 2.x to 3.x: which worker has to decide that all are ready."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from kinesis_sdk.consumer.leases.table.lease import Item, Lease
+
+_SEED = 1947
+_MULTIPLIER, _INCREMENT, _BITS_48, _BITS_31 = 0x5DEECE66D, 0xB, 2**48 - 1, 2**31
+
+
+def kcl2_leader(leases: Iterable[Lease]) -> str | None:
+    """Return the worker that KCL 2.x elects, and KCL 3.x while it is compatible with 2.x.
+
+    It is the first of the sorted owners after ``Collections.shuffle(owners, new Random(1947))``, whatever kind of worker it
+    is (``DeterministicShuffleShardSyncLeaderDecider``). Only the elected worker checks whether a fleet is ready to go
+    from 2.x to 3.x, which a worker of this package does not do.
+
+    Args:
+        leases: Every lease of the table.
+
+    Returns:
+        A worker id; None if no lease has an owner.
+    """
+    # Java compares strings by UTF-16 code units.
+    owners = sorted(
+        {lease.owner for lease in leases if lease.owner is not None},
+        key=lambda owner: owner.encode("utf-16-be", "surrogatepass"),
+    )
+    state = (_SEED ^ _MULTIPLIER) & _BITS_48
+
+    def next_int(bound: int) -> int:
+        """``java.util.Random.nextInt(bound)``."""
+        nonlocal state
+        while True:
+            state = (state * _MULTIPLIER + _INCREMENT) & _BITS_48
+            drawn = state >> 17
+            if bound & (bound - 1) == 0:
+                return bound * drawn >> 31
+            rest = drawn % bound
+            if drawn - rest + bound - 1 < _BITS_31:
+                return rest
+
+    for size in range(len(owners), 1, -1):
+        other = next_int(size)
+        owners[size - 1], owners[other] = owners[other], owners[size - 1]
+    return owners[0] if owners else None
+
+
+MIGRATION_KEY = "Migration3.0"
+"""Key of the item in which a fleet of KCL workers keeps how far it has come from 2.x to 3.x."""
+
+
+def is_upgrading_from_2x(item: Item | None) -> bool:
+    """Return whether the item of `MIGRATION_KEY` says that a fleet waits to leave the mode of KCL 2.x."""
+    version = item.get("cv") if item is not None else None
+    return isinstance(version, Mapping) and version.get("S") == "CLIENT_VERSION_UPGRADE_FROM_2X"

@@ -1,0 +1,1 @@
+"""The leases of this worker: renewal, release, graceful handoff, and standby heartbeats."""

@@ -1,0 +1,536 @@
+"""The lease table in DynamoDB: each operation one conditional request.
+
+Rows are changed by update expressions only, so attributes of other versions survive. Costs per lease with the
+default failover time of 10 s: 0.15 writes per second of renewals (none where a checkpoint just counted as
+one), and 1/10 read unit (eventually consistent, rows of about 400 bytes: ten to a 4 KiB half unit) per look.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from kinesis_sdk.common.answers import require_whole_answers
+from kinesis_sdk.common.aws import DynamoDBClient, call_with_retries, translate_errors
+from kinesis_sdk.common.errors import (
+    AwsError,
+    ConditionFailedError,
+    ConfigError,
+    ProtocolError,
+    ResourceNotFoundError,
+    TransientAwsError,
+)
+from kinesis_sdk.common.hashkeys import HashKeyRange
+from kinesis_sdk.common.sequence import ExtendedSequenceNumber
+from kinesis_sdk.common.text import printable
+from kinesis_sdk.consumer.leases.table import lease as attributes
+from kinesis_sdk.consumer.leases.table import store as rows
+from kinesis_sdk.consumer.leases.table.lease import (
+    Item,
+    Lease,
+    checkpoint_attributes,
+    entity_type_of,
+    is_lease_item,
+    lease_from_item,
+    lease_to_item,
+    range_attributes,
+)
+from kinesis_sdk.consumer.leases.table.store import Conflict, TableScan
+
+OWNER_INDEX = "LeaseOwnerToLeaseKeyIndex"
+"""KCL 3's index. Created with the table: adding it later takes the service many minutes."""
+
+TABLE_WAIT = 600.0
+"""Most seconds to wait for a new table; as the KCL."""
+
+MOST_PAGES = 10_000
+"""Maximum pages of a scan. DynamoDB's hold 1 MiB, so this is a table of 10 GB, or some 20 million leases."""
+
+_POLL_FIRST, _POLL_MOST = 0.2, 2.0
+
+_UNMARKED = ("attribute_not_exists(#{})", attributes.CHECKPOINT_OWNER, None)
+"""KCL 3's second condition of a renewal: nobody asked for a handoff meanwhile."""
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class DynamoDBLeaseStore:
+    """A `LeaseStore` in one DynamoDB table that Java KCLs of every version can share.
+
+    Args:
+        client: boto3 DynamoDB client or one of its shape. Only asked for one attempt per call.
+        table_name: Name of the table; the KCL's default is the application's name.
+        billing_mode: ``PAY_PER_REQUEST`` or ``PROVISIONED``, when the table is created.
+        read_capacity: Read units of a provisioned table.
+        write_capacity: Write units of a provisioned table.
+        deletion_protection: Whether a created table is protected.
+        tags: Of a created table.
+        point_in_time_recovery: Whether the table must have point-in-time recovery; switched on at a start where it
+            is off (the service offers no way to create a table with it), never off.
+        sleep: Replaces `time.sleep` in waits and retries.
+        monotonic: Replaces `time.monotonic` in waits.
+    """
+
+    def __init__(
+        self,
+        client: DynamoDBClient,
+        table_name: str,
+        *,
+        billing_mode: str = "PAY_PER_REQUEST",
+        read_capacity: int = 10,
+        write_capacity: int = 10,
+        deletion_protection: bool = False,
+        tags: Mapping[str, str] | None = None,
+        point_in_time_recovery: bool = False,
+        sleep: Callable[[float], None] = time.sleep,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        require_whole_answers(client)  # one that the user made, perhaps
+        self._client = client
+        self.table_name = table_name
+        self._billing_mode = billing_mode
+        self._capacity = {"ReadCapacityUnits": read_capacity, "WriteCapacityUnits": write_capacity}
+        self._deletion_protection = deletion_protection
+        self._tags = dict(tags or {})
+        self._recovery = point_in_time_recovery
+        self._sleep = sleep
+        self._monotonic = monotonic
+
+    # The table
+
+    def ensure_ready(self) -> None:
+        """Create the table with its index if it is missing, in one call, and wait until it is ACTIVE.
+
+        Raises:
+            ConfigError: A table of this name exists with another key.
+            AwsError: No permission, wrong credentials, nobody listening; at once.
+            TransientAwsError: The table was not ACTIVE after `TABLE_WAIT` seconds.
+        """
+        deadline = self._monotonic() + TABLE_WAIT
+        pause = _POLL_FIRST
+        creating = False
+        while True:
+            table = self._describe()
+            if table is None:
+                if not creating:
+                    creating = self._create()
+            elif table.get("TableStatus", "ACTIVE") in ("ACTIVE", "UPDATING"):
+                self._check_key(table)
+                if self._recovery:
+                    self._switch_recovery_on()
+                return
+            if self._monotonic() >= deadline:
+                raise TransientAwsError(
+                    f"lease table {self.table_name} is not ACTIVE after {TABLE_WAIT:g} s",
+                    operation="DescribeTable",
+                    code="TableNotActive",
+                )
+            self._sleep(pause)
+            pause = min(pause * 1.5, _POLL_MOST)
+
+    def _describe(self) -> Mapping[str, Any] | None:
+        try:
+            answer = call_with_retries(
+                lambda: self._client.describe_table(TableName=self.table_name),
+                operation="DescribeTable",
+                client=self._client,
+                sleep=self._sleep,
+            )
+        except ResourceNotFoundError:
+            return None
+        table: Mapping[str, Any] = answer["Table"]
+        return table
+
+    def _switch_recovery_on(self) -> None:
+        """Every start looks: a creator may have died between the two calls."""
+        answer = call_with_retries(
+            lambda: self._client.describe_continuous_backups(TableName=self.table_name),
+            operation="DescribeContinuousBackups",
+            client=self._client,
+            sleep=self._sleep,
+        )
+        state = answer["ContinuousBackupsDescription"].get("PointInTimeRecoveryDescription", {})
+        if state.get("PointInTimeRecoveryStatus") == "ENABLED":
+            return
+        call_with_retries(
+            lambda: self._client.update_continuous_backups(
+                TableName=self.table_name,
+                PointInTimeRecoverySpecification={"PointInTimeRecoveryEnabled": True},
+            ),
+            operation="UpdateContinuousBackups",
+            client=self._client,
+            sleep=self._sleep,
+        )
+        _LOGGER.info("lease table %s: point-in-time recovery is on", self.table_name)
+
+    def _create(self) -> bool:
+        request: dict[str, Any] = {
+            "TableName": self.table_name,
+            "AttributeDefinitions": [
+                {"AttributeName": attributes.LEASE_KEY, "AttributeType": "S"},
+                {"AttributeName": attributes.LEASE_OWNER, "AttributeType": "S"},
+            ],
+            "KeySchema": [{"AttributeName": attributes.LEASE_KEY, "KeyType": "HASH"}],
+            "BillingMode": self._billing_mode,
+            "DeletionProtectionEnabled": self._deletion_protection,
+        }
+        index: dict[str, Any] = {
+            "IndexName": OWNER_INDEX,
+            "KeySchema": [
+                {"AttributeName": attributes.LEASE_OWNER, "KeyType": "HASH"},
+                {"AttributeName": attributes.LEASE_KEY, "KeyType": "RANGE"},
+            ],
+            "Projection": {"ProjectionType": "KEYS_ONLY"},
+        }
+        if self._billing_mode == "PROVISIONED":
+            request["ProvisionedThroughput"] = index["ProvisionedThroughput"] = dict(self._capacity)
+        request["GlobalSecondaryIndexes"] = [index]
+        if self._tags:
+            request["Tags"] = [{"Key": key, "Value": value} for key, value in self._tags.items()]
+        try:
+            with translate_errors("CreateTable", self._client):
+                self._client.create_table(**request)
+        except AwsError as error:
+            if error.code == "ResourceInUseException":
+                return True  # a peer was faster
+            if not error.retryable:
+                raise
+            _LOGGER.warning("lease table %s: %s; trying again", self.table_name, error)
+            return False
+        _LOGGER.info("lease table %s: created", self.table_name)
+        return True
+
+    def _check_key(self, table: Mapping[str, Any]) -> None:
+        keys = [(key["AttributeName"], key["KeyType"]) for key in table.get("KeySchema", ())]
+        if keys != [(attributes.LEASE_KEY, "HASH")]:
+            raise ConfigError(
+                "table_name", self.table_name, "a table whose only key is leaseKey (a lease table)"
+            )
+
+    # Reading
+
+    def scan(self, *, consistent: bool = False) -> TableScan:
+        """Scan the table through all pages.
+
+        Raises:
+            ProtocolError: DynamoDB repeats a page, or the table has more than `MOST_PAGES` pages.
+        """
+        leases: list[Lease] = []
+        unreadable: dict[str, str] = {}
+        others: dict[str, Item] = {}
+        request: dict[str, Any] = {"TableName": self.table_name, "ConsistentRead": consistent}
+        seen: set[str] = set()
+        while True:
+            page = call_with_retries(
+                lambda: self._client.scan(**request),
+                operation="Scan",
+                client=self._client,
+                timeout=5.0,
+                attempts=4,
+                sleep=self._sleep,
+            )
+            if "Items" not in page:
+                # An empty table would be begun anew.
+                raise ProtocolError(f"Scan of {self.table_name}: the answer has no Items")
+            for item in page["Items"]:
+                if not is_lease_item(item):
+                    others[_key_of(item)] = item
+                    continue
+                try:
+                    leases.append(lease_from_item(item))
+                except ValueError as error:
+                    unreadable[_key_of(item)] = str(error)
+            last = page.get("LastEvaluatedKey")
+            if not last:
+                return TableScan(leases=leases, unreadable=unreadable, others=others)
+            # A broken endpoint that always has one more page must not keep a worker from starting, or from renewing.
+            if repr(last) in seen:
+                raise ProtocolError(f"Scan of {self.table_name}: the service repeats a page")
+            seen.add(repr(last))
+            if len(seen) >= MOST_PAGES:
+                raise ProtocolError(f"Scan of {self.table_name}: no end after {MOST_PAGES:,} pages")
+            request["ExclusiveStartKey"] = last
+
+    def list(self, *, consistent: bool = False) -> list[Lease]:
+        """Return all leases; rows that are none, or cannot be read, are left out.
+
+        Args:
+            consistent: Pay for strongly consistent reads.
+        """
+        return self.scan(consistent=consistent).leases
+
+    def get(self, lease_key: str) -> Lease | None:
+        """Read one lease, consistently.
+
+        Raises:
+            ProtocolError: There is an item that is no lease. It must not pass for none: a shard whose parent has no
+                lease is read at once.
+        """
+        item = self._item(lease_key)
+        if not item:
+            return None
+        row = f"lease table {self.table_name}: row {lease_key}"
+        if not is_lease_item(item):
+            raise ProtocolError(f"{row} is not a lease: its entityType is {entity_type_of(item)}")
+        try:
+            return lease_from_item(item)
+        except ValueError as error:
+            raise ProtocolError(f"{row} cannot be read: {error}") from error
+
+    def _item(self, lease_key: str) -> Mapping[str, Any] | None:
+        with translate_errors("GetItem", self._client):
+            answer = self._client.get_item(
+                TableName=self.table_name, Key={attributes.LEASE_KEY: {"S": lease_key}}, ConsistentRead=True
+            )
+        item: Mapping[str, Any] | None = answer.get("Item")
+        return item
+
+    def _current(self, error: ConditionFailedError, lease_key: str) -> Lease | None:
+        """The row that a write lost against. Old emulators do not return it."""
+        item = error.item or self._item(lease_key)
+        return _readable(item) if item else None
+
+    # Writing
+
+    def create_if_absent(self, lease: Lease) -> bool:
+        """Put a new row on the condition that its key is free."""
+        try:
+            with translate_errors("PutItem", self._client):
+                self._client.put_item(
+                    TableName=self.table_name,
+                    Item=lease_to_item(lease),
+                    ConditionExpression="attribute_not_exists(#key)",
+                    ExpressionAttributeNames={"#key": attributes.LEASE_KEY},
+                )
+        except ConditionFailedError:
+            return False
+        return True
+
+    def take(self, lease: Lease, owner: str) -> Lease | Conflict:
+        """Become the owner if the counter is still the one seen."""
+        wanted = rows.taken(lease, owner)
+        changes = {
+            attributes.LEASE_OWNER: {"S": owner},
+            attributes.OWNER_SWITCHES: {"N": str(wanted.owner_switches)},
+            attributes.HANDOVER_OWNER: {"S": owner},
+        }
+        return self._update(lease, wanted, changes, (attributes.CHECKPOINT_OWNER,))
+
+    def renew(self, lease: Lease) -> Lease | Conflict:
+        """Heartbeat."""
+        changes = _throughput(lease)
+        conditions = () if lease.in_handoff else (_UNMARKED,)
+        return self._update(lease, rows.renewed(lease), changes, (), conditions, answer=False)
+
+    def checkpoint(self, lease: Lease, checkpoint: ExtendedSequenceNumber) -> Lease | Conflict:
+        """Store a position."""
+        changes = {
+            **checkpoint_attributes(checkpoint),
+            attributes.OWNER_SWITCHES: {"N": "0"},
+            # Checkpoints take the place of renewals, which carry it in the KCL.
+            **_throughput(lease),
+        }
+        removed = (
+            attributes.PENDING_CHECKPOINT,
+            attributes.PENDING_CHECKPOINT_SUB,
+            attributes.PENDING_CHECKPOINT_STATE,
+            attributes.INITIAL_TIMESTAMP,
+        )
+        return self._update(lease, rows.checkpointed(lease, checkpoint), changes, removed)
+
+    def prepare(
+        self, lease: Lease, checkpoint: ExtendedSequenceNumber, state: bytes | None = None
+    ) -> Lease | Conflict:
+        """Store a pending position."""
+        changes: dict[str, Any] = {
+            attributes.PENDING_CHECKPOINT: {"S": checkpoint.sequence_number},
+            attributes.PENDING_CHECKPOINT_SUB: {"N": str(checkpoint.sub_sequence_number)},
+            attributes.OWNER_SWITCHES: {"N": "0"},
+        }
+        removed: tuple[str, ...] = ()
+        if state is None:
+            removed = (attributes.PENDING_CHECKPOINT_STATE,)
+        else:
+            changes[attributes.PENDING_CHECKPOINT_STATE] = {"B": state}
+        return self._update(lease, rows.prepared(lease, checkpoint, state), changes, removed)
+
+    def pin(self, lease: Lease, timestamp_millis: int) -> Lease | Conflict:
+        """Store the instant of a resolved sentinel."""
+        changes = {attributes.INITIAL_TIMESTAMP: {"N": str(timestamp_millis)}}
+        return self._update(lease, rows.pinned(lease, timestamp_millis), changes, ())
+
+    def release(self, lease: Lease) -> Lease | Conflict:
+        """Give the lease back."""
+        removed = (attributes.LEASE_OWNER, attributes.CHECKPOINT_OWNER, attributes.HANDOVER_OWNER)
+        conditions = () if lease.in_handoff else (_UNMARKED,)
+        return self._update(lease, rows.released(lease), {}, removed, conditions, answer=False)
+
+    def request_handoff(self, lease: Lease, owner: str) -> Lease | Conflict:
+        """Ask the owner for the lease."""
+        try:
+            with translate_errors("UpdateItem", self._client):
+                answer = self._client.update_item(
+                    TableName=self.table_name,
+                    Key={attributes.LEASE_KEY: {"S": lease.lease_key}},
+                    UpdateExpression="SET #owner = :new, #marker = :old, #knows = :new",
+                    ConditionExpression="#owner = :old AND attribute_not_exists(#marker)",
+                    ExpressionAttributeNames={
+                        "#owner": attributes.LEASE_OWNER,
+                        "#marker": attributes.CHECKPOINT_OWNER,
+                        "#knows": attributes.HANDOVER_OWNER,
+                    },
+                    ExpressionAttributeValues={":new": {"S": owner}, ":old": {"S": lease.owner or ""}},
+                    ReturnValues="ALL_NEW",
+                    ReturnValuesOnConditionCheckFailure="ALL_OLD",
+                )
+        except ConditionFailedError as error:
+            current = self._current(error, lease.lease_key)
+            asked = current is not None and (current.owner, current.checkpoint_owner) == (owner, lease.owner)
+            return current if asked and current is not None else Conflict(current)
+        return self._answered(answer, rows.marked(lease, owner))
+
+    def complete_handoff(self, lease: Lease) -> Lease | Conflict:
+        """Let the next owner begin."""
+        removed = (attributes.CHECKPOINT_OWNER, attributes.HANDOVER_OWNER)
+        conditions = (
+            ("#{} = :{}", attributes.LEASE_OWNER, lease.owner),
+            ("#{} = :{}", attributes.CHECKPOINT_OWNER, lease.checkpoint_owner),
+        )
+        return self._update(lease, rows.handed_over(lease), {}, removed, conditions, answer=False)
+
+    def set_child_shard_ids(self, lease_key: str, child_shard_ids: Iterable[str]) -> bool:
+        """Store the children of an ended shard; the counter stays as it is."""
+        return self._set(lease_key, {attributes.CHILD_SHARD_IDS: {"SS": sorted(child_shard_ids)}})
+
+    def set_hash_key_range(self, lease_key: str, hash_key_range: HashKeyRange) -> bool:
+        """Store the range of a shard; the counter stays as it is."""
+        return self._set(lease_key, range_attributes(hash_key_range))
+
+    def put_standby_heartbeat(self, lease_key: str, worker_id: str, beat: int | None) -> bool:
+        """Leave a worker's mark, or take it away."""
+        name = attributes.STANDBY + worker_id
+        return self._set(lease_key, {name: None if beat is None else {"N": str(beat)}})
+
+    def delete(self, lease_key: str, *, unowned: Lease | None = None) -> bool:
+        """Remove a lease."""
+        request: dict[str, Any] = {
+            "TableName": self.table_name,
+            "Key": {attributes.LEASE_KEY: {"S": lease_key}},
+        }
+        if unowned is not None:
+            # A row that is not there is what was wanted: perhaps an answer was lost.
+            request["ConditionExpression"] = "attribute_not_exists(#key) OR #c = :seen"
+            request["ExpressionAttributeNames"] = {
+                "#key": attributes.LEASE_KEY,
+                "#c": attributes.LEASE_COUNTER,
+            }
+            request["ExpressionAttributeValues"] = {":seen": {"N": str(unowned.counter)}}
+        try:
+            with translate_errors("DeleteItem", self._client):
+                self._client.delete_item(**request)
+        except ConditionFailedError:
+            return False
+        return True
+
+    def _set(self, lease_key: str, changes: Mapping[str, Any]) -> bool:
+        """Metadata: no more condition than that the row exists, so that none is brought back. None removes one."""
+        names = {f"#s{position}": name for position, name in enumerate(changes)}
+        values = {f":s{n}": value for n, value in enumerate(changes.values()) if value is not None}
+        sets = ", ".join(f"#s{n} = :s{n}" for n in range(len(names)) if f":s{n}" in values)
+        removes = ", ".join(f"#s{n}" for n in range(len(names)) if f":s{n}" not in values)
+        request: dict[str, Any] = {"ExpressionAttributeValues": values} if values else {}
+        try:
+            with translate_errors("UpdateItem", self._client):
+                self._client.update_item(
+                    TableName=self.table_name,
+                    Key={attributes.LEASE_KEY: {"S": lease_key}},
+                    UpdateExpression=" ".join(
+                        f"{verb} {what}" for verb, what in (("SET", sets), ("REMOVE", removes)) if what
+                    ),
+                    ConditionExpression="attribute_exists(#key)",
+                    ExpressionAttributeNames={"#key": attributes.LEASE_KEY, **names},
+                    **request,
+                )
+        except ConditionFailedError:
+            return False
+        return True
+
+    def _update(
+        self,
+        seen: Lease,
+        wanted: Lease,
+        changes: Mapping[str, Any],
+        removed: tuple[str, ...],
+        conditions: Iterable[tuple[str, str, str | None]] = (),
+        *,
+        answer: bool = True,
+    ) -> Lease | Conflict:
+        """One update on the condition that the counter is the one seen; the counter goes up with it.
+
+        Args:
+            seen: The row as the caller knows it.
+            wanted: The row after the write.
+            changes: Attributes to set.
+            removed: Attributes to remove.
+            conditions: Further ones: a template, the attribute, the value (None: the template needs none).
+            answer: Whether the service returns the new row (which costs no capacity): it shows a handoff marker
+                that the condition does not ask for.
+        """
+        names = {"#c": attributes.LEASE_COUNTER}
+        values: dict[str, Any] = {":seen": {"N": str(seen.counter)}, ":next": {"N": str(wanted.counter)}}
+        sets = ["#c = :next"]
+        for position, (name, value) in enumerate(changes.items()):
+            names[f"#s{position}"] = name
+            values[f":s{position}"] = value
+            sets.append(f"#s{position} = :s{position}")
+        expression = "SET " + ", ".join(sets)
+        if removed:
+            for position, name in enumerate(removed):
+                names[f"#r{position}"] = name
+            expression += " REMOVE " + ", ".join(f"#r{position}" for position in range(len(removed)))
+        demanded = ["#c = :seen"]
+        for position, (template, name, text) in enumerate(conditions):
+            names[f"#d{position}"] = name
+            if text is not None:
+                values[f":d{position}"] = {"S": text}
+            demanded.append(template.format(f"d{position}", f"d{position}"))
+        try:
+            with translate_errors("UpdateItem", self._client):
+                response = self._client.update_item(
+                    TableName=self.table_name,
+                    Key={attributes.LEASE_KEY: {"S": seen.lease_key}},
+                    UpdateExpression=expression,
+                    ConditionExpression=" AND ".join(demanded),
+                    ExpressionAttributeNames=names,
+                    ExpressionAttributeValues=values,
+                    ReturnValues="ALL_NEW" if answer else "NONE",
+                    ReturnValuesOnConditionCheckFailure="ALL_OLD",
+                )
+        except ConditionFailedError as error:
+            current = self._current(error, seen.lease_key)
+            return current if current is not None and rows.shows(current, wanted) else Conflict(current)
+        return self._answered(response, wanted) if answer else wanted
+
+    def _answered(self, response: Mapping[str, Any], wanted: Lease) -> Lease:
+        item = response.get("Attributes")
+        return (_readable(item) if item else None) or wanted
+
+
+def _key_of(item: Item) -> str:
+    key = item.get(attributes.LEASE_KEY)
+    return printable(str(key["S"] if isinstance(key, Mapping) and "S" in key else key))
+
+
+def _readable(item: Item) -> Lease | None:
+    """Return the lease of an item, None if it is none that can be read; the next scan tells why."""
+    try:
+        return lease_from_item(item) if is_lease_item(item) else None
+    except ValueError:
+        return None
+
+
+def _throughput(lease: Lease) -> dict[str, Any]:
+    value = lease.throughput_kbps
+    return {} if value is None else {attributes.THROUGHPUT_KBPS: {"N": format(value, "f")}}

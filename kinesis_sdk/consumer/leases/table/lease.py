@@ -1,0 +1,407 @@
+"""A lease: the row of the lease table that binds a shard to a worker, exactly as the KCL stores it.
+
+Attribute names and types are those of the KCL's ``DynamoDBLeaseSerializer`` (1.x to 3.x); rows written here are
+read by every KCL and rows of every KCL are read here. Attributes that this module does not know survive,
+because rows are only ever changed by update expressions. Three kinds of attributes are ours, `INITIAL_TIMESTAMP`,
+`HANDOVER_OWNER` and those that begin with `STANDBY`; Java ignores and keeps them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import Any
+
+from kinesis_sdk.common.hashkeys import HashKeyRange
+from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, ExtendedSequenceNumber
+from kinesis_sdk.common.shards import Shard
+from kinesis_sdk.common.text import printable
+
+LEASE_KEY = "leaseKey"
+LEASE_COUNTER = "leaseCounter"
+LEASE_OWNER = "leaseOwner"
+OWNER_SWITCHES = "ownerSwitchesSinceCheckpoint"
+CHECKPOINT = "checkpoint"
+CHECKPOINT_SUB = "checkpointSubSequenceNumber"
+PENDING_CHECKPOINT = "pendingCheckpoint"
+PENDING_CHECKPOINT_SUB = "pendingCheckpointSubSequenceNumber"
+PENDING_CHECKPOINT_STATE = "pendingCheckpointState"
+PARENT_SHARD_IDS = "parentShardId"
+"""Singular in name, a set in type: that is what the KCL writes."""
+CHILD_SHARD_IDS = "childShardIds"
+STARTING_HASH_KEY = "startingHashKey"
+ENDING_HASH_KEY = "endingHashKey"
+THROUGHPUT_KBPS = "throughputKBps"
+CHECKPOINT_OWNER = "checkpointOwner"
+"""KCL 3: who still works on the shard while ``leaseOwner`` already names the next owner."""
+ENTITY_TYPE = "entityType"
+STREAM_NAME = "streamName"
+"""In multi-stream tables: the whole stream id ``account:name:epoch``, not just its name."""
+SHARD_ID = "shardId"
+"""In multi-stream tables, where the lease key is longer."""
+INITIAL_TIMESTAMP = "initialTimestampMillis"
+"""Ours: the instant that AT_TIMESTAMP meant when the lease was made, or LATEST when the shard was first read, in
+epoch milliseconds."""
+HANDOVER_OWNER = "handoffOwner"
+"""Ours: an owner, present or next, that understands `CHECKPOINT_OWNER`. Only while it equals ``leaseOwner``: a Java
+worker that takes or asks for the lease leaves it as it was."""
+STANDBY = "standby:"
+"""Ours: begins the name of a number that a worker without leases leaves on a row; its id follows. See `standby`."""
+
+_LEASE_ENTITY = "LEASE"
+
+Item = Mapping[str, Any]
+"""A DynamoDB item in its wire form: attribute name to ``{type: value}``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lease:
+    """One row of the lease table, as read or as just written.
+
+    Attributes:
+        lease_key: Shard id; in multi-stream tables ``account:stream:creationEpoch:shardId``.
+        counter: Version of the row; every transfer, renewal and checkpoint adds one, nothing takes away.
+        owner: Worker id, or None.
+        owner_switches: Times the lease changed hands since the last checkpoint.
+        checkpoint: Position up to which (inclusive) the shard is processed, or a sentinel.
+        pending_checkpoint: First half of a two-phase checkpoint.
+        pending_checkpoint_state: The application's own bytes beside it; left out of ``repr``.
+        parent_shard_ids: Shards that must be finished first.
+        child_shard_ids: Known once the shard ended.
+        hash_key_range: Range of the shard; old rows lack it.
+        throughput_kbps: Last measured throughput in KB/s, written by KCL 3.
+        checkpoint_owner: Worker that still works on the shard during a handoff; ``owner`` is the next one then.
+        stream_name: Serialised stream id, in multi-stream tables only.
+        shard_id: Shard id where the lease key is not one, in multi-stream tables only.
+        initial_timestamp_millis: See `INITIAL_TIMESTAMP`.
+        handoff_owner: See `HANDOVER_OWNER`.
+        standby_heartbeats: Beats of workers that stand by, by worker id; see `STANDBY`.
+        extra: Attributes that are not ours to interpret, in wire form.
+        damaged: Names of optional attributes whose values cannot be read; they read as absent.
+    """
+
+    lease_key: str
+    counter: int = 0
+    owner: str | None = None
+    owner_switches: int = 0
+    checkpoint: ExtendedSequenceNumber
+    pending_checkpoint: ExtendedSequenceNumber | None = None
+    pending_checkpoint_state: bytes | None = field(default=None, repr=False)
+    parent_shard_ids: tuple[str, ...] = ()
+    child_shard_ids: tuple[str, ...] = ()
+    hash_key_range: HashKeyRange | None = None
+    throughput_kbps: float | None = None
+    checkpoint_owner: str | None = None
+    stream_name: str | None = None
+    shard_id: str | None = None
+    initial_timestamp_millis: int | None = None
+    handoff_owner: str | None = None
+    standby_heartbeats: Mapping[str, int] = field(default_factory=dict)
+    extra: Item = field(default_factory=dict)
+    damaged: tuple[str, ...] = ()
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the shard was processed to its end."""
+        return self.checkpoint.is_shard_end
+
+    @property
+    def is_started(self) -> bool:
+        """Whether something of the shard was checkpointed; reaching its end counts."""
+        return not self.checkpoint.is_sentinel or self.is_finished
+
+    @property
+    def shard(self) -> str:
+        """Id of the shard, whatever the form of the key."""
+        return self.shard_id or self.lease_key
+
+    @property
+    def holder(self) -> str | None:
+        """Who works on the shard now: during a handoff the old owner, else the owner."""
+        return self.checkpoint_owner or self.owner
+
+    @property
+    def in_handoff(self) -> bool:
+        """Whether ``owner`` still has to wait for ``checkpoint_owner``."""
+        return self.checkpoint_owner is not None
+
+    @classmethod
+    def for_shard(cls, shard: Shard, checkpoint: str) -> Lease:
+        """A new, unowned lease of a shard at a sentinel position."""
+        return cls(
+            lease_key=shard.shard_id,
+            checkpoint=ExtendedSequenceNumber(checkpoint),
+            parent_shard_ids=tuple(sorted(shard.parents)),
+            hash_key_range=shard.hash_key_range,
+        )
+
+
+def is_lease_item(item: Item) -> bool:
+    """Whether an item of the table is a lease: KCL 3.5 keeps other entities beside them."""
+    entity = item.get(ENTITY_TYPE)
+    return entity is None or entity.get("S") == _LEASE_ENTITY
+
+
+def entity_type_of(item: Item) -> str:
+    """Return the entity type of an item, as it may be logged."""
+    entity = item.get(ENTITY_TYPE)
+    return printable(str(entity.get("S", entity)) if isinstance(entity, Mapping) else str(entity))
+
+
+def _text(item: Item, name: str) -> str | None:
+    value = item.get(name)
+    return value.get("S") if value is not None else None
+
+
+_MOST_NUMBER = 2**63 - 2
+"""Largest number that is read: the KCL's are Java's ``long``, and the next write of a counter adds one."""
+_SAFE_DIGITS = 18
+"""Digits of a number that is surely small enough."""
+_LATEST_MILLIS = 253_402_300_799_999
+"""The end of the year 9999, in epoch milliseconds."""
+_MOST_KBPS = 1e9
+"""No shard delivers a terabyte per second; DynamoDB refuses numbers of more than 38 digits."""
+
+
+def _whole(text: str) -> int:
+    """A whole number as DynamoDB may write it: ``100``, ``1E+2``, ``100.0``."""
+    if text.isdigit() and len(text) <= _SAFE_DIGITS:
+        return int(text)
+    number = Decimal(text)
+    if not -_MOST_NUMBER <= number <= _MOST_NUMBER:
+        raise ValueError(f"out of range: {text[:60]!r}")
+    if number != int(number):
+        raise ValueError(f"not a whole number: {text[:60]!r}")
+    return int(number)
+
+
+def _number(item: Item, name: str) -> int | None:
+    value = item.get(name)
+    return _whole(value["N"]) if value is not None and "N" in value else None
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError(f"has control characters: {text[:60]!r}")
+    return text
+
+
+def _id(item: Item, name: str) -> str | None:
+    text = _text(item, name)
+    return _printable(text) if text else None
+
+
+def _shard_ids(item: Item, name: str) -> tuple[str, ...]:
+    # A set of another type is no lease: without its parents, a shard would be read before they are.
+    return tuple(sorted(map(_printable, item[name]["SS"]))) if name in item else ()
+
+
+def _position(item: Item, name: str, sub_name: str) -> ExtendedSequenceNumber | None:
+    text = _text(item, name)
+    return ExtendedSequenceNumber(text, _number(item, sub_name) or 0) if text is not None else None
+
+
+def _pending(item: Item) -> tuple[ExtendedSequenceNumber | None, bytes | None]:
+    state = item.get(PENDING_CHECKPOINT_STATE)
+    # A KCL defect writes this state as a number on create; such a value stays in `extra`.
+    read = bytes(state["B"]) if state is not None and "B" in state else None
+    return _position(item, PENDING_CHECKPOINT, PENDING_CHECKPOINT_SUB), read
+
+
+def _range(item: Item) -> HashKeyRange | None:
+    start, end = _text(item, STARTING_HASH_KEY), _text(item, ENDING_HASH_KEY)
+    return HashKeyRange(int(start), int(end)) if start and end else None
+
+
+def _throughput(item: Item) -> float | None:
+    value = item.get(THROUGHPUT_KBPS)
+    if value is None:
+        return None
+    rate = float(value["N"])
+    if not 0 <= rate <= _MOST_KBPS:
+        raise ValueError(f"out of range: {rate}")
+    return rate
+
+
+def _timestamp(item: Item) -> int | None:
+    if INITIAL_TIMESTAMP not in item:
+        return None
+    millis = _whole(item[INITIAL_TIMESTAMP]["N"])
+    if not 0 <= millis <= _LATEST_MILLIS:
+        raise ValueError(f"out of range: {millis}")
+    return millis
+
+
+_UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError)
+
+# What a lease is read without if it cannot be read, group by group, with what reads it. The throughput is an estimate,
+# the switches are for people, the hash key range and the children are known to the stream (the range is written again),
+# a pending checkpoint is a note of the application's: the shard is read from `checkpoint`, whatever is pending.
+_OPTIONAL: tuple[tuple[tuple[str, ...], Callable[[Item], object]], ...] = (
+    ((THROUGHPUT_KBPS,), _throughput),
+    ((OWNER_SWITCHES,), lambda item: _number(item, OWNER_SWITCHES)),
+    ((STARTING_HASH_KEY, ENDING_HASH_KEY), _range),
+    ((CHILD_SHARD_IDS,), lambda item: _shard_ids(item, CHILD_SHARD_IDS)),
+    ((PENDING_CHECKPOINT, PENDING_CHECKPOINT_SUB, PENDING_CHECKPOINT_STATE), _pending),
+)
+
+
+def lease_from_item(item: Item) -> Lease:
+    """Read an item of the lease table.
+
+    Missing hash ranges, sub-sequence numbers and owner switches are accepted: old KCLs do not write them all. An
+    optional attribute that cannot be read is left out, see `Lease.damaged`.
+
+    Raises:
+        ValueError: What a shard cannot be read without is missing or malformed: lease key, counter, checkpoint, parents.
+    """
+    try:
+        return _read(item)
+    except _UNREADABLE:
+        pass
+    damaged = _damaged(item)
+    try:
+        lease = _read({name: value for name, value in item.items() if name not in damaged})
+    except _UNREADABLE as error:
+        raise ValueError(f"not a lease item: {type(error).__name__}: {error}") from error
+    return replace(lease, damaged=tuple(sorted(damaged)))
+
+
+def _damaged(item: Item) -> set[str]:
+    """Return the names of an item's optional attributes that cannot be read."""
+    result: set[str] = set()
+    for names, read in _OPTIONAL:
+        try:
+            read(item)
+        except _UNREADABLE:
+            result.update(name for name in names if name in item)
+    for name, value in item.items():
+        if name.startswith(STANDBY):
+            try:
+                _whole(value["N"])
+            except _UNREADABLE:
+                result.add(name)
+    # The instant matters as long as the position is a name; LATEST read at another instant would skip records.
+    if _text(item, CHECKPOINT) not in (LATEST, AT_TIMESTAMP):
+        try:
+            _timestamp(item)
+        except _UNREADABLE:
+            result.add(INITIAL_TIMESTAMP)
+    return result
+
+
+def _read(item: Item) -> Lease:
+    key, counter = _printable(item[LEASE_KEY]["S"]), _whole(item[LEASE_COUNTER]["N"])
+    checkpoint = _position(item, CHECKPOINT, CHECKPOINT_SUB)
+    if checkpoint is None:
+        raise ValueError(f"{key} has no checkpoint")
+    pending, state = _pending(item)
+    return Lease(
+        lease_key=key,
+        counter=counter,
+        owner=_text(item, LEASE_OWNER) or None,
+        owner_switches=_number(item, OWNER_SWITCHES) or 0,
+        checkpoint=checkpoint,
+        pending_checkpoint=pending,
+        pending_checkpoint_state=state,
+        parent_shard_ids=_shard_ids(item, PARENT_SHARD_IDS),
+        child_shard_ids=_shard_ids(item, CHILD_SHARD_IDS),
+        hash_key_range=_range(item),
+        throughput_kbps=_throughput(item),
+        checkpoint_owner=_text(item, CHECKPOINT_OWNER) or None,
+        stream_name=_id(item, STREAM_NAME),
+        shard_id=_id(item, SHARD_ID),
+        initial_timestamp_millis=_timestamp(item),
+        handoff_owner=_text(item, HANDOVER_OWNER) or None,
+        standby_heartbeats={
+            name[len(STANDBY) :]: _whole(value["N"])
+            for name, value in item.items()
+            if name.startswith(STANDBY)
+        },
+        extra={name: value for name, value in item.items() if not _is_known(name, value)},
+    )
+
+
+_KNOWN = frozenset(
+    {
+        LEASE_KEY,
+        LEASE_COUNTER,
+        LEASE_OWNER,
+        OWNER_SWITCHES,
+        CHECKPOINT,
+        CHECKPOINT_SUB,
+        PENDING_CHECKPOINT,
+        PENDING_CHECKPOINT_SUB,
+        PARENT_SHARD_IDS,
+        CHILD_SHARD_IDS,
+        STARTING_HASH_KEY,
+        ENDING_HASH_KEY,
+        THROUGHPUT_KBPS,
+        CHECKPOINT_OWNER,
+        STREAM_NAME,
+        SHARD_ID,
+        INITIAL_TIMESTAMP,
+        HANDOVER_OWNER,
+    }
+)
+
+
+def _is_known(name: str, value: Mapping[str, Any]) -> bool:
+    return name in _KNOWN or (name == PENDING_CHECKPOINT_STATE and "B" in value) or name.startswith(STANDBY)
+
+
+def checkpoint_attributes(checkpoint: ExtendedSequenceNumber) -> dict[str, Any]:
+    """The two attributes of a checkpoint; they are always written together."""
+    return {
+        CHECKPOINT: {"S": checkpoint.sequence_number},
+        CHECKPOINT_SUB: {"N": str(checkpoint.sub_sequence_number)},
+    }
+
+
+def range_attributes(hash_key_range: HashKeyRange) -> dict[str, Any]:
+    """The two attributes of a hash key range."""
+    return {
+        STARTING_HASH_KEY: {"S": str(hash_key_range.start)},
+        ENDING_HASH_KEY: {"S": str(hash_key_range.end)},
+    }
+
+
+def lease_to_item(lease: Lease) -> dict[str, Any]:
+    """The item of a lease. Attributes without a value are absent, never empty; counters are always there."""
+    item: dict[str, Any] = {
+        **lease.extra,
+        LEASE_KEY: {"S": lease.lease_key},
+        LEASE_COUNTER: {"N": str(lease.counter)},
+        # Java refuses a row without it.
+        OWNER_SWITCHES: {"N": str(lease.owner_switches)},
+        **checkpoint_attributes(lease.checkpoint),
+    }
+    if lease.owner:
+        item[LEASE_OWNER] = {"S": lease.owner}
+    if lease.pending_checkpoint is not None:
+        item[PENDING_CHECKPOINT] = {"S": lease.pending_checkpoint.sequence_number}
+        item[PENDING_CHECKPOINT_SUB] = {"N": str(lease.pending_checkpoint.sub_sequence_number)}
+    if lease.pending_checkpoint_state is not None:
+        item[PENDING_CHECKPOINT_STATE] = {"B": lease.pending_checkpoint_state}
+    if lease.parent_shard_ids:
+        item[PARENT_SHARD_IDS] = {"SS": list(lease.parent_shard_ids)}
+    if lease.child_shard_ids:
+        item[CHILD_SHARD_IDS] = {"SS": list(lease.child_shard_ids)}
+    if lease.hash_key_range is not None:
+        item.update(range_attributes(lease.hash_key_range))
+    if lease.throughput_kbps is not None:
+        item[THROUGHPUT_KBPS] = {"N": format(lease.throughput_kbps, "f")}
+    for name, text in (
+        (CHECKPOINT_OWNER, lease.checkpoint_owner),
+        (STREAM_NAME, lease.stream_name),
+        (SHARD_ID, lease.shard_id),
+        (HANDOVER_OWNER, lease.handoff_owner),
+    ):
+        if text:
+            item[name] = {"S": text}
+    if lease.initial_timestamp_millis is not None:
+        item[INITIAL_TIMESTAMP] = {"N": str(lease.initial_timestamp_millis)}
+    for worker, beat in lease.standby_heartbeats.items():
+        item[STANDBY + worker] = {"N": str(beat)}
+    return item

@@ -1,0 +1,1 @@
+"""Threads of a worker, and the scheduler that shares them out."""

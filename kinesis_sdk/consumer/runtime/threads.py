@@ -1,0 +1,369 @@
+"""The few threads of a worker: pools of daemon threads, loops that sleep until they are due, an event loop.
+
+Daemon threads, not `concurrent.futures`: its threads are joined at interpreter exit, so a handler that hangs
+would keep a process alive that was told twice to stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+from kinesis_sdk.common.clock import Clock
+from kinesis_sdk.common.errors import ConsumerError, HandlerError
+
+_LOGGER = logging.getLogger(__name__)
+
+_CANCELLED_WITHIN = 1.0
+"""Seconds that cancelled coroutines get for their clean-up."""
+
+_AFTER_ERROR = 1.0
+"""Seconds until a loop continues after an error."""
+
+_LONGEST_PAUSE = 3600.0
+"""Seconds; waits beyond what the platform can count raise an error."""
+
+
+class DaemonPool:
+    """Runs functions on at most ``size`` daemon threads, which start as they are needed. Thread-safe.
+
+    Functions must not raise: there is nobody to tell. An error that does escape goes to ``on_error``.
+
+    If the system refuses a thread (the pids limit of a container), functions wait for the threads that the pool has.
+    A pool that has none runs them on the caller's thread, so that a function is run in any case: callers note
+    beforehand that it is under way, and would wait for it forever.
+
+    Args:
+        size: Most threads.
+        name: Prefix of their names.
+        on_error: Told about an error that escaped from a function.
+    """
+
+    def __init__(self, size: int, name: str, on_error: Callable[[BaseException], None]) -> None:
+        self._size = size
+        self._most = 2 * size
+        self._name = name
+        self._on_error = on_error
+        self._condition = threading.Condition()
+        self._todo: deque[Callable[[], None]] = deque()
+        self._threads = 0
+        self._idle = 0
+        self._closed = False
+        self._short_of_threads = False
+        self._members: set[int] = set()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs on a thread of this pool."""
+        return threading.get_ident() in self._members
+
+    def submit(self, function: Callable[[], None]) -> None:
+        """Run a function soon; dropped once the pool is closed."""
+        with self._condition:
+            if self._closed:
+                return
+            self._todo.append(function)
+            if self._idle >= len(self._todo) or self._threads >= self._size:
+                self._condition.notify()
+                return
+            self._threads += 1
+            number = self._threads
+        try:
+            threading.Thread(target=self._work, name=f"{self._name}-{number}", daemon=True).start()
+        except RuntimeError as error:
+            self._go_on_without(error)
+        else:
+            self._short_of_threads = False
+
+    def _go_on_without(self, error: RuntimeError) -> None:
+        """A thread could not be started: leave what is queued to the other threads, or run it here."""
+        with self._condition:
+            # Only now: until here another `submit` counted on this thread and just queued its function.
+            self._threads -= 1
+            others = self._threads
+        if not self._short_of_threads:  # once per shortage
+            self._short_of_threads = True
+            _LOGGER.warning(
+                "pool %s: no further thread could be started, using %d: %s", self._name, others, error
+            )
+        if others:
+            return
+        ident = threading.get_ident()
+        nested = ident in self._members
+        self._members.add(ident)
+        try:
+            while (function := self._next()) is not None:
+                self._call(function)
+        finally:
+            if not nested:
+                self._members.discard(ident)
+
+    def _next(self) -> Callable[[], None] | None:
+        with self._condition:
+            return self._todo.popleft() if self._todo else None
+
+    def _call(self, function: Callable[[], None]) -> None:
+        try:
+            function()
+        except BaseException as error:  # noqa: BLE001 - the thread lives on, the error goes to its owner
+            self._on_error(error)
+
+    def widen(self) -> None:
+        """One of the threads is stuck for good: allow another one, up to twice the size."""
+        with self._condition:
+            self._size = min(self._most, self._size + 1)
+
+    def close(self) -> None:
+        """Let threads end when their function returns; what waits is dropped."""
+        with self._condition:
+            self._closed = True
+            self._todo.clear()
+            self._condition.notify_all()
+
+    def _work(self) -> None:
+        self._members.add(threading.get_ident())
+        while True:
+            with self._condition:
+                while not self._todo:
+                    if self._closed:
+                        # Its number may soon be another thread's.
+                        self._members.discard(threading.get_ident())
+                        return
+                    self._idle += 1
+                    self._condition.wait()
+                    self._idle -= 1
+                function = self._todo.popleft()
+            self._call(function)
+
+
+class LoopThread:
+    """Calls a function of the time whenever it is due, on one daemon thread.
+
+    Args:
+        name: Name of the thread.
+        tick: Does what is due and returns when it is due again; None waits for `wake`.
+        clock: Time.
+        on_error: Told about an error that escaped from ``tick``; the loop goes on.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        tick: Callable[[float], float | None],
+        clock: Clock,
+        on_error: Callable[[BaseException], None],
+    ) -> None:
+        self._tick = tick
+        self._clock = clock
+        self._on_error = on_error
+        self._condition = threading.Condition()
+        self._woken = False
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Look again now."""
+        with self._condition:
+            self._woken = True
+            self._condition.notify()
+
+    def stop(self, timeout: float | None = None) -> None:
+        """End after the running tick and wait for that, unless called from the loop itself."""
+        with self._condition:
+            self._stopped = True
+            self._condition.notify()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(timeout)
+
+    def _run(self) -> None:
+        while True:
+            with self._condition:
+                if self._stopped:
+                    return
+                self._woken = False
+            now = self._clock.monotonic()
+            try:
+                due = self._tick(now)
+            except BaseException as error:  # noqa: BLE001 - the loop goes on, the error goes to its owner
+                self._on_error(error)
+                due = now + _AFTER_ERROR
+            with self._condition:
+                if not self._woken and not self._stopped:
+                    pause = _LONGEST_PAUSE if due is None else due - self._clock.monotonic()
+                    self._condition.wait(min(max(pause, 0.0), _LONGEST_PAUSE))
+
+
+def _close(awaitable: Awaitable[None]) -> None:
+    """An awaitable will not be begun: keep a coroutine's finalizer from complaining."""
+    if asyncio.iscoroutine(awaitable):
+        awaitable.close()
+
+
+async def _settled(awaitable: Awaitable[None]) -> BaseException | None:
+    """Await, and return what was raised: a `SystemExit` that leaves a task would end the whole loop."""
+    try:
+        await awaitable
+    except BaseException as error:  # noqa: BLE001 - handed to whoever asked
+        return error
+    return None
+
+
+class EventLoopThread:
+    """One event loop on one daemon thread, for all coroutines of a worker. Started on first use.
+
+    Args:
+        name: Name of the thread.
+        on_error: Called with an error that escaped from the loop, for example a `SystemExit` in a task that a handler
+            started on its own. The loop continues.
+    """
+
+    def __init__(self, name: str, on_error: Callable[[BaseException], None]) -> None:
+        self._name = name
+        self._on_error = on_error
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._tasks: set[asyncio.Task[BaseException | None]] = set()
+        self._closed = False
+        self._ident: int | None = None
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs on the loop's thread."""
+        return threading.get_ident() == self._ident
+
+    def run(self, awaitable: Awaitable[None], on_done: Callable[[BaseException | None], None]) -> None:
+        """Begin an awaitable; tell its outcome, once, on the loop's thread (or here, if it cannot begin).
+
+        A loop that is closed tells a `CancelledError`, one that could not be started a `ConsumerError`; the next call
+        then tries to start it again.
+        """
+        refused: BaseException
+        with self._lock:
+            if self._closed:
+                refused = asyncio.CancelledError("the worker was stopped at once")
+            else:
+                try:
+                    if self._loop is None:
+                        self._loop = self._started()
+                    self._loop.call_soon_threadsafe(self._begin, self._loop, awaitable, on_done)
+                except (RuntimeError, OSError) as error:  # the system gives no more threads, or files
+                    refused = ConsumerError(f"the event loop of the worker could not be started: {error}")
+                    refused.__cause__ = error
+                else:
+                    return
+        _close(awaitable)
+        on_done(refused)
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        """A loop that runs. Noted by the caller only once it does: what a dead loop gets is never run."""
+        loop = asyncio.new_event_loop()
+        try:
+            threading.Thread(target=self._main, args=(loop,), name=self._name, daemon=True).start()
+        except BaseException:
+            loop.close()
+            raise
+        return loop
+
+    def wait_for(self, awaitable: Awaitable[None]) -> None:
+        """Run an awaitable to its end; raises what it raises. Not to be called on the loop's own thread.
+
+        Raises:
+            HandlerError: It was cancelled.
+        """
+        wait_for(self.run, awaitable)
+
+    def close(self) -> None:
+        """Cancel what runs and end. Closing twice is harmless.
+
+        Every outcome is still told, but of what resists its cancellation for longer than a second.
+        """
+        with self._lock:
+            first, self._closed = not self._closed, True
+            if first and self._loop is not None:  # the second time the loop itself may be closed
+                self._loop.call_soon_threadsafe(self._cancel, self._loop)
+
+    def _main(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._ident = threading.get_ident()
+        asyncio.set_event_loop(loop)
+        while True:
+            try:
+                loop.run_forever()
+            except BaseException as error:  # noqa: BLE001 - other coroutines must still end; its owner raises it
+                self._on_error(error)
+                if isinstance(error, Exception):  # of the loop itself, so that it may come again at once
+                    time.sleep(_AFTER_ERROR)
+            else:
+                break
+        self._ident = None
+        loop.close()
+
+    def _begin(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        awaitable: Awaitable[None],
+        on_done: Callable[[BaseException | None], None],
+    ) -> None:
+        def done(task: asyncio.Task[BaseException | None]) -> None:
+            self._tasks.discard(task)
+            if task.cancelled():  # before it began, by a handler that cancels all tasks of the loop
+                _close(awaitable)
+                on_done(asyncio.CancelledError("cancelled before it began"))
+            else:
+                on_done(task.result())
+
+        task = loop.create_task(_settled(awaitable))
+        self._tasks.add(task)
+        task.add_done_callback(done)
+
+    def _cancel(self, loop: asyncio.AbstractEventLoop) -> None:
+        async def end() -> None:
+            for task in tuple(self._tasks):
+                task.cancel()
+            if self._tasks:
+                await asyncio.wait(tuple(self._tasks), timeout=_CANCELLED_WITHIN)
+            loop.stop()
+
+        self._ending = loop.create_task(end())
+
+
+def wait_for(
+    run: Callable[[Awaitable[None], Callable[[BaseException | None], None]], None], awaitable: Awaitable[None]
+) -> None:
+    """Run an awaitable through an event loop's ``run`` and wait for its end; raises what it raises.
+
+    Raises:
+        HandlerError: It was cancelled.
+    """
+    ended = threading.Event()
+    outcome: list[BaseException | None] = []
+
+    def note(error: BaseException | None) -> None:
+        outcome.append(error)
+        ended.set()
+
+    run(awaitable, note)
+    ended.wait()
+    error = outcome[0]
+    if isinstance(error, asyncio.CancelledError):
+        # Not as it is: in a thread it is nobody's cancellation, and it would pass `except Exception`.
+        raise HandlerError(f"the coroutine was cancelled: {error}") from error
+    if error is not None:
+        raise error
+
+
+def run_inline(awaitable: Awaitable[None], on_done: Callable[[BaseException | None], None]) -> None:
+    """Run an awaitable to its end here and now, on an event loop of its own: for use without threads."""
+    loop = asyncio.new_event_loop()
+    try:
+        outcome = loop.run_until_complete(_settled(awaitable))
+    finally:
+        loop.close()
+    on_done(outcome)

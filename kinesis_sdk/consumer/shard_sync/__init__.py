@@ -1,0 +1,22 @@
+"""Shards and their leases: creation, children, deletion."""
+
+from kinesis_sdk.consumer.shard_sync.children import ChildLeases
+from kinesis_sdk.consumer.shard_sync.cleanup import needs_listing, plan_cleanup
+from kinesis_sdk.consumer.shard_sync.plan import (
+    bootstrap_filter,
+    plan_bootstrap,
+    plan_bootstrap_from_all,
+    plan_children,
+    plan_sync,
+)
+
+__all__ = [
+    "ChildLeases",
+    "bootstrap_filter",
+    "needs_listing",
+    "plan_bootstrap",
+    "plan_bootstrap_from_all",
+    "plan_children",
+    "plan_cleanup",
+    "plan_sync",
+]

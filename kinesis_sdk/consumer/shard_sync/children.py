@@ -1,0 +1,92 @@
+"""The end of a shard: its children get leases before it is marked as finished."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+from kinesis_sdk.common.errors import PermanentAwsError
+from kinesis_sdk.common.shards import Shard
+from kinesis_sdk.consumer.leases.table.lease import Lease
+from kinesis_sdk.consumer.leases.table.store import LeaseStore, is_refused_row
+from kinesis_sdk.consumer.shard_sync.plan import plan_children
+from kinesis_sdk.consumer.streams import TrackedStream
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def _same(lease: Lease) -> Lease:
+    return lease
+
+
+class ChildLeases:
+    """Creates the leases of a finished shard's children.
+
+    Args:
+        store: Lease table.
+        list_shards: Lists all shards of the stream.
+        request_sync: Asks for a comparison of the table with the stream soon.
+        tracked: The stream, for the form of its lease keys; None is the form of a single stream.
+    """
+
+    def __init__(
+        self,
+        store: LeaseStore,
+        list_shards: Callable[[], list[Shard]],
+        request_sync: Callable[[], None],
+        tracked: TrackedStream | None = None,
+    ) -> None:
+        self._key: Callable[[str], str] = tracked.lease_key if tracked is not None else str
+        self._stored: Callable[[Lease], Lease] = tracked.stored if tracked is not None else _same
+        self._store = store
+        self._list_shards = list_shards
+        self._request_sync = request_sync
+
+    def create(self, parent: str, children: Iterable[Shard]) -> bool:
+        """Create what is missing and note the children on the parent's lease.
+
+        A child of a merge waits for both of its parents. If the other parent has no lease yet although the
+        stream still lists it, its data is still to be read, so the child must not be created: a child takes an
+        absent parent for a finished one. (The KCL waits as well, and now and then drops its lease.)
+
+        Args:
+            parent: The finished shard.
+            children: Its children; none if its retention ended, and theirs.
+
+        Returns:
+            False if it has to be called again later.
+
+        Raises:
+            AwsError: A call failed; calling again is safe.
+        """
+        children = list(children)
+        leases = plan_children(children)
+        for lease in leases:
+            others = [other for other in lease.parent_shard_ids if other != parent]
+            missing = [other for other in others if self._store.get(self._key(other)) is None]
+            if missing and self._store.get(self._key(lease.lease_key)) is None:
+                listed = {shard.shard_id for shard in self._list_shards()}
+                # One that expired is older than something that is listed; a listing may be behind a reshard.
+                if any(other in listed or other > max(listed, default="") for other in missing):
+                    _LOGGER.info(
+                        "shard %s: its child %s waits for a lease of its other parent %s",
+                        parent,
+                        lease.lease_key,
+                        ", ".join(missing),
+                    )
+                    self._request_sync()
+                    return False
+            if self._store.create_if_absent(self._stored(lease)):
+                _LOGGER.info("lease %s: created as a child of %s", lease.lease_key, parent)
+        if not children:
+            # It was trimmed: what follows it has to be found by comparing table and stream, while its lease is there.
+            self._request_sync()
+        else:
+            try:
+                self._store.set_child_shard_ids(self._key(parent), [child.shard_id for child in children])
+            except PermanentAwsError as error:
+                if not is_refused_row(error):
+                    raise
+                # Only the clean-up reads them, and it asks the stream where they are missing.
+                _LOGGER.warning("lease %s: its children are not noted on it: %s", parent, error)
+        return True

@@ -1,0 +1,491 @@
+"""No silent stall, and a lease that can not be read does not stop the others."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import replace
+from datetime import datetime, timezone
+from types import SimpleNamespace
+
+import pytest
+
+from kinesis_sdk.common.errors import HandlerError, LeaseLostError, TransientAwsError
+from kinesis_sdk.common.metrics import NOT_MEASURED
+from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, ExtendedSequenceNumber
+from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore, Lease, RecordHandler, ShardState
+from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
+from kinesis_sdk.consumer.leases.table.store import checkpointed
+from kinesis_sdk.consumer.shard.bad_position import Quarantine
+from kinesis_sdk.testing import Fault, VirtualClock
+from tests import HANG
+from tests.consumer.simulation import CheckedStore, Fleet
+
+CONFIG = ConsumerConfig(initial_position="TRIM_HORIZON", stall_timeout=30.0)
+
+
+def stalls(caplog):
+    return [r.getMessage() for r in caplog.records if "stalled" in r.getMessage()]
+
+
+def test_an_idle_shard_is_no_stall(caplog):
+    fleet = Fleet(shards=2, config=CONFIG)
+    fleet.add("a")
+    fleet.run(600)
+    assert stalls(caplog) == []
+    assert all(shard.stall is None for shard in fleet.engines["a"].shard_health())
+
+
+def test_failing_reads_are_reported_begun_anew_and_go_on_where_they_stood(caplog):
+    fleet = Fleet(config=CONFIG)
+    fleet.put(5)
+    engine = fleet.add("a", fleet.recorder("a", checkpoint=False))
+    fleet.run(10)
+    fleet.put(5)
+    fleet.aws.faults.add(Fault(kind="error", operation="GetRecords", code="InternalFailure"))
+    fleet.run(70)
+    (health,) = engine.shard_health()
+    assert health.stall.seconds > 30
+    assert "InternalFailure" in health.stall.problem
+    assert stalls(caplog)[0].startswith("shard shardId-000000000000: stalled: TransientAwsError")
+    opened = fleet.aws.stats()["calls"]["GetShardIterator"]
+    assert opened >= 2, "another iterator"
+    fleet.aws.faults.clear()
+    fleet.run(20)
+    assert fleet.data() == fleet.sent
+    assert engine.shard_health()[0].stall is None
+
+
+class OnThreads:
+    """A fleet of one whose steps run on threads, as a pool runs them; time stays in the test's hands."""
+
+    def __init__(self, handler, **config):
+        self.fleet = Fleet(config=replace(CONFIG, **config))
+        self.fleet.put(3)
+        self.threads = []
+        self.stuck = []
+        self.fleet.more = {"on_stuck_step": lambda: self.stuck.append(1)}
+        self.engine = self.fleet.add("a", handler)
+        original = self.engine.scheduler.add
+        self.engine.scheduler.add = lambda step, run=None: original(step, run or self.on_a_thread)
+
+    def on_a_thread(self, function):
+        self.threads.append(threading.Thread(target=function))
+        self.threads[-1].start()
+
+    def run(self, seconds, until=lambda: False):
+        """Look at everything each half second; threads get real time to come so far."""
+        for _ in range(int(seconds * 2)):
+            self.fleet.clock.advance(0.5)
+            now = self.fleet.clock.monotonic()
+            self.engine.renew(now)
+            self.engine.tick_table(now)
+            self.engine.scheduler.dispatch(now)
+            pause = threading.Event()
+            for _ in range(200):
+                if until() or not self.busy():
+                    break
+                pause.wait(0.001)
+            if until():
+                return True
+        return until()
+
+    def busy(self):
+        """Whether a step is under way that is not a handler which hangs."""
+        hanging = sum(c.running_callback is not None for c, _ in self.engine._consumers.values())
+        return sum(thread.is_alive() for thread in self.threads) > hanging + len(self.stuck)
+
+    def close(self):
+        for thread in self.threads:
+            thread.join(HANG)
+
+
+def test_a_handler_that_hangs_is_reported_and_not_called_again(caplog):
+    calls = []
+    leave = threading.Event()
+
+    def handle(batch):
+        calls.append(len(batch.records))
+        leave.wait(HANG)
+
+    scene = OnThreads(handle)
+    try:
+        assert scene.run(30, lambda: bool(calls))
+        scene.run(120)
+        (health,) = scene.engine.shard_health()
+        assert "process_records is running" in str(health.stall)
+        assert not health.stall.reading
+        assert "process_records is running" in stalls(caplog)[0]
+        assert calls == [3]
+        assert scene.stuck == []
+    finally:
+        leave.set()
+        scene.close()
+
+
+def test_a_handler_that_hangs_is_given_up_if_that_is_wanted(caplog):
+    """The shard begins again with a new handler; what the old call still tries is refused."""
+    leave, late = threading.Event(), []
+
+    class Handler(RecordHandler):
+        def process_records(self, batch):
+            handlers.append((self, [record.data for record in batch.records]))
+            if len(handlers) > 1:
+                batch.checkpoint()
+                return
+            leave.wait(HANG)
+            try:
+                batch.checkpoint()
+            except LeaseLostError as error:
+                late.append(error)
+
+        def lease_lost(self):
+            late.append("lease_lost")
+
+    handlers = []
+    scene = OnThreads(Handler, handler_timeout=90.0)
+    try:
+        assert scene.run(30, lambda: len(handlers) == 1)
+        scene.run(85)
+        assert len(handlers) == 1
+        assert scene.run(60, lambda: len(handlers) == 2)
+        (first, data), (second, again) = handlers
+        assert first is not second
+        assert data == again == scene.fleet.sent
+        assert scene.stuck == [1], "its thread is replaced"
+        assert scene.run(5, lambda: not scene.fleet.store.list()[0].checkpoint.is_sentinel)
+        assert "process_records runs for" in caplog.text
+        assert "begins again at TRIM_HORIZON" in caplog.text
+        leave.set()
+        scene.stuck.clear()
+        scene.run(5)
+        assert [str(one) for one in late] and isinstance(late[0], LeaseLostError)
+        assert "lease_lost" not in late, "its shard is in other hands since long"
+        assert scene.engine.records_delivered == 3
+        scene.engine.request_stop()
+        assert scene.run(10, lambda: scene.engine.is_stopped)
+        assert scene.engine.error is None
+    finally:
+        leave.set()
+        scene.close()
+
+
+# Quarantine
+
+
+def damage(fleet, key, sequence):
+    row = fleet.store.get(key)
+    fleet.store._rows[key] = checkpointed(row, ExtendedSequenceNumber(sequence))
+
+
+def test_a_damaged_checkpoint_quarantines_its_shard_only(caplog):
+    fleet = Fleet(shards=2, config=CONFIG)
+    fleet.add("a")
+    fleet.run(5)
+    fleet.put(20)
+    fleet.run(15)
+    fleet.stop("a")
+    fleet.run(5)
+    bad, good = "shardId-000000000000", "shardId-000000000001"
+    right = fleet.store.get(bad).checkpoint
+    damage(fleet, bad, "9" * 56)
+    fleet.put(20)
+    engine = fleet.add("b")
+    fleet.run(60)
+    health = {shard.shard_id: shard for shard in engine.shard_health()}
+    assert engine.error is None
+    assert (health[bad].quarantined, health[good].quarantined) == (True, False)
+    assert health[bad].state is ShardState.PROCESSING
+    assert "quarantined" in health[bad].last_error
+    errors = [r for r in caplog.records if r.levelno == logging.ERROR]
+    assert 2 <= len(errors) <= 6, "repeated with growing pauses"
+    assert f"shard {bad}: not consumed" in errors[0].getMessage()
+    assert fleet.store.get(bad).owner == "b", "nobody else trips over it"
+    assert {data for _, shard, data, _, _ in fleet.delivered if shard == good} <= set(fleet.sent)
+    assert not fleet.all_delivered()
+    # Somebody repairs the row by hand; the counter stays as it is.
+    fleet.store._rows[bad] = replace(fleet.store.get(bad), checkpoint=right)
+    assert fleet.run(700, fleet.all_delivered)
+    assert not engine.shard_health()[0].quarantined
+    fleet.check_order()
+    fleet.put(10)
+    fleet.run(30)
+    assert fleet.store.get(bad).checkpoint > right
+    assert len(fleet.data()) == len(set(fleet.data()))
+
+
+@pytest.mark.parametrize("repair", ["instant", "checkpoint", "configuration"])
+def test_a_timestamp_that_only_another_worker_knows_holds_up_its_shard_only(repair, caplog):
+    """A Java worker wrote AT_TIMESTAMP, whose instant is in its configuration and nowhere else."""
+    fleet = Fleet(shards=2, config=CONFIG)
+    fleet.put(20)
+    bad, good = "shardId-000000000000", "shardId-000000000001"
+    before = fleet.add("before")
+    before.abort()
+    fleet.crash("before")
+    fleet.store._rows[bad] = replace(fleet.store.get(bad), checkpoint=ExtendedSequenceNumber(AT_TIMESTAMP))
+    engine = fleet.add("a")
+    fleet.run(30)
+    assert engine.error is None
+    health = {shard.shard_id: shard for shard in engine.shard_health()}
+    assert (health[bad].quarantined, health[good].quarantined) == (True, False)
+    errors = [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR]
+    assert len(errors) <= 4
+    assert f"lease {bad} starts at AT_TIMESTAMP" in errors[0]
+    assert "initial_position" in errors[0]
+    assert "initialTimestampMillis" in errors[0]
+    assert {shard for _, shard, *_ in fleet.delivered} == {good}
+    row = fleet.store.get(bad)
+    if repair == "instant":
+        fleet.store._rows[bad] = replace(row, initial_timestamp_millis=1000)
+    elif repair == "checkpoint":
+        fleet.store._rows[bad] = replace(row, checkpoint=ExtendedSequenceNumber("TRIM_HORIZON"))
+    else:
+        fleet.stop("a")
+        knowing = replace(CONFIG, initial_position=datetime(2001, 9, 10, tzinfo=timezone.utc))
+        fleet.run(5)
+        fleet.add("knowing", config=knowing)
+    assert fleet.run(700, fleet.all_delivered)
+    assert sorted(fleet.data()) == sorted(fleet.sent), "nothing twice"
+
+
+@pytest.mark.parametrize(
+    "repair", [{"initial_timestamp_millis": 5}, {"checkpoint": ExtendedSequenceNumber("5")}, {}]
+)
+def test_a_repair_is_adopted_before_any_write_shows_it(repair):
+    """DynamoDB does not tell a renewal what else is new on the row."""
+    store = InMemoryLeaseStore([Lease(lease_key="s", checkpoint=ExtendedSequenceNumber(AT_TIMESTAMP))])
+    taken = store.take(store.get("s"), "a")
+    held = HeldLease(store, taken, worker_id="a", failover_time=10, clock=VirtualClock(), acquired_at=0.0)
+    quarantine = Quarantine(SimpleNamespace(store=store), held, NOT_MEASURED)
+    store._rows["s"] = replace(taken, **repair)
+    quarantine.look_for_repair()
+    assert held.lease == taken, "not in quarantine"
+    quarantine.active = True
+    quarantine.look_for_repair()
+    assert held.lease == replace(taken, **repair)
+
+
+def test_a_stop_does_not_write_over_a_repaired_row():
+    fleet = Fleet(config=CONFIG)
+    fleet.add("a", fleet.recorder("a"))
+    fleet.put(20)
+    fleet.run(15)
+    fleet.stop("a")
+    fleet.run(5)
+    key = "shardId-000000000000"
+    right = fleet.store.get(key).checkpoint
+    damage(fleet, key, "9" * 56)
+    fleet.add("b")
+    fleet.run(15)
+    fleet.store._rows[key] = replace(fleet.store.get(key), checkpoint=right)
+    fleet.run(8)  # a heartbeat has seen it, the next look is not due
+    fleet.stop("b")
+    fleet.run(5)
+    assert fleet.store.get(key).checkpoint == right
+
+
+# What else shows only in a whole worker
+
+
+def test_latest_is_pinned_before_the_handler_knows():
+    fleet = Fleet(config=ConsumerConfig())
+    pins = []
+
+    class Slow(RecordHandler):
+        def initialize(self, shard):
+            pins.append(fleet.store.get(shard.shard_id).initial_timestamp_millis)
+            fleet.put(5)
+            fleet.clock.advance(3)
+
+        def process_records(self, batch):
+            fleet.note("a", batch)
+
+    fleet.add("a", Slow)
+    start = fleet.clock.time()
+    fleet.run(20)
+    assert fleet.store.get("shardId-000000000000").checkpoint.sequence_number == LATEST
+    assert abs(pins[0] / 1000 - start) <= 2.5
+    assert fleet.data() == fleet.sent, "what came during initialize is not skipped"
+
+
+@pytest.mark.parametrize("auto", [True, None])
+def test_automatic_checkpoints_for_classes(auto):
+    fleet = Fleet(config=ConsumerConfig(initial_position="TRIM_HORIZON", auto_checkpoint=auto))
+    fleet.put(5)
+    fleet.add("a", fleet.recorder("a", checkpoint=False))
+    fleet.run(12)
+    assert fleet.store.get("shardId-000000000000").is_started == bool(auto)
+
+
+def test_automatic_checkpoints_by_records():
+    config = ConsumerConfig(initial_position="TRIM_HORIZON", checkpoint_records=10, checkpoint_interval=3600)
+    fleet = Fleet(config=config)
+    fleet.add("a")
+    fleet.put(9)
+    fleet.run(5)
+    assert not fleet.store.get("shardId-000000000000").is_started
+    fleet.put(1)
+    fleet.run(5)
+    assert fleet.store.get("shardId-000000000000").is_started
+
+
+def test_functions_without_automatic_checkpoints():
+    fleet = Fleet(config=ConsumerConfig(initial_position="TRIM_HORIZON", auto_checkpoint=False))
+    fleet.put(5)
+    fleet.add("a")
+    fleet.run(60)
+    assert not fleet.store.get("shardId-000000000000").is_started
+
+
+def test_coroutine_callbacks_of_a_class():
+    fleet = Fleet()
+    events = []
+
+    class Handler(RecordHandler):
+        async def initialize(self, shard):
+            events.append("initialize")
+
+        async def process_records(self, batch):
+            fleet.note("a", batch)
+            batch.checkpoint()
+
+        async def shard_ended(self, checkpointer):
+            events.append("shard_ended")
+            checkpointer.checkpoint()
+
+        async def shutdown_requested(self, checkpointer):
+            events.append("shutdown_requested")
+
+    fleet.add("a", Handler)
+    fleet.put(10)
+    fleet.run(5)
+    fleet.split()
+    fleet.put(10)
+    assert fleet.run(30, fleet.all_delivered)
+    fleet.run(5)
+    fleet.stop("a")
+    fleet.run(5)
+    assert events[0] == "initialize"
+    assert events.count("shard_ended") == 1
+    assert events.count("shutdown_requested") == 2
+    assert len(fleet.data()) == 20
+
+
+def test_keys_side_by_side_in_a_whole_worker():
+    config = ConsumerConfig(initial_position="TRIM_HORIZON", concurrency=4, checkpoint_interval=1.0)
+    fleet = Fleet(shards=2, config=config)
+    batches = []
+
+    def handle(batch):
+        batches.append({r.partition_key for r in batch.records})
+        fleet.note("a", batch)
+
+    fleet.add("a", handle)
+    fleet.put(40)
+    assert fleet.run(10, fleet.all_delivered)
+    fleet.run(5)
+    assert all(len(keys) == 1 for keys in batches)
+    fleet.split()
+    fleet.put(40)
+    assert fleet.run(30, fleet.all_delivered)
+    fleet.stop("a")
+    fleet.run(5)
+    before = len(fleet.delivered)
+    fleet.add("b")
+    fleet.run(10)
+    assert len(fleet.delivered) == before, "everything was checkpointed"
+
+
+def test_a_batch_that_its_handler_refuses_gives_its_memory_to_others():
+    config = ConsumerConfig(initial_position="TRIM_HORIZON", max_prefetch_bytes=1024 * 1024)
+    fleet = Fleet(shards=3, config=config)
+    bad = "shardId-000000000000"
+    refused = []
+    refusing = []
+
+    def handle(batch):
+        if batch.shard_id == bad and refusing:
+            refused.append(batch.records[0].sequence_number)
+            raise RuntimeError("no")
+        fleet.note("a", batch)
+
+    engine = fleet.add("a", handle)
+    fleet.put(30)
+    assert fleet.run(9, fleet.all_delivered)
+    fleet.delivered.clear()
+    fleet.sent.clear()
+    refusing.append(True)
+    fleet.put(60)
+    fleet.run(60)
+    assert {shard for _, shard, _, _, _ in fleet.delivered} == {
+        "shardId-000000000001",
+        "shardId-000000000002",
+    }
+    assert len(set(refused)) == 1, "always from the same record on"
+    refusing.clear()
+    assert fleet.run(120, fleet.all_delivered)
+    fleet.check_order()
+    assert len(fleet.data()) == 60, "nothing twice"
+    assert engine._budget.used < 1024 * 1024
+
+
+def test_a_store_that_fails_at_the_end_of_a_shard_only_delays():
+    class Store(CheckedStore):
+        failures = 3
+
+        def create_if_absent(self, lease):
+            if lease.parent_shard_ids and self.failures:
+                self.failures -= 1
+                raise TransientAwsError("no answer", operation="PutItem")
+            return super().create_if_absent(lease)
+
+    fleet = Fleet(store=Store(), config=CONFIG)
+    fleet.put(5)
+    fleet.add("a")
+    fleet.run(5)
+    fleet.split()
+    fleet.put(10)
+    assert fleet.run(20, fleet.all_delivered)
+    assert fleet.store.failures == 0
+
+
+def test_the_stopping_policy_still_raises_from_a_concurrent_call():
+    config = ConsumerConfig(initial_position="TRIM_HORIZON", concurrency=4, on_handler_error="stop")
+    fleet = Fleet(config=config)
+    fleet.put(5)
+
+    def handle(batch):
+        raise ValueError("x")
+
+    fleet.add("a", handle)
+    with pytest.raises(HandlerError):
+        fleet.run(10)
+
+
+def test_calls_that_were_given_up_return_the_budget_when_they_end():
+    ends = []
+
+    def run_async(awaitable, on_done):
+        awaitable.close()
+        ends.append(on_done)
+
+    async def handle(batch):
+        pass
+
+    fleet = Fleet(config=replace(CONFIG, handler_timeout=60.0))
+    fleet.more = {"run_async": run_async}
+    fleet.put(3)
+    engine = fleet.add("a", handle)
+    assert fleet.run(20, lambda: len(ends) == 1)
+    one = engine._budget.used
+    assert fleet.run(300, lambda: len(ends) == 3)
+    assert engine._budget.used == 3 * one, "calls that were given up still hold their records"
+    ends[0](None)
+    ends[1](None)
+    fleet.run(2)
+    assert len(ends) == 3
+    assert engine._budget.used == one
+    ends[2](None)
+    fleet.run(2)
+    assert engine._budget.used == 0

@@ -1,0 +1,540 @@
+"""Moving leases between live workers: ours, Java's of either kind, and whatever stops in the middle."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kinesis_sdk.common.sequence import ExtendedSequenceNumber
+from kinesis_sdk.consumer import ConsumerConfig, DynamoDBLeaseStore, InMemoryLeaseStore, Lease
+from kinesis_sdk.consumer.leases import Conflict, LeaseObserver
+from kinesis_sdk.consumer.leases.ownership.handoff import IncomingHandoffs, supports_handoff
+from kinesis_sdk.testing import Fault
+from tests.consumer.engine.test_engine import Deferred
+from tests.consumer.java import JavaLeader, JavaWorker
+from tests.consumer.simulation import Fleet
+
+START = ExtendedSequenceNumber("TRIM_HORIZON")
+
+
+def on_dynamodb(shards=1, **more):
+    fleet = Fleet(shards=shards, **more)
+    fleet.store = DynamoDBLeaseStore(
+        fleet.aws.client("dynamodb"), "app", sleep=fleet.clock.advance, monotonic=fleet.clock.monotonic
+    )
+    return fleet
+
+
+def add(fleet, name, **more):
+    return fleet.add(name, fleet.recorder(name, checkpoint=False, last_words=True), **more)
+
+
+def duplicates(fleet):
+    data = fleet.data()
+    return len(data) - len(set(data))
+
+
+def keep_putting(fleet, seconds, until=lambda: False):
+    """Two records a shard and 0.1 s, so that a batch is always fresh."""
+    end = fleet.clock.monotonic() + seconds
+    while fleet.clock.monotonic() < end and not until():
+        fleet.put(4)
+        fleet.run(0.1)
+
+
+def moves(fleet):
+    """(shard, from, to, seconds between the old owner's last words and the new owner's first) in order."""
+    result = []
+    left: dict[str, tuple[float, str]] = {}
+    for moment, name, shard, what in fleet.events:
+        if what == "shutdown_requested":
+            left[shard] = (moment, name)
+        elif what == "initialize" and shard in left:
+            since, former = left.pop(shard)
+            result.append((shard, former, name, moment - since))
+    return result
+
+
+def key(n):
+    return f"shardId-{n:012d}"
+
+
+@pytest.mark.parametrize("kind", ["memory", "dynamodb"])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_lease_that_moves_is_idle_for_less_than_a_second_and_delivers_nothing_twice(kind, seed):
+    config = ConsumerConfig(initial_position="TRIM_HORIZON", balance_by="count")
+    make = on_dynamodb if kind == "dynamodb" else Fleet
+    fleet = make(shards=4, seed=seed, config=config)
+    add(fleet, "a")
+    keep_putting(fleet, 5 + seed * 0.37)
+    add(fleet, "b")
+    keep_putting(fleet, 15, lambda: sorted(fleet.owners().values()) == ["a", "a", "b", "b"])
+    keep_putting(fleet, 3)
+    assert sorted(fleet.owners().values()) == ["a", "a", "b", "b"]
+    assert fleet.run(10, fleet.all_delivered)
+    moved = moves(fleet)
+    assert len(moved) == 2
+    assert all((former, new) == ("a", "b") and idle < 0.5 for _, former, new, idle in moved), moved
+    assert duplicates(fleet) == 0
+    fleet.check_order()
+    assert not [event for event in fleet.events if event[3] == "lease_lost"]
+
+
+def test_a_crowd_that_joins_at_once_settles_with_few_moves():
+    fleet = Fleet(shards=12)
+    add(fleet, "a")
+    fleet.run(5)
+    for name in "bcd":
+        add(fleet, name)
+    fleet.run(20)
+    owners = [*fleet.owners().values()]
+    assert sorted(owners.count(name) for name in "abcd") == [3, 3, 3, 3]
+    assert len(moves(fleet)) <= 12, "no lease goes round in circles"
+
+
+def test_a_move_costs_six_requests():
+    fleet = on_dynamodb(2)
+    add(fleet, "a")
+    fleet.run(60)
+    before = dict(fleet.aws.stats()["calls"])
+    fleet.run(10)
+    idle = {name: n - before.get(name, 0) for name, n in fleet.aws.stats()["calls"].items()}
+    add(fleet, "b")
+    before = dict(fleet.aws.stats()["calls"])
+    fleet.run(10)
+    spent = {name: n - before.get(name, 0) for name, n in fleet.aws.stats()["calls"].items()}
+    assert len(moves(fleet)) == 1
+    assert spent["UpdateItem"] - idle["UpdateItem"] <= 4
+    assert spent.get("GetItem", 0) <= 6
+
+
+def test_a_stop_hands_over_to_who_asked():
+    """The owner stops while a request waits: the lease goes to the requester, not to the crowd."""
+    fleet = Fleet(shards=1)
+    add(fleet, "a")
+    fleet.run(5)
+    row = fleet.store.request_handoff(fleet.store.list()[0], "nobody-else")
+    assert not isinstance(row, Conflict)
+    fleet.stop("a")
+    fleet.run(1)
+    (row,) = fleet.store.list()
+    assert (row.owner, row.checkpoint_owner) == ("nobody-else", None)
+
+
+def test_a_stopping_requester_passes_the_lease_on():
+    fleet = Fleet(shards=2)
+    add(fleet, "a")
+    fleet.run(5)
+    add(fleet, "b")
+    fleet.run(10, lambda: any(row.in_handoff for row in fleet.store.list()))
+    fleet.stop("b")
+    fleet.put(10)
+    stopped = fleet.clock.monotonic()
+    assert fleet.run(10, lambda: set(fleet.owners().values()) == {"a"})
+    assert fleet.clock.monotonic() - stopped < 3.5
+    assert "b" not in fleet.engines
+
+
+@pytest.mark.parametrize("phase", range(6))
+def test_a_requester_that_dies_leaves_the_lease_to_its_owner(phase):
+    """Nobody has to wait for the lease to expire on the name of the dead: idle for seconds, not for a failover time."""
+    fleet = on_dynamodb(1, seed=phase)
+    add(fleet, "a")
+    fleet.run(5 + phase * 0.15)
+    keep_putting(fleet, 1)
+    marked = fleet.store.request_handoff(fleet.store.list()[0], "dead")
+    assert not isinstance(marked, Conflict)
+    keep_putting(fleet, 8)
+    row = fleet.store.get(key(0))
+    assert (row.owner, row.checkpoint_owner) == ("a", None)
+    stopped, began = (
+        next(moment for moment, _, _, what in reversed(fleet.events) if what == wanted)
+        for wanted in ("shutdown_requested", "initialize")
+    )
+    assert 2.5 < began - stopped < 4.5
+    assert fleet.run(5, fleet.all_delivered)
+    assert duplicates(fleet) == 0
+    fleet.check_order()
+
+
+def test_what_a_java_leader_moves_is_not_taken_back():
+    """Its worker comes within ten seconds, and another one is given the lease if it does not."""
+    fleet = on_dynamodb(1)
+    add(fleet, "py")
+    fleet.run(5)
+    JavaLeader(fleet).start_handoff(key(0), "py", "java")
+    fleet.run(3)
+    handed = fleet.store.get(key(0))
+    assert (handed.owner, handed.checkpoint_owner) == ("java", None)
+    fleet.run(7)
+    assert fleet.store.get(key(0)) == handed
+
+
+@pytest.mark.parametrize("frozen", [2.5, 4.0, 8.0])
+def test_a_requester_that_wakes_up_late_finds_the_lease_its_owners_again(frozen):
+    """It had asked, froze until after its owner took the lease back, and fetches it in a second round."""
+    fleet = Fleet(shards=2)
+    add(fleet, "a")
+    keep_putting(fleet, 5)
+    add(fleet, "b")
+    fleet.run(10, lambda: any(row.in_handoff for row in fleet.store.list()))
+    fleet.freeze("b", frozen)
+    keep_putting(
+        fleet, 30, lambda: fleet.clock.monotonic() > 15 and sorted(fleet.owners().values()) == ["a", "b"]
+    )
+    assert sorted(fleet.owners().values()) == ["a", "b"]
+    assert fleet.run(10, fleet.all_delivered)
+    assert duplicates(fleet) == 0
+    fleet.check_order()
+
+
+def test_the_owner_restarted_under_its_id_in_the_middle_completes_the_handover():
+    fleet = Fleet(shards=1)
+    add(fleet, "a")
+    fleet.run(5)
+    fleet.store.request_handoff(fleet.store.list()[0], "b")
+    fleet.crash("a")
+    add(fleet, "b")
+    add(fleet, "a")
+    fleet.run(2.5)
+    (row,) = fleet.store.list()
+    assert (row.owner, row.checkpoint_owner) == ("b", None)
+
+
+def test_a_handler_that_does_not_end_is_left_behind_after_the_timeout():
+    scene = Deferred()
+    scene.look()
+    assert scene.owner == "me"
+    (row,) = scene.store.list()
+    scene.store.request_handoff(row, "b")
+    for _ in range(28):
+        scene.look(1.0)
+        (row,) = scene.store.list()
+        assert (row.owner, row.checkpoint_owner) == ("b", "me"), "renewed, and still ours"
+    for _ in range(4):
+        scene.look(1.0)
+    (row,) = scene.store.list()
+    assert (row.owner, row.checkpoint_owner) == ("b", None)
+    assert not [*scene.engine.coordinator.held]
+    scene.run_steps()
+    assert scene.engine.shard_health() == ()
+
+
+def test_the_timeout_of_the_requester():
+    """The owner renews and does not hand over: a plain take ends it."""
+    fleet = Fleet(shards=2)
+    store = fleet.store
+    add(fleet, "b")
+    fleet.run(3)
+    first, second = sorted(store.list(), key=lambda row: row.lease_key)
+    for row in (first, second):
+        store.take(row, "deaf")
+    deaf = {row.lease_key: row for row in store.list()}
+
+    def renew(now):
+        for lease in [*deaf.values()]:
+            written = store.renew(lease)
+            if isinstance(written, Conflict) and written.current.holder == "deaf":
+                written = store.renew(written.current)
+            if isinstance(written, Conflict):
+                del deaf[lease.lease_key]
+            else:
+                deaf[lease.lease_key] = written
+        return now + 3.0
+
+    fleet.add_script("deaf", renew)
+    fleet.run(10, lambda: any(row.in_handoff for row in store.list()))
+    asked = fleet.clock.monotonic()
+    assert fleet.run(60, lambda: "b" in [row.holder for row in store.list()])
+    assert 29.5 <= fleet.clock.monotonic() - asked <= 31.5
+    assert len(deaf) == 2, "it does not know yet"
+    fleet.run(4)
+    assert len(deaf) == 1
+
+
+# Beside Java
+
+
+def test_a_java_leader_moves_our_lease_to_a_java_worker():
+    fleet = on_dynamodb(2)
+    add(fleet, "py")
+    keep_putting(fleet, 5)
+    java = JavaWorker(fleet, "java", v3=True, offset=3.0)
+    fleet.add_script("java", java)
+    JavaLeader(fleet).start_handoff(key(0), "py", "java")
+    row = java.item(key(0))
+    assert (row["leaseOwner"]["S"], row["checkpointOwner"]["S"]) == ("java", "py")
+    marked = fleet.clock.monotonic()
+    keep_putting(fleet, 5, lambda: "checkpointOwner" not in java.item(key(0)))
+    assert fleet.clock.monotonic() - marked <= 1.2
+    row = java.item(key(0))
+    assert row["leaseOwner"]["S"] == "java"
+    assert row["ownerSwitchesSinceCheckpoint"] == {"N": "0"}
+    assert "handoffOwner" not in row, "what Java gets is what Java writes"
+    keep_putting(fleet, 12)
+    assert key(0) in java.counters
+    assert fleet.run(10, fleet.all_delivered)
+    assert duplicates(fleet) == 0
+
+
+@pytest.mark.parametrize("batch", [0.0, 12.0])
+def test_a_java_leader_moves_a_java_workers_lease_to_us(batch):
+    fleet = on_dynamodb(1)
+    java = JavaWorker(fleet, "java", v3=True, batch=batch)
+    add(fleet, "py", config=replace(fleet.config, max_leases_to_steal_at_one_time=0))
+    fleet.run(0.01)
+    assert fleet.owners() == {key(0): "py"}
+    java.take(key(0))
+    fleet.add_script("java", java)
+    fleet.run(7)  # until we know that we lost it
+    keep_putting(fleet, 10)
+    JavaLeader(fleet).start_handoff(key(0), "java", "py")
+    keep_putting(fleet, batch + 5)
+    row = java.item(key(0))
+    assert row["leaseOwner"]["S"] == "py"
+    assert "checkpointOwner" not in row
+    assert java.counters == {}
+    assert fleet.run(10, fleet.all_delivered)
+    assert duplicates(fleet) == 0
+    fleet.check_order()
+
+
+def test_a_java_leader_forces_our_lease_away():
+    """Its plain assignment after its timeout: the counter fences us."""
+    fleet = on_dynamodb(1)
+    engine = add(fleet, "py")
+    fleet.run(5)
+    leader = JavaLeader(fleet)
+    leader.start_handoff(key(0), "py", "java")
+    leader.assign(key(0), "java")
+    fleet.run(4)
+    assert not [*engine.coordinator.held]
+    assert fleet.events[-1][3] == "lease_lost"
+
+
+def test_an_assignment_without_handover_is_found_and_consumed():
+    fleet = on_dynamodb(1)
+    java = JavaWorker(fleet, "java", v3=True)
+    add(fleet, "py", config=replace(fleet.config, max_leases_to_steal_at_one_time=0))
+    fleet.run(0.01)
+    java.take(key(0))
+    fleet.add_script("java", java)
+    fleet.run(8)
+    fleet.crash("java")
+    JavaLeader(fleet).assign(key(0), "py")
+    fleet.put(5)
+    assert fleet.run(1.5, fleet.all_delivered)
+
+
+def test_an_old_worker_is_taken_from_plainly():
+    fleet = on_dynamodb(2)
+    java = JavaWorker(fleet, "java", v3=False)
+    add(fleet, "py")
+    fleet.run(0.01)
+    for n in range(2):
+        java.take(key(n))
+    fleet.add_script("java", java)
+    fleet.run(20, lambda: "py" in fleet.owners().values())
+    assert sorted(fleet.owners().values()) == ["java", "py"]
+    assert "checkpointOwner" not in java.item(key(0)) and "checkpointOwner" not in java.item(key(1))
+    fleet.run(4)
+    assert len(java.lost) == 1
+
+
+def test_an_old_worker_keeps_what_a_java_leader_handed_to_us_until_the_timeouts():
+    """It does not know the marker. The leader that asked may be gone; our own timer ends it."""
+    fleet = on_dynamodb(1)
+    java = JavaWorker(fleet, "java", v3=False)
+    add(fleet, "py", config=replace(fleet.config, max_leases_to_steal_at_one_time=0))
+    fleet.run(0.01)
+    java.take(key(0))
+    fleet.add_script("java", java)
+    fleet.run(3)
+    JavaLeader(fleet).start_handoff(key(0), "java", "py")
+    marked = fleet.clock.monotonic()
+    keep_putting(fleet, 60, lambda: "checkpointOwner" not in java.item(key(0)))
+    assert 39 <= fleet.clock.monotonic() - marked <= 43
+    assert java.item(key(0))["leaseOwner"]["S"] == "py"
+    assert fleet.run(10, fleet.all_delivered)
+    fleet.run(4)
+    assert java.lost == [key(0)]
+
+
+# Freezes, at every step
+
+
+STEPS = ["asked", "noticed", "handed", "taken"]
+
+
+@pytest.mark.parametrize("who", ["a", "b"])
+@pytest.mark.parametrize("length", [2.0, 8.0, 15.0, 45.0])
+@pytest.mark.parametrize("step", STEPS)
+def test_whoever_freezes_at_whatever_step_nothing_is_lost_or_goes_backwards(who, length, step):
+    fleet = Fleet(shards=2)  # its store asserts that checkpoints and counters only rise
+    add(fleet, "a")
+    keep_putting(fleet, 5)
+    add(fleet, "b")
+    old = fleet.engines["a"]
+    noticed = []
+    if step == "noticed":
+        # Between the look that shows the marker and the step of the shard that acts on it.
+        dispatch = old.scheduler.dispatch
+        old.coordinator._on_handoff_requested = noticed.append
+        old.scheduler.dispatch = lambda now: now + 0.1 if noticed else dispatch(now)
+
+    def reached():
+        rows = fleet.store.list()
+        if step == "asked":
+            return any(row.in_handoff for row in rows)
+        if step == "noticed":
+            return bool(noticed)
+        if step == "handed":
+            return any(row.owner == "b" and not row.in_handoff for row in rows)
+        return bool([*fleet.engines["b"].coordinator.held])
+
+    begun = fleet.clock.monotonic()
+    while not reached():
+        assert fleet.clock.monotonic() < begun + 60
+        fleet.put(1)
+        fleet.run(0.02, reached)
+    fleet.freeze(who, length)
+    if step == "noticed":
+        old.scheduler.dispatch = dispatch
+        old.coordinator._on_handoff_requested = old._wanted
+        old._wanted(noticed[0])
+    keep_putting(fleet, length + 30)
+    assert fleet.run(30, fleet.all_delivered)
+    fleet.check_order()
+    assert sorted(fleet.owners().values()) == ["a", "b"]
+    believers = [held.key for engine in fleet.engines.values() for held in engine.coordinator.held]
+    assert sorted(believers) == sorted(fleet.owners())
+
+
+EXAMPLES = max(15, int(os.environ.get("KINESIS_SDK_FLEETS", "0")) // 20)
+"""Random troubles with the table; `make fuzz` plays 100."""
+
+
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.integers(0, 10**6))
+def test_lost_answers_and_failures_at_any_step_only_delay(seed):
+    rng = Random(seed)
+    fleet = on_dynamodb(rng.randint(1, 5), seed=seed)
+    add(fleet, "a")
+    keep_putting(fleet, 3)
+    for kind in ("timeout_after_storing", "error"):
+        code = {"code": "InternalFailure"} if kind == "error" else {}
+        for operation in ("UpdateItem", "GetItem", "Scan"):
+            fleet.aws.faults.add(Fault(kind=kind, operation=operation, probability=0.15, **code))
+    for name in "bc":
+        add(fleet, name)
+        keep_putting(fleet, rng.uniform(0.5, 6))
+    if rng.random() < 0.5:
+        fleet.freeze(rng.choice("abc"), rng.choice([3.0, 14.0]))
+    if rng.random() < 0.3:
+        fleet.crash(rng.choice("abc"))
+    keep_putting(fleet, 15)
+    fleet.aws.faults.clear()
+    assert fleet.run(60, fleet.all_delivered)
+    fleet.run(40)
+    fleet.check_order()
+    assert set(fleet.owners().values()) <= set(fleet.engines)
+    assert not [row for row in fleet.store.list() if row.in_handoff]
+
+
+# Decisions
+
+
+def test_who_knows_the_marker():
+    lease = Lease(lease_key="s", checkpoint=START, owner="a", handoff_owner="a")
+    assert supports_handoff(lease)
+    assert not supports_handoff(replace(lease, owner="java"))
+    assert not supports_handoff(replace(lease, owner=None))
+
+
+def test_a_request_is_no_sign_of_life():
+    observer = LeaseObserver(10)
+    lease = Lease(lease_key="s", checkpoint=START, owner="a", counter=5)
+    observer.observe([lease], 0)
+    asked = replace(lease, owner="b", checkpoint_owner="a")
+    observer.observe([asked], 9)
+    assert observer.is_expired(asked, 10.1)
+    observer.observe([replace(asked, counter=6)], 11)
+    assert not observer.is_expired(asked, 20)
+
+
+def test_the_book_ignores_stale_reads_for_a_while():
+    book = IncomingHandoffs("b", timeout=30, failover_time=10)
+    before = Lease(lease_key="s", checkpoint=START, owner="a", counter=5)
+    book.asked(replace(before, owner="b", checkpoint_owner="a"), 0)
+    book.observe([before], 1)
+    assert book.keys() == {"s"}
+    book.observe([replace(before, counter=6)], 1)
+    assert book.keys() == set(), "the counter moved and our request is not on the row: somebody took it away"
+    book.asked(replace(before, owner="b", checkpoint_owner="a"), 2)
+    book.observe([before], 8)
+    assert book.keys() == set()
+
+
+def test_the_book_knows_what_arrived_until_it_goes_elsewhere():
+    book = IncomingHandoffs("b", timeout=30, failover_time=10)
+    row = Lease(lease_key="s", checkpoint=START, owner="b", checkpoint_owner="a", counter=5)
+    book.asked(row, 0)
+    book.observe([row], 1)
+    assert book.arrived == set()
+    here = replace(row, checkpoint_owner=None, counter=6)
+    for moment in (2, 3):
+        book.observe([here], moment)
+        assert (book.keys(), book.arrived) == (set(), {"s"})
+    book.observe([replace(here, owner="c", counter=7)], 4)
+    assert book.arrived == set()
+
+
+def test_a_shard_that_ends_before_it_is_handed_over_is_not_waited_for():
+    book = IncomingHandoffs("b", timeout=30, failover_time=10)
+    row = Lease(lease_key="s", checkpoint=START, owner="b", checkpoint_owner="a")
+    book.asked(row, 0)
+    end = replace(row, checkpoint=ExtendedSequenceNumber("SHARD_END"), counter=3)
+    book.observe([end], 1)
+    assert book.keys() == set()
+    book.observe([end], 2)
+    assert book.keys() == set(), "nor is it taken after the timeout"
+
+
+def test_the_book_polls_fast_first_and_knows_both_timeouts():
+    book = IncomingHandoffs("b", timeout=30, failover_time=10)
+    assert book.next_poll(0) is None
+    row = Lease(lease_key="s", checkpoint=START, owner="b", checkpoint_owner="a")
+    book.asked(row, 0)
+    book.observe([row, replace(row, lease_key="t")], 0)
+    assert book.next_poll(1) == 1.2
+    assert book.next_poll(6) == 6.5
+    assert [one.lease.lease_key for one in book.overdue(30)] == ["s"]
+    assert [one.lease.lease_key for one in book.overdue(40)] == ["s", "t"]
+
+
+def test_no_handovers_by_configuration():
+    config = ConsumerConfig(initial_position="TRIM_HORIZON", graceful_lease_handoff_timeout=0)
+    fleet = Fleet(shards=2, config=config)
+    add(fleet, "a")
+    fleet.run(5)
+    add(fleet, "b")
+    fleet.run(8)
+    assert sorted(fleet.owners().values()) == ["a", "b"]
+    assert [event[3] for event in fleet.events].count("lease_lost") == 1
+
+
+def test_writes_of_an_owner_who_does_not_know_yet_keep_the_marker():
+    store = InMemoryLeaseStore()
+    store.create_if_absent(Lease(lease_key="s", checkpoint=START))
+    mine = store.take(store.list()[0], "a")
+    store.request_handoff(mine, "b")
+    stored = store.checkpoint(mine, ExtendedSequenceNumber("5"))
+    assert (stored.owner, stored.checkpoint_owner) == ("b", "a")
+    assert isinstance(store.renew(replace(stored, owner="a", checkpoint_owner=None)), Conflict)
+    assert isinstance(store.release(replace(stored, owner="a", checkpoint_owner=None)), Conflict)
+    assert store.renew(stored).counter == 3

@@ -1,0 +1,339 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from kinesis_sdk.common.errors import (
+    InvalidCheckpointError,
+    LeaseLostError,
+    PermanentAwsError,
+    ThrottledError,
+    TransientAwsError,
+)
+from kinesis_sdk.common.metrics import BoundMetrics, Scope
+from kinesis_sdk.common.records import UserRecord
+from kinesis_sdk.common.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
+from kinesis_sdk.consumer.checkpointer import Checkpointer
+from kinesis_sdk.consumer.leases import InMemoryLeaseStore, Lease
+from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease, HeldLeases
+from kinesis_sdk.metrics import MemoryMetrics
+from kinesis_sdk.testing import VirtualClock
+
+START = ExtendedSequenceNumber(TRIM_HORIZON)
+
+
+class Trouble(InMemoryLeaseStore):
+    """Fails writes on request: before they have effect, or after."""
+
+    def __init__(self):
+        super().__init__()
+        self.script = []
+        self.writes = 0
+
+    def _swap(self, seen, change, **conditions):
+        self.writes += 1
+        what = self.script.pop(0) if self.script else None
+        if what == "before":
+            raise TransientAwsError("no answer", operation="UpdateItem")
+        if what == "throttle":
+            raise ThrottledError("slow down", operation="UpdateItem")
+        if what == "refuse":
+            raise PermanentAwsError("not yours", operation="UpdateItem")
+        result = super()._swap(seen, change, **conditions)
+        if what == "after":
+            raise TransientAwsError("no answer", operation="UpdateItem")
+        return result
+
+
+class Scene:
+    def __init__(self):
+        self.clock = VirtualClock()
+        self.store = Trouble()
+        self.store.create_if_absent(Lease(lease_key="s", checkpoint=START))
+        self.held = self.take("me")
+
+    def take(self, owner, **options):
+        row = self.store.take(self.store.get("s"), owner)
+        return HeldLease(
+            self.store,
+            row,
+            worker_id=owner,
+            failover_time=10,
+            clock=self.clock,
+            acquired_at=self.clock.monotonic(),
+            **options,
+        )
+
+    def checkpointer(self, timeout=10.0):
+        return Checkpointer(
+            self.held, clock=self.clock, sleep=self.clock.advance, rng=Random(1), timeout=timeout
+        )
+
+
+def record(sequence, sub=0):
+    return UserRecord(b"", "k", str(sequence), sub, None, None, False, None)
+
+
+def at(sequence, sub=0):
+    return ExtendedSequenceNumber(str(sequence), sub)
+
+
+def test_belief_counts_from_when_a_write_was_sent():
+    """Peers may have seen its effect at once, however late the answer comes."""
+    scene = Scene()
+    write = scene.store.renew
+
+    def slow(lease):
+        row = write(lease)
+        scene.clock.advance(4)
+        return row
+
+    scene.store.renew = slow
+    scene.clock.advance(3)
+    scene.held.renew()
+    assert scene.held.written_at == 3
+    assert scene.held.is_held(13)
+    assert not scene.held.is_held(13.1)
+
+
+def test_belief_counts_from_the_first_write_whose_answer_is_missing():
+    """What a repetition finds done may be the first one's doing: peers count from there."""
+    scene = Scene()
+    scene.store.script = ["after"]
+    scene.clock.advance(3)
+    with pytest.raises(TransientAwsError):
+        scene.held.renew()
+    scene.clock.advance(2)
+    scene.held.renew()
+    assert scene.held.written_at == 3
+    scene.clock.advance(1)
+    scene.held.renew()
+    assert scene.held.written_at == 6, "known again"
+
+
+def test_an_old_handle_can_not_write_after_the_lease_was_lost_and_regained():
+    scene = Scene()
+    scene.take("other")
+    again = scene.take("me")
+    assert again.token != scene.held.token
+    with pytest.raises(LeaseLostError, match="owner me"):
+        scene.held.renew()
+    assert scene.held.gone is not None
+    writes = scene.store.writes
+    with pytest.raises(LeaseLostError):
+        scene.held.checkpoint(at(5))
+    assert scene.store.writes == writes, "a lost lease does not even try"
+    again.checkpoint(at(6))
+    assert scene.store.get("s").checkpoint == at(6)
+
+
+def test_a_holder_stops_believing_after_the_failover_time():
+    scene = Scene()
+    scene.clock.advance(10)
+    assert scene.held.is_held(scene.clock.monotonic())
+    scene.clock.advance(0.1)
+    assert not scene.held.is_held(scene.clock.monotonic())
+    with pytest.raises(LeaseLostError, match=r"not renewed for 10\.1 s"):
+        scene.held.checkpoint(at(5))
+    assert scene.store.get("s").checkpoint == START
+
+
+def test_every_write_is_a_heartbeat():
+    scene = Scene()
+    for write in (scene.held.renew, lambda: scene.held.checkpoint(at(5)), lambda: scene.held.pin(1)):
+        scene.clock.advance(8)
+        write()
+        assert scene.held.written_at == scene.clock.monotonic()
+
+
+@pytest.mark.parametrize("lost", ["before", "after"])
+def test_a_lost_answer_does_not_lose_the_lease(lost):
+    scene = Scene()
+    scene.store.script = [lost]
+    with pytest.raises(TransientAwsError):
+        scene.held.renew()
+    scene.held.checkpoint(at(7))
+    row = scene.store.get("s")
+    assert row.checkpoint == at(7)
+    assert row.counter == scene.held.lease.counter == (3 if lost == "after" else 2)
+
+
+def test_a_counter_that_another_process_wrote_is_never_adopted():
+    scene = Scene()
+    scene.store.renew(scene.store.get("s"))  # a second process with the same worker id
+    with pytest.raises(LeaseLostError):
+        scene.held.checkpoint(at(7))
+
+
+def test_release_ends_the_handle():
+    scene = Scene()
+    scene.held.release()
+    row = scene.store.get("s")
+    assert (row.owner, row.counter) == (None, 2)
+    with pytest.raises(LeaseLostError, match="released"):
+        scene.held.renew()
+
+
+def test_a_deleted_row_is_a_lost_lease():
+    scene = Scene()
+    scene.store.delete("s")
+    with pytest.raises(LeaseLostError, match="deleted"):
+        scene.held.renew()
+
+
+def test_the_set_of_held_leases():
+    scene = Scene()
+    held = HeldLeases()
+    held.add(scene.held)
+    assert (held.keys(), len(held), list(held)) == ({"s"}, 1, [scene.held])
+    newer = scene.take("me")
+    held.add(newer)
+    held.remove(scene.held)
+    assert list(held) == [newer]
+    held.remove(newer)
+    assert len(held) == 0
+
+
+def test_checkpoint_bounds():
+    scene = Scene()
+    checkpointer = scene.checkpointer()
+    checkpointer.checkpoint()
+    assert scene.store.writes == 1, "nothing delivered: nothing to store"
+    checkpointer.advance(at(10, 2))
+    for wrong in [("11",), ("10", 3), (record(10, 3),), ("garbage",), ("TRIM_HORIZON",), ("SHARD_END",)]:
+        with pytest.raises(InvalidCheckpointError):
+            checkpointer.checkpoint(*wrong)
+    for wrong in [(None, 3), (record(5), 0), ("5", -1)]:
+        with pytest.raises(InvalidCheckpointError):
+            checkpointer.checkpoint(*wrong)
+    checkpointer.checkpoint("7")
+    checkpointer.checkpoint(record(7, 0))
+    checkpointer.checkpoint("10")
+    assert checkpointer.last_checkpoint == at(10, 0), "a bare sequence number means sub 0, as in the KCL"
+    with pytest.raises(InvalidCheckpointError):
+        checkpointer.checkpoint("7")
+    checkpointer.checkpoint("10", 1)
+    checkpointer.checkpoint()
+    assert scene.store.get("s").checkpoint == at(10, 2)
+    writes = scene.store.writes
+    checkpointer.checkpoint()
+    checkpointer.checkpoint(record(10, 2))
+    assert scene.store.writes == writes, "the stored position is not written again"
+
+
+def test_the_last_delivered_position_means_the_end_once_the_shard_ended():
+    scene = Scene()
+    checkpointer = scene.checkpointer()
+    checkpointer.advance(at(10))
+    checkpointer.end_shard()
+    checkpointer.checkpoint("9")
+    assert scene.store.get("s").checkpoint == at(9)
+    checkpointer.checkpoint(record(10))
+    assert scene.store.get("s").checkpoint == ExtendedSequenceNumber(SHARD_END)
+
+
+def test_a_failed_delivery_takes_its_positions_back():
+    scene = Scene()
+    checkpointer = scene.checkpointer()
+    before = checkpointer.advance(at(10))
+    checkpointer.checkpoint("4")
+    checkpointer.retreat(before)
+    assert checkpointer.largest_delivered == at(4)
+    with pytest.raises(InvalidCheckpointError):
+        checkpointer.checkpoint("10")
+
+
+def test_throttled_checkpoints_are_repeated_for_a_bounded_time():
+    scene = Scene()
+    checkpointer = scene.checkpointer(timeout=5)
+    checkpointer.advance(at(10))
+    scene.store.script = ["throttle", "after", "throttle"]
+    checkpointer.checkpoint()
+    assert scene.store.get("s").checkpoint == at(10)
+    scene.store.script = ["throttle"] * 100
+    checkpointer.advance(at(11))
+    started = scene.clock.monotonic()
+    with pytest.raises(ThrottledError):
+        checkpointer.checkpoint()
+    assert scene.clock.monotonic() - started <= 5
+    assert scene.held.gone is None
+
+
+def test_a_lost_lease_refuses_even_a_checkpoint_that_would_write_nothing():
+    scene = Scene()
+    scene.held.mark_lost("test")
+    with pytest.raises(LeaseLostError):
+        scene.checkpointer().checkpoint()
+
+
+def test_a_marker_from_before_our_take_is_history():
+    """Reads of the table may be stale: this one shows the last handoff of the same lease, away from us."""
+    scene = Scene()
+    before = replace(scene.store.get("s"), counter=0, owner="other", checkpoint_owner="me")
+    assert not scene.held.notice(before, 1)
+    assert scene.held.handoff_requester is None
+    asked = scene.store.request_handoff(scene.store.get("s"), "other")
+    assert not scene.held.notice(replace(asked, checkpoint_owner="x"), 1)
+    assert scene.held.notice(asked, 2)
+    assert not scene.held.notice(asked, 3), "news once"
+    assert (scene.held.handoff_requester, scene.held.handover_since) == ("other", 2)
+    scene.held.release()
+    row = scene.store.get("s")
+    assert (row.owner, row.checkpoint_owner) == ("other", None)
+    assert scene.held.gone == "handed off to other"
+
+
+def test_throughput_goes_into_renewals_and_decays():
+    scene = Scene()
+    scene.held.renew()
+    assert scene.store.get("s").throughput_kbps is None, "nothing was delivered yet"
+    scene.held.meter.add(40 * 1024)
+    scene.clock.advance(4)
+    scene.held.renew()
+    assert scene.store.get("s").throughput_kbps == 10.0
+    scene.clock.advance(4)
+    scene.held.checkpoint(at(5))
+    assert scene.store.get("s").throughput_kbps == 5.0
+
+
+def rates_of_a_jittering_shard(*, java_leads):
+    scene = Scene()
+    held = scene.take("me", java_leads=lambda _now: java_leads)
+    written = []
+    for kilobytes in (40, 44, 40, 44, 40, 44, 48, 36, 44):
+        held.meter.add(kilobytes * 1024)
+        scene.clock.advance(4)
+        held.renew()
+        written.append(scene.store.get("s").throughput_kbps)
+    return written
+
+
+def test_a_rate_that_jitters_is_one_number_for_us_and_as_measured_for_a_java_leader():
+    ours, javas = (rates_of_a_jittering_shard(java_leads=flag) for flag in (False, True))
+    assert len(set(ours[-4:])) == 1, "followed at first, then kept"
+    assert len(set(javas[-4:])) == 4
+    assert javas[:5] == ours[:5] == [10.0, 10.5, 10.25, 10.625, 10.3125]
+
+
+def test_a_loss_that_two_threads_find_is_one_loss():
+    sink = MemoryMetrics()
+    scope = Scope({"ApplicationName": "billing", "WorkerIdentifier": "me"})
+    scene = Scene()
+    held = scene.take("me", metrics=BoundMetrics(sink, scope))
+    held.mark_lost("its counter is 9, owner you")
+    held.mark_lost("not renewed for 11.0 s")
+    held.let_expire("its handler hangs")
+    assert held.gone == "its counter is 9, owner you"
+    assert sink.get("LostLeases", **scope.dimensions).total == 1
+
+
+def test_a_lease_that_is_left_to_expire_is_not_lost():
+    sink = MemoryMetrics()
+    held = Scene().take(
+        "me", metrics=BoundMetrics(sink, Scope({"ApplicationName": "b", "WorkerIdentifier": "me"}))
+    )
+    held.let_expire("its release failed")
+    held.mark_lost("not renewed for 11.0 s")
+    assert sink.get("LostLeases", ApplicationName="b", WorkerIdentifier="me") is None

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import base64
+import json
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kinesis_sdk.common.hashkeys import MAX_HASH_KEY, HashKeyRange
+from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
+from kinesis_sdk.consumer.leases.table.lease import Lease, is_lease_item, lease_from_item, lease_to_item
+
+DATA = Path(__file__).parents[1] / "data"
+GROUPS = json.loads((DATA / "kcl_leases.json").read_text())
+for _items in GROUPS.values():
+    for _item in _items:
+        for _value in _item.values():
+            if "B" in _value:  # base64 on the wire, bytes in a client
+                _value["B"] = base64.b64decode(_value["B"])
+
+
+def comparable(item):
+    """Types and values; numbers by value, sets without order."""
+    result = {}
+    for name, value in item.items():
+        ((kind, content),) = value.items()
+        if kind == "N":
+            content = Decimal(content)
+        elif kind == "SS":
+            content = frozenset(content)
+        result[name] = (kind, content)
+    return result
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_every_item_that_java_wrote_or_accepted_round_trips(group):
+    for item in GROUPS[group]:
+        lease = lease_from_item(item)
+        written = comparable(lease_to_item(lease))
+        expected = comparable(item)
+        # Fields that old rows may lack are always written by us.
+        for name in ("checkpointSubSequenceNumber", "ownerSwitchesSinceCheckpoint"):
+            expected.setdefault(name, ("N", Decimal(0)))
+        assert written == expected
+        assert lease_from_item(lease_to_item(lease)) == lease
+
+
+def test_a_handed_over_lease_names_both_owners():
+    (item,) = GROUPS["foreign worker: lease being handed to it"]
+    lease = lease_from_item(item)
+    assert lease.owner and lease.checkpoint_owner and lease.owner != lease.checkpoint_owner
+
+
+def test_exponents_and_foreign_attributes():
+    base = {"leaseKey": {"S": "s"}, "leaseCounter": {"N": "3"}, "checkpoint": {"S": "LATEST"}}
+    lease = lease_from_item({**base, "throughputKBps": {"N": "8.86E-4"}, "mine": {"M": {"a": {"N": "1"}}}})
+    assert lease.throughput_kbps == 0.000886
+    item = lease_to_item(lease)
+    assert item["throughputKBps"] == {"N": "0.000886"}
+    assert item["mine"] == {"M": {"a": {"N": "1"}}}
+    assert "leaseOwner" not in item and "parentShardId" not in item
+
+
+@pytest.mark.parametrize(("text", "number"), [("1E+2", 100), ("1.0E2", 100), ("24.0", 24), ("0E+3", 0)])
+def test_whole_numbers_may_carry_exponents_too(text, number):
+    item = {
+        "leaseKey": {"S": "s"},
+        "leaseCounter": {"N": text},
+        "ownerSwitchesSinceCheckpoint": {"N": text},
+        "checkpoint": {"S": "5"},
+        "checkpointSubSequenceNumber": {"N": text},
+    }
+    lease = lease_from_item(item)
+    assert (lease.counter, lease.owner_switches) == (number, number)
+    assert lease.checkpoint == ExtendedSequenceNumber("5", number)
+
+
+def test_a_pending_state_written_as_a_number_is_kept_and_not_interpreted():
+    base = {"leaseKey": {"S": "s"}, "leaseCounter": {"N": "3"}, "checkpoint": {"S": "LATEST"}}
+    lease = lease_from_item({**base, "pendingCheckpointState": {"N": "5"}})
+    assert lease.pending_checkpoint_state is None
+    assert lease_to_item(lease)["pendingCheckpointState"] == {"N": "5"}
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {},
+        {"leaseKey": {"S": "s"}},
+        {"leaseKey": {"S": "s"}, "leaseCounter": {"N": "1"}},
+        {"leaseKey": {"S": "s"}, "leaseCounter": {"S": "1"}, "checkpoint": {"S": "LATEST"}},
+        {"leaseKey": {"S": "s"}, "leaseCounter": {"N": "1"}, "checkpoint": {"S": "garbage"}},
+        {"leaseKey": {"S": "s"}, "leaseCounter": {"N": "1.5"}, "checkpoint": {"S": "LATEST"}},
+        {"leaseKey": {"S": "s"}, "leaseCounter": {"N": "Infinity"}, "checkpoint": {"S": "LATEST"}},
+        {"leaseKey": {"S": "s"}, "leaseCounter": {"N": "x"}, "checkpoint": {"S": "LATEST"}},
+        # Read without its parents, a shard would overtake them.
+        {
+            "leaseKey": {"S": "s"},
+            "leaseCounter": {"N": "1"},
+            "checkpoint": {"S": "LATEST"},
+            "parentShardId": {"S": "p"},
+        },
+    ],
+)
+def test_what_is_no_lease_says_so(item):
+    with pytest.raises(ValueError, match="not a lease item"):
+        lease_from_item(item)
+
+
+def test_entities_beside_leases_are_told_apart():
+    assert is_lease_item({"leaseKey": {"S": "s"}})
+    assert is_lease_item({"entityType": {"S": "LEASE"}})
+    for kind in ("LEADER", "STREAM", "WORKER_METRIC_STATS", "CLIENT_VERSION_MIGRATION"):
+        assert not is_lease_item({"entityType": {"S": kind}})
+
+
+positions = st.one_of(
+    st.sampled_from([AT_TIMESTAMP, TRIM_HORIZON, LATEST, SHARD_END]).map(ExtendedSequenceNumber),
+    st.builds(ExtendedSequenceNumber, st.integers(0, 2**186).map(str), st.integers(0, 10_000)),
+)
+names = st.text("abc-0", min_size=1, max_size=8)
+ranges = st.tuples(st.integers(0, MAX_HASH_KEY), st.integers(0, MAX_HASH_KEY)).map(
+    lambda pair: HashKeyRange(min(pair), max(pair))
+)
+leases = st.builds(
+    Lease,
+    lease_key=names,
+    counter=st.integers(0, 2**60),
+    owner=st.none() | names,
+    owner_switches=st.integers(0, 1000),
+    checkpoint=positions,
+    pending_checkpoint=st.none() | positions,
+    pending_checkpoint_state=st.none() | st.binary(min_size=1, max_size=5),
+    parent_shard_ids=st.sets(names, max_size=2).map(lambda s: tuple(sorted(s))),
+    child_shard_ids=st.sets(names, max_size=2).map(lambda s: tuple(sorted(s))),
+    hash_key_range=st.none() | ranges,
+    throughput_kbps=st.none() | st.integers(0, 10**9).map(lambda n: n / 1_000_000),
+    checkpoint_owner=st.none() | names,
+    initial_timestamp_millis=st.none() | st.integers(0, 2**43),
+    extra=st.dictionaries(st.sampled_from(["x", "y"]), st.just({"S": "kept"})),
+)
+
+
+@given(leases)
+def test_every_lease_round_trips(lease):
+    assert lease_from_item(lease_to_item(lease)) == lease

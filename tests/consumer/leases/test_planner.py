@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kinesis_sdk.common.sequence import LATEST, SHARD_END, ExtendedSequenceNumber
+from kinesis_sdk.consumer.leases import (
+    InMemoryLeaseStore,
+    Lease,
+    LeaseObserver,
+    TakeLimits,
+    TakeReason,
+    plan_takes,
+)
+
+NO_LIMITS = TakeLimits(max_leases=sys.maxsize, max_steals=1)
+
+
+def lease(key, owner=None, *, counter=1, ended=False, handoff=None):
+    return Lease(
+        lease_key=f"s{key}",
+        owner=owner,
+        counter=counter,
+        checkpoint=ExtendedSequenceNumber(SHARD_END if ended else LATEST),
+        checkpoint_owner=handoff,
+    )
+
+
+def plan(leases, *, me="me", limits=NO_LIMITS, held=(), busy=(), expired=(), seed=0):
+    observer = LeaseObserver(10)
+    observer.observe([item for item in leases if item.lease_key in expired], 0)
+    old = dict(observer._sights)
+    observer.observe(leases, 100)
+    observer._sights.update(old)
+    return plan_takes(leases, observer, me, 101, limits, Random(seed), held=held, busy=busy)
+
+
+def keys(takes, reason=None):
+    return {take.lease.lease_key for take in takes if reason in (None, take.reason)}
+
+
+def test_alone_it_takes_everything_that_is_free():
+    assert keys(plan([lease(n) for n in range(7)])) == {f"s{n}" for n in range(7)}
+
+
+def test_a_finished_shard_weighs_nothing_and_is_not_taken():
+    leases = [lease(0, ended=True), lease(1, "a", ended=True), lease(2), lease(3, "b")]
+    assert keys(plan(leases)) == {"s2"}
+
+
+def test_the_share_is_rounded_up():
+    leases = [lease(n) for n in range(5)] + [lease(9, "a")]
+    # six leases, two workers
+    assert len(plan(leases)) == 3
+
+
+def test_more_workers_than_leases_means_one_each():
+    leases = [lease(n, f"w{n}") for n in range(3)] + [lease(9)]
+    assert keys(plan(leases)) == {"s9"}
+
+
+def test_expired_leases_come_before_theft():
+    leases = [lease(n, "a") for n in range(8)] + [lease(9, "dead")]
+    takes = plan(leases, expired={"s9"})
+    assert [take.reason for take in takes] == [TakeReason.EXPIRED]
+
+
+def test_a_dead_worker_does_not_count():
+    leases = [lease(0, "dead"), lease(1, "dead")]
+    assert keys(plan(leases, expired={"s0", "s1"})) == {"s0", "s1"}
+
+
+def test_it_steals_one_from_the_most_loaded():
+    leases = [lease(n, "a") for n in range(8)] + [lease(n, "b") for n in range(10, 13)]
+    (take,) = plan(leases)
+    assert take.reason is TakeReason.STOLEN
+    assert take.lease.owner == "a"
+
+
+def test_it_steals_as_many_as_allowed_but_no_more_than_the_excess():
+    leases = [lease(n, "a") for n in range(10)]
+    assert len(plan(leases, limits=TakeLimits(max_leases=99, max_steals=3))) == 3
+    assert len(plan(leases, limits=TakeLimits(max_leases=99, max_steals=50))) == 5
+    assert plan(leases, limits=TakeLimits(max_leases=99, max_steals=0)) == []
+
+
+def test_a_difference_of_one_is_left_alone():
+    leases = [lease(0, "me"), lease(1, "a"), lease(2, "a")]
+    assert plan(leases, held={"s0"}) == []
+
+
+def test_without_excess_one_moves_if_more_than_one_is_missing():
+    leases = [lease(n, f"w{n % 4}") for n in range(16)]
+    assert len(plan(leases)) == 1
+
+
+def test_its_own_leases_are_resumed_even_while_they_look_alive():
+    leases = [lease(n, "me") for n in range(3)] + [lease(7, "a"), lease(8, "a")]
+    takes = plan(leases)
+    assert keys(takes, TakeReason.RESUMED) == {"s0", "s1", "s2"}
+    assert len(takes) == 3
+
+
+def test_a_lease_that_is_still_being_handed_over_is_not_resumed():
+    assert plan([lease(0, "me", handoff="a"), lease(1, "a")]) == []
+
+
+def test_a_lease_whose_consumer_winds_down_here_is_not_taken():
+    assert keys(plan([lease(0, "me"), lease(1)], busy={"s0", "s1"})) == set()
+
+
+def test_the_bound_holds_for_resumed_and_free_leases():
+    leases = [lease(n, "me") for n in range(3)] + [lease(n) for n in range(5, 9)]
+    assert len(plan(leases, limits=TakeLimits(max_leases=2, max_steals=1))) == 2
+    assert len(plan(leases, limits=TakeLimits(max_leases=2, max_steals=1), held={"s0"})) == 1
+    assert len(plan(leases, limits=TakeLimits(max_leases=5, max_steals=1))) == 5
+    # Lowered below what is held: what is left of it is less than nothing.
+    assert plan(leases, limits=TakeLimits(max_leases=2, max_steals=1), held={"s0", "s1", "s2"}) == []
+
+
+tables = st.lists(
+    st.tuples(st.sampled_from([None, "me", "a", "b", "c"]), st.booleans(), st.booleans()), max_size=30
+)
+
+
+@given(tables, st.integers(1, 12), st.integers(0, 4), st.integers(0, 9), st.booleans())
+def test_what_is_always_true_of_a_plan(rows, most, steals, seed, hold):
+    leases = [lease(n, owner, ended=ended) for n, (owner, ended, _) in enumerate(rows)]
+    expired = {f"s{n}" for n, (_, _, old) in enumerate(rows) if old}
+    held = (
+        {item.lease_key for item in leases if item.owner == "me" and not item.is_finished} if hold else set()
+    )
+    takes = plan(
+        leases, limits=TakeLimits(max_leases=most, max_steals=steals), held=held, expired=expired, seed=seed
+    )
+    taken = [take.lease.lease_key for take in takes]
+    assert len(taken) == len(set(taken))
+    assert not held & set(taken)
+    assert not takes or len(held) + len(taken) <= most
+    stolen = [take for take in takes if take.reason is TakeReason.STOLEN]
+    assert len(stolen) <= max(steals, 0)
+    for take in takes:
+        assert not take.lease.is_finished
+        fresh_elsewhere = take.lease.owner not in (None, "me") and take.lease.lease_key not in expired
+        assert fresh_elsewhere == (take.reason is TakeReason.STOLEN)
+        assert (take.lease.owner == "me") == (take.reason is TakeReason.RESUMED)
+    if stolen:
+        free = [i for i in leases if not i.is_finished and i.owner != "me"]
+        assert not any(i.owner is None or i.lease_key in expired for i in free)
+    assert takes == plan(
+        leases, limits=TakeLimits(max_leases=most, max_steals=steals), held=held, expired=expired, seed=seed
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 9), st.integers(1, 3), st.integers(0, 10**6), st.booleans())
+def test_a_fleet_converges_to_a_spread_of_one(shards, workers, steals, seed, uneven):
+    """Rounds of simultaneous looks: everybody plans on the same scan, then writes in random order."""
+    rng = Random(seed)
+    names = [f"w{n}" for n in range(workers)]
+    store = InMemoryLeaseStore(
+        lease(n, (names[0] if uneven else rng.choice([None, *names])), counter=0) for n in range(shards)
+    )
+    observers = {name: LeaseObserver(10) for name in names}
+    limits = TakeLimits(max_leases=10**6, max_steals=steals)
+    moves = 0
+    for round_number in range(4 * shards + 20):
+        now = float(round_number)
+        scan = store.list()
+        plans = []
+        for name in names:
+            observers[name].observe(scan, now)
+            held = {item.lease_key for item in scan if item.owner == name}
+            plans.append(
+                (name, plan_takes(scan, observers[name], name, now, limits, rng, held=held)),
+            )
+        rng.shuffle(plans)
+        wins = 0
+        for name, takes in plans:
+            wins += sum(isinstance(store.take(take.lease, name), Lease) for take in takes)
+        for item in store.list():
+            if item.owner is not None:
+                store.renew(item)
+        moves += wins
+        load = Counter(dict.fromkeys(names, 0))
+        load.update(item.owner for item in store.list() if item.owner)
+        if not wins and sum(load.values()) == shards and max(load.values()) - min(load.values()) <= 1:
+            break
+    assert max(load.values()) - min(load.values()) <= 1
+    assert sum(load.values()) == shards

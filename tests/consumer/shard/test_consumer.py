@@ -1,0 +1,778 @@
+"""One shard under one lease, stepped by hand in virtual time."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from datetime import datetime, timezone
+from random import Random
+
+import pytest
+
+from kinesis_sdk.common.aggregation import Aggregate
+from kinesis_sdk.common.errors import (
+    HandlerError,
+    LeaseLostError,
+    ProtocolError,
+    ResourceNotFoundError,
+    ThrottledError,
+)
+from kinesis_sdk.common.hashkeys import HashKeyRange, hash_partition_key
+from kinesis_sdk.common.metrics import NOT_MEASURED
+from kinesis_sdk.common.records import KinesisRecord
+from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
+from kinesis_sdk.common.shards import Shard
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.consumer import ConsumerConfig, Lease, RecordHandler, ShardState
+from kinesis_sdk.consumer.fetch import FetchResult, Position
+from kinesis_sdk.consumer.handler import HandlerSource
+from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
+from kinesis_sdk.consumer.shard.consumer import ShardConsumer
+from kinesis_sdk.consumer.shard.state import ShardConsumerParts, ShutdownReason
+from kinesis_sdk.consumer.shard_sync import ChildLeases
+from kinesis_sdk.testing import VirtualClock
+from tests.consumer.leases.test_held_lease import Trouble, at
+
+FULL = HashKeyRange(0, 2**128 - 1)
+CHILD = Shard("c", FULL, "s")
+END = ExtendedSequenceNumber(SHARD_END)
+
+
+def plain(*numbers):
+    return [KinesisRecord(b"%d" % number, "k", str(number)) for number in numbers]
+
+
+def aggregate(number, *keys):
+    built = Aggregate(10_000, 100)
+    for index, key in enumerate(keys):
+        assert built.try_append(key, None, b"%d/%d" % (number, index), hash_partition_key(key))
+    return KinesisRecord(built.encode(), "a", str(number))
+
+
+class Script:
+    """A fetcher that plays what it is given; afterwards it is at the tip."""
+
+    def __init__(self, *results):
+        self.results = list(results)
+        self.due = 0.0
+        self.closed = False
+
+    waiting = None
+
+    def fetch(self, now):
+        self.due = now + 1.0
+        result = self.results.pop(0) if self.results else FetchResult(records=[], millis_behind_latest=0)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def close(self):
+        self.closed = True
+
+
+def got(*numbers, **more):
+    more.setdefault("millis_behind_latest", 0)
+    return FetchResult(records=plain(*numbers), **more)
+
+
+ENDED = {"ended": True, "child_shards": (CHILD,)}
+
+
+class Scene:
+    def __init__(self, *results, handler=None, lease=None, rows=(), listed=(), **config):
+        self.clock = VirtualClock()
+        self.store = Trouble()
+        config.setdefault("initial_position", "TRIM_HORIZON")
+        self.config = ConsumerConfig(**config)
+        self.events = []
+        self.delivered = []
+        self.errors = []
+        self.opened = []
+        self.script = Script(*results)
+        self.handler = handler or self.function
+        for row in rows:
+            self.store.create_if_absent(row)
+        self.store.create_if_absent(
+            lease
+            or Lease(lease_key="s", checkpoint=ExtendedSequenceNumber(TRIM_HORIZON), hash_key_range=FULL)
+        )
+        self.listed = [Shard(key, FULL) for key in listed]
+        self.syncs = 0
+        self.take()
+
+    def take(self, owner="me"):
+        row = self.store.take(self.store.get("s"), owner)
+        if owner != "me":
+            return
+        self.held = HeldLease(
+            self.store,
+            row,
+            worker_id="me",
+            failover_time=10,
+            clock=self.clock,
+            acquired_at=self.clock.monotonic(),
+        )
+        self.consumer = ShardConsumer(self.parts(), self.held)
+
+    def parts(self):
+        return ShardConsumerParts(
+            stream=StreamId("orders"),
+            worker_id="me",
+            config=self.config,
+            handlers=HandlerSource.of(self.handler),
+            store=self.store,
+            children=ChildLeases(self.store, lambda: self.listed, self.sync),
+            open_fetcher=self.open,
+            list_shards=lambda: self.listed,
+            clock=self.clock,
+            rng=Random(1),
+            sleep=self.clock.advance,
+            measure=lambda shard_id: NOT_MEASURED,
+        )
+
+    def sync(self):
+        self.syncs += 1
+
+    def open(self, shard_id, start, now, on_ready, metrics):
+        self.opened.append(start)
+        self.script.due = now
+        return self.script
+
+    def function(self, batch):
+        if self.errors:
+            error = self.errors.pop(0)
+            if error is not None:
+                raise error
+        self.delivered += [record.data for record in batch.records]
+
+    def recorder(self, *, fail=None, checkpoint=False, end=True):
+        scene = self
+        fail = fail if fail is not None else {}
+
+        class Recorder(RecordHandler):
+            def note(self, name):
+                scene.events.append(name)
+                if fail.get(name, 0) > 0:
+                    fail[name] -= 1
+                    raise RuntimeError(f"{name} fails")
+
+            def initialize(self, shard):
+                self.note("initialize")
+                scene.context = shard
+
+            def process_records(self, batch):
+                self.note("process")
+                scene.delivered += [record.data for record in batch.records]
+                if checkpoint:
+                    batch.checkpoint()
+
+            def lease_lost(self):
+                self.note("lease_lost")
+
+            def shard_ended(self, checkpointer):
+                self.note("shard_ended")
+                if end:
+                    checkpointer.checkpoint()
+
+            def shutdown_requested(self, checkpointer):
+                self.note("shutdown_requested")
+                checkpointer.checkpoint()
+
+        return Recorder
+
+    def run(self, seconds=5.0, *, renew=True):
+        """Step until complete or until the time is over."""
+        end = self.clock.monotonic() + seconds
+        due = self.clock.monotonic()
+        while due is not None and due <= end:
+            self.clock.advance_to(due)
+            if renew and self.held.gone is None and self.clock.monotonic() - self.held.written_at > 3:
+                self.held.renew()
+            due = self.consumer.step(self.clock.monotonic())
+        if due is not None:
+            self.clock.advance_to(end)
+        return due
+
+    @property
+    def row(self):
+        return self.store.get("s")
+
+
+def recorded(*results, fail=None, checkpoint=False, end=True, **more):
+    scene = Scene(*results, **more)
+    scene.handler = scene.recorder(fail=fail, checkpoint=checkpoint, end=end)
+    scene.consumer = ShardConsumer(scene.parts(), scene.held)
+    return scene
+
+
+def test_a_shard_from_its_beginning_to_its_end():
+    scene = recorded(got(1, 2), got(), got(3, **ENDED), checkpoint=True)
+    assert scene.consumer.state is ShardState.WAITING_ON_PARENTS
+    assert scene.run() is None
+    assert scene.events == ["initialize", "process", "process", "shard_ended"]
+    assert scene.delivered == [b"1", b"2", b"3"]
+    assert scene.consumer.state is ShardState.COMPLETE
+    assert (scene.row.checkpoint, scene.row.owner, scene.row.child_shard_ids) == (END, None, ("c",))
+    assert scene.store.get("c").checkpoint == ExtendedSequenceNumber(TRIM_HORIZON)
+    assert scene.script.closed
+
+
+def test_children_exist_before_the_parent_is_finished():
+    scene = recorded(got(1, **ENDED))
+    seen = []
+    original = scene.store.checkpoint
+
+    def checkpoint(lease, position):
+        if position.is_shard_end:
+            seen.append((scene.store.get("c") is not None, scene.row.child_shard_ids))
+        return original(lease, position)
+
+    scene.store.checkpoint = checkpoint
+    assert scene.run() is None
+    assert seen == [(True, ("c",))]
+
+
+def test_the_context_of_a_resumed_shard():
+    lease = Lease(
+        lease_key="s",
+        checkpoint=at(5, 1),
+        pending_checkpoint=at(9),
+        pending_checkpoint_state=b"x",
+        hash_key_range=FULL,
+    )
+    scene = recorded(lease=lease)
+    scene.run()
+    context = scene.context
+    assert (context.shard_id, context.worker_id, context.checkpoint) == ("s", "me", at(5, 1))
+    assert (context.pending_checkpoint, context.pending_checkpoint_state) == (at(9), b"x")
+    assert scene.opened == [Position.at_sequence_number("5")]
+
+
+def test_a_resume_inside_an_aggregate():
+    lease = Lease(lease_key="s", checkpoint=at(5, 1), hash_key_range=FULL)
+    records = [aggregate(5, "a", "b", "c", "d"), *plain(6)]
+    scene = Scene(FetchResult(records=records, millis_behind_latest=0), got(7), lease=lease)
+    scene.run()
+    assert scene.delivered == [b"5/2", b"5/3", b"6", b"7"]
+
+
+@pytest.mark.parametrize("position", [AT_TIMESTAMP, LATEST, TRIM_HORIZON])
+def test_progress_inside_of_an_aggregate_is_kept_wherever_the_shard_was_begun(position):
+    """A checkpoint is the pair, and it ends the pin: neither may leave something behind that filters the rest."""
+    first = FetchResult(
+        records=[aggregate(5, "a", "b", "c", "d")], millis_behind_latest=0, started_at_millis=9
+    )
+    scene = Scene(first, lease=row("s", position), initial_position=datetime(2026, 1, 2, tzinfo=timezone.utc))
+
+    def handle(batch):
+        batch.checkpoint(batch.records[0])
+        batch.checkpoint(batch.records[2])  # the same sequence number, further on
+
+    scene.handler = handle
+    scene.consumer = ShardConsumer(scene.parts(), scene.held)
+    scene.config = replace(scene.config, auto_checkpoint=False)
+    scene.run(0.5)
+    assert (scene.row.checkpoint, scene.row.initial_timestamp_millis) == (at(5, 2), None)
+    scene.take("other")
+    scene.script = Script(first, got(6))
+    scene.handler = scene.function
+    scene.take("me")
+    scene.run()
+    assert scene.opened[-1] == Position.at_sequence_number("5")
+    assert scene.delivered == [b"5/3", b"6"]
+
+
+def test_a_failure_in_the_last_batch_holds_up_the_shards_end():
+    scene = Scene(got(1), got(2, 3, **ENDED))
+    scene.errors = [None, RuntimeError("x"), RuntimeError("y")]
+    assert scene.run(60) is None
+    assert scene.delivered == [b"1", b"2", b"3"]
+    assert scene.row.checkpoint == END
+
+
+def test_a_last_answer_that_can_not_be_read_holds_up_the_shards_end():
+    scene = Scene(got(1), ProtocolError("garbage"), got(2, 3, **ENDED))
+    assert scene.run(60) is None
+    assert scene.delivered == [b"1", b"2", b"3"]
+    assert scene.row.checkpoint == END
+
+
+def test_a_first_batch_that_is_all_old_is_skipped_whole():
+    lease = Lease(lease_key="s", checkpoint=at(5, 3), hash_key_range=FULL)
+    first = FetchResult(records=[aggregate(5, "a", "b", "c", "d")], millis_behind_latest=5)
+    scene = Scene(first, got(6), lease=lease)
+    scene.run()
+    assert scene.delivered == [b"6"]
+
+
+@pytest.mark.parametrize("mode", ["deliver", "discard"])
+def test_misplaced_aggregates(mode, caplog):
+    low = HashKeyRange(0, 2**127 - 1)
+    inside = [k for k in map(str, range(50)) if hash_partition_key(k) in low]
+    outside = [k for k in map(str, range(50)) if hash_partition_key(k) not in low]
+    records = [aggregate(1, *inside[:2]), aggregate(2, inside[0], outside[0]), *plain(3)]
+    lease = Lease(lease_key="s", checkpoint=ExtendedSequenceNumber(TRIM_HORIZON), hash_key_range=low)
+    scene = Scene(
+        FetchResult(records=records, millis_behind_latest=0), lease=lease, misplaced_aggregates=mode
+    )
+    scene.run()
+    discarded = [r.getMessage() for r in caplog.records if "discarded" in r.getMessage()]
+    if mode == "deliver":
+        assert scene.delivered == [b"1/0", b"1/1", b"2/0", b"2/1", b"3"]
+        assert discarded == []
+    else:
+        assert scene.delivered == [b"1/0", b"1/1", b"3"]
+        assert len(discarded) == 1
+        assert "shard s: aggregate 2 with 2 user records" in discarded[0]
+
+
+# Failing handlers
+
+
+def test_a_failed_batch_is_delivered_again_and_never_passed_over():
+    scene = Scene(got(1, 2), got(3))
+    scene.errors = [RuntimeError("x"), RuntimeError("y"), None]
+    scene.run(20)
+    assert scene.delivered == [b"1", b"2", b"3"]
+    assert scene.consumer.records_delivered == 3
+    assert scene.row.checkpoint == at(3)
+
+
+def test_no_checkpoint_passes_over_a_failed_batch():
+    scene = recorded(got(1), got(2, 3), fail={})
+    fails = {"process": 0}
+    scene.handler = scene.recorder(fail=fails)
+    scene.consumer = ShardConsumer(scene.parts(), scene.held)
+    scene.run(0.5)
+    fails["process"] = 1000
+    scene.run(3)
+    scene.consumer.request_stop()
+    assert scene.run() is None
+    assert scene.events[-1] == "shutdown_requested"
+    # shutdown_requested checkpoints "everything": that is record 1, not the failed batch behind it.
+    assert scene.row.checkpoint == at(1)
+    assert scene.row.owner is None
+
+
+def test_records_checkpointed_before_the_failure_are_not_delivered_again():
+    scene = Scene(got(1, 2, 3))
+    calls = []
+
+    def handle(batch):
+        calls.append([record.data for record in batch.records])
+        if len(calls) == 1:
+            batch.checkpoint(batch.records[0])
+            raise RuntimeError("x")
+
+    scene.handler = handle
+    scene.consumer = ShardConsumer(scene.parts(), scene.held)
+    scene.run()
+    assert calls == [[b"1", b"2", b"3"], [b"2", b"3"]]
+
+
+def test_the_stop_policy_raises_with_the_cause():
+    scene = Scene(got(1), on_handler_error="stop")
+    cause = ValueError("poison")
+    scene.errors = [cause]
+    with pytest.raises(HandlerError, match="shard s: process_records failed: poison") as caught:
+        scene.run()
+    assert caught.value.__cause__ is cause
+    scene.consumer.request_stop()
+    assert scene.run() is None
+    assert (scene.row.owner, scene.row.checkpoint.sequence_number) == (None, TRIM_HORIZON)
+
+
+def test_initialize_and_shard_ended_are_repeated():
+    scene = recorded(got(1, **ENDED), fail={"initialize": 2, "shard_ended": 2})
+    assert scene.run(30) is None
+    assert scene.events == ["initialize"] * 3 + ["process"] + ["shard_ended"] * 3
+    assert scene.row.checkpoint == END
+
+
+def test_a_shard_end_without_a_checkpoint_is_an_error_that_repeats(caplog):
+    scene = recorded(got(1, **ENDED), end=False)
+    assert scene.run(20) is not None
+    assert scene.events.count("shard_ended") > 2
+    assert "without a checkpoint" in caplog.text
+    assert not scene.row.is_finished
+    scene.consumer.request_stop()
+    assert scene.run() is None
+    assert scene.row.owner is None
+    assert not scene.row.is_finished
+
+
+# Losing and giving back
+
+
+def test_a_lost_lease_ends_delivery():
+    scene = recorded(got(1), got(2), got(3))
+    scene.run(0.5)
+    scene.take("other")
+    with pytest.raises(LeaseLostError):
+        scene.held.renew()
+    assert scene.run() is None
+    assert scene.events == ["initialize", "process", "lease_lost"]
+    assert scene.consumer.reason is ShutdownReason.LEASE_LOST
+    assert scene.row.owner == "other"
+
+
+def test_a_lease_that_was_not_renewed_is_lost_by_its_holder():
+    scene = recorded(*[got(n) for n in range(1, 30)])
+    assert scene.run(30, renew=False) is None
+    assert scene.events[-1] == "lease_lost"
+    assert scene.clock.monotonic() <= 12
+    assert scene.row.owner == "me"
+
+
+def test_a_checkpoint_by_a_handler_that_lost_its_lease():
+    scene = recorded(got(1), checkpoint=True)
+    scene.take("other")
+    assert scene.run() is None
+    assert scene.events == ["initialize", "process", "lease_lost"]
+    assert scene.row.checkpoint.sequence_number == TRIM_HORIZON
+
+
+def test_a_clean_stop_checkpoints_and_releases():
+    scene = recorded(got(1), got(2))
+    scene.run(3)
+    assert scene.row.checkpoint.sequence_number == TRIM_HORIZON
+    scene.consumer.request_stop()
+    assert scene.run() is None
+    assert scene.events[-1] == "shutdown_requested"
+    assert (scene.row.checkpoint, scene.row.owner) == (at(2), None)
+
+
+def test_a_stop_before_the_start_calls_nothing():
+    scene = recorded(got(1))
+    scene.consumer.request_stop()
+    assert scene.run() is None
+    assert scene.events == []
+    assert scene.row.owner is None
+
+
+def test_lease_lost_is_stronger_than_a_stop():
+    scene = recorded(got(1))
+    scene.run(0.5)
+    scene.take("other")
+    scene.consumer.request_stop()
+    assert scene.run() is None
+    # shutdown_requested ran and its checkpoint found the lease gone
+    assert scene.events[-1] == "lease_lost"
+    assert scene.consumer.reason is ShutdownReason.LEASE_LOST
+
+
+@pytest.mark.parametrize("failures", [1, 3, 6])
+def test_a_release_that_fails_is_repeated(failures, caplog):
+    scene = recorded(got(1))
+    scene.run(0.5)
+    scene.consumer.request_stop()
+    scene.store.script = [None] + ["throttle"] * failures  # the checkpoint of the stop, then releases
+    assert scene.run(9, renew=False) is None
+    assert scene.store.script == []
+    assert scene.row.owner is None
+    assert "will expire" not in caplog.text
+
+
+@pytest.mark.parametrize("renew", [True, False])
+def test_a_release_that_keeps_failing_is_left_to_expire(renew, monkeypatch):
+    scene = recorded(got(1))
+    scene.run(0.5)
+
+    def throttled(lease):
+        raise ThrottledError("slow down", operation="UpdateItem")
+
+    monkeypatch.setattr(scene.store, "release", throttled)
+    scene.consumer.request_stop()
+    began = scene.clock.monotonic()
+    assert scene.run(60, renew=renew) is None
+    assert scene.row.owner == "me"
+    assert scene.held.gone is not None
+    assert scene.events.count("shutdown_requested") == 1
+    assert 8 < scene.clock.monotonic() - began <= 12, "the failover time, whether or not renewals succeed"
+
+
+def test_a_release_that_is_refused_is_not_repeated(caplog):
+    scene = recorded(got(1))
+    scene.run(0.5)
+    scene.consumer.request_stop()
+    scene.store.script = [None, "refuse", "refuse"]
+    assert scene.run(0.1) is None
+    assert scene.row.owner == "me"
+    assert scene.store.script == ["refuse"]
+    assert "will expire" in caplog.text
+
+
+# Plain functions
+
+
+def test_returning_means_processed():
+    scene = Scene(got(1), got(2), checkpoint_interval=10.0)
+    scene.run(9)
+    assert scene.row.checkpoint.sequence_number == TRIM_HORIZON
+    scene.run(3)
+    assert scene.row.checkpoint == at(2)
+    writes = scene.store.writes
+    scene.run(2.5, renew=False)
+    assert scene.store.writes == writes, "nothing new, nothing written"
+
+
+def test_a_function_that_is_stopped_keeps_what_it_did():
+    scene = Scene(got(1))
+    scene.run(1)
+    scene.consumer.request_stop()
+    assert scene.run() is None
+    assert (scene.row.checkpoint, scene.row.owner) == (at(1), None)
+
+
+def test_a_failed_automatic_checkpoint_is_repeated():
+    scene = Scene(got(1), checkpoint_interval=1.0, checkpoint_timeout=0.0)
+    scene.run(0.5)
+    scene.store.script = ["throttle", "throttle"]
+    scene.run(6)
+    assert scene.row.checkpoint == at(1)
+    assert scene.held.gone is None
+
+
+# Parents, start positions, pins
+
+
+def row(key, checkpoint, **more):
+    return Lease(lease_key=key, checkpoint=ExtendedSequenceNumber(checkpoint), **more)
+
+
+def test_a_child_waits_for_its_parents():
+    lease = row("s", TRIM_HORIZON, parent_shard_ids=("p", "q", "gone"))
+    scene = recorded(got(1), lease=lease, rows=[row("p", SHARD_END), row("q", "77")])
+    scene.run(20)
+    assert scene.consumer.is_waiting_on_parents
+    assert scene.events == []
+    parent = scene.store.get("q")
+    scene.store.checkpoint(parent, END)
+    scene.run(3)
+    assert scene.events == ["initialize", "process"]
+
+
+def test_a_child_waits_while_its_parents_row_can_not_be_read():
+    scene = recorded(got(1), lease=row("s", TRIM_HORIZON, parent_shard_ids=("p",)))
+    read, scene.store.get = scene.store.get, lambda key: unreadable(key) if key == "p" else read(key)
+    scene.run(20)
+    assert scene.consumer.is_waiting_on_parents
+    assert "item p is no lease" in scene.consumer.last_error
+    scene.store.get = read
+    scene.run(20)
+    assert scene.events == ["initialize", "process"]
+
+
+def unreadable(key):
+    raise ProtocolError(f"lease table app: item {key} is no lease")
+
+
+@pytest.mark.parametrize(
+    ("parents", "pinned", "expected"),
+    [
+        ((), None, Position.latest()),
+        ((), 5000, Position.at_timestamp(5000)),
+        (("gone",), None, Position.latest()),
+        (("p",), None, Position.trim_horizon()),
+    ],
+)
+def test_latest_starts(parents, pinned, expected):
+    lease = row("s", LATEST, parent_shard_ids=parents, initial_timestamp_millis=pinned)
+    scene = Scene(lease=lease, rows=[row("p", SHARD_END)])
+    scene.run()
+    assert scene.opened == [expected]
+
+
+def test_latest_is_pinned_before_the_first_delivery():
+    scene = Scene(got(1, started_at_millis=123_000), lease=row("s", LATEST))
+    pins = []
+
+    def handle(batch):
+        pins.append(scene.row.initial_timestamp_millis)
+        batch.checkpoint()
+
+    scene.handler = handle
+    scene.consumer = ShardConsumer(scene.parts(), scene.held)
+    scene.store.script = ["throttle", "after"]  # the pin itself may fail at first
+    scene.run(10)
+    assert pins == [123_000]
+    assert scene.row.initial_timestamp_millis is None, "the checkpoint makes it pointless"
+    assert scene.row.checkpoint == at(1)
+
+
+def test_an_idle_latest_start_is_pinned_too():
+    scene = Scene(got(started_at_millis=123_000), lease=row("s", LATEST))
+    scene.run(3)
+    assert scene.row.initial_timestamp_millis == 123_000
+    scene.take("other")
+    scene.take("me")
+    scene.run(3)
+    assert scene.opened == [Position.latest(), Position.at_timestamp(123_000)]
+
+
+def test_timestamp_starts_come_from_the_pin_else_from_the_configuration():
+    """Java stores no instant; where there is one, it is the one from which the shard was read before."""
+    moment = datetime(2026, 1, 2, tzinfo=timezone.utc)
+    millis = int(moment.timestamp() * 1000)
+    scene = Scene(got(), lease=row("s", AT_TIMESTAMP), initial_position=moment)
+    scene.run(1)
+    assert scene.opened == [Position.at_timestamp(millis)]
+    assert scene.row.initial_timestamp_millis == millis
+    later = Scene(lease=row("s", AT_TIMESTAMP, initial_timestamp_millis=777), initial_position=moment)
+    later.run(1)
+    assert later.opened == [Position.at_timestamp(777)]
+    assert later.row.initial_timestamp_millis == 777
+    other = Scene(lease=row("s", AT_TIMESTAMP, initial_timestamp_millis=777))
+    other.run(1)
+    assert other.opened == [Position.at_timestamp(777)]
+    unknown = Scene(lease=row("s", AT_TIMESTAMP))
+    unknown.run(1)
+    assert unknown.opened == []
+    assert unknown.consumer.is_quarantined
+    assert "initial_position" in unknown.consumer.last_error
+
+
+def test_a_finished_lease_is_given_back_untouched():
+    scene = recorded(lease=row("s", SHARD_END))
+    assert scene.run() is None
+    assert scene.events == []
+    assert (scene.row.checkpoint, scene.row.owner) == (END, None)
+
+
+def test_a_merge_waits_for_the_lease_of_the_other_parent():
+    merged = Shard("c", FULL, "s", "t")
+    scene = recorded(got(1, ended=True, child_shards=(merged,)), listed=["s", "t"])
+    scene.run(10)
+    assert scene.syncs > 1
+    assert not scene.row.is_finished
+    scene.store.create_if_absent(row("t", TRIM_HORIZON))
+    assert scene.run(10) is None
+    assert scene.row.checkpoint == END
+
+
+# Failing reads
+
+
+def test_passing_failures_are_repeated_and_logged_once(caplog):
+    caplog.set_level(logging.WARNING)
+    scene = Scene(*[ThrottledError("slow", operation="GetRecords")] * 8, got(1))
+    scene.run(30)
+    assert scene.delivered == [b"1"]
+    assert sum("trying again" in r.getMessage() for r in caplog.records) == 1
+    assert scene.consumer.last_error is None
+
+
+def test_a_shard_that_left_the_stream_is_finished_without_children(caplog):
+    scene = recorded(
+        got(1), ResourceNotFoundError("no such shard", operation="GetShardIterator"), listed=["t"]
+    )
+    assert scene.run() is None
+    assert scene.events == ["initialize", "process", "shard_ended"]
+    assert scene.row.checkpoint == END
+    assert "does not list it any more" in caplog.text
+    assert scene.syncs == 1, "what follows it has to be found"
+
+
+def test_children_of_a_shard_that_left_the_stream_are_created_at_its_end():
+    scene = recorded(got(1), ResourceNotFoundError("no such shard", operation="GetRecords"))
+    scene.listed = [CHILD, Shard("x", FULL)]
+    assert scene.run() is None
+    assert (scene.row.checkpoint, scene.row.child_shard_ids) == (END, ("c",))
+    assert scene.store.get("c").checkpoint == ExtendedSequenceNumber(TRIM_HORIZON)
+
+
+@pytest.mark.parametrize("listed", [["s"], ["s", "t"], ["r"], []], ids="".join)
+def test_a_shard_that_did_not_expire_and_is_not_found_is_tried_again(listed):
+    """A listing may be behind: a new shard is not yet in it. What expired is older than something in it."""
+    scene = Scene(ResourceNotFoundError("no such shard", operation="GetShardIterator"), got(1), listed=listed)
+    scene.run(10)
+    assert not scene.row.is_finished
+    assert scene.delivered == [b"1"]
+
+
+def test_a_broken_store_only_delays():
+    scene = Scene(got(1, **ENDED))
+    scene.store.script = ["before", "after", "throttle"]
+    assert scene.run(60) is None
+    assert scene.row.checkpoint == END
+
+
+# Answers with many user records
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_an_answer_with_many_user_records_is_delivered_in_parts(monkeypatch, concurrency):
+    """Six aggregates, each with 3,200 bytes of memory beside their own; a batch is full with 5,000."""
+    monkeypatch.setattr("kinesis_sdk.consumer.shard.reader._MOST_OVERHEAD", 5_000)
+    monkeypatch.setattr("kinesis_sdk.consumer.shard.reader._PART_BYTES", 100)
+    records = [aggregate(number, *["k"] * 50) for number in range(1, 7)]
+    charged, done, sizes = [], [], []
+    answer = FetchResult(
+        records=records,
+        millis_behind_latest=0,
+        charge=charged.append,
+        on_done=lambda: done.append(len(charged)),
+        **ENDED,
+    )
+
+    def handle(batch):
+        sizes.append(len(batch.records))
+        scene.function(batch)
+
+    scene = Scene(answer, handler=handle, concurrency=concurrency)
+    assert scene.run() is None
+    assert scene.delivered == [b"%d/%d" % (number, index) for number in range(1, 7) for index in range(50)]
+    assert scene.row.is_finished
+    assert charged[-1] == 0
+    assert done == [len(charged)], "given back once, at the end"
+    if concurrency == 1:
+        assert sizes == [100, 100, 100]
+        assert max(charged) == 6_400
+    else:
+        assert max(charged) >= 6_400 + 100 * 512
+
+
+def test_a_shard_that_is_left_in_the_middle_of_an_answer_gives_it_back_once(monkeypatch):
+    monkeypatch.setattr("kinesis_sdk.consumer.shard.reader._MOST_OVERHEAD", 1)
+    monkeypatch.setattr("kinesis_sdk.consumer.shard.reader._PART_BYTES", 100)
+    done = []
+    answer = FetchResult(
+        records=[aggregate(number, *["k"] * 50) for number in range(1, 4)],
+        millis_behind_latest=0,
+        on_done=lambda: done.append(True),
+    )
+
+    def handle(batch):
+        scene.function(batch)
+        scene.consumer.request_stop()
+
+    scene = Scene(answer, handler=handle)
+    assert scene.run() is None
+    assert len(scene.delivered) == 50
+    assert scene.row.checkpoint == ExtendedSequenceNumber("1", 49)
+    assert done == [True]
+
+
+def test_a_call_that_was_given_up_gives_its_records_back_when_it_ends():
+    ends, done = [], []
+
+    def run_async(awaitable, on_done):
+        awaitable.close()
+        ends.append(on_done)
+
+    async def handle(batch):
+        pass
+
+    scene = Scene(got(1, 2, on_done=lambda: done.append(True)), handler=handle)
+    scene.consumer = ShardConsumer(replace(scene.parts(), run_async=run_async), scene.held)
+    scene.run()
+    assert len(ends) == 1
+    scene.consumer.abandon("its call runs for too long")
+    now = scene.clock.monotonic()
+    assert scene.consumer.step(now) == float("inf")
+    assert done == [], "the call still holds them"
+    ends[0](None)
+    assert scene.consumer.step(now) is None
+    assert done == [True]
+    assert scene.consumer.step(now) is None
+    assert done == [True], "given back once"

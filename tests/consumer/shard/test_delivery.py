@@ -1,0 +1,505 @@
+"""Records through a handler: policies, coroutines, keys side by side. No threads: the test runs what waits."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kinesis_sdk.common.errors import HandlerError, ThrottledError
+from kinesis_sdk.common.metrics import NOT_MEASURED
+from kinesis_sdk.common.records import UserRecord
+from kinesis_sdk.common.sequence import TRIM_HORIZON, ExtendedSequenceNumber
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.consumer import InMemoryLeaseStore, Lease
+from kinesis_sdk.consumer.checkpointer import Checkpointer
+from kinesis_sdk.consumer.error_policy import BisectBatch, RetryBatch, StopWorker
+from kinesis_sdk.consumer.handler import FunctionHandler
+from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
+from kinesis_sdk.consumer.runtime.threads import run_inline, wait_for
+from kinesis_sdk.consumer.shard.delivery import Delivery, DeliveryTools
+from kinesis_sdk.testing import VirtualClock
+
+NEVER = float("inf")
+
+
+def at(number):
+    return ExtendedSequenceNumber(str(number))
+
+
+def record(number, key="k", data=None):
+    data = b"%d" % number if data is None else data
+    return UserRecord(data, key, str(number), 0, None, None, False, None)
+
+
+class Scene:
+    def __init__(self, handle, *, policy=None, concurrency=1, deferred=False, rng=None):
+        self.clock = VirtualClock()
+        store = InMemoryLeaseStore([Lease(lease_key="s", checkpoint=ExtendedSequenceNumber(TRIM_HORIZON))])
+        row = store.take(store.get("s"), "me")
+        self.held = HeldLease(
+            store, row, worker_id="me", failover_time=1e6, clock=self.clock, acquired_at=0.0
+        )
+        self.checkpointer = Checkpointer(
+            self.held, clock=self.clock, sleep=self.clock.advance, rng=Random(1), timeout=1.0
+        )
+        self.waiting = []
+        self.woken = 0
+        self.released = []
+        self.delivery = Delivery(
+            DeliveryTools(
+                shard_id="s",
+                stream=StreamId("orders"),
+                handler=FunctionHandler(handle),
+                checkpointer=self.checkpointer,
+                policy=policy or RetryBatch(),
+                concurrency=concurrency,
+                clock=self.clock,
+                rng=rng or Random(1),
+                metrics=NOT_MEASURED,
+                run=self.waiting.append if deferred else lambda function: function(),
+                run_async=self.run_async if deferred else run_inline,
+                wait_for=lambda awaitable: wait_for(run_inline, awaitable),
+                on_done=self.wake,
+                is_lost=lambda: self.held.gone is not None,
+            )
+        )
+
+    def run_async(self, awaitable, on_done):
+        self.waiting.append(lambda: run_inline(awaitable, on_done))
+
+    def wake(self):
+        self.woken += 1
+
+    def offer(self, *records, millis=0):
+        self.delivery.offer(list(records), millis, lambda: self.released.append(records[-1].sequence_number))
+
+    def step(self):
+        return self.delivery.advance(self.clock.monotonic())
+
+    def run(self, seconds=1000.0):
+        """Step until everything is done or only calls are waited for."""
+        end = self.clock.monotonic() + seconds
+        while (due := self.step()) is not None and due <= end:
+            self.clock.advance_to(due)
+        return due
+
+
+# One batch at a time
+
+
+def test_a_batch_is_one_call_and_then_may_be_checkpointed():
+    calls = []
+    scene = Scene(lambda batch: calls.append([r.data for r in batch.records]))
+    assert scene.delivery.has_room
+    scene.offer(record(1), record(2))
+    assert not scene.delivery.has_room
+    assert scene.run() is None
+    assert calls == [[b"1", b"2"]]
+    assert scene.checkpointer.largest_delivered == at(2)
+    assert (scene.released, scene.delivery.records_delivered) == (["2"], 2)
+
+
+def test_retries_back_off_and_nothing_passes_over_the_batch():
+    times = []
+
+    def handle(batch):
+        times.append(scene.clock.monotonic())
+        assert scene.checkpointer.largest_delivered == at(1)
+        if len(times) < 5:
+            raise RuntimeError("no")
+
+    scene = Scene(handle)
+    scene.offer(record(1))
+    due = scene.step()
+    assert due == pytest.approx(0.375, abs=0.13)
+    assert scene.checkpointer.largest_delivered.sequence_number == TRIM_HORIZON
+    assert scene.delivery.is_pausing
+    assert "RuntimeError: no" in scene.delivery.last_error
+    assert scene.run() is None
+    pauses = [b - a for a, b in itertools.pairwise(times)]
+    assert all(second > first for first, second in itertools.pairwise(pauses))
+    assert scene.delivery.last_error is None
+
+
+def test_what_is_no_exception_reaches_the_step():
+    def handle(batch):
+        raise SystemExit(7)
+
+    scene = Scene(handle)
+    scene.offer(record(1))
+    with pytest.raises(SystemExit):
+        scene.step()
+
+
+def test_the_stop_policy():
+    cause = ValueError("x")
+
+    def handle(batch):
+        raise cause
+
+    scene = Scene(handle, policy=StopWorker())
+    scene.offer(record(1))
+    with pytest.raises(HandlerError, match="shard s") as caught:
+        scene.step()
+    assert caught.value.__cause__ is cause
+    assert scene.released == []
+
+
+def test_a_batch_that_is_dropped_keeps_its_backoff():
+    def handle(batch):
+        raise RuntimeError("no")
+
+    scene = Scene(handle)
+    pauses = []
+    for _ in range(6):
+        scene.offer(record(1))
+        scene.step()
+        pauses.append(scene.delivery.forget(scene.clock.monotonic()))
+        assert scene.delivery.is_empty
+    assert pauses[5] > pauses[0] * 8
+    assert scene.released == ["1"] * 6
+
+
+# Bisecting
+
+
+class Poisoned:
+    """A handler that fails on some records, a hook that takes them."""
+
+    def __init__(self, poison, **policy):
+        self.poison = set(poison)
+        self.calls = []
+        self.delivered = []
+        self.dead = []
+        self.refuse = 0
+        self.policy = BisectBatch(dead_letter=self.bury, **policy)
+
+    def handle(self, batch):
+        numbers = [int(r.sequence_number) for r in batch.records]
+        self.calls.append(numbers)
+        if self.poison & set(numbers):
+            raise ValueError("poison")
+        self.delivered += numbers
+
+    def bury(self, poison):
+        if self.refuse:
+            self.refuse -= 1
+            raise OSError("queue is down")
+        self.dead.append(poison)
+
+
+def test_poison_is_found_and_everything_else_delivered_in_order():
+    handler = Poisoned({7})
+    scene = Scene(handler.handle, policy=handler.policy)
+    scene.offer(*[record(n) for n in range(1, 17)])
+    assert scene.run() is None
+    assert handler.delivered == [n for n in range(1, 17) if n != 7]
+    (dead,) = handler.dead
+    assert (dead.record.sequence_number, dead.shard_id, dead.attempts) == ("7", "s", 3)
+    assert isinstance(dead.error, ValueError)
+    assert scene.delivery.records_dead_lettered == 1
+    assert scene.checkpointer.largest_delivered == at(16)
+    assert len(handler.calls) <= 3 + 2 * 4 + 2
+
+
+def test_a_failure_that_passes_is_not_poison():
+    handler = Poisoned({3})
+    scene = Scene(handler.handle, policy=handler.policy)
+    scene.offer(*[record(n) for n in range(1, 6)])
+    scene.step()
+    handler.poison.clear()
+    assert scene.run() is None
+    assert handler.calls == [[1, 2, 3, 4, 5]] * 2
+    assert handler.dead == []
+
+
+def test_a_hook_that_raises_is_no_way_out():
+    handler = Poisoned({2}, attempts=1)
+    handler.refuse = 4
+    scene = Scene(handler.handle, policy=handler.policy)
+    scene.offer(record(1), record(2), record(3))
+    for _ in range(4):
+        scene.clock.advance(0.01)
+        scene.step()
+    assert scene.checkpointer.largest_delivered == at(1)
+    assert "dead_letter: OSError" in scene.delivery.last_error
+    assert scene.run() is None
+    assert handler.calls.count([2]) == 5, "delivered again each time"
+    assert len(handler.dead) == 1
+    assert scene.checkpointer.largest_delivered == at(3)
+
+
+@pytest.mark.parametrize("error", [OSError("down"), ThrottledError("slow")])
+def test_errors_that_say_nothing_about_a_record_are_only_retried(error):
+    left = [20]
+    calls = []
+    dead = []
+
+    def handle(batch):
+        calls.append(len(batch.records))
+        if left[0]:
+            left[0] -= 1
+            raise error
+
+    scene = Scene(handle, policy=BisectBatch(dead_letter=dead.append, attempts=2, retry_only=(OSError,)))
+    scene.offer(record(1), record(2))
+    assert scene.run() is None
+    assert calls == [2] * 21
+    assert dead == []
+
+
+def test_an_asynchronous_hook():
+    dead = []
+
+    async def bury(poison):
+        await asyncio.sleep(0)
+        dead.append(poison.record.data)
+
+    def handle(batch):
+        raise ValueError("x")
+
+    scene = Scene(handle, policy=BisectBatch(dead_letter=bury, attempts=1))
+    scene.offer(record(1), record(2))
+    assert scene.run() is None
+    assert dead == [b"1", b"2"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 2**32),
+    st.sets(st.integers(1, 40)),
+    st.integers(1, 40),
+    st.integers(1, 4),
+    st.integers(1, 5),
+)
+def test_bisecting_loses_nothing_whatever_is_poisoned(seed, poison, count, attempts, concurrency):
+    logging.disable(logging.CRITICAL)
+    try:
+        handler = Poisoned(poison, attempts=attempts)
+        scene = Scene(handler.handle, policy=handler.policy, concurrency=concurrency, rng=Random(seed))
+        scene.offer(*[record(n, f"k{n % 3}") for n in range(1, count + 1)])
+        assert scene.run(1e6) is None
+    finally:
+        logging.disable(logging.NOTSET)
+    numbers = set(range(1, count + 1))
+    assert {int(p.record.sequence_number) for p in handler.dead} == poison & numbers
+    assert set(handler.delivered) == numbers - poison
+    assert scene.checkpointer.largest_delivered == at(count)
+    assert scene.released == [str(count)]
+
+
+# Coroutines
+
+
+def test_a_coroutine_is_waited_for_without_a_thread():
+    done = []
+
+    async def handle(batch):
+        await asyncio.sleep(0)
+        done.append([r.data for r in batch.records])
+
+    scene = Scene(handle, deferred=True)
+    scene.offer(record(1))
+    assert scene.step() == NEVER
+    assert scene.delivery.is_running
+    assert scene.step() == NEVER
+    assert (len(scene.waiting), done) == (1, [])
+    scene.clock.advance(5)
+    assert scene.delivery.calling_since == 0.0
+    scene.waiting.pop()()
+    assert scene.woken == 1
+    assert scene.step() is None
+    assert done == [[b"1"]]
+    assert scene.checkpointer.largest_delivered == at(1)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("x"), asyncio.CancelledError("own")])
+def test_a_coroutine_that_fails_or_is_cancelled_is_retried(error):
+    left = [error, None]
+
+    async def handle(batch):
+        failure = left.pop(0)
+        if failure is not None:
+            raise failure
+
+    scene = Scene(handle)
+    scene.offer(record(1))
+    assert scene.step() > 0
+    assert scene.checkpointer.largest_delivered.sequence_number == TRIM_HORIZON
+    assert scene.run() is None
+    assert left == []
+
+
+def test_an_exit_in_a_coroutine_reaches_the_step():
+    async def handle(batch):
+        raise SystemExit(7)
+
+    scene = Scene(handle)
+    scene.offer(record(1))
+    with pytest.raises(SystemExit):
+        scene.step()
+
+
+# Keys side by side
+
+
+def test_keys_overlap_and_a_key_keeps_its_order():
+    calls = []
+    scene = Scene(lambda b: calls.append((b.records[0].partition_key, [r.data for r in b.records])), concurrency=2,
+                  deferred=True)  # fmt: skip
+    scene.offer(record(1, "a"), record(2, "b"), record(3, "a"), record(4, "c"))
+    assert scene.step() == NEVER
+    assert len(scene.waiting) == 2, "two keys at a time"
+    scene.offer(record(5, "a"), record(6, "b"))
+    scene.step()
+    assert len(scene.waiting) == 2
+    scene.waiting.pop(1)()  # b
+    assert calls == [("b", [b"2"])]
+    scene.step()
+    assert scene.checkpointer.largest_delivered.sequence_number == TRIM_HORIZON, "1 is still open"
+    scene.waiting.pop(0)()  # a
+    scene.step()
+    assert scene.checkpointer.largest_delivered == at(3)
+    while scene.waiting:
+        scene.waiting.pop()()
+        scene.step()
+    assert scene.checkpointer.largest_delivered == at(6)
+    assert sorted(calls) == [
+        ("a", [b"1", b"3"]),
+        ("a", [b"5"]),
+        ("b", [b"2"]),
+        ("b", [b"6"]),
+        ("c", [b"4"]),
+    ]
+    assert scene.released == ["4", "6"]
+
+
+def test_a_checkpoint_inside_a_concurrent_call_is_the_low_watermark():
+    stored = []
+
+    def handle(batch):
+        batch.checkpoint()
+        stored.append(scene.checkpointer.last_checkpoint.sequence_number)
+
+    scene = Scene(handle, concurrency=2)
+    scene.offer(record(1, "a"), record(2, "b"))
+    scene.step()
+    scene.offer(record(3, "a"))
+    assert scene.run() is None
+    assert stored == [TRIM_HORIZON, TRIM_HORIZON, "2"]
+
+
+def test_one_failing_key_does_not_hold_up_the_others():
+    seen = []
+
+    def handle(batch):
+        if batch.records[0].partition_key == "bad" and scene.clock.monotonic() < 20:
+            raise RuntimeError("no")
+        seen.extend(r.data for r in batch.records)
+
+    scene = Scene(handle, concurrency=2)
+    scene.offer(record(1, "a"), record(2, "bad"), record(3, "a"))
+    scene.step()
+    scene.offer(record(4, "a"), record(5, "bad"))
+    scene.step()
+    scene.clock.advance(10)
+    scene.step()
+    assert seen == [b"1", b"3", b"4"]
+    assert scene.checkpointer.largest_delivered == at(1)
+    assert scene.run() is None
+    assert seen == [b"1", b"3", b"4", b"2", b"5"]
+    assert scene.checkpointer.largest_delivered == at(5)
+
+
+def test_the_stop_policy_with_several_failing_keys_raises_once_and_keeps_what_is_done():
+    def handle(batch):
+        if batch.records[0].partition_key != "good":
+            raise ValueError("x")
+
+    scene = Scene(handle, policy=StopWorker(), concurrency=3, deferred=True)
+    scene.offer(record(1, "good"), record(2, "a"), record(3, "b"))
+    scene.step()
+    bad = scene.waiting.pop()
+    for function in reversed(scene.waiting):
+        function()
+    with pytest.raises(HandlerError):
+        scene.step()
+    assert scene.checkpointer.largest_delivered == at(1)
+    bad()
+    scene.delivery.collect()
+    assert not scene.delivery.is_running
+    assert scene.released == []
+
+
+def test_room_is_bounded_by_bytes_from_the_oldest_open_record_on():
+    scene = Scene(lambda batch: None, concurrency=2, deferred=True)
+    chunk = b"x" * (3 * 1024 * 1024)
+    for number in range(1, 4):
+        assert scene.delivery.has_room
+        scene.offer(record(number, f"k{number}", chunk))
+    assert not scene.delivery.has_room
+    scene.step()
+    scene.waiting.pop()()  # the second one: the first is open, nothing can be forgotten
+    scene.step()
+    assert not scene.delivery.has_room
+    scene.waiting.pop(0)()
+    scene.step()
+    assert scene.delivery.has_room
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 2**32))
+def test_keyed_delivery_under_random_schedules(seed):
+    """Calls end in any order, some fail: per key the order holds, calls of a key never overlap, and the bound of
+    checkpoints never passes over a record that is not done."""
+    logging.disable(logging.CRITICAL)
+    rng = Random(seed)
+    running, done, order = set(), set(), {}
+
+    def handle(batch):
+        key = batch.records[0].partition_key
+        assert {r.partition_key for r in batch.records} == {key}
+        assert key not in running
+        running.add(key)
+        try:
+            if rng.random() < 0.3:
+                raise RuntimeError("no")
+            for r in batch.records:
+                number = int(r.sequence_number)
+                assert order.get(key, 0) < number
+                order[key] = number
+                done.add(number)
+        finally:
+            running.discard(key)
+
+    concurrency = rng.randint(2, 4)
+    scene = Scene(handle, concurrency=concurrency, deferred=True, rng=rng)
+    offered = 0
+    try:
+        while True:
+            if offered < 40 and scene.delivery.has_room and rng.random() < 0.4:
+                batch = [record(offered + n + 1, f"k{rng.randint(0, 4)}") for n in range(rng.randint(1, 6))]
+                offered += len(batch)
+                scene.offer(*batch)
+            assert len(scene.waiting) <= concurrency
+            if scene.waiting and rng.random() < 0.7:
+                scene.waiting.pop(rng.randrange(len(scene.waiting)))()
+            due = scene.step()
+            bound = scene.checkpointer.largest_delivered
+            watermark = 0 if bound.is_sentinel else int(bound.sequence_number)
+            assert set(range(1, watermark + 1)) <= done
+            if due is None and offered >= 40:
+                break
+            if not scene.waiting and due is not None and due != NEVER:
+                scene.clock.advance_to(due)
+    finally:
+        logging.disable(logging.NOTSET)
+    assert watermark == offered
+    assert scene.delivery.is_empty
+    assert scene.delivery.records_delivered == offered
