@@ -105,7 +105,7 @@ def load_flights(spark: Any, options: argparse.Namespace, scratch: Path) -> Any:
 
     path = options.flights
     if path is None:
-        packed = files("kinesis_sdk.cli.demo").joinpath("data/flights-20k.ndjson.gz")
+        packed = files("kinesis_sdk.testing").joinpath("data/flights-20k.ndjson.gz")
         path = scratch / "flights.json.gz"
         with as_file(packed) as source:
             shutil.copyfile(source, path)

@@ -24,7 +24,8 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError, ConnectionClosedError
 
-from kinesis_sdk.testing import FakeAws, FakeAwsServer, Fault, VirtualClock, cbor, start_server_process
+from kinesis_sdk.testing import FakeAws, FakeAwsServer, Fault, VirtualClock, start_server_process
+from kinesis_sdk.testing.http import cbor
 from tests import HANG
 
 

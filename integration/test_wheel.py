@@ -39,7 +39,7 @@ def test_the_wheel_installs_into_an_empty_environment_and_works(tmp_path: Path) 
     (wheel,) = tmp_path.glob("kinesis_sdk-*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert "kinesis_sdk/py.typed" in names
-    assert "kinesis_sdk/cli/demo/data/flights-20k.ndjson.gz" in names
+    assert "kinesis_sdk/testing/data/flights-20k.ndjson.gz" in names
     assert not [
         name for name in names if name.startswith(("tests/", "integration/", "benchmarks/", "tools/"))
     ]

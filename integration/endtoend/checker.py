@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from integration.endtoend import leases, records
 from integration.endtoend.history import History, Violation
 from integration.endtoend.records import listed
-from kinesis_sdk.cli.demo.verify import Delivery, account_for, take_over_times
+from kinesis_sdk.testing.accounting.verify import Delivery, account_for, take_over_times
 
 _TAKE_OVER_WINDOW = 120.0
 _SHARD_WINDOW = 30.0

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kinesis_sdk.cli.demo.verify import Delivery, Put
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.shards import Shard
 from kinesis_sdk.consumer.leases.table.lease import Lease
+from kinesis_sdk.testing.accounting.verify import Delivery, Put
 
 STRIDE = 1_000_000_000
 """Numbers of records that each producer process has to itself."""

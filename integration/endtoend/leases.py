@@ -9,8 +9,8 @@ from itertools import pairwise
 
 from integration.endtoend.history import Acquisition, History, Violation
 from integration.endtoend.records import listed
-from kinesis_sdk.cli.demo.verify import Delivery
 from kinesis_sdk.common.sequence import TRIM_HORIZON, ExtendedSequenceNumber
+from kinesis_sdk.testing.accounting.verify import Delivery
 
 _GRACE = 2.0
 """Seconds after a pause in which a worker may still be about to notice what it missed."""

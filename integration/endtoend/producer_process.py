@@ -22,11 +22,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kinesis_sdk.cli.demo.delivery_log import LineWriter
-from kinesis_sdk.cli.demo.flights import load_flights, make_payload
 from kinesis_sdk.common.errors import RecordFailedError
 from kinesis_sdk.producer import Producer, ProducerConfig
 from kinesis_sdk.producer.record import PendingRecord
+from kinesis_sdk.testing.accounting.delivery_log import LineWriter
+from kinesis_sdk.testing.flights import load_flights, make_payload
 
 _REPORT_SECONDS = 0.5
 

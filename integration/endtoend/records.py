@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from integration.endtoend.history import STRIDE, History, Violation
-from kinesis_sdk.cli.demo.verify import Delivery, Put
+from kinesis_sdk.testing.accounting.verify import Delivery, Put
 
 KILLED = "processed again after a kill"
 FROZEN = "processed again after a freeze"

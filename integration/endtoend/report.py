@@ -10,7 +10,7 @@ from pathlib import Path
 from integration.endtoend.checker import Findings
 from integration.endtoend.history import Event, Sample
 from integration.endtoend.run import Run
-from kinesis_sdk.cli.demo.report import percentiles
+from kinesis_sdk.testing.accounting.percentiles import percentiles
 
 _MIB = 1 << 20
 

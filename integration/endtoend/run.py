@@ -44,11 +44,11 @@ from integration.endtoend.processes import ChildProcess
 from integration.endtoend.stream import StreamControl
 from integration.endtoend.trails import ProducerTrail, WorkerTrail
 from integration.endtoend.worker_process import STALL_SECONDS
-from kinesis_sdk.cli.demo.flights import load_flights
 from kinesis_sdk.common.aws import call_with_retries, make_client
 from kinesis_sdk.common.errors import ResourceNotFoundError
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
+from kinesis_sdk.testing.flights import load_flights
 
 _TICK = 0.05
 _LOOK_SECONDS = 0.25

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from integration.endtoend.history import WRONG_SHARD, Acquisition, History, Pause, ProducerLife, WorkerLife
-from kinesis_sdk.cli.demo.delivery_log import LineReader, read_groups
-from kinesis_sdk.cli.demo.flights import Flight
-from kinesis_sdk.cli.demo.verify import Put
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
+from kinesis_sdk.testing.accounting.delivery_log import LineReader, read_groups
+from kinesis_sdk.testing.accounting.verify import Put
+from kinesis_sdk.testing.flights import Flight
 
 _EFFECT = 2.0
 """Seconds after a stall in which what it delayed may still happen."""

@@ -25,12 +25,12 @@ from pathlib import Path
 from typing import Any
 
 from integration.endtoend.producer_process import wait_for_end
-from kinesis_sdk.cli.demo.delivery_log import LineWriter, write_groups
-from kinesis_sdk.cli.demo.flights import load_flights, make_payload, read_number
 from kinesis_sdk.common.errors import KinesisSdkError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer import Checkpointer, ConsumerConfig, RecordBatch, RecordHandler, Worker
 from kinesis_sdk.consumer.handler import ShardContext
+from kinesis_sdk.testing.accounting.delivery_log import LineWriter, write_groups
+from kinesis_sdk.testing.flights import load_flights, make_payload, read_number
 
 _TICK = 0.1
 STALL_SECONDS = 1.0

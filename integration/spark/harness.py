@@ -15,7 +15,7 @@ import boto3
 
 from kinesis_sdk.common.aggregation import Aggregate
 from kinesis_sdk.common.hashkeys import hash_key_to_decimal, hash_partition_key
-from kinesis_sdk.testing.process import ServerProcess
+from kinesis_sdk.testing.http.process import ServerProcess
 
 
 class Endpoint:

@@ -26,7 +26,7 @@ from pyspark.sql import functions as F  # noqa: N812 — Spark's habit
 
 from integration.spark.driver import ROOT, Driver, ParquetSink, running
 from integration.spark.harness import drain, wait_for
-from kinesis_sdk.cli.demo.flights import load_flights
+from kinesis_sdk.testing.flights import load_flights
 
 pytestmark = pytest.mark.full
 

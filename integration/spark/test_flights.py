@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from integration.spark.harness import start, wait_for
-from kinesis_sdk.cli.demo.flights import load_flights
 from kinesis_sdk.consumer import ConsumerConfig, RecordBatch, Worker
+from kinesis_sdk.testing.flights import load_flights
 
 pytestmark = pytest.mark.core
 

@@ -30,8 +30,8 @@ from kinesis_sdk.testing.client import FakeClient
 from kinesis_sdk.testing.clock import VirtualClock
 from kinesis_sdk.testing.errors import AnswerLostError, AwsError
 from kinesis_sdk.testing.faults import Fault, FaultKind, Faults
-from kinesis_sdk.testing.process import ServerProcess, start_server_process
-from kinesis_sdk.testing.server import FakeAwsServer
+from kinesis_sdk.testing.http.process import ServerProcess, start_server_process
+from kinesis_sdk.testing.http.server import FakeAwsServer
 
 __all__ = [
     # the account

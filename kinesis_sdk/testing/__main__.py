@@ -10,8 +10,8 @@ from typing import Any
 
 from kinesis_sdk.testing.aws import FakeAws
 from kinesis_sdk.testing.clock import VirtualClock
-from kinesis_sdk.testing.process import READY_PREFIX
-from kinesis_sdk.testing.server import FakeAwsServer
+from kinesis_sdk.testing.http.process import READY_PREFIX
+from kinesis_sdk.testing.http.server import FakeAwsServer
 
 _EXAMPLES = """\
 examples:

@@ -13,12 +13,12 @@ from kinesis_sdk.testing.client import FakeClient
 from kinesis_sdk.testing.clock import VirtualClock
 from kinesis_sdk.testing.cloudwatch import FakeCloudWatch, FakeSts
 from kinesis_sdk.testing.credentials import Credentials
-from kinesis_sdk.testing.dynamodb import FakeDynamoDB
+from kinesis_sdk.testing.dynamodb.service import FakeDynamoDB
+from kinesis_sdk.testing.dynamodb.table_admin import TableAdmin
 from kinesis_sdk.testing.errors import AnswerLostError, AwsError
 from kinesis_sdk.testing.faults import Faults
-from kinesis_sdk.testing.kinesis import FakeKinesis
-from kinesis_sdk.testing.registry import StreamRegistry
-from kinesis_sdk.testing.tableadmin import TableAdmin
+from kinesis_sdk.testing.kinesis.registry import StreamRegistry
+from kinesis_sdk.testing.kinesis.service import FakeKinesis
 
 SERVICES = ("kinesis", "dynamodb", "cloudwatch", "sts")
 

@@ -19,7 +19,7 @@ from kinesis_sdk.testing.errors import AnswerLostError, AwsError
 
 if TYPE_CHECKING:
     from kinesis_sdk.testing.aws import FakeAws
-    from kinesis_sdk.testing.fanout import Subscription
+    from kinesis_sdk.testing.kinesis.fanout import Subscription
 
 _TIMESTAMPS = frozenset(
     {

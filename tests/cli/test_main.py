@@ -10,11 +10,12 @@ from click.testing import CliRunner
 
 from kinesis_sdk.cli.demo import runner as demo_runner
 from kinesis_sdk.cli.demo.options import DemoOptions
-from kinesis_sdk.cli.demo.report import DemoReport, make_report, percentiles
-from kinesis_sdk.cli.demo.verify import Verdict
+from kinesis_sdk.cli.demo.report import DemoReport, make_report
 from kinesis_sdk.cli.main import cli
 from kinesis_sdk.common.errors import EndpointUnreachableError
 from kinesis_sdk.producer import ProducerStats
+from kinesis_sdk.testing.accounting.percentiles import percentiles
+from kinesis_sdk.testing.accounting.verify import Verdict
 
 
 def report(**changes: Any) -> DemoReport:

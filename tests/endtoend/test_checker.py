@@ -18,11 +18,11 @@ from integration.endtoend.history import (
     TableWatch,
     WorkerLife,
 )
-from kinesis_sdk.cli.demo.verify import Delivery, Put
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.shards import Shard
 from kinesis_sdk.consumer.leases.table.lease import Lease
+from kinesis_sdk.testing.accounting.verify import Delivery, Put
 
 
 def at(number: int | str, sub: int = 0) -> ExtendedSequenceNumber:

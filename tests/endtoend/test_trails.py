@@ -6,13 +6,13 @@ from typing import Any
 from integration.endtoend.history import STRIDE, History, Pause, ProducerLife, WorkerLife
 from integration.endtoend.trails import ProducerTrail, WorkerTrail
 from integration.endtoend.worker_process import Journal
-from kinesis_sdk.cli.demo.delivery_log import LineWriter
-from kinesis_sdk.cli.demo.flights import load_flights, make_payload
-from kinesis_sdk.cli.demo.verify import Put
 from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer import RecordBatch
+from kinesis_sdk.testing.accounting.delivery_log import LineWriter
+from kinesis_sdk.testing.accounting.verify import Put
+from kinesis_sdk.testing.flights import load_flights, make_payload
 
 FLIGHTS = load_flights()
 

@@ -13,11 +13,9 @@ from typing import Any
 
 import boto3
 
-from kinesis_sdk.cli.demo.flights import load_flights, make_payload
 from kinesis_sdk.cli.demo.options import DemoOptions
 from kinesis_sdk.cli.demo.progress import Progress
 from kinesis_sdk.cli.demo.report import DemoReport, make_report
-from kinesis_sdk.cli.demo.verify import Delivery, Put, take_over_times, verify
 from kinesis_sdk.cli.demo.workers import WorkerProcess
 from kinesis_sdk.common.aws import call_with_retries, make_client
 from kinesis_sdk.common.errors import (
@@ -32,6 +30,8 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer import Producer, ProducerConfig
 from kinesis_sdk.producer.record import PendingRecord
 from kinesis_sdk.testing import start_server_process
+from kinesis_sdk.testing.accounting.verify import Delivery, Put, take_over_times, verify
+from kinesis_sdk.testing.flights import load_flights, make_payload
 
 _SPLIT_AT = 0.4
 _KILL_AT = 0.6

@@ -12,9 +12,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from kinesis_sdk.cli.demo.delivery_log import DeliveryWriter
 from kinesis_sdk.common.errors import KinesisSdkError
 from kinesis_sdk.consumer import ConsumerConfig, RecordBatch, RecordHandler, Worker
+from kinesis_sdk.testing.accounting.delivery_log import DeliveryWriter
 
 _TICK = 0.1
 _STALL = 1.0

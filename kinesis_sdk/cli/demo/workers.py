@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from kinesis_sdk.cli.demo.delivery_log import DeliveryReader
-from kinesis_sdk.cli.demo.verify import Delivery
 from kinesis_sdk.common.errors import ConsumerError
+from kinesis_sdk.testing.accounting.delivery_log import DeliveryReader
+from kinesis_sdk.testing.accounting.verify import Delivery
 
 
 class WorkerProcess:

@@ -1,0 +1,1 @@
+"""Fake DynamoDB: tables, expressions and conditional writes."""

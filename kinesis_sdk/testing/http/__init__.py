@@ -1,0 +1,1 @@
+"""The fake services over HTTP/1.1: the server, its wire formats, and a process of its own."""

@@ -1,0 +1,1 @@
+"""Fake Kinesis: streams, shards, records, limits and enhanced fan-out."""

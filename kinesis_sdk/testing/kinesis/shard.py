@@ -1,0 +1,249 @@
+"""One shard: its place in the stream and its log of records.
+
+A record is stored once, as the JSON text that GetRecords answers with, in one `bytes` object. The sequence number
+and the arrival time sit at fixed offsets in that text, so searching needs no further index; beside it the
+log keeps one 8-byte running total of bytes per record, which turns the size limit of a page into a search as well.
+Measured resident memory: about 370 bytes per record of 100 bytes, about 1.45 times the data at 25 KB (base64 is 4/3);
+``benchmarks/bench_fake.py`` measures both.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from typing import Any
+
+from kinesis_sdk.testing.kinesis.sequence import DIGITS, SequenceNumbers
+from kinesis_sdk.testing.kinesis.throttle import ReadLimit, TokenBucket, WriteLimit
+
+_NUMBER_AT = len('{"SequenceNumber":"')
+_NUMBER_END = _NUMBER_AT + DIGITS
+_TIME_AT = _NUMBER_END + len('","ApproximateArrivalTimestamp":')
+# Physical removal is batched: dropping the head of a list moves its tail.
+_TRIM_BATCH = 256
+
+
+def _number_of(fragment: bytes) -> bytes:
+    return fragment[_NUMBER_AT:_NUMBER_END]
+
+
+def _arrival_of(fragment: bytes) -> int:
+    return int(fragment[_TIME_AT : _TIME_AT + 10]) * 1000 + int(fragment[_TIME_AT + 11 : _TIME_AT + 14])
+
+
+class Shard:
+    """A shard and its records. Not locked: the stream's lock guards it.
+
+    Attributes:
+        shard_id: ``shardId-000000000000`` and so on.
+        start: First hash key of the closed range.
+        end: Last hash key of the closed range.
+        parent: Id of the parent shard, None for a shard of the stream's beginning.
+        adjacent_parent: Id of the other parent after a merge.
+        created_at: Wall time in seconds.
+        closed_at: Wall time in seconds, None while open.
+        children: Shards created when this one was closed.
+    """
+
+    __slots__ = (
+        "_ends",
+        "_fragments",
+        "_last_arrival",
+        "_prefix",
+        "_received",
+        "adjacent_parent",
+        "children",
+        "closed_at",
+        "created_at",
+        "end",
+        "ending_number",
+        "iterator_limit",
+        "numbers",
+        "parent",
+        "read_limit",
+        "shard_id",
+        "start",
+        "total_records",
+        "write_limit",
+    )
+
+    def __init__(
+        self,
+        *,
+        index: int,
+        start: int,
+        end: int,
+        created_second: int,
+        now: float,
+        monotonic: float,
+        parent: str | None = None,
+        adjacent_parent: str | None = None,
+    ) -> None:
+        self.shard_id = f"shardId-{index:012d}"
+        self.start = start
+        self.end = end
+        self.parent = parent
+        self.adjacent_parent = adjacent_parent
+        self.children: list[Shard] = []
+        self.created_at = now
+        self.closed_at: float | None = None
+        self.numbers = SequenceNumbers(index, created_second)
+        self.ending_number: int | None = None
+        self.write_limit = WriteLimit(monotonic)
+        self.read_limit = ReadLimit(monotonic)
+        self.iterator_limit = TokenBucket(5, monotonic)
+        self.total_records = 0
+        self._fragments: list[bytes] = []
+        # Running totals of record sizes since the shard began; `_prefix` is the total of what was trimmed.
+        self._ends = array("Q")
+        self._prefix = 0
+        self._last_arrival = 0
+        # When each record came, once one shows another time; what is searched and trimmed goes by this.
+        self._received: array[int] | None = None
+
+    def append(self, data: str, partition_key: str, size: int, arrival: int, early: int = 0) -> int:
+        """Store a record.
+
+        Args:
+            data: Base64 text, checked by the caller.
+            partition_key: ``,"PartitionKey":"…"`` as JSON text, or nothing when the record has none.
+            size: Bytes of data and partition key.
+            arrival: Wall time in milliseconds; raised to the last record's, so that times rise in a shard.
+            early: Milliseconds by which the time that the record shows is too early.
+
+        Returns:
+            The record's sequence number.
+        """
+        if arrival < self._last_arrival:
+            arrival = self._last_arrival
+        else:
+            self._last_arrival = arrival
+        number = self.numbers.take(arrival // 1000)
+        if early and self._received is None:
+            self._received = array("Q", map(_arrival_of, self._fragments))
+        if self._received is not None:
+            self._received.append(arrival)
+        seconds, millis = divmod(arrival - early, 1000)
+        self._fragments.append(
+            b'{"SequenceNumber":"%d","ApproximateArrivalTimestamp":%d.%03d,"Data":"%b"%b}'
+            % (number, seconds, millis, data.encode(), partition_key.encode())
+        )
+        ends = self._ends
+        ends.append((ends[-1] if ends else self._prefix) + size)
+        self.total_records += 1
+        return number
+
+    def close(self, now: float, children: list[Shard]) -> None:
+        """End the shard at wall time `now` (seconds) in favour of `children`."""
+        self.closed_at = now
+        self.ending_number = self.numbers.ending(int(now))
+        self.children = children
+
+    def trim(self, horizon: int) -> None:
+        """Drop the records that arrived before `horizon` (wall time in milliseconds)."""
+        fragments = self._fragments
+        if not fragments or self._received_first() >= horizon:
+            return
+        count = self._first_since(horizon)
+        if count >= min(_TRIM_BATCH, len(fragments)):
+            self._prefix = self._ends[count - 1]
+            del fragments[:count]
+            del self._ends[:count]
+            if self._received is not None:
+                del self._received[:count]
+
+    def _received_first(self) -> int:
+        return _arrival_of(self._fragments[0]) if self._received is None else self._received[0]
+
+    def _first_since(self, arrival: int) -> int:
+        if self._received is not None:
+            return bisect_left(self._received, arrival)
+        return bisect_left(self._fragments, arrival, key=_arrival_of)
+
+    def number_since(self, arrival: int) -> int:
+        """The smallest position from which on every record arrived at or after `arrival` (milliseconds)."""
+        at = self._first_since(arrival)
+        return int(_number_of(self._fragments[at])) if at < len(self._fragments) else self.next_number
+
+    def number_before(self, position: int) -> int:
+        """The last record's number below `position`, or the number at which the shard starts."""
+        at = bisect_left(self._fragments, b"%0*d" % (DIGITS, position), key=_number_of)
+        return int(_number_of(self._fragments[at - 1])) if at else self.numbers.starting
+
+    @property
+    def next_number(self) -> int:
+        """A position after every record stored so far and before every record still to come."""
+        if self.ending_number is not None:
+            return self.ending_number + 1
+        return (int(_number_of(self._fragments[-1])) if self._fragments else self.numbers.starting) + 1
+
+    @property
+    def last_second(self) -> int:
+        """The creation second in the sequence numbers: a child's has to be later."""
+        return self.numbers.created_second
+
+    def read(self, position: int, limit: int, max_bytes: int, horizon: int) -> Page:
+        """Read records whose sequence number is at least `position`.
+
+        Args:
+            position: Smallest sequence number wanted.
+            limit: Most records.
+            max_bytes: Most bytes of data and partition keys; one record is always returned.
+            horizon: Records that arrived before this wall time (milliseconds) are gone.
+        """
+        fragments, ends = self._fragments, self._ends
+        first = bisect_left(fragments, b"%0*d" % (DIGITS, position), key=_number_of)
+        if fragments and self._received_first() < horizon:
+            first = max(first, self._first_since(horizon))
+        if first == len(fragments):
+            return Page([], 0, position, None)
+        before = ends[first - 1] if first else self._prefix
+        stop = bisect_right(ends, before + max_bytes, first, min(first + limit, len(ends)))
+        stop = max(stop, first + 1)
+        return Page(
+            fragments[first:stop],
+            ends[stop - 1] - before,
+            int(_number_of(fragments[stop - 1])) + 1,
+            _arrival_of(fragments[stop - 1]) if stop < len(fragments) else None,
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """The shard as ListShards and DescribeStream show it."""
+        numbers = {"StartingSequenceNumber": str(self.numbers.starting)}
+        if self.ending_number is not None:
+            numbers["EndingSequenceNumber"] = str(self.ending_number)
+        described: dict[str, Any] = {"ShardId": self.shard_id}
+        if self.parent is not None:
+            described["ParentShardId"] = self.parent
+        if self.adjacent_parent is not None:
+            described["AdjacentParentShardId"] = self.adjacent_parent
+        described["HashKeyRange"] = {"StartingHashKey": str(self.start), "EndingHashKey": str(self.end)}
+        described["SequenceNumberRange"] = numbers
+        return described
+
+    def describe_as_child(self) -> dict[str, Any]:
+        """The shard as an entry of ``ChildShards``."""
+        return {
+            "ShardId": self.shard_id,
+            "ParentShards": [name for name in (self.parent, self.adjacent_parent) if name is not None],
+            "HashKeyRange": {"StartingHashKey": str(self.start), "EndingHashKey": str(self.end)},
+        }
+
+
+class Page:
+    """What one read found.
+
+    Attributes:
+        fragments: Records as JSON text.
+        size: Bytes of their data and partition keys.
+        position: Where the next read goes on.
+        behind_arrival: Arrival (milliseconds) of the last record returned when more follow, else None.
+    """
+
+    __slots__ = ("behind_arrival", "fragments", "position", "size")
+
+    def __init__(self, fragments: list[bytes], size: int, position: int, behind_arrival: int | None) -> None:
+        self.fragments = fragments
+        self.size = size
+        self.position = position
+        self.behind_arrival = behind_arrival

@@ -1,0 +1,347 @@
+"""A stream: its shards, their lineage, and what changes with time.
+
+```
+CREATING ──delay──► ACTIVE ──split, merge, scale──► UPDATING ──delay──► ACTIVE ──delete──► (gone)
+```
+With no delays configured a change is complete when the call returns. The open shards always tile the whole hash
+space 0 … 2¹²⁸−1; every change goes through `_replace`, which closes the parents and opens the children.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from kinesis_sdk.common.clock import Clock
+from kinesis_sdk.testing.clock import millis
+from kinesis_sdk.testing.errors import AwsError, invalid_argument
+from kinesis_sdk.testing.kinesis.shard import Shard
+
+if TYPE_CHECKING:
+    from kinesis_sdk.testing.kinesis.fanout import Subscription
+
+HASH_SPACE = 1 << 128
+DEFAULT_RETENTION_HOURS = 24
+_HASH_KEY = re.compile(r"0|[1-9]\d{0,38}", re.ASCII)
+
+
+def uniform_starts(count: int) -> list[int]:
+    """First hash keys of `count` equal shards, as the service lays them out; the last shard takes the rest."""
+    width = HASH_SPACE // count
+    return [index * width for index in range(count)]
+
+
+def hash_of(partition_key: str) -> int:
+    """A partition key's place in the hash space: its MD5 digest as a big-endian number."""
+    return int.from_bytes(hashlib.md5(partition_key.encode()).digest(), "big")
+
+
+class Stream:
+    """A stream and its shards. Everything but `lock` is guarded by `lock`.
+
+    Args:
+        name: Stream name.
+        arn: Stream ARN.
+        clock: Wall time stamps records and shards; monotonic time drives delays and throttles.
+        shard_count: Open shards at the start.
+        mode: ``PROVISIONED`` or ``ON_DEMAND``.
+        strategy: ``USER_PARTITION_KEY`` or ``AUTO`` (on-demand only).
+        max_record_kib: Largest record in KiB, data and partition key together.
+        delay: Seconds for which the stream stays CREATING.
+        reshard_delay: Seconds for which a change of shards leaves it UPDATING.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        arn: str,
+        clock: Clock,
+        *,
+        shard_count: int,
+        mode: str = "PROVISIONED",
+        strategy: str = "USER_PARTITION_KEY",
+        max_record_kib: int = 1024,
+        delay: float = 0.0,
+        reshard_delay: float = 0.0,
+    ) -> None:
+        self.name = name
+        self.arn = arn
+        self.clock = clock
+        self.lock = threading.RLock()
+        # Told about new records and ended shards; subscriptions wait for it.
+        self.changed = threading.Condition(self.lock)
+        self.mode = mode
+        self.strategy = strategy
+        self.max_record_kib = max_record_kib
+        self.retention_hours = DEFAULT_RETENTION_HOURS
+        self.tags: dict[str, str] = {}
+        self.consumers: dict[str, Consumer] = {}
+        self.created_at = clock.time()
+        self.shards: dict[str, Shard] = {}
+        self.deleted = False
+        self._reshard_delay = reshard_delay
+        self._next_index = 0
+        self._starts: list[int] = []
+        self._open: list[Shard] = []
+        self._closed: deque[Shard] = deque()
+        self._pending: tuple[float, str, Callable[[], None]] | None = None
+        self._later("CREATING", delay, lambda: self._lay_out(shard_count))
+
+    # -- time ---------------------------------------------------------------------------------------------------
+
+    def _later(self, status: str, delay: float, change: Callable[[], None]) -> None:
+        if delay <= 0:
+            change()
+        else:
+            self._pending = (self.clock.monotonic() + delay, status, change)
+
+    def settle(self) -> None:
+        """Complete a change whose delay has passed and forget shards that retention has emptied."""
+        if self._pending is not None and self.clock.monotonic() >= self._pending[0]:
+            change = self._pending[2]
+            self._pending = None
+            change()
+        horizon = self.horizon
+        # Closed shards are in the order in which they were closed.
+        while self._closed and millis(self._closed[0].closed_at or 0) < horizon:
+            del self.shards[self._closed.popleft().shard_id]
+
+    @property
+    def horizon(self) -> int:
+        """Wall time in milliseconds before which records are gone."""
+        return millis(self.clock.time()) - self.retention_hours * 3_600_000
+
+    @property
+    def status(self) -> str:
+        """``CREATING``, ``UPDATING`` or ``ACTIVE``."""
+        return "ACTIVE" if self._pending is None else self._pending[1]
+
+    # -- shards -------------------------------------------------------------------------------------------------
+
+    @property
+    def open_shards(self) -> list[Shard]:
+        """Open shards in hash order."""
+        return self._open
+
+    def shard_for(self, hash_key: int) -> Shard:
+        """The open shard whose range holds `hash_key` (0 … 2¹²⁸−1)."""
+        return self._open[bisect_right(self._starts, hash_key) - 1]
+
+    def shards_in_order(self) -> Iterator[Shard]:
+        """All shards that still exist, by id."""
+        return iter(self.shards.values())
+
+    def shard(self, shard_id: str, account: str) -> Shard:
+        """The shard with this id.
+
+        Raises:
+            AwsError: ResourceNotFoundException.
+        """
+        found = self.shards.get(shard_id)
+        if found is None:
+            raise AwsError(
+                "ResourceNotFoundException",
+                f"Shard {shard_id} in stream {self.name} under account {account} does not exist",
+            )
+        return found
+
+    def _new_shard(self, start: int, end: int, parents: tuple[Shard, ...] = ()) -> Shard:
+        now = self.clock.time()
+        shard = Shard(
+            index=self._next_index,
+            start=start,
+            end=end,
+            # Sequence numbers begin with this second, and a child's must be larger than its parents'.
+            created_second=max(int(now), *(parent.last_second + 1 for parent in parents), 0),
+            now=now,
+            monotonic=self.clock.monotonic(),
+            parent=parents[0].shard_id if parents else None,
+            adjacent_parent=parents[1].shard_id if len(parents) > 1 else None,
+        )
+        self._next_index += 1
+        self.shards[shard.shard_id] = shard
+        return shard
+
+    def _lay_out(self, count: int) -> None:
+        starts = uniform_starts(count)
+        ends = [start - 1 for start in starts[1:]] + [HASH_SPACE - 1]
+        self._set_open([self._new_shard(start, end) for start, end in zip(starts, ends, strict=True)])
+        for shard in self._open:
+            # As old as the stream, however long it was CREATING: its trim horizon must list them.
+            shard.created_at = self.created_at
+
+    def _set_open(self, shards: list[Shard]) -> None:
+        self._open = sorted(shards, key=lambda shard: shard.start)
+        self._starts = [shard.start for shard in self._open]
+
+    def _replace(self, parents: tuple[Shard, ...], ranges: list[tuple[int, int]]) -> None:
+        children = [self._new_shard(start, end, parents) for start, end in ranges]
+        now = self.clock.time()
+        for parent in parents:
+            parent.close(now, children)
+            self._closed.append(parent)
+        self._set_open([shard for shard in self._open if shard not in parents] + children)
+        with self.changed:
+            self.changed.notify_all()
+
+    def _split_at(self, hash_key: int) -> None:
+        shard = self.shard_for(hash_key)
+        self._replace((shard,), [(shard.start, hash_key - 1), (hash_key, shard.end)])
+
+    def _merge_at(self, hash_key: int) -> None:
+        left, right = self.shard_for(hash_key - 1), self.shard_for(hash_key)
+        self._replace((left, right), [(left.start, right.end)])
+
+    def _require_settled(self) -> None:
+        if self._pending is not None:
+            raise AwsError(
+                "ResourceInUseException", f"Stream {self.name} not ACTIVE, instead in state {self.status}"
+            )
+
+    def _open_shard(self, shard_id: str, account: str) -> Shard:
+        shard = self.shard(shard_id, account)
+        if shard.closed_at is not None:
+            raise invalid_argument(
+                f"Shard {shard_id} in stream {self.name} under account {account} is closed"
+            )
+        return shard
+
+    def split(self, shard_id: str, new_starting_hash_key: str, account: str) -> None:
+        """Split an open shard in two at a hash key strictly inside its range.
+
+        Raises:
+            AwsError: ResourceNotFoundException, ResourceInUseException or InvalidArgumentException.
+        """
+        self._require_settled()
+        shard = self._open_shard(shard_id, account)
+        key = int(new_starting_hash_key) if _HASH_KEY.fullmatch(new_starting_hash_key) else -1
+        if not shard.start < key <= shard.end:
+            raise invalid_argument(
+                f"NewStartingHashKey {new_starting_hash_key} used in SplitShard() on shard {shard_id} in stream "
+                f"{self.name} under account {account} is not both greater than the shard's "
+                f"StartingHashKey {shard.start} and less than or equal to the shard's EndingHashKey {shard.end}."
+            )
+        self._later("UPDATING", self._reshard_delay, lambda: self._split_at(key))
+
+    def merge(self, shard_id: str, adjacent_id: str, account: str) -> None:
+        """Merge two open shards whose ranges touch.
+
+        Raises:
+            AwsError: ResourceNotFoundException, ResourceInUseException or InvalidArgumentException.
+        """
+        self._require_settled()
+        # Whether they exist comes first: a closed one must not hide that the other is a slip of the pen.
+        for name in (shard_id, adjacent_id):
+            self.shard(name, account)
+        first = self._open_shard(shard_id, account)
+        second = self._open_shard(adjacent_id, account)
+        if first.end + 1 != second.start and second.end + 1 != first.start:
+            raise invalid_argument(
+                f"Shards {shard_id} and {adjacent_id} in stream {self.name} under account {account} are not an "
+                "adjacent pair of shards eligible for merging"
+            )
+        low, high = min(first.start, second.start), max(first.end, second.end)
+        # The order of the arguments decides who is the parent and who the adjacent parent.
+        self._later("UPDATING", self._reshard_delay, lambda: self._replace((first, second), [(low, high)]))
+
+    def scale(self, target: int) -> None:
+        """Change to `target` equal shards by splits, then merges, as UpdateShardCount does.
+
+        Every boundary of the new layout that is missing becomes a split, every old boundary that the new layout
+        does not have becomes a merge; shards between the two live for no time at all and stay in the lineage.
+
+        Raises:
+            AwsError: ResourceInUseException, InvalidArgumentException or LimitExceededException.
+        """
+        self._require_settled()
+        current = len(self._open)
+        if target > 2 * current:
+            raise AwsError(
+                "LimitExceededException",
+                f"UpdateShardCount cannot scale up over double your current open shard count. "
+                f"Current open shard count: {current} Target shard count: {target}",
+            )
+        if 2 * target < current:
+            raise AwsError(
+                "LimitExceededException",
+                f"UpdateShardCount cannot scale down below half your current open shard count. "
+                f"Current open shard count: {current} Target shard count: {target}",
+            )
+        if target == current and self._starts == uniform_starts(target):
+            raise invalid_argument(f"Stream {self.name} already has {target} open shards of equal size")
+        self._later("UPDATING", self._reshard_delay, lambda: self._scale_now(target))
+
+    def _scale_now(self, target: int) -> None:
+        wanted = uniform_starts(target)
+        present = set(self._starts)
+        for key in wanted:
+            if key not in present:
+                self._split_at(key)
+        for key in sorted(set(self._starts) - set(wanted)):
+            self._merge_at(key)
+
+    # -- descriptions -------------------------------------------------------------------------------------------
+
+    def delete(self) -> None:
+        """Mark it as deleted, for those who still hold it."""
+        with self.lock:
+            self.deleted = True
+            self.changed.notify_all()
+
+    def describe_summary(self) -> dict[str, Any]:
+        """The members of ``StreamDescriptionSummary``; timestamps are epoch seconds."""
+        summary: dict[str, Any] = {
+            "StreamName": self.name,
+            "StreamARN": self.arn,
+            "StreamStatus": self.status,
+            "StreamModeDetails": {"StreamMode": self.mode},
+            "RetentionPeriodHours": self.retention_hours,
+            "StreamCreationTimestamp": round(self.created_at, 3),
+            "EnhancedMonitoring": [{"ShardLevelMetrics": []}],
+            "EncryptionType": "NONE",
+            "OpenShardCount": len(self._open),
+            "ConsumerCount": len(self.consumers),
+            "MaxRecordSizeInKiB": self.max_record_kib,
+        }
+        if self.mode == "ON_DEMAND":
+            # The model says of this field that only on-demand streams have it.
+            summary["RecordDistributionStrategy"] = self.strategy
+        return summary
+
+
+class Consumer:
+    """A registered fan-out consumer of a stream.
+
+    Attributes:
+        name: Consumer name, unique in the stream.
+        arn: ARN with the creation second at its end.
+        created_at: Wall time in seconds.
+        subscriptions: The last subscription to each shard, live or not.
+    """
+
+    __slots__ = ("_active_at", "arn", "created_at", "name", "subscriptions")
+
+    def __init__(self, stream: Stream, name: str, *, delay: float) -> None:
+        self.name = name
+        self.created_at = stream.clock.time()
+        self.arn = f"{stream.arn}/consumer/{name}:{int(self.created_at)}"
+        self._active_at = stream.clock.monotonic() + delay
+        self.subscriptions: dict[str, Subscription] = {}
+
+    def is_active(self, monotonic: float) -> bool:
+        """Whether its creation is complete at `monotonic` (seconds)."""
+        return monotonic >= self._active_at
+
+    def describe(self, monotonic: float) -> dict[str, Any]:
+        """The members of ``Consumer``; `monotonic` (seconds) decides whether it is ACTIVE yet."""
+        return {
+            "ConsumerName": self.name,
+            "ConsumerARN": self.arn,
+            "ConsumerStatus": "ACTIVE" if self.is_active(monotonic) else "CREATING",
+            "ConsumerCreationTimestamp": round(self.created_at, 3),
+        }

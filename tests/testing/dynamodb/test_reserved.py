@@ -1,0 +1,14 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kinesis_sdk.testing.dynamodb.reserved import RESERVED_WORDS
+
+
+def test_the_list_agrees_with_another_projects() -> None:
+    moto = pytest.importorskip("moto")
+    path = Path(moto.__file__).parent / "dynamodb/parsing/reserved_keywords.txt"
+    theirs = {line.strip().lower() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()}
+    assert theirs == RESERVED_WORDS

@@ -1,0 +1,360 @@
+from __future__ import annotations
+
+import base64
+import json
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kinesis_sdk.testing.kinesis.records import data_size
+from kinesis_sdk.testing.kinesis.shard import Shard
+from tests.testing.conftest import Account, code_of
+
+MIB = 1 << 20
+HALF = 1 << 127
+
+
+# -- writing ------------------------------------------------------------------------------------------------------
+
+
+@given(st.binary(max_size=200))
+def test_size_of_base64_is_the_decoded_length(data: bytes) -> None:
+    assert data_size(base64.b64encode(data).decode()) == len(data)
+
+
+@pytest.mark.parametrize("text", ["A", "AAA", "AAA*", "A===", "====", "AA=A", "AAAA\n", "é==="])
+def test_what_is_not_base64_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        data_size(text)
+
+
+def test_records_go_where_their_hash_key_says(account: Account) -> None:
+    account.stream(2)
+    for key, shard in [(0, 0), (HALF - 1, 0), (HALF, 1), (2 * HALF - 1, 1)]:
+        answer = account.put(b"x", ExplicitHashKey=str(key))
+        assert answer["Records"][0]["ShardId"] == f"shardId-{shard:012d}"
+
+
+@pytest.mark.parametrize(
+    ("entry", "code"),
+    [
+        ({"Data": b"x", "PartitionKey": ""}, "ValidationException"),
+        ({"Data": b"x", "PartitionKey": "k" * 257}, "ValidationException"),
+        ({"Data": b"x"}, "ValidationException"),
+        ({"PartitionKey": "k"}, "ValidationException"),
+        ({"Data": b"x", "PartitionKey": "k", "ExplicitHashKey": "01"}, "ValidationException"),
+        ({"Data": b"x", "PartitionKey": "k", "ExplicitHashKey": "-1"}, "ValidationException"),
+        ({"Data": b"x", "PartitionKey": "k", "ExplicitHashKey": str(1 << 128)}, "InvalidArgumentException"),
+        ({"Data": b"x" * MIB, "PartitionKey": "k"}, "InvalidArgumentException"),
+        ({"Data": b"x" * (10 * MIB + 1), "PartitionKey": "k"}, "ValidationException"),
+    ],
+)
+def test_one_bad_entry_refuses_the_whole_call(account: Account, entry: dict[str, Any], code: str) -> None:
+    account.stream()
+    good = {"Data": b"good", "PartitionKey": "k"}
+    assert code_of(account.kinesis.put_records, StreamName="s", Records=[good, entry]) == code
+    assert code_of(account.kinesis.put_record, StreamName="s", **entry) == code
+    assert account.read() == []
+
+
+def test_limits_are_inclusive(account: Account, code: Any) -> None:
+    account.stream()
+    assert account.put(b"x" * (MIB - 2), key="é")["FailedRecordCount"] == 0
+    assert code(account.kinesis.put_record, StreamName="s", Data=b"x" * (MIB - 1), PartitionKey="é")
+    entry = {"Data": b"", "PartitionKey": "k" * 256}
+    assert account.kinesis.put_records(StreamName="s", Records=[entry] * 500)["FailedRecordCount"] == 0
+    for records in ([], [entry] * 501):
+        assert code(account.kinesis.put_records, StreamName="s", Records=records) == "ValidationException"
+
+
+def test_a_request_holds_ten_mebibytes_of_data_and_keys(account: Account, code: Any) -> None:
+    account.stream()
+    full = [{"Data": b"x" * (MIB - 1), "PartitionKey": "k"}] * 10
+    assert account.kinesis.put_records(StreamName="s", Records=full)["FailedRecordCount"] == 0
+    over = [*full, {"Data": b"", "PartitionKey": "k"}]
+    assert code(account.kinesis.put_records, StreamName="s", Records=over) == "InvalidArgumentException"
+
+
+def test_the_maximum_record_size_is_the_streams(account: Account) -> None:
+    account.stream()
+    arn = account.kinesis.describe_stream_summary(StreamName="s")["StreamDescriptionSummary"]["StreamARN"]
+    account.kinesis.update_max_record_size(StreamARN=arn, MaxRecordSizeInKiB=2048)
+    assert account.put(b"x" * (2 * MIB - 1))["FailedRecordCount"] == 0
+
+
+def test_throttled_records_fail_one_by_one(make: type[Account], code: Any) -> None:
+    account = make()
+    account.stream(2)
+    records = [{"Data": b"x", "PartitionKey": "k", "ExplicitHashKey": "0"}] * 400
+    records += [{"Data": b"x", "PartitionKey": "k", "ExplicitHashKey": str(HALF)}] * 100
+    answers = [account.kinesis.put_records(StreamName="s", Records=records) for _ in range(3)]
+    assert [answer["FailedRecordCount"] for answer in answers] == [0, 0, 200]
+    failed = [entry for entry in answers[2]["Records"] if "ErrorCode" in entry]
+    assert {entry["ErrorCode"] for entry in failed} == {"ProvisionedThroughputExceededException"}
+    assert "shardId-000000000000 in stream s under account 123456789012" in failed[0]["ErrorMessage"]
+    assert code(
+        account.kinesis.put_record, StreamName="s", Data=b"x", PartitionKey="k", ExplicitHashKey="0"
+    ) == ("ProvisionedThroughputExceededException")
+    account.clock.advance(1)
+    assert account.kinesis.put_records(StreamName="s", Records=records)["FailedRecordCount"] == 0
+    assert len(account.read()) == 1400
+    assert account.aws.stats()["records_throttled"] == 201
+
+
+def test_records_for_a_closed_shard_go_to_its_child(account: Account) -> None:
+    account.stream()
+    account.put(b"before")
+    account.kinesis.split_shard(
+        StreamName="s", ShardToSplit="shardId-000000000000", NewStartingHashKey=str(HALF)
+    )
+    assert account.put(b"low", ExplicitHashKey="1")["Records"][0]["ShardId"] == "shardId-000000000001"
+    assert account.put(b"high", ExplicitHashKey=str(HALF))["Records"][0]["ShardId"] == "shardId-000000000002"
+    assert account.read() == [b"before"]
+
+
+def test_an_auto_stream_ignores_keys(account: Account) -> None:
+    account.kinesis.create_stream(
+        StreamName="s",
+        StreamModeDetails={"StreamMode": "ON_DEMAND"},
+        RecordDistributionStrategy="AUTO",
+    )
+    answer = account.put(*[b"x"] * 100, ExplicitHashKey="0")
+    assert len({entry["ShardId"] for entry in answer["Records"]}) == 4
+    answer = account.kinesis.put_record(StreamName="s", Data=b"no key")
+    shard = int(answer["ShardId"][-12:])
+    record = account.kinesis.get_records(ShardIterator=account.iterator(shard=shard))["Records"][-1]
+    assert record["Data"] == b"no key"
+    assert "PartitionKey" not in record
+
+
+# -- reading ------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    batches=st.lists(st.lists(st.binary(max_size=8), min_size=1, max_size=6), max_size=6),
+    limit=st.integers(1, 7),
+)
+def test_paging_delivers_each_record_once_in_order(batches: list[list[bytes]], limit: int) -> None:
+    account = Account(throttle=False)
+    account.stream()
+    for batch in batches:
+        account.put(*batch)
+        account.clock.advance(0.7)
+    iterator, numbers, data = account.iterator(), [], []
+    for _ in range(sum(map(len, batches)) + 1):
+        answer = account.kinesis.get_records(ShardIterator=iterator, Limit=limit)
+        assert len(answer["Records"]) <= limit
+        numbers += [record["SequenceNumber"] for record in answer["Records"]]
+        data += [record["Data"] for record in answer["Records"]]
+        iterator = answer["NextShardIterator"]
+    assert data == [one for batch in batches for one in batch]
+    assert numbers == sorted(set(numbers), key=int)
+
+
+def test_every_kind_of_iterator(account: Account) -> None:
+    account.stream()
+    start = account.clock.time()
+    numbers = []
+    for data in (b"a", b"b", b"c"):
+        numbers.append(account.put(data)["Records"][0]["SequenceNumber"])
+        account.clock.advance(1)
+    assert account.read("TRIM_HORIZON") == [b"a", b"b", b"c"]
+    assert account.read("AT_SEQUENCE_NUMBER", StartingSequenceNumber=numbers[1]) == [b"b", b"c"]
+    assert account.read("AFTER_SEQUENCE_NUMBER", StartingSequenceNumber=numbers[1]) == [b"c"]
+    assert account.read("AT_TIMESTAMP", Timestamp=start + 1) == [b"b", b"c"]
+    assert account.read("AT_TIMESTAMP", Timestamp=start + 1.001) == [b"c"]
+    assert account.read("AT_TIMESTAMP", Timestamp=start - 99) == [b"a", b"b", b"c"]
+    latest = account.iterator("LATEST")
+    account.put(b"d")
+    assert [one["Data"] for one in account.kinesis.get_records(ShardIterator=latest)["Records"]] == [b"d"]
+
+
+def test_the_shards_own_start_and_end_are_positions_too(account: Account) -> None:
+    account.stream()
+    account.put(b"a")
+    account.kinesis.split_shard(
+        StreamName="s", ShardToSplit="shardId-000000000000", NewStartingHashKey=str(HALF)
+    )
+    numbers = account.shards()[0]["SequenceNumberRange"]
+    start, end = numbers["StartingSequenceNumber"], numbers["EndingSequenceNumber"]
+    assert account.read("AT_SEQUENCE_NUMBER", StartingSequenceNumber=start) == [b"a"]
+    assert account.read("AFTER_SEQUENCE_NUMBER", StartingSequenceNumber=end) == []
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"ShardIteratorType": "AT_SEQUENCE_NUMBER"},
+        {"ShardIteratorType": "AT_TIMESTAMP"},
+        {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": 9e9},
+        {"ShardIteratorType": "AFTER_SEQUENCE_NUMBER", "StartingSequenceNumber": "0"},
+        {"ShardIteratorType": "AFTER_SEQUENCE_NUMBER", "StartingSequenceNumber": "OTHER"},
+    ],
+)
+def test_positions_that_make_no_sense(account: Account, code: Any, request_: dict[str, Any]) -> None:
+    account.stream(2)
+    other = account.put(b"x", ExplicitHashKey=str(HALF))["Records"][0]["SequenceNumber"]
+    if request_.get("StartingSequenceNumber") == "OTHER":
+        request_ = {**request_, "StartingSequenceNumber": other}
+    call = account.kinesis.get_shard_iterator
+    assert (
+        code(call, StreamName="s", ShardId="shardId-000000000000", **request_) == "InvalidArgumentException"
+    )
+
+
+def test_iterators_expire_after_five_minutes(account: Account, code: Any) -> None:
+    account.stream()
+    iterator = account.iterator()
+    account.clock.advance(300)
+    account.kinesis.get_records(ShardIterator=iterator)
+    account.clock.advance(0.001)
+    assert code(account.kinesis.get_records, ShardIterator=iterator) == "ExpiredIteratorException"
+    assert code(account.kinesis.get_records, ShardIterator="AAAA") == "InvalidArgumentException"
+
+
+def test_an_iterator_of_a_deleted_stream_finds_nothing(account: Account, code: Any) -> None:
+    account.stream()
+    iterator = account.iterator()
+    account.kinesis.delete_stream(StreamName="s")
+    assert code(account.kinesis.get_records, ShardIterator=iterator) == "ResourceNotFoundException"
+    account.clock.advance(1)
+    account.stream()
+    assert code(account.kinesis.get_records, ShardIterator=iterator) == "ResourceNotFoundException"
+
+
+def test_behind_is_the_distance_to_the_tip(account: Account) -> None:
+    account.stream()
+    account.put(b"a")
+    account.clock.advance(2)
+    account.put(b"b")
+    account.clock.advance(3)
+    first = account.kinesis.get_records(ShardIterator=account.iterator(), Limit=1)
+    assert first["MillisBehindLatest"] == 5000
+    last = account.kinesis.get_records(ShardIterator=first["NextShardIterator"], Limit=1)
+    assert last["MillisBehindLatest"] == 0
+
+
+def test_a_page_holds_ten_mebibytes(account: Account) -> None:
+    account.stream()
+    for _ in range(12):
+        account.put(b"x" * (MIB - 1))
+    first = account.kinesis.get_records(ShardIterator=account.iterator())
+    assert len(first["Records"]) == 10
+    assert len(account.kinesis.get_records(ShardIterator=first["NextShardIterator"])["Records"]) == 2
+
+
+def test_the_end_of_a_shard_names_its_children_once_all_is_read(account: Account) -> None:
+    account.stream(2)
+    account.put(b"a", b"b", ExplicitHashKey="0")
+    account.kinesis.merge_shards(
+        StreamName="s", ShardToMerge="shardId-000000000000", AdjacentShardToMerge="shardId-000000000001"
+    )
+    first = account.kinesis.get_records(ShardIterator=account.iterator(), Limit=1)
+    assert "ChildShards" not in first
+    last = account.kinesis.get_records(ShardIterator=first["NextShardIterator"], Limit=1)
+    assert [record["Data"] for record in last["Records"]] == [b"b"]
+    assert "NextShardIterator" not in last
+    assert last["ChildShards"] == [
+        {
+            "ShardId": "shardId-000000000002",
+            "ParentShards": ["shardId-000000000000", "shardId-000000000001"],
+            "HashKeyRange": {"StartingHashKey": "0", "EndingHashKey": str((1 << 128) - 1)},
+        }
+    ]
+
+
+def test_an_iterator_taken_before_a_split_reaches_the_end(account: Account) -> None:
+    account.stream()
+    latest = account.iterator("LATEST")
+    account.kinesis.split_shard(
+        StreamName="s", ShardToSplit="shardId-000000000000", NewStartingHashKey=str(HALF)
+    )
+    assert len(account.kinesis.get_records(ShardIterator=latest)["ChildShards"]) == 2
+
+
+def test_records_leave_with_retention(account: Account) -> None:
+    account.stream()
+    account.put(*[b"old"] * 500)
+    account.clock.advance(3600)
+    account.put(b"new")
+    account.clock.advance(23 * 3600)
+    assert len(account.read()) == 501
+    account.clock.advance(0.001)
+    assert account.read() == [b"new"]
+    account.kinesis.increase_stream_retention_period(StreamName="s", RetentionPeriodHours=48)
+    account.put(*[b"later"] * 3)
+    account.clock.advance(3600)
+    assert account.read() == [b"new", b"later", b"later", b"later"]
+
+
+def test_reads_are_throttled_per_shard(make: type[Account], code: Any) -> None:
+    account = make()
+    account.stream(2)
+    iterators = [account.iterator(shard=shard) for shard in (0, 1)]
+    for _ in range(5):
+        account.kinesis.get_records(ShardIterator=iterators[0])
+    call = account.kinesis.get_records
+    assert code(call, ShardIterator=iterators[0]) == "ProvisionedThroughputExceededException"
+    account.kinesis.get_records(ShardIterator=iterators[1])
+    account.clock.advance(0.2)
+    account.kinesis.get_records(ShardIterator=iterators[0])
+
+
+@pytest.mark.parametrize("limit", [0, 10_001])
+def test_limit_is_checked(account: Account, code: Any, limit: int) -> None:
+    account.stream()
+    assert (
+        code(account.kinesis.get_records, ShardIterator=account.iterator(), Limit=limit)
+        == "ValidationException"
+    )
+
+
+@given(st.lists(st.floats(0, 3, allow_subnormal=False), min_size=1, max_size=4))
+@settings(max_examples=60)
+def test_a_record_is_found_at_the_instant_of_its_arrival(pauses: list[float]) -> None:
+    """Whatever is below a millisecond: for the record, for an iterator at that time, and for a list of shards."""
+    account = Account(throttle=False)
+    account.stream(1)
+    for number, pause in enumerate(pauses):
+        account.clock.advance(pause)
+        account.put(b"%d" % number)
+        now = datetime.fromtimestamp(account.clock.time(), timezone.utc)
+        assert b"%d" % number in account.read("AT_TIMESTAMP", Timestamp=now)
+        (shard,) = account.shards(ShardFilter={"Type": "AT_TIMESTAMP", "Timestamp": now})
+        assert shard["ShardId"].endswith("0")
+        answer = account.kinesis.get_records(ShardIterator=account.iterator())
+        arrival = answer["Records"][-1]["ApproximateArrivalTimestamp"]
+        assert b"%d" % number in account.read("AT_TIMESTAMP", Timestamp=arrival)
+
+
+# -- one shard's log ----------------------------------------------------------------------------------------------
+
+
+def a_shard() -> Shard:
+    return Shard(index=0, start=0, end=2 * HALF - 1, created_second=1_700_000_000, now=1.7e9, monotonic=0.0)
+
+
+def test_arrival_times_rise_even_if_the_clock_goes_back() -> None:
+    shard = a_shard()
+    numbers = [shard.append("", "", 1, 1_700_000_000_000 + late) for late in (5, 3, 3, 7)]
+    assert numbers == sorted(set(numbers))
+    records = [json.loads(text) for text in shard.read(0, 10, 100, 0).fragments]
+    times = [round(record["ApproximateArrivalTimestamp"] * 1000) % 1000 for record in records]
+    assert times == [5, 5, 5, 7]
+    assert shard.number_since(1_700_000_000_006) == numbers[3]
+
+
+def test_a_record_larger_than_a_page_is_a_page() -> None:
+    shard = a_shard()
+    for size in (10, 500, 10):
+        shard.append("", "", size, 1_700_000_000_000)
+    position, sizes = 0, []
+    for _ in range(3):
+        page = shard.read(position, 100, 100, 0)
+        position = page.position
+        sizes.append(page.size)
+    assert sizes == [10, 500, 10]

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kinesis_sdk.testing import FakeAws, VirtualClock
+from kinesis_sdk.testing.errors import AwsError
+from kinesis_sdk.testing.kinesis.streams import HASH_SPACE, Stream, hash_of, uniform_starts
+
+
+def make_stream(shards: int, **options: Any) -> Stream:
+    return Stream("s", "arn", VirtualClock(), shard_count=shards, **options)
+
+
+def assert_consistent(stream: Stream) -> None:
+    at = 0
+    for shard in stream.open_shards:
+        assert shard.start == at
+        assert shard.closed_at is None
+        at = shard.end + 1
+    assert at == HASH_SPACE
+    for shard in stream.shards_in_order():
+        parents = [stream.shards[name] for name in (shard.parent, shard.adjacent_parent) if name]
+        for parent in parents:
+            assert parent.ending_number is not None
+            assert parent.ending_number < shard.numbers.starting
+            assert shard in parent.children
+        if parents:
+            assert min(parent.start for parent in parents) <= shard.start
+            assert shard.end <= max(parent.end for parent in parents)
+
+
+operations = st.lists(
+    st.tuples(st.sampled_from(["split", "merge", "scale"]), st.integers(0, 10**6)), max_size=8
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(shards=st.integers(1, 6), steps=operations)
+def test_any_resharding_tiles_the_hash_space_and_keeps_the_lineage(
+    shards: int, steps: list[tuple[str, int]]
+) -> None:
+    stream = make_stream(shards)
+    for kind, choice in steps:
+        current = stream.open_shards
+        shard = current[choice % len(current)]
+        if kind == "split" and shard.start < shard.end:
+            key = shard.start + 1 + choice % (shard.end - shard.start)
+            stream.split(shard.shard_id, str(key), "a")
+        elif kind == "merge" and len(current) > 1:
+            at = choice % (len(current) - 1)
+            stream.merge(current[at].shard_id, current[at + 1].shard_id, "a")
+        elif kind == "scale":
+            low, high = -(-len(current) // 2), 2 * len(current)
+            target = low + choice % (high - low + 1)
+            if [one.start for one in current] != uniform_starts(target):
+                stream.scale(target)
+                assert [one.start for one in stream.open_shards] == uniform_starts(target)
+        assert_consistent(stream)
+
+
+@settings(max_examples=60, deadline=None)
+@given(shards=st.integers(1, 40), key=st.text(min_size=1, max_size=30))
+def test_routing_agrees_with_brute_force(shards: int, key: str) -> None:
+    stream = make_stream(shards)
+    value = int(hashlib.md5(key.encode()).hexdigest(), 16)
+    assert hash_of(key) == value
+    owners = [shard for shard in stream.open_shards if shard.start <= value <= shard.end]
+    assert owners == [stream.shard_for(value)]
+
+
+def test_edges_of_a_range_belong_to_it() -> None:
+    stream = make_stream(3)
+    for shard in stream.open_shards:
+        assert stream.shard_for(shard.start) is shard
+        assert stream.shard_for(shard.end) is shard
+
+
+def test_three_shards_are_laid_out_as_the_service_does() -> None:
+    assert uniform_starts(3) == [
+        0,
+        113427455640312821154458202477256070485,
+        226854911280625642308916404954512140970,
+    ]
+
+
+@pytest.mark.parametrize("key", ["0", "340282366920938463463374607431768211456", "-1", "01", "x"])
+def test_split_outside_the_range_is_refused(key: str) -> None:
+    with pytest.raises(AwsError, match="InvalidArgumentException"):
+        make_stream(1).split("shardId-000000000000", key, "a")
+
+
+def test_merge_needs_neighbours_that_are_open() -> None:
+    stream = make_stream(3)
+    with pytest.raises(AwsError, match="not an adjacent pair"):
+        stream.merge("shardId-000000000000", "shardId-000000000002", "a")
+    stream.merge("shardId-000000000001", "shardId-000000000000", "a")
+    merged = stream.shards["shardId-000000000003"]
+    assert (merged.parent, merged.adjacent_parent) == ("shardId-000000000001", "shardId-000000000000")
+    with pytest.raises(AwsError, match="is closed"):
+        stream.merge("shardId-000000000001", "shardId-000000000002", "a")
+    with pytest.raises(AwsError, match="ResourceNotFoundException"):
+        stream.merge("shardId-000000000001", "shardId-000000000099", "a")
+
+
+@pytest.mark.parametrize("target", [9, 1])
+def test_scaling_beyond_double_or_half_is_refused(target: int) -> None:
+    with pytest.raises(AwsError, match="LimitExceededException"):
+        make_stream(4).scale(target)
+
+
+def test_changes_take_their_time_when_asked_to() -> None:
+    clock = VirtualClock()
+    stream = Stream("s", "arn", clock, shard_count=2, delay=3, reshard_delay=10)
+    assert stream.status == "CREATING"
+    assert stream.open_shards == []
+    clock.advance(3)
+    stream.settle()
+    assert (stream.status, len(stream.open_shards)) == ("ACTIVE", 2)
+    stream.scale(4)
+    with pytest.raises(AwsError, match="ResourceInUseException"):
+        stream.scale(3)
+    clock.advance(9.9)
+    stream.settle()
+    assert (stream.status, len(stream.open_shards)) == ("UPDATING", 2)
+    clock.advance(0.1)
+    stream.settle()
+    assert (stream.status, len(stream.open_shards)) == ("ACTIVE", 4)
+    assert_consistent(stream)
+
+
+def test_the_first_shards_are_as_old_as_their_stream_however_long_it_was_creating() -> None:
+    clock = VirtualClock()
+    client = FakeAws(clock=clock, stream_delay=5.0).client("kinesis")
+    client.create_stream(StreamName="slow", ShardCount=3)
+    clock.advance(6)
+    shards = client.list_shards(StreamName="slow", ShardFilter={"Type": "AT_TRIM_HORIZON"})["Shards"]
+    assert len(shards) == 3
