@@ -24,7 +24,7 @@ from aws_kinesis_agg.aggregator import AggRecord
 from aws_kinesis_agg.deaggregator import iter_deaggregate_records
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from kinesis_sdk.common.aggregation import MAGIC, Aggregate, deaggregate, decode
+from kinesis_sdk.common.aggregate_reader import MAGIC, Aggregate, deaggregate, decode
 from kinesis_sdk.common.hashkeys import FULL_RANGE, hash_partition_key
 from kinesis_sdk.common.records import KinesisRecord
 

@@ -29,7 +29,7 @@ import boto3
 from bench_codec import protobuf_class
 from botocore.awsrequest import AWSResponse
 
-from kinesis_sdk.common.aggregation import MAGIC, Aggregate, deaggregate
+from kinesis_sdk.common.aggregate_reader import MAGIC, Aggregate, deaggregate
 from kinesis_sdk.common.hashkeys import hash_partition_key
 from kinesis_sdk.common.records import KinesisRecord, UserRecord
 from kinesis_sdk.common.stream import StreamId

@@ -39,7 +39,7 @@ sys.path.insert(0, str(ROOT))
 from integration.java.evidence import tenures, wait_for  # noqa: E402
 from integration.java.processes import Stage, WorkerProcess, open_stage  # noqa: E402
 from integration.localstack.server import family  # noqa: E402
-from kinesis_sdk.common.aggregation import Aggregate  # noqa: E402
+from kinesis_sdk.common.aggregate_reader import Aggregate  # noqa: E402
 from kinesis_sdk.common.hashkeys import HashKeyRange, hash_partition_key  # noqa: E402
 from kinesis_sdk.common.sequence import TRIM_HORIZON, ExtendedSequenceNumber  # noqa: E402
 from kinesis_sdk.consumer import DynamoDBLeaseStore  # noqa: E402

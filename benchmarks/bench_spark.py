@@ -30,7 +30,7 @@ def fill(endpoint: str, stream: str, rows: int) -> int:
     """Put aggregates of 100-byte records, evenly over two shards; returns the Kinesis records."""
     import boto3
 
-    from kinesis_sdk.common.aggregation import Aggregate
+    from kinesis_sdk.common.aggregate_reader import Aggregate
     from kinesis_sdk.common.hashkeys import hash_partition_key
 
     client = boto3.client("kinesis", endpoint_url=endpoint)
@@ -76,7 +76,7 @@ def register_yardsticks(spark: Any, rows: int) -> None:
         def read(self, _partition: InputPartition) -> Iterator[Any]:
             from datetime import datetime, timezone
 
-            from kinesis_sdk.common.aggregation import Aggregate
+            from kinesis_sdk.common.aggregate_reader import Aggregate
             from kinesis_sdk.common.hashkeys import hash_partition_key
             from kinesis_sdk.common.records import KinesisRecord
             from kinesis_sdk.spark.arrow import MAX_ROWS, BatchBuilder

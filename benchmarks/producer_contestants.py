@@ -68,7 +68,7 @@ def varint(value: int) -> bytes:
 
 def floor(_endpoint: str, count: int) -> Numbers:
     """Hash, encode and frame, written as tightly as this format allows; no futures, no network, no limits."""
-    from kinesis_sdk.common.aggregation import MAGIC, decode
+    from kinesis_sdk.common.aggregate_reader import MAGIC, decode
 
     records = workload(count)
     ends = [(((index + 1) << 122) - 1).to_bytes(16, "big") for index in range(SHARDS)]

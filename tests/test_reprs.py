@@ -12,7 +12,7 @@ import pytest
 
 import kinesis_sdk
 from kinesis_sdk import producer
-from kinesis_sdk.common.aggregation import SubRecord, SubRecordColumns, deaggregate
+from kinesis_sdk.common.aggregate_reader import SubRecord, SubRecordColumns, deaggregate
 from kinesis_sdk.common.fast_get import GetRecordsPage
 from kinesis_sdk.common.fast_put import PutEntry
 from kinesis_sdk.common.records import KinesisRecord, UserRecord

@@ -6,7 +6,7 @@ import time
 
 from integration.java.evidence import deliveries, disorder, duplicates, wait_for
 from integration.java.load import Load
-from kinesis_sdk.common.aggregate import Aggregate
+from kinesis_sdk.common.aggregate_writer import Aggregate
 
 HALF, QUARTER = 1 << 127, 1 << 126
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import boto3
 
-from kinesis_sdk.common.aggregation import Aggregate
+from kinesis_sdk.common.aggregate_reader import Aggregate
 from kinesis_sdk.common.hashkeys import hash_key_to_decimal, hash_partition_key
 from kinesis_sdk.testing.http.process import ServerProcess
 

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kinesis_sdk._version import __version__
-from kinesis_sdk.common.answers import require_whole_answers
 from kinesis_sdk.common.errors import (
     AwsConfigError,
     AwsError,
@@ -27,6 +26,7 @@ from kinesis_sdk.common.errors import (
     TransientAwsError,
     without_userinfo,
 )
+from kinesis_sdk.common.truncated_responses import reject_truncated_responses
 
 if TYPE_CHECKING:
     import boto3
@@ -439,5 +439,5 @@ def make_client(
             endpoint=endpoint_url,
         ) from error
     if service in _JSON_SERVICES:
-        require_whole_answers(client)
+        reject_truncated_responses(client)
     return client

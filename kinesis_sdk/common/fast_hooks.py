@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
-from kinesis_sdk.common.answers import require_whole_answers
 from kinesis_sdk.common.errors import ProtocolError
+from kinesis_sdk.common.truncated_responses import reject_truncated_responses
 
 MARK = "kinesis_sdk.call"
 """Key in botocore's request context, which the hooks of one call share."""
@@ -42,7 +42,7 @@ class Equipment(Generic[State]):
         with self._lock:
             state = self._known.get(client)
             if state is None and _speaks_json(client.meta.service_model):
-                require_whole_answers(client)
+                reject_truncated_responses(client)
                 self._register(client.meta.events)
                 state = self._known[client] = self._make_state()
         return state

@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
-from kinesis_sdk.common.aggregation import Aggregate
+from kinesis_sdk.common.aggregate_reader import Aggregate
 from kinesis_sdk.producer.record import RECORD_OVERHEAD, UNPLACED, Fate, PendingRecord
 
 Group: TypeAlias = str | bytes

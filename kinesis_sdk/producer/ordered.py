@@ -22,7 +22,7 @@ import heapq
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kinesis_sdk.common.aggregation import Aggregate
+from kinesis_sdk.common.aggregate_reader import Aggregate
 from kinesis_sdk.common.errors import KinesisSdkError, PermanentAwsError, ResourceNotFoundError
 from kinesis_sdk.producer.aggregator import Aggregator, Entry, Loose
 from kinesis_sdk.producer.collector import Batch

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, cast
 
-from kinesis_sdk.common.aggregation import SubRecord, SubRecordColumns, decode_columns, is_misplaced
+from kinesis_sdk.common.aggregate_reader import SubRecord, SubRecordColumns, decode_columns, is_misplaced
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.records import KinesisRecord
 

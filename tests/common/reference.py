@@ -8,7 +8,7 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from kinesis_sdk.common.aggregation import Aggregate
+from kinesis_sdk.common.aggregate_reader import Aggregate
 from kinesis_sdk.common.hashkeys import explicit_hash_key_to_bytes, hash_partition_key
 
 MAGIC = bytes.fromhex("f3899ac2")

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kinesis_sdk
-from kinesis_sdk.common.aggregation import decode
+from kinesis_sdk.common.aggregate_reader import decode
 from tests import HANG
 
 from .reference import Item, filled
@@ -66,7 +66,7 @@ def test_aws_kinesis_agg_reads_ours_and_ours_reads_its(rows: list[tuple[str, byt
 
 
 OURS = """
-from kinesis_sdk.common.aggregation import Aggregate, decode
+from kinesis_sdk.common.aggregate_reader import Aggregate, decode
 aggregate = Aggregate(10_000, 100)
 for key in "ab":
     assert aggregate.try_append(key, None, key.encode(), bytes(16))
@@ -115,8 +115,8 @@ def test_the_pure_python_protobuf_runtime_reads_the_same() -> None:
         def seal(text):
             body = bytes.fromhex(text)
             return bytes.fromhex("f3899ac2") + body + md5(body).digest()
-        from kinesis_sdk.common import aggregation
-        assert aggregation._columns(bytes.fromhex("0a0161" "1a0508001a0178")) is None, "quadratic there"
+        from kinesis_sdk.common import aggregate_reader
+        assert aggregate_reader._columns(bytes.fromhex("0a0161" "1a0508001a0178")) is None, "quadratic there"
         assert decode(seal("0a0161" "1a0508001a0178")) == [("a", None, b"x")]
         assert decode(seal("0a0161" "1a020800")) is None
         assert decode(seal("0a0161" "1a031a0178")) is None

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from kinesis_sdk.common.aggregate import Aggregate
+from kinesis_sdk.common.aggregate_writer import Aggregate
 from kinesis_sdk.common.hashkeys import hash_partition_key
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore

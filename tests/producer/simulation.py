@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from kinesis_sdk.common.aggregation import deaggregate
+from kinesis_sdk.common.aggregate_reader import deaggregate
 from kinesis_sdk.common.errors import KinesisSdkError, TransientAwsError
 from kinesis_sdk.common.hashkeys import explicit_hash_key_to_bytes, hash_partition_key
 from kinesis_sdk.common.records import KinesisRecord, UserRecord

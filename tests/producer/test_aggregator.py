@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesis_sdk.common.aggregation import deaggregate
+from kinesis_sdk.common.aggregate_reader import deaggregate
 from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.producer import aggregator as module
 from kinesis_sdk.producer.aggregator import Aggregator, Entry

@@ -13,9 +13,9 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from kinesis_sdk.common import aggregate as aggregate_module
+from kinesis_sdk.common import aggregate_writer
 from kinesis_sdk.common import hashkeys as hashkeys_module
-from kinesis_sdk.common.aggregation import Aggregate, decode
+from kinesis_sdk.common.aggregate_reader import Aggregate, decode
 from kinesis_sdk.common.errors import ProducerClosedError, TransientAwsError
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY, hash_partition_key
 from kinesis_sdk.common.shards import Shard
@@ -468,7 +468,7 @@ def test_hashing_is_not_a_matter_of_security(monkeypatch: pytest.MonkeyPatch) ->
         return real(data, usedforsecurity=usedforsecurity)
 
     monkeypatch.setattr(hashkeys_module, "md5", fips)
-    monkeypatch.setattr(aggregate_module, "md5", fips)
+    monkeypatch.setattr(aggregate_writer, "md5", fips)
     aggregate = Aggregate(1_000, 10)
     for data in (b"x", b"y"):
         assert aggregate.try_append("k", None, data, hash_partition_key("k"))

@@ -24,7 +24,7 @@ from typing import Any
 
 import pytest
 
-from kinesis_sdk.common.aggregation import deaggregate
+from kinesis_sdk.common.aggregate_reader import deaggregate
 from kinesis_sdk.common.errors import (
     AwsConfigError,
     BufferFullError,

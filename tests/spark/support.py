@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
-from kinesis_sdk.common.aggregation import decode
+from kinesis_sdk.common.aggregate_reader import decode
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.spark.offsets import StreamOffset
 from kinesis_sdk.spark.options import SourceOptions

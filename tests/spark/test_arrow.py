@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinesis_sdk.common.aggregation import Aggregate, deaggregate
+from kinesis_sdk.common.aggregate_reader import Aggregate, deaggregate
 from kinesis_sdk.common.hashkeys import (
     FULL_RANGE,
     HashKeyRange,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kinesis_sdk.common.aggregation import Aggregate
+from kinesis_sdk.common.aggregate_reader import Aggregate
 from kinesis_sdk.common.errors import AwsError, ConfigError
 from kinesis_sdk.common.hashkeys import HashKeyRange, hash_partition_key
 from kinesis_sdk.spark.errors import DataLossError, OffsetError

@@ -22,7 +22,7 @@ from pyspark.sql.types import (  # noqa: E402 — after the skip
     StructType,
 )
 
-from kinesis_sdk.common.aggregation import decode  # noqa: E402
+from kinesis_sdk.common.aggregate_reader import decode  # noqa: E402
 from kinesis_sdk.common.errors import ConfigError, InvalidRecordError  # noqa: E402
 from kinesis_sdk.producer import Producer, ProducerConfig  # noqa: E402
 from kinesis_sdk.spark import PartitionFailedError, partition  # noqa: E402

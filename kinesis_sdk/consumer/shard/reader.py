@@ -10,7 +10,7 @@ from itertools import accumulate
 from operator import itemgetter
 
 from kinesis_sdk.common import catalogue
-from kinesis_sdk.common.aggregation import deaggregate
+from kinesis_sdk.common.aggregate_reader import deaggregate
 from kinesis_sdk.common.errors import InvalidPositionError, ResourceNotFoundError, TransientAwsError
 from kinesis_sdk.common.metrics import BoundMetrics
 from kinesis_sdk.common.records import KinesisRecord, UserRecord

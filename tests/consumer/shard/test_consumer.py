@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from kinesis_sdk.common.aggregation import Aggregate
+from kinesis_sdk.common.aggregate_reader import Aggregate
 from kinesis_sdk.common.errors import (
     HandlerError,
     LeaseLostError,

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from kinesis_sdk.common.answers import require_whole_answers
 from kinesis_sdk.common.aws import DynamoDBClient, call_with_retries, translate_errors
 from kinesis_sdk.common.errors import (
     AwsError,
@@ -25,6 +24,7 @@ from kinesis_sdk.common.errors import (
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.text import printable
+from kinesis_sdk.common.truncated_responses import reject_truncated_responses
 from kinesis_sdk.consumer.leases.table import lease as attributes
 from kinesis_sdk.consumer.leases.table import store as rows
 from kinesis_sdk.consumer.leases.table.lease import (
@@ -87,7 +87,7 @@ class DynamoDBLeaseStore:
         sleep: Callable[[float], None] = time.sleep,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        require_whole_answers(client)  # one that the user made, perhaps
+        reject_truncated_responses(client)  # one that the user made, perhaps
         self._client = client
         self.table_name = table_name
         self._billing_mode = billing_mode

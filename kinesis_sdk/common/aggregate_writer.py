@@ -1,6 +1,6 @@
 """Writing the KPL's aggregated record: many user records in one Kinesis record.
 
-The format is described in `kinesis_sdk.common.aggregation`, which reads it. Writing joins ready parts by hand: it
+The format is described in `kinesis_sdk.common.aggregate_reader`, which reads it. Writing joins ready parts by hand: it
 is half the cost of building messages, and the exact size is known after every append.
 """
 

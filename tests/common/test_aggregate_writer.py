@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinesis_sdk.common import aggregate as aggregate_module
-from kinesis_sdk.common.aggregation import AGGREGATE_PARTITION_KEY, OVERHEAD, Aggregate, decode
+from kinesis_sdk.common import aggregate_writer
+from kinesis_sdk.common.aggregate_reader import AGGREGATE_PARTITION_KEY, OVERHEAD, Aggregate, decode
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY
 
 from . import reference
@@ -183,14 +183,14 @@ def test_a_key_that_has_no_utf8_form_raises_and_changes_nothing() -> None:
 
 
 def test_prefix_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aggregate_module, "_PREFIX_CACHE_SIZE", 4)
-    monkeypatch.setattr(aggregate_module, "_prefixes", {})
+    monkeypatch.setattr(aggregate_writer, "_PREFIX_CACHE_SIZE", 4)
+    monkeypatch.setattr(aggregate_writer, "_prefixes", {})
     items: list[Item] = [("k", None, bytes(size % 11)) for size in range(40)]
     sizes = []
     aggregate = Aggregate(2**20, 100)
     for item in items:
         append(aggregate, item)
-        sizes.append(len(aggregate_module._prefixes))
+        sizes.append(len(aggregate_writer._prefixes))
     assert max(sizes) == 4
     assert any(after < before for before, after in pairwise(sizes))
     assert aggregate.encode() == reference.encode(items)
@@ -242,7 +242,7 @@ def test_the_short_way_takes_what_is_known_and_leaves_room() -> None:
 
 
 def test_more_keys_than_prefixes_are_remembered_for() -> None:
-    count = (1 << aggregate_module._INDEX_BITS) + 3
+    count = (1 << aggregate_writer._INDEX_BITS) + 3
     # The first that are not remembered are a byte shorter than the first of all: packed, their pairs would be the same.
     items: list[Item] = [(f"k{number}", None, bytes(2 - number % 3)) for number in range(count)]
     items += items[:2] + items[-2:]

@@ -11,9 +11,9 @@ import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.config import Config
 
-from kinesis_sdk.common.answers import require_whole_answers
 from kinesis_sdk.common.aws import translate_errors
 from kinesis_sdk.common.errors import PermanentAwsError, TransientAwsError
+from kinesis_sdk.common.truncated_responses import reject_truncated_responses
 from kinesis_sdk.consumer.leases import DynamoDBLeaseStore
 
 SESSION = botocore.session.Session()
@@ -53,7 +53,7 @@ class Wire:
 @pytest.fixture
 def wire() -> Wire:
     wire = Wire()
-    require_whole_answers(wire.client)
+    reject_truncated_responses(wire.client)
     return wire
 
 
@@ -97,23 +97,23 @@ def test_whole_answers_pass(wire: Wire) -> None:
 
 def test_calls_without_a_result_may_be_answered_with_nothing() -> None:
     wire = Wire("kinesis")
-    require_whole_answers(wire.client)
+    reject_truncated_responses(wire.client)
     for length in ("0", None):
         wire.answer(b"", length=length)
         wire.client.delete_stream(StreamName="orders")
 
 
 def test_once_is_enough_and_other_objects_are_left_alone(wire: Wire) -> None:
-    require_whole_answers(wire.client)
-    require_whole_answers(Mock())
-    require_whole_answers(None)
+    reject_truncated_responses(wire.client)
+    reject_truncated_responses(Mock())
+    reject_truncated_responses(None)
     wire.answer(ROWS, length=str(len(ROWS)))
     assert wire.scan()["Items"] == []
 
 
 def test_what_kinesis_answers_without_a_length_is_left_to_its_callers() -> None:
     wire = Wire("kinesis")
-    require_whole_answers(wire.client)
+    reject_truncated_responses(wire.client)
     wire.answer(b"")
     assert "Shards" not in wire.client.list_shards(StreamName="orders")
 

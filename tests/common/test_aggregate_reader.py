@@ -13,8 +13,8 @@ from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinesis_sdk.common import aggregation
-from kinesis_sdk.common.aggregation import (
+from kinesis_sdk.common import aggregate_reader
+from kinesis_sdk.common.aggregate_reader import (
     MAGIC,
     SubRecord,
     deaggregate,
@@ -141,7 +141,7 @@ def mutated(draw: st.DrawFn) -> bytes:
 @given(st.one_of(st.lists(FRAGMENTS, min_size=1, max_size=8).map(b"".join).filter(bool), mutated()))
 def test_any_bytes_under_a_valid_digest_read_as_protobuf_reads_them(body: bytes) -> None:
     result = decode(seal(body))
-    with mock.patch.object(aggregation, "_SMALL", 0):  # as if records were large: read in another way
+    with mock.patch.object(aggregate_reader, "_SMALL", 0):  # as if records were large: read in another way
         assert decode(seal(body)) == result
     message = reference.AggregatedRecord()
     try:
@@ -212,7 +212,7 @@ def test_any_bytes_under_a_valid_digest_read_as_protobuf_reads_them(body: bytes)
 )
 @pytest.mark.parametrize("small", [400, 0])
 def test_not_an_aggregate(blob: bytes, small: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aggregation, "_SMALL", small)
+    monkeypatch.setattr(aggregate_reader, "_SMALL", small)
     assert decode(blob) is None
     assert [(user.data, user.aggregated) for user in deaggregate([carrier(blob)])] == [(blob, False)]
 
@@ -333,7 +333,7 @@ def test_any_bytes_like_input(kind: type) -> None:
 def test_the_usual_aggregate_is_read_by_columns() -> None:
     for hash_key in (None, "5"):
         body = filled([("k", hash_key, b"1"), ("l", hash_key, b"")]).encode()[4:-16]
-        columns, rows = aggregation._columns(body), aggregation._rows(body)
+        columns, rows = aggregate_reader._columns(body), aggregate_reader._rows(body)
         assert columns is not None
         assert rows is not None
         assert columns[1] is rows[1] is True
@@ -359,7 +359,7 @@ def as_list(column: Sequence[Any] | None) -> list[Any] | None:
 )
 def test_an_odd_aggregate_is_read_by_columns_as_well(blob: bytes) -> None:
     """Row by row, a record of 10 MB held the interpreter's lock for seconds, and renewals waited for it."""
-    columns, rows = aggregation._columns(blob[4:-16]), aggregation._rows(blob[4:-16])
+    columns, rows = aggregate_reader._columns(blob[4:-16]), aggregate_reader._rows(blob[4:-16])
     assert columns is not None
     assert rows is not None
     assert columns[1] is rows[1]
@@ -383,7 +383,7 @@ def test_what_lacks_required_fields_takes_little_more_memory_than_what_has_them(
     """Protobuf's error names each missing field: 190 bytes of memory for each byte of such a record."""
     blob = seal(b"\x0a\x01k" + part * (size // len(part)))
     errors: list[int] = []
-    real = aggregation._protobuf()
+    real = aggregate_reader._protobuf()
 
     class Rows:
         @staticmethod
@@ -404,9 +404,9 @@ def test_what_lacks_required_fields_takes_little_more_memory_than_what_has_them(
                 errors.append(len(str(error)))
                 raise
 
-    with mock.patch.object(aggregation, "_protobuf", lambda: real._replace(rows=Rows)):
+    with mock.patch.object(aggregate_reader, "_protobuf", lambda: real._replace(rows=Rows)):
         assert decode(blob) is None
-    assert sum(errors) <= 60 * aggregation._FEW
+    assert sum(errors) <= 60 * aggregate_reader._FEW
     assert [user.data for user in deaggregate([carrier(blob)])] == [blob]
 
 
@@ -534,7 +534,7 @@ def test_effective_hash_key(explicit: str | None, expected: bytes | None) -> Non
 
 def test_the_place_of_a_giant_key_is_not_remembered() -> None:
     """An aggregate may hold keys of megabytes, of which a cache that counts would keep thousands."""
-    aggregation._known_place.cache_clear()
+    aggregate_reader._known_place.cache_clear()
     giants = ["k" * 257, "\U0001f600" * 257, "k" * 100_000]
     items: list[Item] = [(key, None, b"") for key in giants] + [("k", "0" * 257, b""), ("k" * 256, "7", b"")]
     asked = []
@@ -550,4 +550,4 @@ def test_the_place_of_a_giant_key_is_not_remembered() -> None:
         assert is_misplaced([SubRecord(key, None, b"")], HashKeyRange(0, 7))
     assert not is_misplaced(subs[4:], HashKeyRange(0, 7))
     assert not is_misplaced(subs, FULL_RANGE)
-    assert aggregation._known_place.cache_info().currsize == 1
+    assert aggregate_reader._known_place.cache_info().currsize == 1

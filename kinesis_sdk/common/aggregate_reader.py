@@ -21,7 +21,7 @@ without repetitions; index 0 is written; an explicit hash key is in the table on
 single user record is not wrapped at all. An aggregate travels under the partition key ``a`` and with the
 first user record's hash as its explicit hash key.
 
-Writing is in `kinesis_sdk.common.aggregate`. Reading uses protobuf, with descriptors that live in a private pool: a generated
+Writing is in `kinesis_sdk.common.aggregate_writer`. Reading uses protobuf, with descriptors that live in a private pool: a generated
 ``messages.proto`` of another package in the same process can not clash with them. Both string tables are read as
 bytes and decoded here, so that one invalid key can not make the whole aggregate unreadable. Fields are read as columns
 where that is safe (see `_columns`): an object of protobuf's for each user record costs more than parsing it.
@@ -37,7 +37,13 @@ from itertools import repeat
 from operator import itemgetter
 from typing import Any, NamedTuple, cast
 
-from kinesis_sdk.common.aggregate import AGGREGATE_PARTITION_KEY, DIGEST_SIZE, MAGIC, OVERHEAD, Aggregate
+from kinesis_sdk.common.aggregate_writer import (
+    AGGREGATE_PARTITION_KEY,
+    DIGEST_SIZE,
+    MAGIC,
+    OVERHEAD,
+    Aggregate,
+)
 from kinesis_sdk.common.hashkeys import (
     MAX_HASH_KEY,
     HashKeyRange,
