@@ -17,12 +17,12 @@ from collections.abc import Callable
 from random import Random
 
 from kinesis_sdk.common import catalogue
+from kinesis_sdk.common.backoff import backoff
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import AwsError, InvalidCheckpointError, LeaseLostError
 from kinesis_sdk.common.metrics import NOT_MEASURED, BoundMetrics
 from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.common.sequence import SHARD_END, ExtendedSequenceNumber
-from kinesis_sdk.consumer.error_policy import backoff
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 
 _FIRST_RETRY, _MOST_RETRY = 0.1, 2.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from random import Random
 from typing import Literal
 
 from kinesis_sdk.common.errors import ConfigError, KinesisSdkError
@@ -125,9 +124,3 @@ def handler_error_policy(
     raise ConfigError(
         "on_handler_error", value, '"retry", "stop", RetryBatch(...), BisectBatch(...) or StopWorker()'
     )
-
-
-def backoff(failures: int, first: float, most: float, rng: Random) -> float:
-    """Seconds to wait after the n-th failure in a row: doubling, capped, the upper half of it random."""
-    span = min(most, first * 2.0 ** min(failures - 1, 30))
-    return span * (0.5 + rng.random() / 2)

@@ -10,6 +10,7 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from kinesis_sdk.common.backoff import backoff
 from kinesis_sdk.common.shards import Shard, ShardMap
 
 _FIRST_BACKOFF = 0.2
@@ -144,10 +145,10 @@ class Topology:
             awaited: Whether records wait for a stream that does not exist; the pauses are shorter then.
         """
         self._loading_since = None
-        backoff = min(MISSING_BACKOFF if awaited else _MAX_BACKOFF, _FIRST_BACKOFF * 2**self._backoffs)
         self._failures += 1
-        self._backoffs = min(self._backoffs + 1, 30)
-        self._next_load = now + backoff * self._rng.uniform(0.5, 1.0)
+        self._backoffs += 1
+        maximum = MISSING_BACKOFF if awaited else _MAX_BACKOFF
+        self._next_load = now + backoff(self._backoffs, _FIRST_BACKOFF, maximum, self._rng)
 
     def invalidate(self, seen_at: float, actual_shard_id: str) -> None:
         """A record landed elsewhere than predicted.

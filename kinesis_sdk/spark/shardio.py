@@ -10,6 +10,7 @@ from random import Random
 from typing import Any, NamedTuple, TypeVar
 
 from kinesis_sdk.common.aws import KinesisClient, translate_errors
+from kinesis_sdk.common.backoff import backoff
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import (
     AwsError,
@@ -154,10 +155,10 @@ class ShardIo:
             try:
                 return call()
             except KinesisSdkError as error:
-                pause = self._rng.uniform(0.5, 1.0) * min(_MOST_BACKOFF, _FIRST_BACKOFF * 2**failures)
+                failures += 1
+                pause = backoff(failures, _FIRST_BACKOFF, _MOST_BACKOFF, self._rng)
                 if not error.retryable or self.clock.monotonic() + pause > deadline:
                     raise
-                failures += 1
                 _LOGGER.log(
                     logging.WARNING if failures > 3 else logging.DEBUG,
                     "%s: attempt %d failed (%s), next in %.2f s",

@@ -2,13 +2,12 @@ from __future__ import annotations
 
 import functools
 from datetime import datetime, timezone
-from random import Random
 
 import pytest
 
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.consumer import BisectBatch, ConsumerConfig, RecordHandler, RetryBatch, StopWorker
-from kinesis_sdk.consumer.error_policy import backoff, handler_error_policy
+from kinesis_sdk.consumer.error_policy import handler_error_policy
 from kinesis_sdk.consumer.handler import HandlerSource
 
 
@@ -106,13 +105,6 @@ def test_a_bad_bisecting_policy(bad):
 )
 def test_idle_times(more, times):
     assert ConsumerConfig(**more).idle_times == times
-
-
-def test_backoff_doubles_with_jitter_up_to_a_bound():
-    rng = Random(1)
-    for failures in range(1, 2000, 7):
-        full = min(30.0, 0.5 * 2 ** min(failures - 1, 100))
-        assert full / 2 <= backoff(failures, 0.5, 30.0, rng) <= full
 
 
 class MyHandler(RecordHandler):

@@ -20,13 +20,13 @@ from random import Random
 
 from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.aws import KinesisClient
+from kinesis_sdk.common.backoff import backoff
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import AwsError, KinesisSdkError
 from kinesis_sdk.common.log_throttle import LogThrottle
 from kinesis_sdk.common.metrics import BoundMetrics
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer.config import ConsumerConfig
-from kinesis_sdk.consumer.error_policy import backoff
 from kinesis_sdk.consumer.leases.java.leader_lock import CLAIM_TIME, keeps_nothing
 from kinesis_sdk.consumer.leases.java.migration import MIGRATION_KEY, is_upgrading_from_2x, kcl2_leader
 from kinesis_sdk.consumer.leases.java.worker_metrics import PATIENCE, JavaMembership

@@ -33,6 +33,7 @@ from random import Random
 from typing import Any
 
 from kinesis_sdk.common.aws import translate_error, translate_errors
+from kinesis_sdk.common.backoff import backoff
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import (
     AwsError,
@@ -44,7 +45,6 @@ from kinesis_sdk.common.errors import (
     TransientAwsError,
 )
 from kinesis_sdk.common.metrics import NOT_MEASURED, BoundMetrics
-from kinesis_sdk.consumer.error_policy import backoff
 from kinesis_sdk.consumer.fetch.budget import ByteBudget, Expansion, Reservation
 from kinesis_sdk.consumer.fetch.events import EventReader, joined, read_event, start_thread
 from kinesis_sdk.consumer.fetch.fetcher import Fetcher, FetchResult, Position, record_read
@@ -62,8 +62,8 @@ that comes from another worker is not polled for a moment."""
 _MOST_READY_BYTES = 2 * 1024 * 1024
 """Bytes of one shard that wait for its handler: a second of what the service pushes."""
 
-_FIRST_RETURN, _MOST_RETURN = 30.0, 300.0
-"""Seconds between attempts to leave polling."""
+_FIRST_RETURN, _MOST_RETURN = 40.0, 400.0
+"""Longest seconds between attempts to leave polling: the first and the last. The average is three quarters of them."""
 
 _FIRST_BACKOFF, _MOST_BACKOFF = 0.5, 10.0
 _IN_USE_PAUSE = 1.0
@@ -341,8 +341,7 @@ class FanOutFetcher:
         in_use = isinstance(error, AwsError) and error.code == "ResourceInUseException"
         if self.is_polling:
             self._returns += 1
-            span = min(_MOST_RETURN, _FIRST_RETURN * 2.0**self._returns)
-            self._attempt_at = now + span * (0.75 + self._rng.random() / 2)
+            self._attempt_at = now + backoff(self._returns + 1, _FIRST_RETURN, _MOST_RETURN, self._rng)
             _LOGGER.info("shard %s: still polled, subscribing fails: %s", self._shard_id, error)
             return
         pause = (
@@ -381,7 +380,7 @@ class FanOutFetcher:
         _LOGGER.warning("shard %s: is polled from now on, subscribing fails: %s", self._shard_id, error)
         self._returns = 0
         self._cause = None
-        self._attempt_at = now + _FIRST_RETURN * (0.75 + self._rng.random() / 2)
+        self._attempt_at = now + backoff(1, _FIRST_RETURN, _MOST_RETURN, self._rng)
         polling = self._open_polling(self._position, now)
         with self._lock:
             closed = self._closed

@@ -14,6 +14,7 @@ from typing import Any
 
 from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.aws import KinesisClient, translate_errors
+from kinesis_sdk.common.backoff import backoff
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import (
     AwsError,
@@ -29,7 +30,6 @@ from kinesis_sdk.common.metrics import NOT_MEASURED, BoundMetrics
 from kinesis_sdk.common.sequence import LATEST
 from kinesis_sdk.common.shards import Shard, list_shards
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.consumer.error_policy import backoff
 from kinesis_sdk.consumer.fetch.fetcher import FetchResult, Position, read_child_shards, record_read
 from kinesis_sdk.consumer.fetch.prefetch import RECORD_OVERHEAD
 from kinesis_sdk.consumer.fetch.read_rate import READ_INTERVAL, ReadPace, TipIdle

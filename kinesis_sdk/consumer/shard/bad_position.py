@@ -13,9 +13,9 @@ from __future__ import annotations
 import logging
 
 from kinesis_sdk.common import catalogue
+from kinesis_sdk.common.backoff import backoff
 from kinesis_sdk.common.errors import InvalidPositionError
 from kinesis_sdk.common.metrics import BoundMetrics
-from kinesis_sdk.consumer.error_policy import backoff
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 from kinesis_sdk.consumer.shard.state import ShardConsumerParts
 

@@ -16,6 +16,7 @@ import logging
 from collections.abc import Callable
 
 from kinesis_sdk.common import catalogue
+from kinesis_sdk.common.backoff import backoff
 from kinesis_sdk.common.errors import (
     AwsError,
     ConfigError,
@@ -26,7 +27,7 @@ from kinesis_sdk.common.errors import (
 )
 from kinesis_sdk.common.log_throttle import LogThrottle
 from kinesis_sdk.consumer.checkpointer import Checkpointer
-from kinesis_sdk.consumer.error_policy import RetryBatch, StopWorker, backoff
+from kinesis_sdk.consumer.error_policy import RetryBatch, StopWorker
 from kinesis_sdk.consumer.handler import AwaitingHandler, ShardContext
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 from kinesis_sdk.consumer.runtime.threads import wait_for

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from kinesis_sdk.common import catalogue
+from kinesis_sdk.common.backoff import backoff
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import HandlerError
 from kinesis_sdk.common.metrics import BoundMetrics
@@ -36,7 +37,6 @@ from kinesis_sdk.consumer.error_policy import (
     PoisonRecord,
     RetryBatch,
     StopWorker,
-    backoff,
 )
 from kinesis_sdk.consumer.fetch.fetcher import ArrivalTimes
 from kinesis_sdk.consumer.handler import RecordBatch, RecordHandler
