@@ -16,7 +16,7 @@ COMPILE = .cache/uv/bin/uv pip compile --quiet --universal --generate-hashes --n
 FUZZ = KINESIS_SDK_SCHEDULES=$(SCHEDULES) KINESIS_SDK_FLEETS=$(FLEETS) KINESIS_SDK_READERS=$(READERS)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo example test unit integration spark spark-full java fuzz soak check format bench bench-producer bench-consumer bench-fleet bench-java docs lock clean
+.PHONY: help install demo example test unit integration spark spark-full java fuzz soak check english format bench bench-producer bench-consumer bench-fleet bench-java docs lock clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -61,6 +61,9 @@ check: install  ## What CI runs: lint, format, types, all tests.
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(MAKE) --no-print-directory test
+
+english: install  ## Check the words of comments, messages and documents (ARGS='--reading kinesis_sdk/spark', ARGS=--help).
+	@$(BIN)/python -m tools.check_english $(ARGS)
 
 format: install  ## Format the code and fix what can be fixed safely.
 	@$(BIN)/ruff format .
