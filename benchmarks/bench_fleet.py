@@ -36,9 +36,11 @@ from kinesis_sdk.common.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.consumer import ConsumerConfig
 from kinesis_sdk.consumer.leases import Lease
 from kinesis_sdk.consumer.leases.intervals import scan_read_units
-from kinesis_sdk.consumer.leases.planner import TableView, TakeLimits, strategy_for
-from kinesis_sdk.consumer.leases.strategies import balanced, group_of
+from kinesis_sdk.consumer.leases.strategies import Plan, TableView, TakeLimits, balanced, group_of
+from kinesis_sdk.consumer.leases.strategies.balanced import plan_balanced
 from kinesis_sdk.consumer.leases.strategies.base import Standings
+from kinesis_sdk.consumer.leases.strategies.groups import Groups
+from kinesis_sdk.consumer.leases.strategies.kcl2 import plan_kcl2
 
 START = ExtendedSequenceNumber(TRIM_HORIZON)
 WRITE_PRICE, READ_PRICE = 0.625e-6, 0.125e-6
@@ -66,7 +68,7 @@ class Sights:
             return float("inf")
         return now - self._looks[bisect_left(self._looks, self._changed[lease.lease_key])]
 
-    def free_longer(self, leases: Iterable[Lease], now: float, seconds: float) -> list[Lease]:
+    def unowned_longer(self, leases: Iterable[Lease], now: float, seconds: float) -> list[Lease]:
         """What changed before the last of the looks that are so long ago."""
         looks, changed, failover = self._looks, self._changed, self.failover_time
         never = float("-inf")
@@ -97,9 +99,10 @@ class World:
     def __init__(self, kind: str, leases: int, seed: int = 1) -> None:
         self.kind = kind
         self.config = ConsumerConfig(lease_strategy=kind)  # type: ignore[arg-type]
-        self.strategy: Any = strategy_for(self.config)
-        self.interval = self.config.scan_interval(leases)
-        self.soon = self.config.scan_interval(leases, soon=True)
+        self.groups = Groups()
+        self.intervals = self.config.intervals(leases)
+        self.interval = self.intervals.scan
+        self.soon = self.intervals.rescan
         self.rng = Random(f"{kind} {leases} {seed}")
         self.now = 0.0
         self.rows = {f"s{n:06d}": Lease(lease_key=f"s{n:06d}", checkpoint=START) for n in range(leases)}
@@ -252,7 +255,7 @@ class World:
             now=now,
             limits=PATIENT if patient else UNLIMITED,
             workers=known,
-            patience=2 * self.interval + 1,
+            claim_grace=2 * self.interval + 1,
         )
         visible = bool(standings.mine) or worker.name in known
         seen = (len(standings.free), len(standings.silent), frozenset(known))
@@ -260,7 +263,7 @@ class World:
         known_owners, worker.owners = worker.owners, self.owners
         if known_owners is not None and known_owners is not worker.owners:
             sights.is_gathering = bool(worker.owners - known_owners - {worker.name})
-        plan = self.strategy.decide(view, standings, self.rng)
+        plan = self._plan(view, standings)
         if plan.put_standby_heartbeat and worker.marked_at is None:
             worker.marked_at = now
             self.marked.add(worker.name)
@@ -268,9 +271,15 @@ class World:
             worker.marked_at = None
             self.marked.discard(worker.name)
         due = now + (self.soon if plan.rescan_soon else self.interval)
-        if self.kind != "kcl2":
+        if self.intervals.scan_at_expiry:
             due = min(due, early)
         self._carry_out(worker, plan, 0, 0, now + 0.05, due)
+
+    def _plan(self, view: TableView, standings: Standings) -> Plan:
+        """Plan by the holders that the world knows, instead of grouping the whole table at every scan."""
+        if self.kind == "kcl2":
+            return plan_kcl2(view, standings, self.rng, prioritize_very_old=True)
+        return plan_balanced(view, standings, self.rng, groups=self.groups, by_throughput=True)
 
     def _carry_out(self, worker: Worker, plan: Any, index: int, won: int, moment: float, due: float) -> None:
         """One write each 5 ms; writes that are bound to lose are counted, not simulated."""
@@ -436,7 +445,7 @@ def deploy(kind: str, leases: int, workers: int, *, start_first: bool) -> list[s
 
 def targets(rows: list[list[str]], config: ConsumerConfig, leases: int) -> list[str]:
     """What the default strategy promises, held against its rows."""
-    look = config.scan_interval(leases)
+    look = config.intervals(leases).scan
     limit = config.failover_time + 2 * look
     ours = {row[1]: row[2:] for row in rows if row[0] == "balanced"}
     cold, crash = ours["cold start"], ours["25 % crash"]
@@ -465,10 +474,10 @@ def settle(world: World, workers: int) -> None:
 
 def costs(kind: str, leases: int, workers: int) -> list[str]:
     config = ConsumerConfig(lease_strategy=kind)  # type: ignore[arg-type]
-    reads = workers * scan_read_units(leases) * 60 / config.scan_interval(leases)
+    reads = workers * scan_read_units(leases) * 60 / config.intervals(leases).scan
     writes = leases * 60 / config.renew_interval
     return [
-        f"{config.scan_interval(leases):.1f} s",
+        f"{config.intervals(leases).scan:.1f} s",
         f"{config.renew_interval:.2f} s",
         f"{reads:,.0f}",
         f"{writes:,.0f}",

@@ -15,11 +15,23 @@ from kinesis_sdk.consumer.error_policy import (
 from kinesis_sdk.consumer.handler import RecordBatch, RecordHandler, ShardContext
 from kinesis_sdk.consumer.health import LeaseProblem, ShardHealth, Stall, WorkerHealth
 from kinesis_sdk.consumer.leases import (
+    BalancedStrategy,
+    Conflict,
     DynamoDBLeaseStore,
     InMemoryLeaseStore,
+    Intervals,
+    IntervalSettings,
+    Kcl2Strategy,
     Lease,
+    LeaseObserver,
     LeaseStore,
+    LeaseStrategy,
+    Plan,
     TableScan,
+    TableView,
+    Take,
+    TakeLimits,
+    TakeReason,
 )
 from kinesis_sdk.consumer.shard.state import ShardState
 from kinesis_sdk.consumer.streams import StreamSpec
@@ -48,10 +60,23 @@ __all__ = [
     "ShardState",
     "Stall",
     "WorkerHealth",
-    # leases
+    # lease tables
+    "Conflict",
     "DynamoDBLeaseStore",
     "InMemoryLeaseStore",
     "Lease",
     "LeaseStore",
     "TableScan",
+    # lease strategies
+    "BalancedStrategy",
+    "IntervalSettings",
+    "Intervals",
+    "Kcl2Strategy",
+    "LeaseObserver",
+    "LeaseStrategy",
+    "Plan",
+    "TableView",
+    "Take",
+    "TakeLimits",
+    "TakeReason",
 ]

@@ -13,7 +13,13 @@ from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON
 from kinesis_sdk.common.validation import check_choice, check_int, check_seconds, check_text
 from kinesis_sdk.consumer.error_policy import HandlerErrorPolicy, handler_error_policy
 from kinesis_sdk.consumer.fetch.read_rate import READ_INTERVAL
-from kinesis_sdk.consumer.leases import intervals as pacing
+from kinesis_sdk.consumer.leases.intervals import Intervals, IntervalSettings, call_timeout
+from kinesis_sdk.consumer.leases.strategies import (
+    LeaseStrategy,
+    StrategyName,
+    check_strategy,
+    resolve_strategy,
+)
 from kinesis_sdk.consumer.leases.strategies.groups import SEPARATOR
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -139,9 +145,9 @@ class ConsumerConfig:
     """With several streams: seconds after which unowned leases of a stream that is no longer consumed are deleted, 0 to
     31,536,000. None keeps them, so that a stream that is added again continues from its checkpoints."""
 
-    lease_strategy: Literal["balanced", "kcl2"] = "balanced"
+    lease_strategy: StrategyName | LeaseStrategy = "balanced"
     """``"balanced"`` gives every worker and every worker group its share with the fewest moves; ``"kcl2"`` does what the
-    KCL 2.x does, at the KCL's intervals."""
+    KCL 2.x does, at the KCL's intervals. An object decides itself, see `LeaseStrategy`."""
 
     balance_by: Literal["throughput", "count"] = "throughput"
     """For the balanced strategy. ``"throughput"`` weights leases by throughput if at least half of them carry
@@ -292,7 +298,6 @@ class ConsumerConfig:
                 0,
                 31_536_000,
             )
-        check_choice("lease_strategy", self.lease_strategy, ("balanced", "kcl2"))
         check_choice("balance_by", self.balance_by, ("throughput", "count"))
         check_text("worker_group_separator", self.worker_group_separator, 1, 16)
         if self.worker_group is not None:
@@ -305,6 +310,7 @@ class ConsumerConfig:
         check_seconds("lease_scan_read_capacity", self.lease_scan_read_capacity, 0.01, 100_000)
         if self.lease_renewal_schedule is not None:
             check_choice("lease_renewal_schedule", self.lease_renewal_schedule, ("sparse", "kcl2"))
+        check_strategy("lease_strategy", self.lease_strategy, self._interval_settings)
 
     def _check_reading(self) -> None:
         usual = self.idle_time_between_reads
@@ -357,29 +363,38 @@ class ConsumerConfig:
         return None if moment is None else (moment - _EPOCH) // timedelta(milliseconds=1)
 
     @property
+    def strategy(self) -> LeaseStrategy:
+        """``lease_strategy`` as an object; a new one for each call if a built-in strategy is configured."""
+        return resolve_strategy(
+            self.lease_strategy,
+            by_throughput=self.balance_by == "throughput",
+            separator=self.worker_group_separator,
+            prioritize_very_old=self.enable_priority_lease_assignment,
+        )
+
+    @property
+    def _interval_settings(self) -> IntervalSettings:
+        return IntervalSettings(
+            failover_time=self.failover_time,
+            epsilon=self.epsilon,
+            min_scan_interval=self.lease_scan_interval,
+            scan_read_capacity=self.lease_scan_read_capacity,
+            renewal_schedule=self.lease_renewal_schedule,
+        )
+
+    def intervals(self, leases: int) -> Intervals:
+        """Return how often to scan a table with this number of leases, and to renew: the strategy decides."""
+        return self.strategy.intervals(self._interval_settings, leases)
+
+    @property
     def renew_interval(self) -> float:
         """Seconds between two heartbeats of a lease, see ``lease_renewal_schedule``."""
-        rule = self.lease_renewal_schedule or ("kcl2" if self.lease_strategy == "kcl2" else "sparse")
-        interval = pacing.kcl2_renew_interval if rule == "kcl2" else pacing.sparse_renew_interval
-        return interval(self.failover_time, self.epsilon)
+        return self.intervals(0).renewal
 
     @property
     def lease_call_timeout(self) -> float:
-        """Seconds after which a call to the lease table is given up, so that repetitions come before expiry."""
-        return pacing.call_timeout(self.failover_time, self.renew_interval)
-
-    def scan_interval(self, leases: int, *, soon: bool = False) -> float:
-        """Seconds between two looks at a table of so many leases; ``soon`` while leases change hands."""
-        if self.lease_strategy == "kcl2":
-            return pacing.kcl2_take_interval(self.failover_time, self.epsilon)
-        interval = pacing.scan_interval(
-            leases,
-            least=self.lease_scan_interval,
-            budget=self.lease_scan_read_capacity,
-            failover_time=self.failover_time,
-            epsilon=self.epsilon,
-        )
-        return pacing.rescan_interval(interval, least=self.lease_scan_interval) if soon else interval
+        """Seconds after which a call to the lease table times out, so that repetitions come before expiry."""
+        return call_timeout(self.failover_time, self.renew_interval)
 
     @property
     def error_policy(self) -> HandlerErrorPolicy:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from random import Random
 from typing import Any
@@ -28,11 +28,12 @@ from kinesis_sdk.consumer.config import ConsumerConfig
 from kinesis_sdk.consumer.engine.lease_coordinator import LeaseCoordinator
 from kinesis_sdk.consumer.leases import Lease
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
-from kinesis_sdk.consumer.leases.strategies import Kcl2Strategy, group_of
+from kinesis_sdk.consumer.leases.strategies import group_of
 from kinesis_sdk.consumer.leases.strategies.by_throughput import MARGIN, weights_of
 from kinesis_sdk.consumer.shard_sync.children import ChildLeases
 from kinesis_sdk.consumer.streams import StreamDirectory
 from tests.consumer.fleet_table import DRIFT, Faults, Gone, Link, Table
+from tests.consumer.java_strategy import JavaKcl2Strategy
 
 END = ExtendedSequenceNumber(SHARD_END)
 
@@ -77,7 +78,7 @@ class Process:
 
     def __init__(self, fleet: FleetSimulator, name: str, config: ConsumerConfig) -> None:
         self.fleet, self.name, self.config = fleet, name, config
-        self.kind = config.lease_strategy
+        self.kind = config.lease_strategy if isinstance(config.lease_strategy, str) else "custom"
         self.state = "live"
         self.thaw_at = 0.0
         rng = fleet.rng
@@ -275,8 +276,8 @@ class JavaProcess(Process):
     measures = False
 
     def __init__(self, fleet: FleetSimulator, name: str, config: ConsumerConfig) -> None:
-        super().__init__(fleet, name, config)
-        self.coordinator._strategy = Kcl2Strategy(count_finished=True)
+        super().__init__(fleet, name, replace(config, lease_strategy=JavaKcl2Strategy()))
+        self.kind = "kcl2"
         # It knows no markers: what it takes carries none of ours, so peers take from it plainly.
         self.link = JavaLink(self, fleet.table)
         self.coordinator._store = self.coordinator._moves._store = self.link

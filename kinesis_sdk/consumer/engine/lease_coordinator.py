@@ -36,7 +36,7 @@ from kinesis_sdk.consumer.leases.ownership.handoff_manager import HandoffManager
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease, HeldLeases
 from kinesis_sdk.consumer.leases.ownership.renewer import LeaseRenewer
 from kinesis_sdk.consumer.leases.ownership.standby import StandbyHeartbeats
-from kinesis_sdk.consumer.leases.planner import TableView, Take, TakeLimits, TakeReason, strategy_for
+from kinesis_sdk.consumer.leases.strategies import TableView, Take, TakeLimits, TakeReason
 from kinesis_sdk.consumer.leases.table.expiry import LeaseObserver
 from kinesis_sdk.consumer.leases.table.lease import Lease
 from kinesis_sdk.consumer.leases.table.store import Conflict, LeaseStore, TableScan, is_refused_row
@@ -136,7 +136,8 @@ class LeaseCoordinator:
             on_gone=self.stream_gone,
         )
         self._observer = LeaseObserver(config.failover_time)
-        self._strategy = strategy_for(config)
+        self._strategy = config.strategy
+        self._renewal_interval = config.renew_interval
         self._limits = TakeLimits(
             max_leases=config.max_leases_for_worker or sys.maxsize,
             max_steals=config.max_leases_to_steal_at_one_time,
@@ -146,7 +147,7 @@ class LeaseCoordinator:
             store,
             worker_id,
             failover_time=config.failover_time,
-            heartbeat_interval=config.renew_interval,
+            heartbeat_interval=self._renewal_interval,
             scan_interval=config.lease_scan_interval,
         )
         self._log_throttle = LogThrottle(_LOGGER)
@@ -275,7 +276,7 @@ class LeaseCoordinator:
         refused = self._examine(scan, leases, seen_at)
         self._moves.observe(leases, seen_at)
         self._standby.observe(leases, seen_at)
-        interval = self._config.scan_interval(len(leases))
+        intervals = self._config.intervals(len(leases))
         plan = self._strategy.plan(
             TableView(
                 leases=leases,
@@ -289,7 +290,7 @@ class LeaseCoordinator:
                 busy={*self._busy(), *refused},
                 workers=self._standby.workers(seen_at),
                 # By then the peer that it waits for has looked twice.
-                patience=2 * interval + self._config.lease_scan_interval,
+                claim_grace=2 * intervals.scan + self._config.lease_scan_interval,
             ),
             self._rng,
         )
@@ -307,9 +308,9 @@ class LeaseCoordinator:
         self._standby.want(plan.put_standby_heartbeat and not won and not self._moves.holds_on, seen_at)
         self._due["standby"] = self._standby.due
         self._measure(leases, len(plan.takes) if plan.most is None else plan.most, now)
-        due = seen_at + self._config.scan_interval(len(leases), soon=plan.rescan_soon)
-        if self._config.lease_strategy == "kcl2":
-            return due  # the KCL looks at its pace, whatever expires
+        due = seen_at + (intervals.rescan if plan.rescan_soon else intervals.scan)
+        if not intervals.scan_at_expiry:
+            return due
         expiry = self._observer.next_expiry(seen_at)
         # A hair later: a lease expires when its age is *above* the failover time.
         return due if expiry is None else min(due, expiry + 0.001)
@@ -430,7 +431,7 @@ class LeaseCoordinator:
         if take.reason is TakeReason.RESUMED or not self._java_leads(now):
             return False
         # Of a lease that somebody keeps the time is negative: nothing is moved here by ourselves.
-        return self._observer.free_for(take.lease, now) < PATIENCE
+        return self._observer.unowned_for(take.lease, now) < PATIENCE
 
     # Handovers
 
@@ -506,7 +507,7 @@ class LeaseCoordinator:
             java_leads=self._java_leads,
             metrics=self._metrics,
         )
-        held.renew_at = sent_at + self._config.renew_interval
+        held.renew_at = sent_at + self._renewal_interval
         self.held.add(held)
         former = (
             f" from {printable(lease.holder)}" if lease.holder and lease.holder != self._worker_id else ""

@@ -1,16 +1,16 @@
 """Leases: who works on which shard, and how far."""
 
-from kinesis_sdk.consumer.leases.planner import (
+from kinesis_sdk.consumer.leases.intervals import Intervals, IntervalSettings
+from kinesis_sdk.consumer.leases.strategies import (
+    BalancedStrategy,
+    Kcl2Strategy,
     LeaseStrategy,
     Plan,
     TableView,
     Take,
     TakeLimits,
     TakeReason,
-    plan_takes,
-    strategy_for,
 )
-from kinesis_sdk.consumer.leases.strategies import BalancedStrategy, Kcl2Strategy
 from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
 from kinesis_sdk.consumer.leases.table.expiry import LeaseObserver
 from kinesis_sdk.consumer.leases.table.lease import Lease, lease_from_item, lease_to_item
@@ -30,6 +30,8 @@ __all__ = [
     "TableScan",
     # decisions
     "BalancedStrategy",
+    "IntervalSettings",
+    "Intervals",
     "Kcl2Strategy",
     "LeaseObserver",
     "LeaseStrategy",
@@ -38,6 +40,4 @@ __all__ = [
     "Take",
     "TakeLimits",
     "TakeReason",
-    "plan_takes",
-    "strategy_for",
 ]

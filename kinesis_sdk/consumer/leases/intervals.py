@@ -1,88 +1,136 @@
-"""How often to look at the lease table, and how often to renew: what both cost, and why they are safe.
+"""Scan and renewal intervals: their cost, and why they are safe.
 
-**Looks.** A look scans the table: about 400 bytes a lease, eventually consistent, so 0.05 read units a lease. Each
-worker spends at most its read budget on looks: with the default of 5 units per second a table of up to 100 leases is
-looked at every second, one of 500 every 5 seconds, one of 1,000 every 10, one of 2,000 or more as often as the KCL
-does it (every 20 seconds at its defaults). A budget of 5 units per second costs about 1.65 USD a month per worker
-(0.125 USD per million on demand in us-east-1), and no more than the KCL's own scans on a table that is large.
+**Scans.** A scan reads about 400 bytes per lease with eventual consistency, so 0.05 read units per lease. Each worker
+spends at most its read capacity on scans. With the default of 5 units per second, a table of up to 100 leases is
+scanned every second, one of 500 every 5 seconds, one of 1,000 every 10, and one of 2,000 or more as often as the KCL
+does it (every 20 seconds at its defaults). 5 units per second cost about 1.65 USD a month per worker (0.125 USD per
+million on demand in us-east-1), and no more than the KCL's own scans on a large table.
 
-While leases change hands looks come five times as often, at most each second, until nothing is left to fetch.
+While leases change hands, scans come five times as often, at most once per minimum interval, until nothing is left to
+take.
 
-Take-over after a crash is at most the failover time plus one look while looks come at least once per failover time;
-on larger tables it is at most two looks. Between half a failover time and one, looks come once per failover time:
-in between, healthy leases often stand still from one look to the next, each of them would be a reason to look early,
-and the budget would be spent on nothing.
+A crash is taken over within the failover time plus one scan interval, as long as a scan comes at least once per
+failover time; on larger tables, within two scan intervals. Between half a failover time and one, the interval is raised
+to the failover time. In that range, the counters of healthy leases are often unchanged from one scan to the next. Each
+of them would be a reason to scan early, and the capacity would be spent without a result.
 
-**LeaseRenewer.** The KCL renews each ``failover_time / 3 - epsilon``. The sparse rule renews half as often, and uses the
-remaining third for what the KCL's interval is for, missing and repeating a write: a call is given up after a third
-of the slack less the pause before its repetition, so that three attempts fit before the lease would expire, as many
-as the KCL's runs within a failover time. The trade: the table may be out of reach for a third of the failover time
-without consequences, where the KCL bears two thirds. Whoever expects longer outages sets a longer failover time or
-the KCL's rule.
+**Renewals.** The KCL renews every ``failover_time / 3 - epsilon``. The sparse schedule renews half as often. It uses the
+remaining third to repeat failed writes: a call times out early enough that three attempts fit before the lease would
+expire, as many as the KCL makes in a failover time. The cost: the table may be unreachable for a third of the failover
+time without consequences, with the KCL's schedule for two thirds. If longer outages are expected, set a longer failover
+time or the KCL's schedule.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 UNITS_PER_LEASE = 400 / 4096 / 2
 """Read units per lease of an eventually consistent scan; rows take about 400 bytes."""
-LEAST_UNITS = 0.5
-"""Read units of a scan of next to nothing."""
+MIN_SCAN_UNITS = 0.5
+"""Read units of a scan of an almost empty table."""
 ATTEMPTS = 3
 """Attempts of a renewal that fit between its due time and the expiry of the lease."""
 
 
-def scan_read_units(leases: int) -> float:
-    """Read units of one look at a table."""
-    return max(LEAST_UNITS, leases * UNITS_PER_LEASE)
+@dataclass(frozen=True, kw_only=True)
+class IntervalSettings:
+    """The part of the configuration from which a strategy derives its intervals.
+
+    Attributes:
+        failover_time: Seconds without a renewal after which a lease expires.
+        epsilon: Seconds of slack in the KCL's intervals.
+        min_scan_interval: Minimum seconds between two scans (``lease_scan_interval``).
+        scan_read_capacity: Read units per second that scans may cost (``lease_scan_read_capacity``).
+        renewal_schedule: ``lease_renewal_schedule``; None leaves the choice to the strategy.
+    """
+
+    failover_time: float = 10.0
+    epsilon: float = 0.025
+    min_scan_interval: float = 1.0
+    scan_read_capacity: float = 5.0
+    renewal_schedule: Literal["sparse", "kcl2"] | None = None
 
 
-def scan_interval(leases: int, *, least: float, budget: float, failover_time: float, epsilon: float) -> float:
-    """Seconds between two looks.
+@dataclass(frozen=True, kw_only=True)
+class Intervals:
+    """How often a worker scans the lease table and renews its leases.
+
+    Attributes:
+        renewal: Seconds between two renewals of a lease. Must be shorter than the failover time, with room for a
+            write that fails and is repeated.
+        scan: Seconds between two scans of the table.
+        rescan: Seconds to the next scan after a plan with ``rescan_soon``.
+        scan_at_expiry: Whether to scan early, at the moment when the next lease would expire.
+    """
+
+    renewal: float
+    scan: float
+    rescan: float
+    scan_at_expiry: bool = True
+
+
+def default_intervals(settings: IntervalSettings, leases: int) -> Intervals:
+    """Return the intervals of the balanced strategy, see the module's docstring.
 
     Args:
-        leases: Rows of the table.
-        least: Least seconds between two looks.
-        budget: Read units per second.
-        failover_time: Seconds.
-        epsilon: Seconds.
+        settings: Settings from the configuration.
+        leases: Number of rows in the table.
     """
-    interval = scan_read_units(leases) / budget
-    if interval > failover_time / 2:
-        # Never rarer than the KCL looks, and not at all in the range where early looks would be the rule.
-        interval = min(max(interval, failover_time), kcl2_take_interval(failover_time, epsilon))
-    return max(least, interval)
+    scan = _scan_interval(settings, leases)
+    return Intervals(
+        renewal=_renewal_interval(settings, settings.renewal_schedule or "sparse"),
+        scan=scan,
+        rescan=max(settings.min_scan_interval, scan / 5),
+    )
 
 
-def rescan_interval(interval: float, *, least: float) -> float:
-    """Seconds to the next look while leases are changing hands: a burst of looks that ends with the changes."""
-    return max(least, interval / 5)
+def kcl2_intervals(settings: IntervalSettings) -> Intervals:
+    """Return the intervals of a KCL 2.x worker, which depend on the failover time alone."""
+    scan = _kcl2_scan_interval(settings)
+    return Intervals(
+        renewal=_renewal_interval(settings, settings.renewal_schedule or "kcl2"),
+        scan=scan,
+        rescan=scan,
+        scan_at_expiry=False,
+    )
 
 
-def kcl2_take_interval(failover_time: float, epsilon: float) -> float:
-    """Seconds between two looks of a KCL 2.x worker (``LeaseCoordinator.takerIntervalMillis``)."""
-    return 2 * (failover_time + epsilon)
+def scan_read_units(leases: int) -> float:
+    """Return the read units of one scan of a table with this number of leases."""
+    return max(MIN_SCAN_UNITS, leases * UNITS_PER_LEASE)
 
 
-def kcl2_renew_interval(failover_time: float, epsilon: float) -> float:
-    """Seconds between two renewals of a KCL worker (``LeaseCoordinator.getRenewerTakerIntervalMillis``)."""
-    return failover_time / 3 - epsilon
-
-
-def sparse_renew_interval(failover_time: float, epsilon: float) -> float:
-    """Seconds between two renewals, half as many as the KCL's."""
-    return 2 * kcl2_renew_interval(failover_time, epsilon)
-
-
-def call_timeout(failover_time: float, renew_interval: float) -> float:
-    """Seconds after which a write of a lease is given up, so that its repetitions come in time.
+def call_timeout(failover_time: float, renewal_interval: float) -> float:
+    """Return the seconds after which a write of a lease times out, so that its repetitions come in time.
 
     `ATTEMPTS` of them and the pauses between fit into what is left of the failover time when a renewal is due; at
     least a tenth of a second, at most 6.
     """
-    slack = failover_time - renew_interval - (ATTEMPTS - 1) * retry_pause(failover_time)
+    slack = failover_time - renewal_interval - (ATTEMPTS - 1) * retry_pause(failover_time)
     return max(0.1, min(6.0, slack / ATTEMPTS))
 
 
 def retry_pause(failover_time: float) -> float:
-    """Most seconds between a renewal that failed and its repetition."""
+    """Return the maximum seconds between a failed renewal and its repetition."""
     return min(0.5, failover_time / 20)
+
+
+def _scan_interval(settings: IntervalSettings, leases: int) -> float:
+    interval = scan_read_units(leases) / settings.scan_read_capacity
+    if interval > settings.failover_time / 2:
+        # Never more rarely than the KCL scans, and never in the range in which early scans would be the rule.
+        interval = min(max(interval, settings.failover_time), _kcl2_scan_interval(settings))
+    return max(settings.min_scan_interval, interval)
+
+
+def _kcl2_scan_interval(settings: IntervalSettings) -> float:
+    """``LeaseCoordinator.takerIntervalMillis``."""
+    return 2 * (settings.failover_time + settings.epsilon)
+
+
+def _renewal_interval(settings: IntervalSettings, schedule: Literal["sparse", "kcl2"]) -> float:
+    """``LeaseCoordinator.getRenewerTakerIntervalMillis``, or twice that."""
+    interval = settings.failover_time / 3 - settings.epsilon
+    return interval if schedule == "kcl2" else 2 * interval

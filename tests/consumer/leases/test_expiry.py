@@ -54,13 +54,13 @@ def test_how_long_a_lease_has_been_silent_and_free():
         "never renewed: the KCL's very old"
     )
     assert observer.silence(lease(1, None, key="left"), 9) == 2
-    assert observer.free_for(lease(key="s"), 9) == -6
-    assert observer.free_for(lease(key="s"), 18) == 3
-    assert observer.free_for(lease(key="new", owner=None), 9) == 4
-    assert observer.free_for(lease(1, None, key="left"), 9) == 2
+    assert observer.unowned_for(lease(key="s"), 9) == -6
+    assert observer.unowned_for(lease(key="s"), 18) == 3
+    assert observer.unowned_for(lease(key="new", owner=None), 9) == 4
+    assert observer.unowned_for(lease(1, None, key="left"), 9) == 2
     leases = [lease(key="s"), lease(1, None, key="left"), lease(key="new", owner=None)]
-    assert observer.free_longer(leases, 9, 2) == leases[2:], "more than 2 seconds"
-    assert observer.free_longer(leases, 9, 1.999) == leases[1:]
+    assert observer.unowned_longer(leases, 9, 2) == leases[2:], "more than 2 seconds"
+    assert observer.unowned_longer(leases, 9, 1.999) == leases[1:]
 
 
 def test_a_fleet_gathers_while_new_owners_appear():

@@ -52,6 +52,7 @@ class LeaseRenewer:
     ) -> None:
         self._held = held
         self._config = config
+        self._interval = config.renew_interval
         self._clock = clock
         self._rng = rng
         self._run = run
@@ -64,7 +65,7 @@ class LeaseRenewer:
 
     def tick(self, now: float) -> float:
         """Send the heartbeats that are due; returns when the next one is."""
-        due = now + self._config.renew_interval
+        due = now + self._interval
         for held in self._held:
             if held.gone is not None or not held.is_held(now):
                 held.mark_lost(f"not renewed for {now - held.written_at:.1f} s")
@@ -79,7 +80,7 @@ class LeaseRenewer:
                 due = min(due, now + 1.0)
                 continue
             # A checkpoint is a heartbeat too.
-            renew_at = max(held.renew_at, held.written_at + self._config.renew_interval)
+            renew_at = max(held.renew_at, held.written_at + self._interval)
             if held.renewing:
                 continue
             if renew_at <= now:
@@ -99,7 +100,7 @@ class LeaseRenewer:
             if held.handoff_requester is not None and not wanted:
                 self._on_handoff_requested(held)
             renewed = True
-            held.renew_at = held.written_at + self._config.renew_interval
+            held.renew_at = held.written_at + self._interval
         except LeaseLostError:
             self._held.remove(held)
             self._on_lost(held)

@@ -1,8 +1,7 @@
-"""Ways to decide which leases to take: `balanced` (default) and the KCL 2.x's own."""
+"""Strategies that decide which leases a worker takes: `BalancedStrategy` (default), `Kcl2Strategy`, or a user's own."""
 
 from kinesis_sdk.consumer.leases.strategies.balanced import BalancedStrategy
 from kinesis_sdk.consumer.leases.strategies.base import (
-    Give,
     LeaseStrategy,
     Plan,
     TableView,
@@ -10,21 +9,24 @@ from kinesis_sdk.consumer.leases.strategies.base import (
     TakeLimits,
     TakeReason,
 )
+from kinesis_sdk.consumer.leases.strategies.factory import StrategyName, check_strategy, resolve_strategy
 from kinesis_sdk.consumer.leases.strategies.groups import group_of, grouped_id
 from kinesis_sdk.consumer.leases.strategies.kcl2 import Kcl2Strategy
 
 __all__ = [
-    # what a strategy is
-    "Give",
+    # the interface
     "LeaseStrategy",
     "Plan",
     "TableView",
     "Take",
     "TakeLimits",
     "TakeReason",
-    # the two
+    # the built-in strategies
     "BalancedStrategy",
     "Kcl2Strategy",
+    "StrategyName",
+    "check_strategy",
+    "resolve_strategy",
     # groups
     "group_of",
     "grouped_id",

@@ -1,7 +1,7 @@
-"""What a lease strategy is: a pure function from one look at the table to the leases to take now.
+"""The interface of lease strategies: a pure function from one scan of the table to the leases to take now.
 
-Every worker runs its strategy on its own scan; nobody leads. The strategy says what to do, the coordinator does it
-with conditional writes, and what it could not do is decided anew at the next look.
+Every worker runs its strategy on its own scan; there is no coordinator. The strategy decides and the worker carries the
+decision out with conditional writes. What could not be done is decided again after the next scan.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from enum import Enum
 from random import Random
 from typing import NamedTuple, Protocol
 
+from kinesis_sdk.consumer.leases.intervals import Intervals, IntervalSettings
 from kinesis_sdk.consumer.leases.table.expiry import LeaseObserver
 from kinesis_sdk.consumer.leases.table.lease import Lease
 
@@ -20,7 +21,7 @@ class TakeReason(Enum):
     """Why a lease is taken."""
 
     RESUMED = "resumed"
-    """It carries our worker id already: this worker was restarted."""
+    """It carries this worker's id already: the process was restarted."""
     NEW = "new"
     """It was never owned."""
     FREE = "free"
@@ -28,7 +29,7 @@ class TakeReason(Enum):
     EXPIRED = "expired"
     """Its owner stopped renewing it."""
     STOLEN = "stolen"
-    """It moves here from a live worker that holds more than its share: by handoff where its owner knows how."""
+    """It moves here from a live worker that holds more than its share, by handoff if its owner supports that."""
 
 
 def reason_to_claim(lease: Lease) -> TakeReason:
@@ -44,58 +45,41 @@ class Take(NamedTuple):
 
     Attributes:
         lease: The lease as seen; the write is conditional on it.
-        reason: Why.
+        reason: Why it is taken. `TakeReason.STOLEN` requests a handoff from the owner where that is possible; the
+            other reasons take the lease with one write.
     """
 
     lease: Lease
     reason: TakeReason
 
 
-@dataclass(frozen=True)
-class Give:
-    """A lease that its owner will be asked for, as far as this table tells.
-
-    Attributes:
-        lease: A lease of ours.
-        to_owner: The worker to which the same plan gives it.
-    """
-
-    lease: Lease
-    to_owner: str
-
-
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What to do after one look.
+    """The decisions after one scan.
 
     Attributes:
-        takes: In this order; each may still lose its conditional write.
-        most: Most of ``takes`` to win: the others are substitutes for those that peers won first. None: all.
-        gives: Leases of ours that peers should ask for. Information only: the receiver acts, not the giver.
-        rescan_soon: Whether the next look should come soon, because the table is changing.
-        put_standby_heartbeat: Whether this worker should make itself known although it holds nothing: others' plans depend on it.
+        takes: Leases to take, in this order; each write may still lose against another worker's.
+        most: Maximum number of ``takes`` to win; the others are substitutes for those that other workers won first.
+            None takes all.
+        rescan_soon: Whether the next scan should come soon, because the table is changing.
+        put_standby_heartbeat: Whether this worker should make itself visible although it holds no lease, because the
+            plans of other workers depend on it.
     """
 
     takes: tuple[Take, ...] = ()
     most: int | None = None
-    gives: tuple[Give, ...] = ()
     rescan_soon: bool = False
     put_standby_heartbeat: bool = False
-
-    @property
-    def moves(self) -> tuple[Take, ...]:
-        """Takes from live workers."""
-        return tuple(take for take in self.takes if take.reason is TakeReason.STOLEN)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TakeLimits:
-    """What a strategy may do.
+    """Bounds that the configuration sets for a plan.
 
     Attributes:
-        max_leases: Most leases that a worker holds. Every worker is assumed to have the same limit; where they
-            differ, leases that nobody takes within ``TableView.patience`` go to whoever has room.
-        max_steals: Most leases that are taken from live workers in one look; None leaves it to the strategy.
+        max_leases: Maximum leases that a worker holds. Every worker is assumed to have the same limit; where they
+            differ, leases that are not taken within ``TableView.claim_grace`` go to any worker with room.
+        max_steals: Maximum leases to take from live workers after one scan; None leaves it to the strategy.
     """
 
     max_leases: int
@@ -104,19 +88,20 @@ class TakeLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class TableView:
-    """One look at the table, as one worker sees it.
+    """One scan of the table, as one worker sees it.
 
     Attributes:
         leases: Every lease of the table.
-        observed: Ages, fed with the same scan.
+        observed: Ages of the leases, fed with the same scan.
         me: This worker's id.
         now: Monotonic time *before* the scan began.
         limits: Bounds from the configuration.
-        held: Keys of leases that this worker holds, or that are on their way to it: they count, they are not taken.
-        busy: Keys whose previous shard consumer is still winding down here; taking one of them now would let two
-            callbacks of a shard overlap.
-        workers: Ids of workers known to live although they hold nothing; holders of leases need not be named.
-        patience: Seconds that a free lease waits for the worker to which the plan gives it.
+        held: Keys of leases that this worker holds or that are on their way to it. They count towards its share and
+            must not be taken.
+        busy: Keys that must not be taken now: their previous shard consumer is still shutting down in this worker (two
+            callbacks of a shard would overlap), or their rows cannot be written.
+        workers: Ids of workers known to live although they hold no lease; owners of leases need not be listed.
+        claim_grace: Seconds for which an unassigned lease is left to the worker to which the plan assigns it.
     """
 
     leases: Sequence[Lease]
@@ -127,14 +112,53 @@ class TableView:
     held: Collection[str] = ()
     busy: Collection[str] = ()
     workers: Collection[str] = ()
-    patience: float = 10.0
+    claim_grace: float = 10.0
 
 
 class LeaseStrategy(Protocol):
-    """Decides which leases to take. Pure: no clock, no store, no state between looks."""
+    """Decides which leases a worker takes, and how often it scans and renews.
+
+    Set `ConsumerConfig.lease_strategy` to an object of this shape, or to the name of a built-in one. Both methods are
+    pure: without a clock, the store, or state between calls. All workers of one configuration share the object.
+
+    A plan must not take a lease whose key is in ``view.held`` or ``view.busy``, nor a finished one, and must respect
+    ``view.limits``. The worker writes on the condition that the lease is as seen, so a plan that is out of date does no
+    harm: it takes nothing. Leases that carry this worker's id and are not held (after a restart) should be resumed.
+
+    Example: every worker takes whatever no live worker holds, and leaves the leases of live workers alone.
+
+    ```python
+    from kinesis_sdk.consumer import Intervals, Plan, Take, TakeReason
+
+    class FirstCome:
+        def plan(self, view, rng):
+            room = view.limits.max_leases - len(view.held)
+            unowned = [
+                lease
+                for lease in view.leases
+                if not lease.is_finished
+                and lease.lease_key not in view.held
+                and lease.lease_key not in view.busy
+                and (lease.owner == view.me or view.observed.is_expired(lease, view.now))
+                and not lease.in_handoff
+            ]
+            rng.shuffle(unowned)  # so that workers do not race for the same lease
+            return Plan(
+                takes=tuple(
+                    Take(lease, TakeReason.RESUMED if lease.owner == view.me else TakeReason.EXPIRED)
+                    for lease in unowned[: max(0, room)]
+                )
+            )
+
+        def intervals(self, settings, leases):
+            return Intervals(renewal=settings.failover_time / 4, scan=5.0, rescan=1.0)
+
+    config = ConsumerConfig(lease_strategy=FirstCome())
+    ```
+    """
 
     def plan(self, view: TableView, rng: Random) -> Plan:
-        """Decide what to do now.
+        """Decide what to do after a scan.
 
         Args:
             view: The table and what this worker knows.
@@ -142,19 +166,31 @@ class LeaseStrategy(Protocol):
         """
         ...
 
+    def intervals(self, settings: IntervalSettings, leases: int) -> Intervals:
+        """Return how often to scan and to renew.
+
+        Called when the configuration is checked, with 0 leases, and after each scan. ``renewal`` must not depend on the
+        number of leases.
+
+        Args:
+            settings: Failover time and the other settings that bound the intervals.
+            leases: Number of leases in the table.
+        """
+        ...
+
 
 @dataclass
 class Standings:
-    """A table sorted by who keeps what. Finished leases (SHARD_END) are left out: they carry no work.
+    """The leases of a table by holder. Finished leases (SHARD_END) are left out: they carry no work.
 
     Attributes:
         active: Number of unfinished leases.
-        mine: Leases held here or on their way here.
-        resumable: Leases that carry our id although we do not hold them: this process was restarted.
-        free: Leases that nobody keeps, whoever's name they carry (but ours).
-        by_owner: Leases that others keep.
-        silent: Holders of at least one expired lease: probably dead, so nothing is planned for them.
-        leaving: Workers that hold leases which are on their way to somebody else: those live, too.
+        mine: Leases held by this worker or on their way to it.
+        resumable: Leases that carry this worker's id although it does not hold them: the process was restarted.
+        free: Unassigned and expired leases, except expired ones that carry this worker's id.
+        by_owner: Leases that other workers hold, by their owner.
+        silent: Holders of at least one expired lease: probably dead, so no lease is assigned to them.
+        leaving: Workers that still work on a lease that is on its way to another worker: they live, too.
     """
 
     active: int = 0
@@ -167,7 +203,7 @@ class Standings:
 
     @classmethod
     def of(cls, view: TableView) -> Standings:
-        """Sort a table."""
+        """Return the leases of a scan by holder."""
         result = cls()
         observed, now, me = view.observed, view.now, view.me
         held = view.held if isinstance(view.held, (set, frozenset)) else frozenset(view.held)
@@ -187,7 +223,7 @@ class Standings:
                     result.free.append(lease)
                     result.silent.add(lease.holder or owner)
             elif owner == me:
-                # With a handoff marker it is not ours yet: its last owner still works on it.
+                # With a handoff marker it is not held here yet: its last owner still works on it.
                 if not lease.in_handoff:
                     result.resumable.append(lease)
             else:

@@ -1,4 +1,4 @@
-"""Fair shares by count, with the fewest moves: the arithmetic of the default strategy."""
+"""Fair shares by number of leases, with the fewest moves: the arithmetic of the default strategy."""
 
 from __future__ import annotations
 
@@ -12,35 +12,37 @@ _KEY = attrgetter("lease_key")  # called for every lease that may move
 
 
 class Assignment(NamedTuple):
-    """A lease and where it goes.
+    """A lease and the worker that should hold it.
 
     Attributes:
         lease: The lease.
-        giver: Live worker that holds it; None if it is free.
-        taker: Worker that shall hold it.
+        source: Live worker that holds it now; None if it is unassigned or expired.
+        target: Worker that should hold it.
     """
 
     lease: Lease
-    giver: str | None
-    taker: str
+    source: str | None
+    target: str
 
 
-def shares(counts: Mapping[str, int], total: int, groups: Mapping[str, str], most: int) -> dict[str, int]:
-    """How many leases each worker should hold.
+def shares(
+    counts: Mapping[str, int], total: int, groups: Mapping[str, str], max_leases: int
+) -> dict[str, int]:
+    """Return how many leases each worker should hold.
 
     Args:
         counts: Leases that each worker holds now.
-        total: Leases to share out; at least the sum of the counts.
+        total: Leases to distribute; at least the sum of the counts.
         groups: Each worker's group.
-        most: Most leases of one worker.
+        max_leases: Maximum leases of one worker.
 
     Returns:
         A share per worker, floor or floor + 1. Among all shares that are fair to workers and to groups it is one
         with the fewest moves.
     """
     floor, extra = divmod(total, len(counts))
-    if floor >= most or not extra:
-        return dict.fromkeys(counts, min(floor, most))
+    if floor >= max_leases or not extra:
+        return dict.fromkeys(counts, min(floor, max_leases))
     members: dict[str, list[str]] = {}
     for worker in counts:
         members.setdefault(groups[worker], []).append(worker)
@@ -50,7 +52,8 @@ def shares(counts: Mapping[str, int], total: int, groups: Mapping[str, str], mos
         extras[group], rest = divmod(extra * len(workers), len(counts))
         if rest:
             rounded.append(group)
-    # Rounding up is worth a move where somebody keeps a lease by it; else the fuller group keeps what it has.
+    # Rounding a group up saves a move if one of its workers keeps a lease by it; otherwise the fuller group keeps
+    # what it has.
     rounded.sort(
         key=lambda group: (
             sum(counts[worker] > floor for worker in members[group]) <= extras[group],
@@ -71,23 +74,26 @@ def shares(counts: Mapping[str, int], total: int, groups: Mapping[str, str], mos
 
 
 def plan_by_count(
-    holdings: Mapping[str, Sequence[Lease]], free: Iterable[Lease], groups: Mapping[str, str], most: int
+    holdings: Mapping[str, Sequence[Lease]],
+    free: Iterable[Lease],
+    groups: Mapping[str, str],
+    max_leases: int,
 ) -> list[Assignment]:
-    """Who should fetch which lease; the same for everyone who looks at the same table.
+    """Assign leases to workers; every worker computes the same result from the same table.
 
     Args:
-        holdings: Leases of each worker; workers without any are named if they are known.
-        free: Leases that nobody keeps.
+        holdings: Leases of each worker; known workers without any lease are included.
+        free: Unassigned and expired leases.
         groups: Each worker's group.
-        most: Most leases of one worker.
+        max_leases: Maximum leases of one worker.
 
     Returns:
-        Parcels; applying all of them balances the table, except for what nobody has room for.
+        Assignments; applying all of them balances the table, except for leases for which no worker has room.
     """
     to_place: list[tuple[Lease, str | None]] = [(lease, None) for lease in sorted(free, key=_KEY)]
     counts = {worker: len(leases) for worker, leases in holdings.items()}
     total = sum(counts.values()) + len(to_place)
-    share = shares(counts, total, groups, most)
+    share = shares(counts, total, groups, max_leases)
     workers = sorted(counts)
     places: list[str] = []
     for worker in workers:
@@ -95,8 +101,10 @@ def plan_by_count(
         if surplus < 0:
             places.extend([worker] * -surplus)
         elif surplus:
-            # One in handoff is on its way to this worker; it has to arrive before it can go on.
+            # A lease in handoff is on its way to this worker; it has to arrive before it can move again.
             movable = [lease for lease in holdings[worker] if lease.checkpoint_owner is None]
             movable.sort(key=_KEY)
             to_place.extend([(lease, worker) for lease in movable[-surplus:]])
-    return [Assignment(lease, giver, taker) for (lease, giver), taker in zip(to_place, places, strict=False)]
+    return [
+        Assignment(lease, source, target) for (lease, source), target in zip(to_place, places, strict=False)
+    ]

@@ -1,15 +1,15 @@
-"""Shares by what leases deliver, where the table knows it (``throughputKBps``, KCL 3's attribute).
+"""Shares by throughput, where the table knows it (``throughputKBps``, KCL 3's attribute).
 
-Measured rates jitter, and a plan that follows every jitter never rests. So a rate stays in the table as it is until it
-is another one (`leases.throughput`), and leases are sorted into classes, powers of two around the median: a stream whose
-shards are about even is balanced by count, exactly. Idle shards do not weigh nothing: polling and checkpoints cost as
-well.
+Measured rates jitter, and a plan that follows every change never comes to rest. A stored rate is therefore rewritten only
+when it changes materially (`ownership.throughput_meter`), and leases are sorted into classes, powers of two around the
+median. A stream whose shards carry about equal load is balanced exactly by count. Idle shards have a weight, too, because
+polling and checkpoints cost something.
 
-**It never oscillates**: a plan depends on the rates in the table, each of its moves lowers one number (see `_Load`) by
-more than a margin, and while rates are steady that number has nowhere to come back from. **At rest** the fullest and
+**Termination.** A plan depends on the rates in the table, and each of its moves lowers one objective (see `_Load`) by more
+than a margin. While the stored rates are stable, the objective cannot increase, so moves end. **At rest**, the fullest and
 the emptiest worker of a group differ by no more than the lightest lease of the fullest and a tenth of a worker's mean
-load. **Moves** are about the fewest that lead to such a rest (1.02 times in small fleets, where all tables can be
-tried); the very fewest is a packing problem, and not worth its price.
+load. **Moves** are about the fewest that lead to such a rest (1.02 times the minimum in small fleets, where all tables can
+be tried); finding the minimum is a packing problem and not worth its cost.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from kinesis_sdk.consumer.leases.strategies.by_count import Assignment
 from kinesis_sdk.consumer.leases.table.lease import Lease
 
 MEDIAN_WEIGHT = 4
-"""Weight of a lease of the median class; the least class is a quarter of it."""
-_LEAST_CLASS, _MOST_CLASS = -2, 6
+"""Weight of a lease of the median class; the lowest class weighs a quarter of it."""
+_MIN_CLASS, _MAX_CLASS = -2, 6
 IDLE_KBPS = 10.0
-"""Rates are compared with at least this (1 % of a shard's capacity): below it, differences do not matter."""
+"""Minimum rate to compare with (1 % of a shard's capacity): below it, differences do not matter."""
 MARGIN = 0.1
-"""Part of a worker's mean load by which a move must improve matters (the KCL's ``reBalanceThresholdPercentage``)."""
-_DONORS = 8
-"""Fullest workers of a group that are looked at for the next move."""
+"""Part of a worker's mean load by which a move must lower the imbalance (the KCL's ``reBalanceThresholdPercentage``)."""
+_MAX_SOURCES = 8
+"""Number of the fullest workers of a group that are considered for the next move."""
 
 
 def weights_of(leases: Iterable[Lease]) -> dict[str, int] | None:
-    """Weights by class, by lease key.
+    """Return the weights of leases by lease key.
 
     Returns:
-        None where leases should be counted: fewer than half of them carry a rate, or all are of one class.
+        None if leases should be counted: fewer than half of them carry a rate, or all are in one class.
     """
     active = [lease for lease in leases if not lease.is_finished]
     rates = {lease.lease_key: lease.throughput_kbps for lease in active if lease.throughput_kbps is not None}
@@ -45,10 +45,9 @@ def weights_of(leases: Iterable[Lease]) -> dict[str, int] | None:
         return None
     middle = median(rates.values())
     reference = max(middle, IDLE_KBPS)
-    # Of a lease without a rate nothing is known (a KCL 1.x or 2.x holds it, or its shard never got a record), so it
-    # weighs what the median of the known ones weighs. On a stream below `IDLE_KBPS` that is less than MEDIAN_WEIGHT:
-    # with the latter, a lease would weigh four times as much with a peer that writes no rates as it does here, and
-    # would be taken back again and again.
+    # A lease without a rate (a KCL 1.x or 2.x holds it, or its shard never got a record) weighs as much as the median
+    # of the known ones. On a stream below `IDLE_KBPS` that is less than MEDIAN_WEIGHT: with MEDIAN_WEIGHT, a lease would
+    # weigh four times as much with a worker that writes no rates as it does here, and would be taken back repeatedly.
     weights = dict.fromkeys((lease.lease_key for lease in active), _weight(middle, reference))
     for key, rate in rates.items():
         weights[key] = _weight(rate, reference)
@@ -57,18 +56,18 @@ def weights_of(leases: Iterable[Lease]) -> dict[str, int] | None:
 
 def _weight(rate: float, reference: float) -> int:
     exponent = round(log2(max(rate, 1e-9) / reference))
-    return int(MEDIAN_WEIGHT * 2.0 ** max(_LEAST_CLASS, min(_MOST_CLASS, exponent)))
+    return int(MEDIAN_WEIGHT * 2.0 ** max(_MIN_CLASS, min(_MAX_CLASS, exponent)))
 
 
 class _Load:
     """Loads of workers and groups while a plan is made.
 
-    The plan lowers one number: the sum of the squares of the workers' loads plus, for each group, the square of its
-    load over its size. Every move lowers it by more than a margin, so there is no way back, and no circle.
+    The objective is the sum of the squares of the workers' loads plus, for each group, the square of its load over its
+    size. Every move lowers it by more than a margin, so no sequence of moves returns to an earlier state.
 
-    Workers carry out their own parts of a plan, whenever they look, so each part must lower the number without the
-    others. Therefore in one plan a worker either gives or gets, and so does a group: whoever gives was at least as full
-    before, and whoever gets at least as empty, as the plan thought when it came to that move.
+    Workers carry out their parts of a plan independently, each after its own scan, so each part must lower the objective
+    without the others. Therefore, within one plan, a worker is either a source or a target, and so is a group. When a
+    worker carries out its part, the source is at least as full, and the target at least as empty, as the plan assumed.
     """
 
     def __init__(
@@ -83,38 +82,40 @@ class _Load:
             group = groups[worker]
             self.size[group] = self.size.get(group, 0) + 1
             self.by_group[group] = self.by_group.get(group, 0) + load
-        self.givers: set[str] = set()
-        self.takers: set[str] = set()
-        self.giving_groups: set[str] = set()
-        self.taking_groups: set[str] = set()
+        self.sources: set[str] = set()
+        self.targets: set[str] = set()
+        self.source_groups: set[str] = set()
+        self.target_groups: set[str] = set()
 
-    def may_move(self, giver: str, taker: str) -> bool:
-        """Whether a move fits the parts that the plan has given out so far."""
-        one, other = self.groups[giver], self.groups[taker]
+    def may_move(self, source: str, target: str) -> bool:
+        """Return whether a move keeps every worker and group a source or a target only."""
+        one, other = self.groups[source], self.groups[target]
         crosses = one != other
         return (
-            giver not in self.takers
-            and taker not in self.givers
-            and not (crosses and (one in self.taking_groups or other in self.giving_groups))
+            source not in self.targets
+            and target not in self.sources
+            and not (crosses and (one in self.target_groups or other in self.source_groups))
         )
 
-    def note_move(self, giver: str, taker: str) -> None:
-        self.givers.add(giver)
-        self.takers.add(taker)
-        one, other = self.groups[giver], self.groups[taker]
+    def add_move(self, source: str, target: str) -> None:
+        """Note that a lease of a live worker moves."""
+        self.sources.add(source)
+        self.targets.add(target)
+        one, other = self.groups[source], self.groups[target]
         if one != other:
-            self.giving_groups.add(one)
-            self.taking_groups.add(other)
+            self.source_groups.add(one)
+            self.target_groups.add(other)
 
     def add(self, worker: str, weight: int, number: int) -> None:
+        """Change the load of a worker."""
         self.by_worker[worker] += weight
         self.by_group[self.groups[worker]] += weight
         self.counts[worker] += number
 
-    def gain(self, giver: str, taker: str, weight: int) -> float:
-        """By how much a move lowers the sum, over twice its weight."""
-        result = float(self.by_worker[giver] - self.by_worker[taker] - weight)
-        one, other = self.groups[giver], self.groups[taker]
+    def gain(self, source: str, target: str, weight: int) -> float:
+        """Return by how much a move lowers the objective, divided by twice its weight."""
+        result = float(self.by_worker[source] - self.by_worker[target] - weight)
+        one, other = self.groups[source], self.groups[target]
         if one != other:
             result += self.by_group[one] / self.size[one] - self.by_group[other] / self.size[other]
             result -= weight / 2 * (1 / self.size[one] + 1 / self.size[other])
@@ -125,26 +126,26 @@ def plan_by_weight(
     holdings: Mapping[str, Sequence[Lease]],
     free: Iterable[Lease],
     groups: Mapping[str, str],
-    most: int,
+    max_leases: int,
     weights: Mapping[str, int],
 ) -> list[Assignment]:
-    """Who should fetch which lease, by weight; the same for everyone who looks at the same table.
+    """Assign leases to workers by weight; every worker computes the same result from the same table.
 
-    Free leases go to the least loaded worker of the least loaded group, heaviest first; then leases move while a
+    Unassigned leases go to the least loaded worker of the least loaded group, heaviest first. Then leases move while a
     move lowers the imbalance by more than the margin.
 
     Args:
-        holdings: Leases of each worker; workers without any are named if they are known.
-        free: Leases that nobody keeps.
+        holdings: Leases of each worker; known workers without any lease are included.
+        free: Unassigned and expired leases.
         groups: Each worker's group.
-        most: Most leases of one worker.
+        max_leases: Maximum leases of one worker.
         weights: Weight by lease key.
     """
     load = _Load(holdings, groups, weights)
     result: dict[str, Assignment] = {}
     heaps: dict[str, list[tuple[int, str]]] = {group: [] for group in load.size}
     for worker, weight in load.by_worker.items():
-        if load.counts[worker] < most:
+        if load.counts[worker] < max_leases:
             heaps[groups[worker]].append((weight, worker))
     for heap in heaps.values():
         heapify(heap)
@@ -160,27 +161,27 @@ def plan_by_weight(
         _, worker = heappop(heaps[group])
         load.add(worker, weight, 1)
         result[lease.lease_key] = Assignment(lease, None, worker)
-        if load.counts[worker] < most:
+        if load.counts[worker] < max_leases:
             heappush(heaps[group], (load.by_worker[worker], worker))
-    # What was just placed may still be placed better; a lease in handoff has to arrive before it can go on.
+    # A lease that this plan placed may be placed better still; one in handoff has to arrive before it can move again.
     movable = {worker: [lease for lease in held if not lease.in_handoff] for worker, held in holdings.items()}
     for placed in result.values():
-        movable[placed.taker].append(placed.lease)
+        movable[placed.target].append(placed.lease)
     for leases in movable.values():
         leases.sort(key=lambda lease: (-weights[lease.lease_key], lease.lease_key))
     least_gain = MARGIN * sum(load.by_worker.values()) / len(load.by_worker)
     while True:
-        move = _best_move(load, movable, weights, most, least_gain, result)
+        move = _best_move(load, movable, weights, max_leases, least_gain, result)
         if move is None:
             return [*result.values()]
-        lease, giver, taker = move
+        lease, source, target = move
         if lease.lease_key not in result:
-            load.note_move(giver, taker)
-        movable[giver].remove(lease)
-        load.add(giver, -weights[lease.lease_key], -1)
-        load.add(taker, weights[lease.lease_key], 1)
-        origin = None if lease.lease_key in result else giver
-        result[lease.lease_key] = Assignment(lease, origin, taker)
+            load.add_move(source, target)
+        movable[source].remove(lease)
+        load.add(source, -weights[lease.lease_key], -1)
+        load.add(target, weights[lease.lease_key], 1)
+        origin = None if lease.lease_key in result else source
+        result[lease.lease_key] = Assignment(lease, origin, target)
 
 
 def spared_by_weight(
@@ -189,7 +190,7 @@ def spared_by_weight(
     me: str,
     weights: Mapping[str, int],
 ) -> list[Lease]:
-    """Leases of others that would be better here, each for itself."""
+    """Return the leases of other workers whose move to this one would, each by itself, lower the imbalance."""
     load = _Load(holdings, groups, weights)
     least_gain = MARGIN * sum(load.by_worker.values()) / len(load.by_worker)
     return [
@@ -206,35 +207,35 @@ def _best_move(
     load: _Load,
     movable: Mapping[str, Sequence[Lease]],
     weights: Mapping[str, int],
-    most: int,
+    max_leases: int,
     least_gain: float,
     placed: Collection[str],
 ) -> tuple[Lease, str, str] | None:
-    """The move that lowers the sum most: among the fullest workers of each group and the emptiest of each.
+    """Return the move that lowers the objective most, among the fullest workers of each group and the emptiest of each.
 
-    What was only ``placed`` by this plan is nobody's yet, so it may still go anywhere.
+    A lease that this plan only ``placed`` is not held yet, so it may still go anywhere.
     """
     fullest: dict[str, list[str]] = {}
     emptiest: dict[str, str] = {}
     for worker in sorted(load.by_worker, key=lambda worker: (load.by_worker[worker], worker)):
         group = load.groups[worker]
-        if load.counts[worker] < most and worker not in load.givers:
+        if load.counts[worker] < max_leases and worker not in load.sources:
             emptiest.setdefault(group, worker)
         if movable[worker]:
             fullest.setdefault(group, []).append(worker)
     best: tuple[float, Lease, str, str] | None = None
-    for donors in fullest.values():
-        for giver in donors[-_DONORS:]:
-            for taker in emptiest.values():
-                if taker == giver:
+    for candidates in fullest.values():
+        for source in candidates[-_MAX_SOURCES:]:
+            for target in emptiest.values():
+                if target == source:
                     continue
-                fits = load.may_move(giver, taker)
-                for lease in movable[giver]:
+                fits = load.may_move(source, target)
+                for lease in movable[source]:
                     if not fits and lease.lease_key not in placed:
                         continue
                     weight = weights[lease.lease_key]
-                    gain = load.gain(giver, taker, weight)
+                    gain = load.gain(source, target, weight)
                     total = gain * weight
                     if gain > least_gain and (best is None or total > best[0]):
-                        best = (total, lease, giver, taker)
+                        best = (total, lease, source, target)
     return None if best is None else best[1:]

@@ -1,3 +1,5 @@
+"""The KCL 2.x's strategy without its priority for very old leases, and fleets that run it."""
+
 from __future__ import annotations
 
 import sys
@@ -10,14 +12,20 @@ from hypothesis import strategies as st
 from kinesis_sdk.common.sequence import LATEST, SHARD_END, ExtendedSequenceNumber
 from kinesis_sdk.consumer.leases import (
     InMemoryLeaseStore,
+    Kcl2Strategy,
     Lease,
     LeaseObserver,
+    TableView,
     TakeLimits,
     TakeReason,
-    plan_takes,
 )
 
 NO_LIMITS = TakeLimits(max_leases=sys.maxsize, max_steals=1)
+
+
+def takes_of(leases, observed, me, now, limits, rng, **more):
+    view = TableView(leases=[*leases], observed=observed, me=me, now=now, limits=limits, **more)
+    return [*Kcl2Strategy(prioritize_very_old=False).plan(view, rng).takes]
 
 
 def lease(key, owner=None, *, counter=1, ended=False, handoff=None):
@@ -33,10 +41,10 @@ def lease(key, owner=None, *, counter=1, ended=False, handoff=None):
 def plan(leases, *, me="me", limits=NO_LIMITS, held=(), busy=(), expired=(), seed=0):
     observer = LeaseObserver(10)
     observer.observe([item for item in leases if item.lease_key in expired], 0)
-    old = dict(observer._sights)
+    old = dict(observer._sightings)
     observer.observe(leases, 100)
-    observer._sights.update(old)
-    return plan_takes(leases, observer, me, 101, limits, Random(seed), held=held, busy=busy)
+    observer._sightings.update(old)
+    return takes_of(leases, observer, me, 101, limits, Random(seed), held=held, busy=busy)
 
 
 def keys(takes, reason=None):
@@ -176,7 +184,7 @@ def test_a_fleet_converges_to_a_spread_of_one(shards, workers, steals, seed, une
             observers[name].observe(scan, now)
             held = {item.lease_key for item in scan if item.owner == name}
             plans.append(
-                (name, plan_takes(scan, observers[name], name, now, limits, rng, held=held)),
+                (name, takes_of(scan, observers[name], name, now, limits, rng, held=held)),
             )
         rng.shuffle(plans)
         wins = 0
