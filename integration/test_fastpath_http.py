@@ -117,7 +117,7 @@ def test_the_same_is_read(client: Any) -> None:
             page = fastpath.get_records(client, iterator, 400, arn)
             plain = client.get_records(ShardIterator=iterator, Limit=400)
             assert page.records == [KinesisRecord.from_api(item) for item in plain["Records"]]
-            assert page.millis_behind_latest == plain["MillisBehindLatest"]
+            assert page.header.millis_behind_latest == plain["MillisBehindLatest"]
             assert page.metadata["HTTPHeaders"]["date"]
             read += len(page.records)
             if not page.records:

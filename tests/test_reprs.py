@@ -16,6 +16,7 @@ from kinesis_sdk.common.aggregate_reader import SubRecord, SubRecordColumns, dea
 from kinesis_sdk.common.fast_get import GetRecordsPage
 from kinesis_sdk.common.fast_put import PutEntry
 from kinesis_sdk.common.records import KinesisRecord, UserRecord
+from kinesis_sdk.common.response_header import NO_RESPONSE
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer import Lease, PoisonRecord, RecordBatch, ShardContext
@@ -39,13 +40,12 @@ HOLDERS: list[Any] = [
     SubRecord("key", None, SECRET),
     SubRecordColumns(["key"], None, [SECRET]),
     PutEntry(SECRET, "key"),
-    GetRecordsPage([KINESIS], None, 0, None, {}),
-    FetchResult(records=[KINESIS], millis_behind_latest=0),
+    GetRecordsPage([KINESIS], None, NO_RESPONSE, None, {}),
+    FetchResult(records=[KINESIS], header=NO_RESPONSE),
     Page([KINESIS], caught_up=True, ended=False, behind=0),
-    UserBatch([USER], 0, None, None, print, print),
+    UserBatch([USER], NO_RESPONSE, print, print),
     RecordBatch(
         records=deaggregate([AGGREGATE]),
-        millis_behind_latest=0,
         shard_id="s",
         stream=StreamId("orders"),
         checkpointer=None,  # type: ignore[arg-type]

@@ -14,6 +14,7 @@ from kinesis_sdk.common.base64coding import decode
 from kinesis_sdk.common.errors import ProtocolError
 from kinesis_sdk.common.fast_hooks import MARK, Equipment, decoding
 from kinesis_sdk.common.records import KinesisRecord, check_records
+from kinesis_sdk.common.response_header import ResponseHeader
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -31,14 +32,14 @@ class GetRecordsPage(NamedTuple):
     Attributes:
         records: The records in order; arrival times are UTC.
         next_iterator: Iterator for what follows; None at the end of the shard.
-        millis_behind_latest: Milliseconds to the tip of the shard, if the service says.
-        child_shards: ``ChildShards`` as the service sent them, at the end of the shard.
+        header: What the response says besides its records, as far as it can be read without knowing the shard.
+        child_shards: ``ChildShards`` as Kinesis sent them, at the end of the shard.
         metadata: ``ResponseMetadata``: ``RequestId``, ``HTTPHeaders`` and so on; empty for clients without it.
     """
 
     records: list[KinesisRecord]
     next_iterator: str | None
-    millis_behind_latest: int | None
+    header: ResponseHeader
     child_shards: list[dict[str, Any]] | None
     metadata: Mapping[str, Any]
 
@@ -195,14 +196,14 @@ def _page(answer: Mapping[str, Any]) -> GetRecordsPage:
             for record in records
         ]
         check_records(records)
-        behind = answer.get("MillisBehindLatest")
-        millis = None if behind is None else int(behind)
+        following = answer.get("NextShardIterator") or None
+        header = ResponseHeader.from_api(answer, ended=following is None)
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise _incomplete(error) from error
     return GetRecordsPage(
         records,
-        answer.get("NextShardIterator") or None,
-        millis,
+        following,
+        header,
         answer.get("ChildShards"),
         answer.get("ResponseMetadata") or {},
     )

@@ -24,6 +24,7 @@ from typing import Any, ClassVar, cast
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.records import UserRecord
+from kinesis_sdk.common.response_header import NO_RESPONSE, ResponseHeader
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer.checkpointer import Checkpointer
@@ -59,18 +60,23 @@ class RecordBatch:
     Attributes:
         records: The records; with ``concurrency``, all of one partition key. Usually no list: a record is made
             when it is looked at, see `UserRecords`.
-        millis_behind_latest: Milliseconds between the batch's end and the tip of the shard when it was read; None if
-            the service did not say.
         shard_id: The shard.
         stream: The stream.
         checkpointer: Stores positions.
+        header: Header of the response that the records came in; several batches share it if a response is delivered in
+            parts.
     """
 
     records: Sequence[UserRecord]
-    millis_behind_latest: int | None
     shard_id: str
     stream: StreamId
     checkpointer: Checkpointer
+    header: ResponseHeader = NO_RESPONSE
+
+    @property
+    def millis_behind_latest(self) -> int | None:
+        """Milliseconds from the last record of the response to the tip of the shard; None if Kinesis reports no lag."""
+        return self.header.millis_behind_latest
 
     def checkpoint(
         self, position: UserRecord | str | None = None, sub_sequence_number: int | None = None

@@ -298,7 +298,7 @@ class Cursor:
             self._position = After(last.sequence_number, arrival_of(last))
             self._via = None
         self._iterator = answer.next_iterator
-        behind = answer.millis_behind_latest or 0
+        behind = answer.header.millis_behind_latest or 0
         ended = answer.next_iterator is None
         # A full page has more behind it even where the service reports no lag (some emulators never do).
         caught_up = not behind and len(answer.records) < limit

@@ -47,6 +47,7 @@ from kinesis_sdk.common.errors import (
 from kinesis_sdk.common.fast_hooks import MARK
 from kinesis_sdk.common.fastpath import GetRecordsPage, PutEntry
 from kinesis_sdk.common.records import KinesisRecord
+from kinesis_sdk.common.response_header import ResponseHeader
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.testing import FakeAws, VirtualClock
 from tests import HANG
@@ -365,7 +366,7 @@ def plain_get(client: Any, iterator: str = "it", limit: int = 100) -> GetRecords
     return GetRecordsPage(
         [KinesisRecord.from_api(each) for each in answer["Records"]],
         answer.get("NextShardIterator"),
-        answer.get("MillisBehindLatest"),
+        ResponseHeader.from_api(answer, ended=not answer.get("NextShardIterator")),
         answer.get("ChildShards"),
         answer["ResponseMetadata"],
     )
@@ -904,7 +905,7 @@ def test_the_fake_client() -> None:
         each["SequenceNumber"] for each in answer["Records"]
     ]
     assert found.next_iterator
-    assert found.millis_behind_latest == 0
+    assert found.header.millis_behind_latest == 0
     assert found.child_shards is None
     with pytest.raises(ResourceNotFoundError):
         fastpath.put_records(client, StreamId("missing"), entries)
@@ -934,7 +935,7 @@ def test_wrappers_and_mocks_get_plain_calls(wire: Wire) -> None:
     ]
     assert type(wrapper.calls[0]["Records"]) is list
     assert type(wrapper.calls[1]["ShardIterator"]) is str
-    assert found == ([KinesisRecord(b"x", "", "1", None, None)], None, None, None, {})
+    assert found == ([KinesisRecord(b"x", "", "1", None, None)], None, ResponseHeader(ended=True), None, {})
 
     mocked = mock.MagicMock(spec=BaseClient)
     mocked.put_records = mock.Mock(return_value={"Records": []})

@@ -38,7 +38,6 @@ class Checkpointer:
 def batch(*records: UserRecord, checkpointer: Any = None) -> RecordBatch:
     return RecordBatch(
         records=list(records),
-        millis_behind_latest=0,
         shard_id="s0",
         stream=StreamId.parse("orders"),
         checkpointer=checkpointer,

@@ -5,12 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Protocol
 
 from kinesis_sdk.common.errors import ProtocolError
 from kinesis_sdk.common.records import KinesisRecord, check_records
+from kinesis_sdk.common.response_header import ResponseHeader
 from kinesis_sdk.common.sequence import check_sequence_numbers
 from kinesis_sdk.consumer.fetch.fetcher import FetchResult, read_child_shards
+from kinesis_sdk.consumer.fetch.service_clock import ServiceClock
 
 
 class EventSink(Protocol):
@@ -84,7 +87,11 @@ def start_thread(reader: EventReader, shard_id: str) -> None:
 
 
 def read_event(
-    content: Mapping[str, Any], shard_id: str, started_at_millis: int | None, read_at: float
+    content: Mapping[str, Any],
+    shard_id: str,
+    started_at_millis: int | None,
+    read_at: float,
+    service_clock: ServiceClock,
 ) -> tuple[FetchResult, str | None]:
     """What a ``SubscribeToShardEvent`` brings, and after which sequence number the subscription goes on.
 
@@ -93,6 +100,7 @@ def read_event(
         shard_id: Its shard.
         started_at_millis: See `FetchResult`.
         read_at: Monotonic time at which it arrived.
+        service_clock: Time at Kinesis as far as it is known.
 
     Returns:
         The records, and the continuation; None at the shard's end.
@@ -113,21 +121,18 @@ def read_event(
         read = [KinesisRecord.from_api(item) for item in records]
         check_records(read)
         check_sequence_numbers([following] if following else [])
-        told = content.get("MillisBehindLatest")
-        behind = None if told is None else int(told)
+        header = ResponseHeader.from_api(content, ended=not following)
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise ProtocolError(
             f"SubscribeToShard: an event of shard {shard_id} cannot be read ({type(error).__name__}: {error})"
         ) from error
-    result = FetchResult(
-        records=read,
-        millis_behind_latest=behind,
-        read_at=read_at,
-        ended=not following,
+    header = replace(
+        header,
         child_shards=children,
-        started_at_millis=started_at_millis,
+        read_at=read_at,
+        arrivals=service_clock.arrivals(read, header.millis_behind_latest, read_at),
     )
-    return result, following
+    return FetchResult(records=read, header=header, started_at_millis=started_at_millis), following
 
 
 def joined(results: list[FetchResult]) -> FetchResult:
@@ -135,7 +140,7 @@ def joined(results: list[FetchResult]) -> FetchResult:
     if len(results) == 1:
         return results[0]
     last = results[-1]
-    newest_at = next((one.newest_at for one in reversed(results) if one.records), None)
+    arrivals = next((one.header.arrivals for one in reversed(results) if one.records), None)
     count = sum(len(result.records) for result in results)
 
     def charge(more: int) -> None:
@@ -150,11 +155,7 @@ def joined(results: list[FetchResult]) -> FetchResult:
 
     return FetchResult(
         records=[record for result in results for record in result.records],
-        millis_behind_latest=last.millis_behind_latest,
-        read_at=last.read_at,
-        newest_at=newest_at,
-        ended=last.ended,
-        child_shards=last.child_shards,
+        header=replace(last.header, arrivals=arrivals),
         started_at_millis=last.started_at_millis,
         on_done=done,
         charge=charge,

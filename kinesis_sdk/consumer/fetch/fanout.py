@@ -45,6 +45,7 @@ from kinesis_sdk.common.errors import (
     TransientAwsError,
 )
 from kinesis_sdk.common.metrics import NOT_MEASURED, BoundMetrics
+from kinesis_sdk.common.response_header import NO_RESPONSE
 from kinesis_sdk.consumer.fetch.budget import ByteBudget, Expansion, Reservation
 from kinesis_sdk.consumer.fetch.events import EventReader, joined, read_event, start_thread
 from kinesis_sdk.consumer.fetch.fetcher import Fetcher, FetchResult, Position, record_read
@@ -214,13 +215,11 @@ class FanOutFetcher:
     def _poll(self, now: float) -> FetchResult:
         """What the polling fetcher has, if there is one. With the lock held."""
         if self._polling is None or self._subscribing:
-            return FetchResult(
-                records=[], millis_behind_latest=None, started_at_millis=self._started_at_millis
-            )
+            return FetchResult(records=[], header=NO_RESPONSE, started_at_millis=self._started_at_millis)
         result = self._polling.fetch(now)
         if result.records:
             self._position = Position.after_sequence_number(result.records[-1].sequence_number)
-        self._ended = result.ended
+        self._ended = result.header.ended
         return result
 
     def close(self) -> None:
@@ -397,13 +396,9 @@ class FanOutFetcher:
         if content is None:
             return True  # of a kind that is newer than this code
         read_at = self._clock.monotonic()
-        result, following = read_event(content, self._shard_id, self._started_at_millis, read_at)
-        if result.records:
-            newest = result.records[-1].approximate_arrival_timestamp
-            result = replace(
-                result,
-                newest_at=self._service_clock.arrival(newest, result.millis_behind_latest, read_at),
-            )
+        result, following = read_event(
+            content, self._shard_id, self._started_at_millis, read_at, self._service_clock
+        )
         size = size_of(result)
         reservation = self._reserve(reader, size + self._expansion.expected if size else 0)
         with self._lock:
@@ -412,7 +407,7 @@ class FanOutFetcher:
                 reader.accepted += 1
                 self._failing_since = None
                 self._failures = 0
-                self._ended = result.ended
+                self._ended = result.header.ended
                 if following is not None:
                     self._position = Position.after_sequence_number(following)
                 if reservation is not None:
@@ -420,9 +415,9 @@ class FanOutFetcher:
                     charge = self._expansion.charge(reservation, size)
                     result = replace(result, charge=charge, on_done=reservation.release)
                 # An empty event says nothing that waiting ones do not: a handler that hangs must not collect them.
-                if result.records or result.ended or not self._ready:
+                if result.records or result.header.ended or not self._ready:
                     self._ready.append(result)
-                if result.ended:
+                if result.header.ended:
                     self._reader = None
         if not wanted:
             if reservation is not None:
@@ -430,7 +425,7 @@ class FanOutFetcher:
             return False
         record_read(self._metrics, result, sum([len(record.data) for record in result.records]))
         self._on_ready()
-        return not result.ended
+        return not result.header.ended
 
     def _reserve(self, reader: EventReader, size: int) -> Reservation | None:
         """Wait for room. None if the event needs none, or if its subscription is not wanted any more."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.errors import ProtocolError
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.metrics import BoundMetrics
-from kinesis_sdk.common.records import KinesisRecord, UserRecord
+from kinesis_sdk.common.records import KinesisRecord
+from kinesis_sdk.common.response_header import ResponseHeader
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON
 from kinesis_sdk.common.shards import Shard
 
@@ -74,27 +75,6 @@ class Position:
         return self.kind if detail is None else f"{self.kind} {detail}"
 
 
-class ArrivalTimes(NamedTuple):
-    """Turns the service's arrival times of one answer's records into monotonic time of this process.
-
-    The records of one answer carry times of one clock, so only their differences count; `ServiceClock` places the newest.
-
-    Attributes:
-        newest_at: Monotonic time at which the answer's newest record arrived at the service.
-        newest: The service's arrival time of that record; None if it reports none.
-    """
-
-    newest_at: float
-    newest: datetime | None
-
-    def of(self, record: KinesisRecord | UserRecord) -> float:
-        """Monotonic time at which a record of the answer arrived at the service."""
-        arrived = record.approximate_arrival_timestamp
-        if arrived is None or self.newest is None:
-            return self.newest_at
-        return self.newest_at - max(0.0, (self.newest - arrived).total_seconds())
-
-
 def _nothing() -> None:
     return None
 
@@ -109,11 +89,7 @@ class FetchResult:
 
     Attributes:
         records: Kinesis records in order; may be empty.
-        millis_behind_latest: Milliseconds to the tip of the shard; 0 at the tip, None if the service does not say.
-        read_at: Monotonic time at which the answer arrived; None if there was none, only nothing to fetch yet.
-        newest_at: Monotonic time at which its newest record arrived at the service; None if that is not known.
-        ended: Whether the shard ends after these records.
-        child_shards: Its children, once it ended; empty if the shard is gone from the stream.
+        header: What the response says besides its records; `NO_RESPONSE` if no call was made.
         started_at_millis: The instant that a LATEST start was resolved to, in epoch milliseconds of the
             service's clock; None for other starts, or if the service did not tell.
         on_done: Called once the records are not in memory any more; gives their bytes back.
@@ -121,26 +97,15 @@ class FetchResult:
     """
 
     records: list[KinesisRecord]
-    millis_behind_latest: int | None
-    read_at: float | None = None
-    newest_at: float | None = None
-    ended: bool = False
-    child_shards: tuple[Shard, ...] = ()
+    header: ResponseHeader
     started_at_millis: int | None = None
     on_done: Callable[[], None] = field(default=_nothing, compare=False, repr=False)
     charge: Callable[[int], None] = field(default=_free, compare=False, repr=False)
 
     @property
-    def arrivals(self) -> ArrivalTimes | None:
-        """When its records arrived; None if that is not known."""
-        if self.newest_at is None or not self.records:
-            return None
-        return ArrivalTimes(self.newest_at, self.records[-1].approximate_arrival_timestamp)
-
-    @property
     def waiting_since(self) -> float | None:
         """Monotonic time at which its oldest record arrived at the service; None if that is not known."""
-        arrivals = self.arrivals
+        arrivals = self.header.arrivals
         return None if arrivals is None else arrivals.of(self.records[0])
 
 
@@ -152,8 +117,9 @@ def record_read(metrics: BoundMetrics, result: FetchResult, size: int) -> None:
         result: The answer.
         size: Bytes of its records' payload.
     """
-    if result.millis_behind_latest is not None:
-        metrics.add(catalogue.MILLIS_BEHIND_LATEST, result.millis_behind_latest)
+    behind = result.header.millis_behind_latest
+    if behind is not None:
+        metrics.add(catalogue.MILLIS_BEHIND_LATEST, behind)
     if result.records:
         metrics.add(catalogue.RECORDS_READ, len(result.records))
         metrics.add(catalogue.DATA_BYTES_READ, size)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -182,7 +183,7 @@ class PollingFetcher:
         # A full page has more behind it even where the service reports no lag (some emulators never do).
         full = len(page.records) >= self._limit
         self._limit = min(self._max_records, self._limit * 2)
-        if (result.millis_behind_latest or 0) > 0 or full or result.ended:
+        if (result.header.millis_behind_latest or 0) > 0 or full or result.header.ended:
             self._idle.behind()
             self._tip_read_at = None
             self._due = now
@@ -267,19 +268,13 @@ class PollingFetcher:
         date = date_of(page.metadata)
         if date is not None:
             self._service_clock.observe(date, read_at)
-        newest_at = None
-        if page.records:
-            newest = page.records[-1].approximate_arrival_timestamp
-            newest_at = self._service_clock.arrival(newest, page.millis_behind_latest, read_at)
-        return FetchResult(
-            records=page.records,
-            millis_behind_latest=page.millis_behind_latest,
-            read_at=read_at,
-            newest_at=newest_at,
-            ended=not following,
+        header = replace(
+            page.header,
             child_shards=children,
-            started_at_millis=self._started_at_millis,
+            read_at=read_at,
+            arrivals=self._service_clock.arrivals(page.records, page.header.millis_behind_latest, read_at),
         )
+        return FetchResult(records=page.records, header=header, started_at_millis=self._started_at_millis)
 
     def _children_from_listing(self) -> tuple[Shard, ...]:
         self._childless_ends += 1

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from kinesis_sdk.common.errors import KinesisSdkError
+from kinesis_sdk.common.response_header import NO_RESPONSE
 from kinesis_sdk.consumer.fetch.budget import ByteBudget, Expansion, Reservation
 from kinesis_sdk.consumer.fetch.fetcher import FetchResult, SizedFetcher
 
@@ -84,7 +85,7 @@ class Prefetcher:
                 error, self._error = self._error, None
                 result = None
             else:
-                return FetchResult(records=[], millis_behind_latest=None)
+                return FetchResult(records=[], header=NO_RESPONSE)
         self._wake()
         if result is None:
             raise error
@@ -149,7 +150,7 @@ class Prefetcher:
             reservation.release()
             return None
         self._on_ready()
-        return None if result.ended else self._inner.due
+        return None if result.header.ended else self._inner.due
 
     def _keep(self, result: FetchResult) -> bool:
         """Queue an answer; False if nobody wants it any more."""
@@ -157,7 +158,7 @@ class Prefetcher:
             if self._closed:
                 return False
             self._error = None
-            self._ended = result.ended
+            self._ended = result.header.ended
             self._ready.append(result)
             return True
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
+
+from kinesis_sdk.common.records import KinesisRecord
+from kinesis_sdk.common.response_header import ArrivalTimes
 
 _WINDOW = 600.0
 """Seconds after which an observation counts no longer, at the latest after twice that: clocks drift."""
@@ -55,15 +58,30 @@ class ServiceClock:
             elif bound > self._now:
                 self._now = bound
 
-    def arrival(self, newest: datetime | None, millis_behind: int | None, read_at: float) -> float:
-        """Monotonic seconds at which the newest record of an answer arrived at the service.
+    def arrivals(
+        self, records: Sequence[KinesisRecord], millis_behind_latest: int | None, read_at: float
+    ) -> ArrivalTimes | None:
+        """Return the arrival times of the records of a response; None if it has no records.
 
         Args:
-            newest: The service's arrival time of that record; None if it reports none.
-            millis_behind: The lag that the answer reports, in milliseconds; None if it reports none.
-            read_at: Monotonic seconds at which the answer arrived.
+            records: The records of the response, in order.
+            millis_behind_latest: Lag that the response reports, in milliseconds; None if it reports none.
+            read_at: Monotonic seconds at which the response arrived.
         """
-        behind = (millis_behind or 0) / 1000
+        if not records:
+            return None
+        newest = records[-1].approximate_arrival_timestamp
+        return ArrivalTimes(self.arrival(newest, millis_behind_latest, read_at), newest)
+
+    def arrival(self, newest: datetime | None, millis_behind_latest: int | None, read_at: float) -> float:
+        """Return the monotonic seconds at which the newest record of a response arrived at Kinesis.
+
+        Args:
+            newest: Arrival time of that record by the clock of Kinesis; None if it reports none.
+            millis_behind_latest: Lag that the response reports, in milliseconds; None if it reports none.
+            read_at: Monotonic seconds at which the response arrived.
+        """
+        behind = (millis_behind_latest or 0) / 1000
         if newest is not None:
             arrived = newest.timestamp()
             self.observe(arrived + behind, read_at)

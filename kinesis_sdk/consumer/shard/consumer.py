@@ -26,6 +26,7 @@ from kinesis_sdk.common.errors import (
     LeaseLostError,
 )
 from kinesis_sdk.common.log_throttle import LogThrottle
+from kinesis_sdk.common.response_header import NO_RESPONSE
 from kinesis_sdk.consumer.checkpointer import Checkpointer
 from kinesis_sdk.consumer.error_policy import RetryBatch, StopWorker
 from kinesis_sdk.consumer.handler import AwaitingHandler, ShardContext
@@ -61,7 +62,6 @@ class ShardConsumer:
     Attributes:
         state: Current state.
         reason: Why it shuts down, once it does.
-        millis_behind_latest: Of the last answer; None before the first, or if the service does not say.
         last_progress: Monotonic time of the last successful fetch or delivery.
         on_ready: Called from any thread when the next step should come at once.
         metrics: Metrics of the shard under this lease.
@@ -71,7 +71,6 @@ class ShardConsumer:
         self.held = held
         self.state = ShardState.WAITING_ON_PARENTS
         self.reason: ShutdownReason | None = None
-        self.millis_behind_latest: int | None = None
         self.last_progress = parts.clock.monotonic()
         self.on_ready: Callable[[], None] = lambda: None
         self.metrics = parts.measure(held.shard_id)
@@ -95,8 +94,8 @@ class ShardConsumer:
         self._reread = False
         self._quarantine = Quarantine(parts, held, self.metrics)
         self._delivery: Delivery | None = None
-        # Monotonic time of the last answer, and its lag.
-        self._last_read: tuple[float, int | None] | None = None
+        # Header of the last response.
+        self._last_read = NO_RESPONSE
         # When the oldest record arrived that is between reader and delivery, or is to be read again.
         self._unoffered_since: float | None = None
         self._quiet = max(_LONGEST_QUIET, 2 * parts.config.idle_times[2])
@@ -127,6 +126,11 @@ class ShardConsumer:
         """The failure that holds it up now, if any."""
         delivery = self._delivery
         return self._error or (delivery.last_error if delivery is not None else None)
+
+    @property
+    def millis_behind_latest(self) -> int | None:
+        """Lag of the last response in milliseconds; None before the first one, or if Kinesis reports none."""
+        return self._last_read.millis_behind_latest
 
     @property
     def is_quarantined(self) -> bool:
@@ -178,9 +182,10 @@ class ShardConsumer:
             return max(0.0, now - since)
         if reader is not None and reader.ended:
             return 0.0
-        if self._last_read is None or self._last_read[1] is None:
+        last_read = self._last_read
+        read_at, millis = last_read.read_at, last_read.millis_behind_latest
+        if read_at is None or millis is None:
             return None
-        read_at, millis = self._last_read
         silent = max(0.0, now - read_at)
         if not millis:
             return silent if silent > self._quiet else 0.0
@@ -412,7 +417,7 @@ class ShardConsumer:
                 self._recovered(now)
                 if batch.records:
                     batch.charge(delivery.overhead_of(len(batch.records)))
-                    delivery.offer(batch.records, batch.millis_behind, batch.on_done, batch.arrivals)
+                    delivery.offer(batch.records, batch.header, batch.on_done)
                 self._note_read(batch)
                 if batch.records:
                     due = self._advance(delivery, now)
@@ -433,9 +438,8 @@ class ShardConsumer:
         return min(due, max(now, self._auto.due))
 
     def _note_read(self, batch: UserBatch) -> None:
-        if batch.read_at is not None:  # else nothing was read ahead yet
-            self.millis_behind_latest = batch.millis_behind
-            self._last_read = (batch.read_at, batch.millis_behind)
+        if batch.header.read_at is not None:  # else nothing was read ahead yet
+            self._last_read = batch.header
             self._unoffered_since = None
 
     def _advance(self, delivery: Delivery, now: float) -> float:

@@ -27,6 +27,7 @@ from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import HandlerError
 from kinesis_sdk.common.metrics import BoundMetrics
 from kinesis_sdk.common.records import UserRecord
+from kinesis_sdk.common.response_header import ResponseHeader
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.user_records import payload_bytes
@@ -38,7 +39,6 @@ from kinesis_sdk.consumer.error_policy import (
     RetryBatch,
     StopWorker,
 )
-from kinesis_sdk.consumer.fetch.fetcher import ArrivalTimes
 from kinesis_sdk.consumer.handler import RecordBatch, RecordHandler
 from kinesis_sdk.consumer.shard.watermark import WatermarkTracker, position_of
 
@@ -67,9 +67,8 @@ class _Piece:
     """Records that are delivered in one call; tickets only with several lanes."""
 
     records: Sequence[UserRecord]
-    millis_behind: int | None
+    header: ResponseHeader
     tickets: list[int] | None = None
-    arrivals: ArrivalTimes | None = None
     failures: int = 0
     halved: bool = False
 
@@ -81,7 +80,7 @@ class _Incoming:
     Attributes:
         records: Those not taken yet.
         count: How many.
-        millis_behind: Of the batch.
+        header: Header of the response that the batch came in.
         on_done: Called once all of them are done.
         since: When the oldest record of the batch arrived at the service, if that is known.
         size_of_each: Bytes that each of those taken last takes; 0 before the first.
@@ -89,7 +88,7 @@ class _Incoming:
 
     records: Iterator[UserRecord]
     count: int
-    millis_behind: int | None
+    header: ResponseHeader
     on_done: Callable[[], None]
     since: float | None
     size_of_each: float = 0.0
@@ -266,27 +265,25 @@ class Delivery:
     def offer(
         self,
         records: Sequence[UserRecord],
-        millis_behind: int | None,
+        header: ResponseHeader,
         on_done: Callable[[], None],
-        arrivals: ArrivalTimes | None = None,
     ) -> None:
         """Take the next records of the shard.
 
         Args:
             records: In order, after everything offered before; not empty.
-            millis_behind: Milliseconds between their end and the tip, if the service said so.
+            header: Header of the response that they came in.
             on_done: Called once all of them are done.
-            arrivals: When they arrived at the service, if that is known.
         """
         if not self._parallel:
-            piece = _Piece(records, millis_behind, arrivals=arrivals)
+            piece = _Piece(records, header)
             whole = self._lanes[None] = _Lane(None, deque([piece]))
             self._releases.append((0, on_done, None))
             self._ready.append(whole)
             self._note_waiting()
             return
-        since = None if arrivals is None else arrivals.of(records[0])
-        self._incoming = _Incoming(iter(records), len(records), millis_behind, on_done, since)
+        since = None if header.arrivals is None else header.arrivals.of(records[0])
+        self._incoming = _Incoming(iter(records), len(records), header, on_done, since)
         self._take_in()
         self._note_waiting()
 
@@ -298,14 +295,14 @@ class Delivery:
             taken = list(itertools.islice(incoming.records, max(_LEAST_TAKEN, most)))
             incoming.count -= len(taken)
             used = self._used
-            self._distribute(taken, incoming.millis_behind)
+            self._distribute(taken, incoming.header)
             # With the lanes that they need: a few for all of them, or one for each.
             incoming.size_of_each = (self._used - used) / len(taken)
             if not incoming.count:
                 self._incoming = None
                 self._releases.append((self._ledger.next_ticket, incoming.on_done, incoming.since))
 
-    def _distribute(self, records: list[UserRecord], millis_behind: int | None) -> None:
+    def _distribute(self, records: list[UserRecord], header: ResponseHeader) -> None:
         by_key: dict[str, tuple[list[UserRecord], list[int]]] = {}
         for ticket, record in enumerate(records, self._ledger.extend(records)):
             group = by_key.get(record[1])
@@ -314,11 +311,9 @@ class Delivery:
             group[0].append(record)
             group[1].append(ticket)
         for key, (of_key, tickets) in by_key.items():
-            self._add(key, of_key, tickets, millis_behind)
+            self._add(key, of_key, tickets, header)
 
-    def _add(
-        self, key: str, records: list[UserRecord], tickets: list[int], millis_behind: int | None
-    ) -> None:
+    def _add(self, key: str, records: list[UserRecord], tickets: list[int], header: ResponseHeader) -> None:
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = _Lane(key)
@@ -326,11 +321,11 @@ class Delivery:
         last = lane.pieces[-1] if lane.pieces else None
         taken = lane.busy and len(lane.pieces) == 1
         if last is None or last.tickets is None or last.failures or last.halved or taken:
-            lane.pieces.append(_Piece(records, millis_behind, tickets))
+            lane.pieces.append(_Piece(records, header, tickets))
         else:
             last.records = [*last.records, *records]
             last.tickets += tickets
-            last.millis_behind = millis_behind
+            last.header = header
 
     def forget(self, now: float) -> float:
         """Drop everything that is not done; only while no call is under way.
@@ -360,10 +355,11 @@ class Delivery:
             return
         lane = self._lanes.get(None)
         piece = lane.pieces[0] if lane is not None else None
-        if piece is None or piece.arrivals is None or not piece.records:
+        arrivals = piece.header.arrivals if piece is not None else None
+        if piece is None or arrivals is None or not piece.records:
             self.waiting_since = None
         else:
-            self.waiting_since = piece.arrivals.of(piece.records[0])
+            self.waiting_since = arrivals.of(piece.records[0])
 
     def advance(self, now: float) -> float | None:
         """Note what ended, begin what is due.
@@ -399,7 +395,7 @@ class Delivery:
         call = _Call(lane, lane.pieces[0], tools.clock.monotonic(), tools.on_done)
         batch = RecordBatch(
             records=call.piece.records,
-            millis_behind_latest=call.piece.millis_behind,
+            header=call.piece.header,
             shard_id=tools.shard_id,
             stream=tools.stream,
             checkpointer=tools.checkpointer,
@@ -548,9 +544,7 @@ class Delivery:
         lane.pieces.popleft()
         for part in (slice(middle, None), slice(middle)):
             tickets = piece.tickets[part] if piece.tickets is not None else None
-            lane.pieces.appendleft(
-                _Piece(piece.records[part], piece.millis_behind, tickets, piece.arrivals, halved=True)
-            )
+            lane.pieces.appendleft(_Piece(piece.records[part], piece.header, tickets, halved=True))
         self._ready.append(lane)
 
     def _bury(

@@ -14,13 +14,13 @@ from kinesis_sdk.common.aggregate_reader import deaggregate
 from kinesis_sdk.common.errors import InvalidPositionError, ResourceNotFoundError, TransientAwsError
 from kinesis_sdk.common.metrics import BoundMetrics
 from kinesis_sdk.common.records import KinesisRecord, UserRecord
+from kinesis_sdk.common.response_header import ResponseHeader
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, ExtendedSequenceNumber
 from kinesis_sdk.common.shards import Shard
 from kinesis_sdk.common.user_records import UserRecords
 from kinesis_sdk.consumer.config import ConsumerConfig
 from kinesis_sdk.consumer.fetch.fetcher import (
     AT_SEQUENCE_NUMBER,
-    ArrivalTimes,
     Fetcher,
     FetchResult,
     KnowsStart,
@@ -48,17 +48,13 @@ class UserBatch:
 
     Attributes:
         records: In order; may be empty.
-        millis_behind: Milliseconds between their end and the tip; None if the service did not say.
-        read_at: Monotonic time of the answer; None if there was none, only nothing to fetch yet.
-        arrivals: When the records arrived at the service, if that is known.
+        header: Header of the response that they came in.
         charge: To be called with the bytes that the delivery takes for them.
         on_done: To be called once they are not in memory any more.
     """
 
     records: Sequence[UserRecord]
-    millis_behind: int | None
-    read_at: float | None
-    arrivals: ArrivalTimes | None
+    header: ResponseHeader
     charge: Callable[[int], None]
     on_done: Callable[[], None]
 
@@ -85,7 +81,10 @@ class _Answer:
     @property
     def waiting_since(self) -> float | None:
         """Monotonic time at which the oldest record arrived that was not passed on; None if that is not known."""
-        arrivals, taken = self.result.arrivals, self._taken  # another thread may pass on more meanwhile
+        arrivals, taken = (
+            self.result.header.arrivals,
+            self._taken,
+        )  # another thread may pass on more meanwhile
         if arrivals is None or taken == len(self.result.records):
             return None
         return arrivals.of(self.result.records[taken])
@@ -302,12 +301,10 @@ class ShardReader:
         charge, on_done = answer.part(count, overhead)
         if answer.is_taken:
             self._fetched = None
-            if result.ended:
+            if result.header.ended:
                 self.ended = True
-                self.child_shards = result.child_shards
-        return UserBatch(
-            records, result.millis_behind_latest, result.read_at, result.arrivals, charge, on_done
-        )
+                self.child_shards = result.header.child_shards
+        return UserBatch(records, result.header, charge, on_done)
 
     def _explain_missing(self, error: ResourceNotFoundError) -> FetchResult:
         """The service knows no such shard: its retention is over, or the stream itself is gone."""
@@ -329,7 +326,7 @@ class ShardReader:
             self._held.lease.checkpoint,
         )
         children = tuple(shard for shard in listed if shard_id in shard.parents)
-        return FetchResult(records=[], millis_behind_latest=None, ended=True, child_shards=children)
+        return FetchResult(records=[], header=ResponseHeader(ended=True, child_shards=children))
 
     def _look_for_loss(self, awaited: str, first: KinesisRecord) -> None:
         """Tell what nobody else does: from a position before its horizon, the service reads on at the horizon.

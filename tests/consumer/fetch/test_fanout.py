@@ -17,6 +17,7 @@ from kinesis_sdk.common.errors import (
     TransientAwsError,
 )
 from kinesis_sdk.common.records import KinesisRecord
+from kinesis_sdk.common.response_header import ResponseHeader
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer import ConsumerConfig
 from kinesis_sdk.consumer.engine.engine import ConsumerEngine
@@ -160,7 +161,7 @@ class Rig:
             self.pump()
             while self.fetcher.due <= self.clock.monotonic():
                 try:
-                    if self.fetch().ended:
+                    if self.fetch().header.ended:
                         return errors
                 except (ThrottledError, TransientAwsError, ProtocolError) as error:
                     errors.append(error)
@@ -276,7 +277,7 @@ def test_events_come_out_in_order_with_their_lag():
     rig.step()
     rig.pump()
     first = rig.fetch()
-    assert (first.records, first.millis_behind_latest, first.ended) == ([], 0, False)
+    assert (first.records, first.header.millis_behind_latest, first.header.ended) == ([], 0, False)
     assert rig.fetcher.due == NEVER
     rig.put(b"a", b"b")
     rig.pump()
@@ -360,9 +361,9 @@ def test_the_end_of_a_shard():
     rig.raw.split_shard(StreamName="s", ShardToSplit=SHARD, NewStartingHashKey=str(1 << 127))
     rig.pump()
     result = rig.fetch()
-    assert result.ended
-    assert [child.shard_id[-1] for child in result.child_shards] == ["1", "2"]
-    assert all(child.parents == (SHARD,) for child in result.child_shards)
+    assert result.header.ended
+    assert [child.shard_id[-1] for child in result.header.child_shards] == ["1", "2"]
+    assert all(child.parents == (SHARD,) for child in result.header.child_shards)
     assert rig.readers == []
     assert rig.fetcher.step(rig.clock.monotonic()) is None
 
@@ -640,18 +641,19 @@ def test_a_slow_handler_stops_the_reading(budget, ready):
 def test_events_that_come_out_as_one_are_charged_once():
     """Their user records take 9,000 bytes in all: each event is charged a share, and so is the next one."""
     budget, expansion = ByteBudget(1 << 20), Expansion()
+    at_tip = ResponseHeader(millis_behind_latest=0)
 
     def event(count):
         reservation = budget.reserve("shard", 100, lambda: None)
         records = [KinesisRecord(b"", "k", str(number)) for number in range(count)]
         return FetchResult(
             records=records,
-            millis_behind_latest=0,
+            header=at_tip,
             charge=expansion.charge(reservation, 100),
             on_done=reservation.release,
         )
 
-    one = joined([event(1), FetchResult(records=[], millis_behind_latest=0), event(1), event(1)])
+    one = joined([event(1), FetchResult(records=[], header=at_tip), event(1), event(1)])
     assert budget.used == 300
     one.charge(9_000)
     assert budget.used == 300 + 9_000

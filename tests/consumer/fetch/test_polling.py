@@ -271,13 +271,13 @@ def test_the_end_of_a_shard_names_its_children():
     reader.fleet.put(3)
     reader.fleet.split()
     result = reader.fetch()
-    while not result.ended:
+    while not result.header.ended:
         result = reader.fetch()
-    assert [child.shard_id for child in result.child_shards] == [
+    assert [child.shard_id for child in result.header.child_shards] == [
         "shardId-000000000001",
         "shardId-000000000002",
     ]
-    assert all(child.parents == (SHARD,) for child in result.child_shards)
+    assert all(child.parents == (SHARD,) for child in result.header.child_shards)
 
 
 class Broken:
@@ -343,13 +343,13 @@ def test_a_service_that_never_sends_children_is_asked_for_a_listing():
     )
     result = None
     refused = 0
-    while result is None or not result.ended:
+    while result is None or not result.header.ended:
         try:
             result = reader.fetch()
         except ProtocolError:
             refused += 1
     assert refused == 2
-    assert len(result.child_shards) == 2
+    assert len(result.header.child_shards) == 2
 
 
 def test_a_position_that_the_shard_does_not_have():

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kinesis_sdk.common.errors import PermanentAwsError, TransientAwsError
 from kinesis_sdk.common.records import KinesisRecord
+from kinesis_sdk.common.response_header import NO_RESPONSE, ResponseHeader
 from kinesis_sdk.consumer.fetch import ByteBudget, FetchResult, Prefetcher, ReadPace, TipIdle
 from kinesis_sdk.consumer.fetch.prefetch import RECORD_OVERHEAD
 
@@ -143,7 +144,7 @@ class Inner:
 
 def got(*sizes, **more):
     records = [KinesisRecord(b"x" * size, "k", "1") for size in sizes]
-    return FetchResult(records=records, millis_behind_latest=0, **more)
+    return FetchResult(records=records, header=ResponseHeader(millis_behind_latest=0, **more))
 
 
 class Scene:
@@ -221,7 +222,7 @@ def test_after_the_end_nothing_is_read():
     scene = Scene(got(1, ended=True))
     assert scene.prefetcher.step(0.0) is None
     assert scene.prefetcher.step(1.0) is None
-    assert scene.prefetcher.fetch(1.0).ended
+    assert scene.prefetcher.fetch(1.0).header.ended
 
 
 def test_closing_gives_everything_back_even_while_a_read_hangs():
@@ -278,4 +279,4 @@ def test_nothing_read_ahead_says_nothing_about_the_lag():
     fetcher = Prefetcher(SimpleNamespace(due=0.0), budget=ByteBudget(100), on_ready=lambda: None)
     assert fetcher.waiting is None
     result = fetcher.fetch(0.0)
-    assert (result.records, result.millis_behind_latest, result.read_at) == ([], None, None)
+    assert (result.records, result.header) == ([], NO_RESPONSE)

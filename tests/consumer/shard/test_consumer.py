@@ -20,6 +20,7 @@ from kinesis_sdk.common.errors import (
 from kinesis_sdk.common.hashkeys import HashKeyRange, hash_partition_key
 from kinesis_sdk.common.metrics import NOT_MEASURED
 from kinesis_sdk.common.records import KinesisRecord
+from kinesis_sdk.common.response_header import ResponseHeader
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.common.shards import Shard
 from kinesis_sdk.common.stream import StreamId
@@ -61,7 +62,7 @@ class Script:
 
     def fetch(self, now):
         self.due = now + 1.0
-        result = self.results.pop(0) if self.results else FetchResult(records=[], millis_behind_latest=0)
+        result = self.results.pop(0) if self.results else FetchResult(records=[], header=AT_TIP)
         if isinstance(result, Exception):
             raise result
         return result
@@ -70,11 +71,16 @@ class Script:
         self.closed = True
 
 
-def got(*numbers, **more):
-    more.setdefault("millis_behind_latest", 0)
-    return FetchResult(records=plain(*numbers), **more)
+def got(*numbers, started_at_millis=None, on_done=lambda: None, **header):
+    return FetchResult(
+        records=plain(*numbers),
+        header=replace(AT_TIP, **header),
+        started_at_millis=started_at_millis,
+        on_done=on_done,
+    )
 
 
+AT_TIP = ResponseHeader(millis_behind_latest=0)
 ENDED = {"ended": True, "child_shards": (CHILD,)}
 
 
@@ -251,7 +257,7 @@ def test_the_context_of_a_resumed_shard():
 def test_a_resume_inside_an_aggregate():
     lease = Lease(lease_key="s", checkpoint=at(5, 1), hash_key_range=FULL)
     records = [aggregate(5, "a", "b", "c", "d"), *plain(6)]
-    scene = Scene(FetchResult(records=records, millis_behind_latest=0), got(7), lease=lease)
+    scene = Scene(FetchResult(records=records, header=AT_TIP), got(7), lease=lease)
     scene.run()
     assert scene.delivered == [b"5/2", b"5/3", b"6", b"7"]
 
@@ -259,9 +265,7 @@ def test_a_resume_inside_an_aggregate():
 @pytest.mark.parametrize("position", [AT_TIMESTAMP, LATEST, TRIM_HORIZON])
 def test_progress_inside_of_an_aggregate_is_kept_wherever_the_shard_was_begun(position):
     """A checkpoint is the pair, and it ends the pin: neither may leave something behind that filters the rest."""
-    first = FetchResult(
-        records=[aggregate(5, "a", "b", "c", "d")], millis_behind_latest=0, started_at_millis=9
-    )
+    first = FetchResult(records=[aggregate(5, "a", "b", "c", "d")], header=AT_TIP, started_at_millis=9)
     scene = Scene(first, lease=row("s", position), initial_position=datetime(2026, 1, 2, tzinfo=timezone.utc))
 
     def handle(batch):
@@ -299,7 +303,9 @@ def test_a_last_answer_that_can_not_be_read_holds_up_the_shards_end():
 
 def test_a_first_batch_that_is_all_old_is_skipped_whole():
     lease = Lease(lease_key="s", checkpoint=at(5, 3), hash_key_range=FULL)
-    first = FetchResult(records=[aggregate(5, "a", "b", "c", "d")], millis_behind_latest=5)
+    first = FetchResult(
+        records=[aggregate(5, "a", "b", "c", "d")], header=ResponseHeader(millis_behind_latest=5)
+    )
     scene = Scene(first, got(6), lease=lease)
     scene.run()
     assert scene.delivered == [b"6"]
@@ -312,9 +318,7 @@ def test_misplaced_aggregates(mode, caplog):
     outside = [k for k in map(str, range(50)) if hash_partition_key(k) not in low]
     records = [aggregate(1, *inside[:2]), aggregate(2, inside[0], outside[0]), *plain(3)]
     lease = Lease(lease_key="s", checkpoint=ExtendedSequenceNumber(TRIM_HORIZON), hash_key_range=low)
-    scene = Scene(
-        FetchResult(records=records, millis_behind_latest=0), lease=lease, misplaced_aggregates=mode
-    )
+    scene = Scene(FetchResult(records=records, header=AT_TIP), lease=lease, misplaced_aggregates=mode)
     scene.run()
     discarded = [r.getMessage() for r in caplog.records if "discarded" in r.getMessage()]
     if mode == "deliver":
@@ -709,10 +713,9 @@ def test_an_answer_with_many_user_records_is_delivered_in_parts(monkeypatch, con
     charged, done, sizes = [], [], []
     answer = FetchResult(
         records=records,
-        millis_behind_latest=0,
+        header=replace(AT_TIP, **ENDED),
         charge=charged.append,
         on_done=lambda: done.append(len(charged)),
-        **ENDED,
     )
 
     def handle(batch):
@@ -738,7 +741,7 @@ def test_a_shard_that_is_left_in_the_middle_of_an_answer_gives_it_back_once(monk
     done = []
     answer = FetchResult(
         records=[aggregate(number, *["k"] * 50) for number in range(1, 4)],
-        millis_behind_latest=0,
+        header=AT_TIP,
         on_done=lambda: done.append(True),
     )
 

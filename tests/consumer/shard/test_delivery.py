@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from kinesis_sdk.common.errors import HandlerError, ThrottledError
 from kinesis_sdk.common.metrics import NOT_MEASURED
 from kinesis_sdk.common.records import UserRecord
+from kinesis_sdk.common.response_header import ResponseHeader
 from kinesis_sdk.common.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer import InMemoryLeaseStore, Lease
@@ -77,7 +78,8 @@ class Scene:
         self.woken += 1
 
     def offer(self, *records, millis=0):
-        self.delivery.offer(list(records), millis, lambda: self.released.append(records[-1].sequence_number))
+        header = ResponseHeader(millis_behind_latest=millis)
+        self.delivery.offer(list(records), header, lambda: self.released.append(records[-1].sequence_number))
 
     def step(self):
         return self.delivery.advance(self.clock.monotonic())

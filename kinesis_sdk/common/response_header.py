@@ -1,0 +1,76 @@
+"""The header of a response: what GetRecords or a fan-out event says about the shard besides its records.
+
+It is created where a response is read and passed on unchanged, up to the handler's `RecordBatch`. A new field of the
+response is added here and in `ResponseHeader.from_api`; nothing in between has to know it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from kinesis_sdk.common.records import KinesisRecord, UserRecord
+from kinesis_sdk.common.shards import Shard
+
+
+class ArrivalTimes(NamedTuple):
+    """Conversion of the arrival times of one response's records into monotonic time of this process.
+
+    All arrival times of a response come from one clock of Kinesis, so only their differences count. The newest one is
+    placed on this process's clock by `ServiceClock`; the clocks of two machines are never compared.
+
+    Attributes:
+        newest_at: Monotonic seconds at which the newest record of the response arrived at Kinesis.
+        newest: Arrival time of that record by the clock of Kinesis; None if it reports none.
+    """
+
+    newest_at: float
+    newest: datetime | None
+
+    def of(self, record: KinesisRecord | UserRecord) -> float:
+        """Return the monotonic seconds at which a record of the response arrived at Kinesis."""
+        arrived = record.approximate_arrival_timestamp
+        if arrived is None or self.newest is None:
+            return self.newest_at
+        return self.newest_at - max(0.0, (self.newest - arrived).total_seconds())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResponseHeader:
+    """Everything that one response says besides its records. Immutable; shared by all parts of the response.
+
+    Attributes:
+        millis_behind_latest: Milliseconds from the last record of the response to the tip of the shard; 0 at the tip,
+            None if Kinesis reports no lag.
+        ended: Whether the shard ends after the records of the response.
+        child_shards: Children of the shard if it ended; empty otherwise, and if the shard is gone from the stream.
+        read_at: Monotonic seconds of this process at which the response arrived; None if there was no response, only
+            nothing to deliver yet.
+        arrivals: Arrival times of the records; None if the response has no records or they are not known.
+    """
+
+    millis_behind_latest: int | None = None
+    ended: bool = False
+    child_shards: tuple[Shard, ...] = ()
+    read_at: float | None = None
+    arrivals: ArrivalTimes | None = None
+
+    @classmethod
+    def from_api(cls, response: Mapping[str, Any], *, ended: bool) -> ResponseHeader:
+        """Read what GetRecords and ``SubscribeToShardEvent`` have in common.
+
+        Args:
+            response: The response or the content of the event.
+            ended: Whether it names no continuation.
+
+        Raises:
+            ValueError, TypeError: If a field is malformed.
+        """
+        behind = response.get("MillisBehindLatest")
+        return cls(millis_behind_latest=None if behind is None else int(behind), ended=ended)
+
+
+NO_RESPONSE = ResponseHeader()
+"""Header of an empty result for which no call was made."""
