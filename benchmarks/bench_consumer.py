@@ -36,6 +36,7 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore, RecordBatch
 from kinesis_sdk.consumer.engine.engine import ConsumerEngine
 from kinesis_sdk.consumer.handler import HandlerSource
+from kinesis_sdk.consumer.runtime.runtime import InlineRuntime
 from kinesis_sdk.testing import VirtualClock
 
 PAGES = 4
@@ -157,9 +158,7 @@ def engine_run(client: Any) -> tuple[int, float]:
         handlers=HandlerSource.of(handle),
         store=InMemoryLeaseStore(),
         kinesis=client,
-        clock=clock,
-        rng=random.Random(1),
-        sleep=clock.advance,
+        runtime=InlineRuntime(clock, random.Random(1), clock.advance),
     )
     engine.start()
     started = time.process_time()

@@ -1,4 +1,4 @@
-"""What a worker says about itself."""
+"""Health of a worker: snapshots of its leases and shard consumers."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Stall:
     """A shard without progress for longer than ``stall_timeout``.
 
     Attributes:
-        problem: What is going on instead, in words.
-        seconds: For how long.
-        reading: Whether a read hangs, which is begun anew.
+        problem: What the shard waits for, or what failed last.
+        seconds: Seconds without progress, or for which the handler has been running.
+        reading: Whether a read hangs. Such a read is restarted.
     """
 
     problem: str
@@ -29,13 +29,13 @@ class Stall:
 
 @dataclass(frozen=True, kw_only=True)
 class LeaseProblem:
-    """A lease whose row has to be repaired: until then no worker can take it, or none can consume its shard.
+    """A lease whose row needs repair. Until then no worker can take it, or no worker can consume its shard.
 
-    A worker that held the lease before the row was damaged may go on as long as it can renew it.
+    A worker that held the lease before the row was damaged continues as long as it can renew the lease.
 
     Attributes:
-        lease_key: Its key: the shard id, or of several streams ``account:name:epoch:shardId``.
-        problem: What is wrong, in words.
+        lease_key: Key of the lease: the shard id, or with several streams ``account:name:creationEpoch:shardId``.
+        problem: Description of the problem.
     """
 
     lease_key: str
@@ -44,23 +44,24 @@ class LeaseProblem:
 
 @dataclass(frozen=True, kw_only=True)
 class ShardHealth:
-    """One shard that this worker holds.
+    """Health of one shard that this worker holds.
 
     Attributes:
-        shard_id: The shard.
-        state: Where its consumer is in its life.
-        oldest_unprocessed_millis: Age of the oldest record that is not processed, in milliseconds: the lag to alert on.
-            0 if everything was processed as of the last read, None if it is not known. See the metric
-            ``OldestUnprocessedRecordAge`` for its error.
-        read_lag_millis: Milliseconds by which the last read was behind the tip of the shard, as the service reported it;
-            None if it did not. It says nothing about records that were read and are not processed.
+        shard_id: Id of the shard.
+        state: State of its shard consumer.
+        oldest_unprocessed_millis: Age of the oldest unprocessed record in milliseconds: the lag to alert on. 0 if all
+            records were processed as of the last read, None if unknown. See the metric ``OldestUnprocessedRecordAge``
+            for its error.
+        read_lag_millis: Milliseconds by which the last read was behind the tip of the shard, as Kinesis reported it; None
+            if it did not. It does not cover records that were read and are not processed yet.
         seconds_since_progress: Seconds since the last successful fetch or delivery.
-        records_delivered: User records delivered under this lease.
-        checkpoint: Stored position.
-        last_error: What holds it up now, or None.
-        records_dead_lettered: User records that went to the dead-letter hook under this lease.
-        stall: Set if there was no progress for longer than ``stall_timeout``.
-        quarantined: Whether its lease names a position that the shard does not have, so that it is not consumed.
+        records_delivered: Number of user records delivered under this lease.
+        checkpoint: Stored checkpoint.
+        last_error: The error or problem that delays the shard now; None if there is none.
+        records_dead_lettered: Number of user records passed to the dead-letter hook under this lease.
+        stall: Set if the shard has made no progress for longer than ``stall_timeout``; else None.
+        quarantined: Whether the lease is kept but the shard is not consumed, because it cannot be read from the checkpoint
+            on its row. The row is checked again and again until it is repaired.
     """
 
     shard_id: str
@@ -76,7 +77,7 @@ class ShardHealth:
     quarantined: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """See `WorkerHealth.to_dict`."""
+        """Return the snapshot as plain data; see `WorkerHealth.to_dict`."""
         return {
             **asdict(self),
             "state": self.state.value,
@@ -89,18 +90,17 @@ class ShardHealth:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerHealth:
-    """A snapshot of a worker; `to_dict` makes it JSON.
+    """A snapshot of a worker. `to_dict` returns it as data that ``json.dumps`` accepts.
 
     Attributes:
-        worker_id: Its id in the lease table.
-        running: Whether it was started and has not stopped.
-        stopping: Whether it was asked to stop.
-        leases: Keys of the leases that it holds, in order.
-        shards: One entry per shard consumer, in order of shard ids.
-        records_delivered: User records delivered since the start, shards that are gone included.
-        error: The fatal error, if there was one.
-        lease_problems: Leases of the whole table that need repair, as this worker's last scan shows them, in
-            order of their keys.
+        worker_id: Id of the worker in the lease table.
+        running: Whether the worker was started and has not stopped.
+        stopping: Whether a stop was requested.
+        leases: Keys of the held leases, sorted.
+        shards: One entry per shard consumer, sorted by shard id.
+        records_delivered: Number of user records delivered since the start, including shards that are no longer held.
+        error: The fatal error that stopped the worker, or None.
+        lease_problems: Leases of the whole table that need repair, as of this worker's last scan, sorted by key.
     """
 
     worker_id: str
@@ -113,9 +113,10 @@ class WorkerHealth:
     lease_problems: tuple[LeaseProblem, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as dictionaries, lists, numbers and text, for example for ``json.dumps`` in a health endpoint.
+        """Return the snapshot as dictionaries, lists, numbers and strings, for example for a health endpoint.
 
-        A checkpoint is a dictionary of ``sequence_number`` and ``sub_sequence_number``; the error is its class and message.
+        A checkpoint becomes a dictionary of ``sequence_number`` and ``sub_sequence_number``, the error a string of its class
+        and message.
         """
         error = self.error
         result = asdict(replace(self, shards=(), error=None))

@@ -1,12 +1,12 @@
-"""Which streams a worker consumes, and how their shards are named in the lease table.
+"""The streams of a worker, and the names of their shards in the lease table.
 
-One stream: the lease key is the shard id, as the KCL's single-stream mode writes it. Several streams: the key is
-``account:name:creationEpoch:shardId``, and the row carries ``streamName`` (``account:name:creationEpoch``) and
-``shardId`` beside it (KCL ``DynamoDBMultiStreamLeaseSerializer``). The two forms do not see each other.
+With one stream, the lease key is the shard id, as in the KCL's single-stream mode. With several streams, the key is
+``account:name:creationEpoch:shardId``, and the row also has ``streamName`` (``account:name:creationEpoch``) and ``shardId``
+(KCL ``DynamoDBMultiStreamLeaseSerializer``). A worker in one mode ignores leases of the other mode.
 
-The creation epoch (seconds) tells a stream from a former one of the same name. The KCL believes whatever its user
-says; here it is asked for (DescribeStreamSummary, once a stream) unless the user says it, so a recreated stream gets
-new leases by itself.
+The creation epoch (seconds since 1970) distinguishes a stream from a former one of the same name. The KCL takes it from its
+user. This package reads it with DescribeStreamSummary, once per stream, unless the user gives it, so a recreated stream gets
+new leases without further action.
 """
 
 from __future__ import annotations
@@ -17,10 +17,16 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime
-from typing import Literal
+from typing import Literal, Protocol
 
 from kinesis_sdk.common.aws import KinesisClient, call_with_retries
-from kinesis_sdk.common.errors import AwsConfigError, ConfigError, PermanentAwsError, ProtocolError
+from kinesis_sdk.common.errors import (
+    AwsConfigError,
+    ConfigError,
+    KinesisSdkError,
+    PermanentAwsError,
+    ProtocolError,
+)
 from kinesis_sdk.common.shards import is_shard_id
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.validation import check_int
@@ -35,19 +41,21 @@ _ACCOUNT = re.compile(r"arn:[^:]+:kinesis:[^:]+:([0-9]{12}):")
 
 @dataclass(frozen=True)
 class StreamSpec:
-    """One stream of several: ``StreamSpec(arn, consumer_arn=...)``.
+    """One of several streams, with its own settings: ``StreamSpec(arn, consumer_arn=...)``.
 
     Attributes:
-        stream: Name or ARN. An ARN of another account needs that account's permission.
-        creation_epoch: Seconds since 1970 that name this incarnation in lease keys; None asks the service. Give the
-            value that Java workers of the same application use, if there are any.
-        account_id: Twelve digits in lease keys; None takes the ARN's, or asks the service.
-        initial_position: As `ConsumerConfig.initial_position`; None takes that.
-        consumer_arn: For enhanced fan-out: a consumer of this stream that is registered already. None registers one,
-            which the service does not allow on another account's stream.
+        stream: Name or ARN of the stream. The ARN of a stream in another account needs that account's permission.
+        creation_epoch: Creation time of the stream in seconds since 1970, as a part of its lease keys. The default None
+            reads it with DescribeStreamSummary. Set it if Java workers of the same application use another value.
+        account_id: Twelve-digit account id, as a part of the lease keys. The default None takes it from the ARN, or reads
+            it with DescribeStreamSummary.
+        initial_position: Position at which shards without a checkpoint start. The default None uses
+            `ConsumerConfig.initial_position`.
+        consumer_arn: ARN of a consumer that is registered with this stream, for enhanced fan-out. The default None
+            registers one, which Kinesis does not allow on a stream of another account.
 
     Raises:
-        ConfigError: A value that can not be.
+        ConfigError: If a value is not valid; the message names the field.
     """
 
     stream: str | StreamId
@@ -70,17 +78,17 @@ class StreamSpec:
 
 
 Streams = Sequence["str | StreamId | StreamSpec"] | Callable[[], Iterable["str | StreamId | StreamSpec"]]
-"""Several streams: a list, or a function that lists those of now; it is called again and again."""
+"""Several streams: a sequence, or a function that lists the streams to consume. It is called every ``stream_list_interval``."""
 
 
 @dataclass(frozen=True)
 class TrackedStream:
-    """A stream with its name in the lease table.
+    """A consumed stream, with its name in the lease table.
 
     Attributes:
-        stream: For requests.
-        config: The worker's settings with this stream's initial position and registered consumer.
-        key: ``account:name:epoch``; None in the single-stream form.
+        stream: Name or ARN, for requests.
+        config: Settings of the worker, with this stream's initial position and registered consumer.
+        key: ``account:name:creationEpoch``; None in single-stream mode.
     """
 
     stream: StreamId
@@ -88,21 +96,21 @@ class TrackedStream:
     key: str | None = None
 
     def lease_key(self, shard_id: str) -> str:
-        """Key of a shard's lease."""
+        """Return the lease key of a shard."""
         return shard_id if self.key is None else f"{self.key}:{shard_id}"
 
     def owns(self, lease: Lease) -> bool:
-        """Whether a lease is one of this stream's."""
+        """Return whether a lease belongs to this stream."""
         return lease.stream_name == self.key
 
     def by_shard(self, leases: Iterable[Lease]) -> list[Lease]:
-        """This stream's leases with the shard id for a key, as plans read them."""
+        """Return this stream's leases with shard ids as keys, the form that plans use."""
         if self.key is None:
             return [lease for lease in leases if self.owns(lease)]  # its lease keys are shard ids
         return [replace(lease, lease_key=lease.shard) for lease in leases if self.owns(lease)]
 
     def stored(self, lease: Lease) -> Lease:
-        """A planned lease as the table holds it."""
+        """Return a planned lease in the form that the table stores."""
         if self.key is None:
             return lease
         return replace(
@@ -116,15 +124,29 @@ class TrackedStream:
         return str(self.stream) if self.key is None else self.key
 
 
+class StreamListener(Protocol):
+    """Receiver of changes of the consumed streams; `ConsumerEngine` is one. Its methods may be called from any thread."""
+
+    def on_streams_changed(self) -> None:
+        """Called after streams were added or removed."""
+
+    def on_stream_unavailable(self, tracked: TrackedStream, error: KinesisSdkError, /) -> None:
+        """Called when one of several streams can no longer be consumed."""
+
+
 class StreamDirectory:
-    """The streams of now. Thread-safe; its lock is a leaf.
+    """The streams that a worker consumes now. Thread-safe; its lock is a leaf.
 
     Args:
-        config: The worker's settings.
-        kinesis: For DescribeStreamSummary.
-        stream: The one stream.
-        streams: Instead of it, several.
-        sleep: Waits between repetitions of calls.
+        config: Settings of the worker.
+        kinesis: Client for DescribeStreamSummary.
+        stream: The stream to consume in single-stream mode.
+        streams: Instead of ``stream``: several streams.
+        sleep: Waits between attempts of a call, given seconds.
+
+    Raises:
+        ConfigError: If not exactly one of ``stream`` and ``streams`` is given, or ``config.consumer_arn`` is set with
+            several streams.
     """
 
     def __init__(
@@ -137,7 +159,7 @@ class StreamDirectory:
         sleep: Callable[[float], None],
     ) -> None:
         if (stream is None) == (streams is None):
-            raise ConfigError("streams", streams, "either one stream or several")
+            raise ConfigError("streams", streams, "either stream or streams, not both")
         if streams is not None and config.consumer_arn is not None:
             raise ConfigError(
                 "consumer_arn", config.consumer_arn, "None with several streams: each StreamSpec has its own"
@@ -156,49 +178,49 @@ class StreamDirectory:
 
     @property
     def is_single(self) -> bool:
-        """Whether the table is in the single-stream form."""
+        """Whether the worker runs in single-stream mode."""
         return self._streams is None
 
     def current(self) -> list[TrackedStream]:
-        """All streams that are consumed now."""
+        """Return the streams that are consumed now."""
         with self._lock:
             return [tracked for key, tracked in self._current.items() if key not in self._suspended]
 
     def all(self) -> list[TrackedStream]:
-        """All streams that are listed, suspended ones included."""
+        """Return all listed streams, including suspended ones."""
         with self._lock:
             return [*self._current.values()]
 
     def find(self, lease: Lease) -> TrackedStream | None:
-        """The stream of a lease; None if it is none of ours, or not now."""
+        """Return the stream of a lease; None if it is not consumed, or suspended."""
         with self._lock:
             key = lease.stream_name
             return None if key in self._suspended else self._current.get(key)
 
     def named_by(self, lease_key: str) -> TrackedStream | None:
-        """Return the stream of which a lease key names a shard by its form alone; None if there is none."""
+        """Return the stream whose shard a lease key names, judged by the form of the key alone; None if there is none."""
         key, _, shard_id = lease_key.rpartition(":")
         with self._lock:
             return self._current.get(key or None) if is_shard_id(shard_id) else None
 
     def suspend(self, tracked: TrackedStream, reason: str) -> bool:
-        """Leave a stream out until the next `refresh`; returns whether that is news."""
+        """Suspend a stream until the next `refresh`; return False if it was suspended already."""
         with self._lock:
-            news = tracked.key not in self._suspended
+            is_new = tracked.key not in self._suspended
             self._suspended[tracked.key] = reason
-            return news
+            return is_new
 
     def refresh(self, *, first: bool = False) -> None:
-        """Ask for the streams again; suspended ones get another chance.
+        """List the streams again; suspended ones are tried again.
 
         Args:
-            first: Whether a stream that does not exist, or may not be described, is an error. Later it is left out and
-                told once: a list may be behind the truth, and one stream must not end the others.
+            first: Whether a stream that does not exist, or that may not be described, raises. Later such a stream is
+                suspended and logged once: the list may be outdated, and one stream must not end the others.
 
         Raises:
-            ConfigError: What was given is no stream.
-            AwsError: A new stream could not be described.
-            ProtocolError: Its description lacks what its name in the table is made of.
+            ConfigError: If an entry is not a stream.
+            AwsError: If a new stream could not be described.
+            ProtocolError: If its description lacks the account or the creation time.
         """
         if self._streams is None:
             return
@@ -206,10 +228,10 @@ class StreamDirectory:
         current: dict[str | None, TrackedStream] = {}
         suspended: dict[str | None, str] = {}
         missing: set[StreamSpec] = set()
-        for one in listed:
-            spec = one if isinstance(one, StreamSpec) else StreamSpec(stream=one)
+        for entry in listed:
+            spec = entry if isinstance(entry, StreamSpec) else StreamSpec(stream=entry)
             tracked = self._known.get(spec)
-            # What was suspended may have been recreated: ask for its epoch again.
+            # A suspended stream may have been recreated, so its creation time is read again.
             if tracked is None or tracked.key in self._suspended:
                 try:
                     tracked = self._known[spec] = self._resolve(spec)
@@ -218,9 +240,7 @@ class StreamDirectory:
                         raise
                     missing.add(spec)
                     if spec not in self._missing:
-                        _LOGGER.error(
-                            "stream %s: can not be described and is left out: %s", spec.stream, error
-                        )
+                        _LOGGER.error("stream %s: suspended, cannot be described: %s", spec.stream, error)
                     if tracked is None:
                         continue
                     suspended[tracked.key] = str(error)
@@ -245,7 +265,9 @@ class StreamDirectory:
             if epoch is None and created is not None:
                 epoch = int(created.timestamp() if isinstance(created, datetime) else created)
         if account is None or not epoch:
-            raise ProtocolError(f"DescribeStreamSummary: {stream} has no account or creation time")
+            raise ProtocolError(
+                f"DescribeStreamSummary: {stream} the response has no account or creation time"
+            )
         config = self._config
         if spec.initial_position is not None:
             config = replace(config, initial_position=spec.initial_position)

@@ -1,13 +1,12 @@
-"""The worker: an engine with threads around it.
+"""The worker: a `ConsumerEngine` on `WorkerThreads`.
 
-Threads: one that renews leases, one that looks at the table, one that starts due steps of shards; a pool of at
-most ``max_threads`` that runs those steps (handler, checkpoint), one of at most ``max_fetch_threads`` that reads,
-up to eight for renewals, and one event loop if a handler has coroutines. All are daemons, and the number does not
-depend on the number of shards.
+Threads: three loops (one renews leases, one scans the table, one starts due steps of shards); a pool of at most
+``max_threads`` for those steps (handler, checkpoint), a pool of at most ``max_fetch_threads`` for reads, a pool of eight for
+renewals, and one event loop if a handler has coroutines. All are daemon threads, and their number does not depend on the
+number of shards.
 
-Lock order, outermost first; nothing else is held together:
-checkpointer → held lease → store. The locks of engine, scheduler, pool, loops,
-prefetcher, byte budget and set of held leases are leaves.
+Lock order, outermost first: checkpointer, held lease, store. No other locks are held together. The locks of engine,
+scheduler, pools, loops, prefetcher, byte budget and set of held leases are leaves.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ from kinesis_sdk.common.metrics import Metrics
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.validation import check_text
 from kinesis_sdk.consumer.config import ConsumerConfig
-from kinesis_sdk.consumer.engine.engine import ConsumerEngine, Loop
+from kinesis_sdk.consumer.engine.engine import ConsumerEngine
 from kinesis_sdk.consumer.handler import Handler, HandlerSource
 from kinesis_sdk.consumer.health import WorkerHealth
 from kinesis_sdk.consumer.leases.java.worker_metrics import JavaMembership
 from kinesis_sdk.consumer.leases.strategies.groups import grouped_id
 from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
 from kinesis_sdk.consumer.leases.table.store import LeaseStore
-from kinesis_sdk.consumer.runtime.threads import DaemonPool, EventLoopThread, LoopThread
+from kinesis_sdk.consumer.runtime.worker_threads import RENEWAL_THREADS, WorkerThreads
 from kinesis_sdk.consumer.streams import Streams
 
 if TYPE_CHECKING:
@@ -46,16 +45,16 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger(__name__)
 
-_RENEWAL_THREADS = 8
 _OTHER_CONNECTIONS = 8
 _READ_TIMEOUT = 15.0
-"""Seconds for a GetRecords answer of up to 10 MiB; above the heartbeat of a fan-out subscription."""
-_PUSHED_CONNECTIONS = 1_000
-"""Each subscription of enhanced fan-out holds a connection; they are made only as they are needed."""
+"""Seconds to wait for more of a response: GetRecords returns up to 10 MiB, and a fan-out subscription sends an event every
+5 s."""
+_FAN_OUT_CONNECTIONS = 1_000
+"""Maximum connections for subscriptions of enhanced fan-out. Each subscription holds one; they are opened as needed."""
 
 
 class Worker:
-    """Consumes a stream together with every other worker of the same application.
+    """Consumes one or several streams, together with all other workers of the same application.
 
     ```python
     def handle(batch):
@@ -65,33 +64,39 @@ class Worker:
     Worker("orders", application_name="billing", handler=handle).run()
     ```
 
-    With a function, plain or ``async def``, returning means processed, and the worker checkpoints by itself. A
-    `RecordHandler` class (or a factory) gets one instance per shard and checkpoints where it says so, unless
-    ``ConsumerConfig.auto_checkpoint`` is true; its callbacks may be ``async def``, too.
+    With a function, plain or ``async def``, returning means processed, and the worker checkpoints. A `RecordHandler` class (or
+    a factory) gets one instance per shard and checkpoints itself, unless ``ConsumerConfig.auto_checkpoint`` is true; its
+    callbacks may be ``async def``.
+
+    Used in a ``with`` statement, the worker consumes in background threads until the end of the block.
 
     Args:
-        stream: Name or ARN of the one stream.
-        streams: Instead of it, several: names, ARNs (also of other accounts) or `StreamSpec`, or a function that lists
-            them and is called every ``stream_list_interval``. The lease table then has the KCL's multi-stream
-            form; the two forms do not see each other's leases.
-        application_name: Workers with the same name share the stream's shards; also the lease table's name.
-        handler: A function of a `RecordBatch`, a `RecordHandler` class, or a factory of handlers.
-        config: Settings.
-        kinesis_client: boto3 Kinesis client; made if not given.
-        dynamodb_client: boto3 DynamoDB client; made if not given.
-        session: boto3 session for clients that are made.
-        region_name: Region for clients that are made; else the stream ARN's, else the session's.
-        endpoint_url: Endpoint for both clients that are made.
-        lease_store: Where leases live; the DynamoDB table if not given.
-        metrics: Sink for numbers.
-        clock: Time; only tests replace it.
-        rng: Jitter and random choice; only tests replace it.
-        worker_id: Unique id in the lease table. With a stable id a restarted worker resumes its leases at
-            once; two live workers must never share one. The default is host:pid:random. The group of the
-            configuration is put in front of it, unless it is there already.
+        stream: Name or ARN of the stream. Exactly one of ``stream`` and ``streams`` must be given.
+        streams: Several streams: names, ARNs (also of other accounts) or `StreamSpec`, or a function that lists them and is
+            called every ``stream_list_interval``. The lease table then has the KCL's multi-stream form. Workers in
+            single-stream mode ignore such leases, and vice versa.
+        application_name: Name of the application, 1 to 255 characters. Workers of the same application share the shards.
+            It is also the name of the lease table, unless ``ConsumerConfig.table_name`` is set.
+        handler: A function that takes a `RecordBatch`, a `RecordHandler` class, or a factory of handlers.
+        config: Settings; None uses the defaults of `ConsumerConfig`.
+        kinesis_client: boto3 Kinesis client; None creates one.
+        dynamodb_client: boto3 DynamoDB client; None creates one.
+        session: boto3 session for created clients; None uses a new one.
+        region_name: Region for created clients; None uses the region of the stream's ARN, else that of the session.
+        endpoint_url: Endpoint for both created clients; None uses the endpoints of AWS.
+        lease_store: Store of the leases; None uses the DynamoDB table.
+        metrics: Sink for metrics; None records nothing.
+        clock: Monotonic and wall clock; replaced in tests.
+        rng: Source of jitter and random choice; pass a seeded instance for reproducible runs.
+        worker_id: Unique id in the lease table, 1 to 1,024 characters; None uses ``host:pid:random``. With a stable id, a
+            restarted worker resumes its leases at once. Two live workers must never share an id. The
+            ``ConsumerConfig.worker_group`` is prepended unless the id already starts with it.
+
+    Attributes:
+        worker_id: Id of this worker in the lease table, including its group.
 
     Raises:
-        ConfigError: An argument that can not work.
+        ConfigError: If an argument is not valid; the message names it.
     """
 
     def __init__(
@@ -114,7 +119,7 @@ class Worker:
         worker_id: str | None = None,
     ) -> None:
         if (stream is None) == (streams is None):
-            raise ConfigError("stream", stream, "one stream, or several as streams=..., and not both")
+            raise ConfigError("stream", stream, "either stream or streams, not both")
         self._stream = StreamId.parse(stream) if stream is not None else None
         self._streams = streams
         check_text("application_name", application_name, 1, 255)
@@ -125,7 +130,7 @@ class Worker:
         self._config = config or ConsumerConfig()
         self._table_name = self._config.table_name or application_name
         if lease_store is None:
-            # The table's name is the application's unless the configuration says otherwise (DynamoDB's rule).
+            # A table name in DynamoDB has at least 3 characters.
             check_text(
                 "application_name" if not self._config.table_name else "table_name", self._table_name, 3
             )
@@ -137,49 +142,52 @@ class Worker:
         self._store = lease_store
         self._metrics = metrics
         self._clock = clock or SystemClock()
-        self._rng = rng or Random()
         self.worker_id: str = grouped_id(
             worker_id or f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:12]}",
             self._config.worker_group,
             self._config.worker_group_separator,
         )
         self._engine: ConsumerEngine | None = None
-        self._loops: dict[Loop, LoopThread] = {}
-        self._pools: list[DaemonPool] = []
-        self._event_loop = EventLoopThread("kinesis-async", self._fail)
+        self._threads = WorkerThreads(
+            self._clock,
+            rng or Random(),
+            max_threads=self._config.max_threads,
+            max_fetch_threads=self._config.max_fetch_threads,
+            on_error=self._on_fatal_error,
+        )
         self._stop_requested = threading.Event()
-        self._aborted = threading.Event()
-        self._done = threading.Event()
 
     def run(self) -> None:
-        """Consume until stopped; blocks.
+        """Consume until stopped. Blocks.
 
-        In the main thread, SIGINT and SIGTERM stop the worker cleanly (running callbacks finish, handlers may
-        checkpoint, leases are released); a second one stops it at once and leaves its leases to expire.
+        In the main thread, SIGINT and SIGTERM stop the worker cleanly: running callbacks finish, handlers may checkpoint,
+        leases are released. A second signal stops it immediately and leaves its leases to expire.
 
         Raises:
-            AwsError: Work is impossible (no such stream, access denied, nobody at the endpoint), or became so.
-            ConsumerError: The system gives no threads.
-            HandlerError: The handler failed and ``on_handler_error`` is ``"stop"``.
+            AwsError: If the worker cannot work (no such stream, access denied, endpoint not reachable), at the start or
+                later.
+            ConfigError: If the worker was started before.
+            ConsumerError: If the operating system gives no threads.
+            HandlerError: If the handler failed and ``on_handler_error`` is ``"stop"``.
         """
         with self._signals():
             self.start()
             try:
-                self._done.wait()
+                self._threads.wait()
             except BaseException:
                 self._abort()
                 raise
             finally:
-                self._close()
+                self._threads.close()
         self._raise_error()
 
     def start(self) -> None:
-        """Consume in background threads; returns once stream and lease table are known to be usable.
+        """Consume in background threads. Returns once the streams and the lease table are known to be usable.
 
         Raises:
-            AwsError: As `run`.
-            ConfigError: It was started before.
-            ConsumerError: The system gives no threads.
+            AwsError: If the worker cannot work: no such stream, access denied, endpoint not reachable.
+            ConfigError: If the worker was started before.
+            ConsumerError: If the operating system gives no threads.
         """
         if self._engine is not None:
             raise ConfigError("worker", self.worker_id, "a worker that was not started before")
@@ -190,12 +198,9 @@ class Worker:
             endpoint_url=self._endpoint_url,
             max_pool_connections=self._config.max_fetch_threads
             + _OTHER_CONNECTIONS
-            + (_PUSHED_CONNECTIONS if self._config.retrieval_mode == "fanout" else 0),
+            + (_FAN_OUT_CONNECTIONS if self._config.retrieval_mode == "fanout" else 0),
             read_timeout=_READ_TIMEOUT,
         )
-        steps = DaemonPool(self._config.max_threads, "kinesis-shard", self._fail)
-        fetches = DaemonPool(self._config.max_fetch_threads, "kinesis-fetch", self._fail)
-        renewals = DaemonPool(_RENEWAL_THREADS, "kinesis-renewal", self._fail)
         engine = ConsumerEngine(
             stream=self._stream,
             streams=self._streams,
@@ -205,79 +210,72 @@ class Worker:
             handlers=self._handlers,
             store=self._store if self._store is not None else self._dynamodb_store(),
             kinesis=kinesis,
-            clock=self._clock,
-            rng=self._rng,
-            sleep=self._pause,
+            runtime=self._threads,
             metrics=self._metrics,
-            run_step=steps.submit,
-            run_fetch=fetches.submit,
-            run_async=self._event_loop.run,
-            run_renewal=renewals.submit,
-            wake=self._wake,
-            on_stopped=self._done.set,
             membership=self._membership(),
-            on_stuck_read=fetches.widen,
-            on_stuck_step=steps.widen,
         )
         engine.start()
         self._engine = engine
-        self._pools = [steps, fetches, renewals]
-        # The one that takes leases comes last: without the other two they would be held and not consumed.
-        self._loops = {
-            "steps": LoopThread("kinesis-steps", engine.scheduler.dispatch, self._clock, self._fail),
-            "renewals": LoopThread("kinesis-renewals", engine.renew, self._clock, self._fail),
-            "table": LoopThread("kinesis-table", engine.tick_table, self._clock, self._fail),
-        }
         consumed = self._stream or "several streams"
-        _LOGGER.info("worker %s: consumes %s as %s", self.worker_id, consumed, self._application_name)
+        _LOGGER.info(
+            "worker %s: consuming %s as application %s", self.worker_id, consumed, self._application_name
+        )
         try:
-            for loop in self._loops.values():
-                loop.start()
-        except RuntimeError as error:  # the system gives no more threads
+            # The table loop takes leases, so it starts last. If it started first and the steps loop could not start, the
+            # worker would hold leases without consuming them.
+            self._threads.start(
+                {
+                    "steps": engine.scheduler.dispatch,
+                    "renewals": engine.renew,
+                    "table": engine.tick_table,
+                }
+            )
+        except RuntimeError as error:  # the operating system gives no more threads
             self._abort()
-            self._close()
-            raise ConsumerError(f"the threads of the worker could not be started: {error}") from error
-        if self._stop_requested.is_set():  # a signal that came during the start
+            self._threads.close()
+            raise ConsumerError(f"cannot start the threads of the worker: {error}") from error
+        # A signal, or another thread, requested the stop while `start` ran: `request_stop` found no engine then.
+        if self._stop_requested.is_set():
             engine.request_stop()
 
     def stop(self, timeout: float | None = None) -> bool:
-        """Stop cleanly and wait.
+        """Stop cleanly and wait for the end.
 
         Args:
-            timeout: Most seconds to wait; afterwards the worker stops at once. None waits for ever.
+            timeout: Maximum seconds to wait; then the worker is stopped immediately, and its leases expire. None waits
+                indefinitely.
 
         Returns:
             Whether the stop was clean.
 
         Raises:
-            ConsumerError: Called from a callback of the worker, for whose end it would wait: `request_stop` is for
-                those.
-            KinesisSdkError: The fatal error that had ended the worker before, if any.
+            ConsumerError: If called from a callback of a handler, for which it would wait. Use `request_stop` there.
+            KinesisSdkError: The fatal error that stopped the worker before, if there was one.
         """
-        if self._event_loop.is_current or any(pool.is_current for pool in self._pools):
+        if self._threads.is_current:
             raise ConsumerError(
-                "stop waits for the very callback that calls it; call request_stop, which returns at once"
+                "stop() cannot be called from a handler callback: it would wait for itself; call request_stop()"
             )
         self.request_stop()
-        clean = self._engine is None or self._done.wait(timeout)
+        clean = self._engine is None or self._threads.wait(timeout)
         if not clean:
             self._abort()
-        self._close()
+        self._threads.close()
         self._raise_error()
-        return clean and not self._aborted.is_set()
+        return clean and not self._threads.is_aborted
 
     def request_stop(self) -> None:
-        """Begin a clean stop and return; for signal handlers and callbacks."""
+        """Begin a clean stop and return at once. May be called from any thread and from callbacks of handlers."""
         self._stop_requested.set()
         if self._engine is not None:
             self._engine.request_stop()
 
     def health(self) -> WorkerHealth:
-        """A snapshot of what this worker does now. Cheap; safe from any thread."""
+        """Return a snapshot of the worker. Cheap; may be called from any thread."""
         engine = self._engine
         return WorkerHealth(
             worker_id=self.worker_id,
-            running=engine is not None and not self._done.is_set(),
+            running=engine is not None and not self._threads.is_stopped,
             stopping=self._stop_requested.is_set() or (engine is not None and engine.is_stopping),
             leases=tuple(sorted(engine.coordinator.held.keys())) if engine else (),
             shards=engine.shard_health() if engine else (),
@@ -287,7 +285,7 @@ class Worker:
         )
 
     def __enter__(self) -> Worker:
-        """Start."""
+        """Start consuming in background threads."""
         self.start()
         return self
 
@@ -297,7 +295,7 @@ class Worker:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Stop cleanly."""
+        """Stop cleanly and wait for the end."""
         self.stop()
 
     def _dynamodb_client(self) -> DynamoDBClient:
@@ -308,7 +306,7 @@ class Worker:
                 session=self._session,
                 region_name=self._region_name,
                 endpoint_url=self._endpoint_url,
-                max_pool_connections=self._config.max_threads + _RENEWAL_THREADS + 2,
+                max_pool_connections=self._config.max_threads + RENEWAL_THREADS + 2,
                 connect_timeout=timeout,
                 read_timeout=timeout,
             )
@@ -338,36 +336,20 @@ class Worker:
             deletion_protection=config.lease_table_deletion_protection_enabled,
             tags=config.lease_table_tags,
             point_in_time_recovery=config.lease_table_pitr_enabled,
-            sleep=self._pause,
+            sleep=self._threads.sleep,
             monotonic=self._clock.monotonic,
         )
 
-    def _pause(self, seconds: float) -> None:
-        """Sleep inside a call; an immediate stop cuts it short."""
-        self._aborted.wait(seconds)
-
-    def _wake(self, loop: Loop) -> None:
-        thread = self._loops.get(loop)
-        if thread is not None:
-            thread.wake()
-
-    def _fail(self, error: BaseException) -> None:
+    def _on_fatal_error(self, error: BaseException) -> None:
         if self._engine is not None:
-            self._engine.fail(error)
+            self._engine.on_fatal_error(error)
 
     def _abort(self) -> None:
-        self._aborted.set()
+        self._threads.end_sleeps()
         if self._engine is not None:
             self._engine.abort()
-        self._event_loop.close()
-        self._done.set()
-
-    def _close(self) -> None:
-        for pool in self._pools:
-            pool.close()
-        self._event_loop.close()
-        for loop in self._loops.values():
-            loop.stop(timeout=1.0 if self._aborted.is_set() else None)
+        self._threads.cancel_coroutines()
+        self._threads.on_stopped()
 
     def _raise_error(self) -> None:
         if self._engine is not None and self._engine.error is not None:
@@ -382,21 +364,24 @@ class Worker:
         def handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the interpreter's signature
             if self._stop_requested.is_set():
                 _LOGGER.warning(
-                    "worker %s: %s again, stopping at once", self.worker_id, signal.strsignal(number)
+                    "worker %s: received %s again, stopping immediately",
+                    self.worker_id,
+                    signal.strsignal(number),
                 )
-                # Not in the handler itself: it may have interrupted a holder of the locks that this needs.
+                # Not in the signal handler itself. It interrupts the main thread at any point, which may hold a lock that
+                # the stop needs; the handler would wait for that lock forever, on top of the thread that holds it.
                 threading.Thread(target=self._abort, name="kinesis-abort", daemon=True).start()
             else:
                 self._stop_requested.set()
                 threading.Thread(target=self.request_stop, name="kinesis-stop", daemon=True).start()
 
-        watched: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGTERM)
+        signals: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGTERM)
         before: dict[signal.Signals, Callable[[int, FrameType | None], object] | int | None] = {}
-        for number in watched:
+        for number in signals:
             before[number] = signal.signal(number, handle)
         try:
             yield
         finally:
             for number, former in before.items():
-                # None stands for a handler that was not installed from Python; it can not be put back.
+                # None means that the handler was not installed from Python. It cannot be restored.
                 signal.signal(number, former if former is not None else signal.SIG_DFL)

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from random import Random
 from typing import Any
 
-from kinesis_sdk.common.errors import AwsError, LeaseLostError, TransientAwsError
+from kinesis_sdk.common.errors import AwsError, KinesisSdkError, LeaseLostError, TransientAwsError
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY
 from kinesis_sdk.common.metrics import NOT_MEASURED
 from kinesis_sdk.common.sequence import SHARD_END, ExtendedSequenceNumber
@@ -30,8 +30,9 @@ from kinesis_sdk.consumer.leases import Lease
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 from kinesis_sdk.consumer.leases.strategies import group_of
 from kinesis_sdk.consumer.leases.strategies.by_throughput import MARGIN, weights_of
+from kinesis_sdk.consumer.runtime.runtime import InlineRuntime, Loop
 from kinesis_sdk.consumer.shard_sync.children import ChildLeases
-from kinesis_sdk.consumer.streams import StreamDirectory
+from kinesis_sdk.consumer.streams import StreamDirectory, TrackedStream
 from tests.consumer.fleet_table import DRIFT, Faults, Gone, Link, Table
 from tests.consumer.java_strategy import JavaKcl2Strategy
 
@@ -69,6 +70,18 @@ class Measured:
         return self._average
 
 
+class ProcessRuntime(InlineRuntime):
+    """The clock of a process; its calls take time. A renewal that failed is repeated right after its loop's run."""
+
+    def __init__(self, process: Process) -> None:
+        super().__init__(process, Random(f"{process.fleet.seed} {process.name}"), process.wait)
+        self._process = process
+
+    def wake(self, loop: Loop, /) -> None:
+        if loop == "renewals":
+            self._process.renew_again()
+
+
 class Process:
     """One worker: its coordinator with two loops, and a shard consumer that only knows how to end."""
 
@@ -95,19 +108,10 @@ class Process:
             worker_id=name,
             config=config,
             store=self.link,
-            kinesis=fleet,  # type: ignore[arg-type] - all that is asked of it is list_shards
-            clock=self,
-            rng=Random(f"{fleet.seed} {name}"),
-            sleep=self.wait,
+            kinesis=fleet,  # type: ignore[arg-type] - only list_shards is called
+            runtime=ProcessRuntime(self),
+            listener=self,
             metrics=NOT_MEASURED,
-            on_acquired=self._acquired,
-            on_lost=lambda held: None,
-            on_handoff_requested=self._wanted,
-            on_streams_changed=self._nothing,
-            busy=lambda: (),
-            run=lambda function: function(),
-            on_fatal=self._fatal,
-            on_renewal_failed=self._renew_again,
         )
 
     # Time
@@ -178,7 +182,7 @@ class Process:
     def held(self, key: str) -> HeldLease | None:
         return self.coordinator.held._by_key.get(key)
 
-    def _acquired(self, held: HeldLease) -> None:
+    def on_lease_acquired(self, held: HeldLease) -> None:
         held._lock = OneAtATime(self.fleet)  # type: ignore[assignment]
         if self.fleet.rate is not None and self.measures:
             held.meter = Measured(self.fleet, held.key)  # type: ignore[assignment]
@@ -206,7 +210,7 @@ class Process:
                     held.checkpoint(END)
                     held.mark_lost("finished")
                     self.coordinator.forget(held)
-                    self.coordinator.request("look")
+                    self.coordinator.request("scan")
                     self.wake("tick", self.monotonic())
                     return
             elif fleet.rng.random() < 0.3:
@@ -215,14 +219,16 @@ class Process:
                 asked = held.handoff_requester is not None
                 held.checkpoint(ExtendedSequenceNumber(str(sequence)))
                 if held.handoff_requester is not None and not asked:
-                    self._wanted(held)  # a checkpoint shows a request as well; a consumer looks at each step
+                    self.on_handoff_requested(
+                        held
+                    )  # a checkpoint shows a request as well; a consumer looks at each step
         except (Gone, LeaseLostError):
             return
         except AwsError:
             pass
         self._work(held, 1 + fleet.rng.random() * 6)
 
-    def _wanted(self, held: HeldLease) -> None:
+    def on_handoff_requested(self, held: HeldLease) -> None:
         self.fleet.at(self.fleet.now + self.fleet.rng.random(), lambda: self._release(held))
 
     def _release(self, held: HeldLease) -> None:
@@ -239,7 +245,7 @@ class Process:
             self.fleet.at(self.fleet.now + 0.5, lambda: self._release(held))
             return
         self.coordinator.forget(held)
-        if held.handed_over is not None:
+        if held.handed_off_row is not None:
             self.wake("tick", self.monotonic())  # as the engine does
 
     # What happens to it
@@ -258,12 +264,25 @@ class Process:
     def freeze(self, seconds: float) -> None:
         self.thaw_at = max(self.thaw_at, self.fleet.now + seconds)
 
-    def _fatal(self, error: BaseException) -> None:
+    def on_lease_lost(self, held: HeldLease) -> None:
+        pass
+
+    def on_streams_changed(self) -> None:
+        pass
+
+    def on_stream_unavailable(self, tracked: TrackedStream, error: KinesisSdkError) -> None:
+        raise AssertionError(f"{tracked}: {error}")
+
+    def busy_lease_keys(self) -> Collection[str]:
+        return ()
+
+    def on_fatal_error(self, error: BaseException) -> None:
         if self.state != "dead" and not isinstance(error, Gone):
             self.error = error
             raise error
 
-    def _renew_again(self) -> None:
+    def renew_again(self) -> None:
+        """Run the renewal loop again right after its current run."""
         self._again = True
 
     def _nothing(self) -> None:
@@ -280,7 +299,7 @@ class JavaProcess(Process):
         self.kind = "kcl2"
         # It knows no markers: what it takes carries none of ours, so peers take from it plainly.
         self.link = JavaLink(self, fleet.table)
-        self.coordinator._store = self.coordinator._moves._store = self.link
+        self.coordinator._store = self.coordinator._handoffs._store = self.link
 
 
 class JavaLink(Link):

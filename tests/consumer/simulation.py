@@ -12,6 +12,7 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore, Lease, RecordBatch, RecordHandler
 from kinesis_sdk.consumer.engine.engine import ConsumerEngine
 from kinesis_sdk.consumer.handler import HandlerSource
+from kinesis_sdk.consumer.runtime.runtime import InlineRuntime, Runtime
 from kinesis_sdk.testing import FakeAws, VirtualClock
 
 STREAM = "orders"
@@ -79,8 +80,9 @@ class Fleet:
         self.due: dict[str, float] = {}
         # Workers of other makes: functions of the time that return when they want to be called again.
         self.scripts: dict[str, Callable[[float], float]] = {}
-        # Further arguments of engines.
+        # Further arguments of engines, and the class of their runtime.
         self.more: dict[str, Any] = {}
+        self.runtime: Callable[..., Runtime] = InlineRuntime
         self.put_count = 0
         self.sent: list[bytes] = []
         # (worker and acquisition, shard, data, sequence number, sub) in order of delivery
@@ -130,9 +132,9 @@ class Fleet:
             handlers=HandlerSource.of(handler or self.function(name)),
             store=self.store,
             kinesis=self.kinesis,
-            clock=self.clock,
-            rng=Random(f"{self.seed} {name} {self.generation}"),
-            sleep=self.clock.advance,
+            runtime=self.runtime(
+                self.clock, Random(f"{self.seed} {name} {self.generation}"), self.clock.advance
+            ),
             **self.more,
         )
         engine.start()

@@ -13,7 +13,7 @@ from kinesis_sdk.common.errors import (
 from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.common.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.consumer.checkpointer import Checkpointer
-from tests.consumer.leases.test_held_lease import Scene as HeldScene
+from tests.consumer.leases.test_held_lease import Scenario as HeldScenario
 
 END = ExtendedSequenceNumber(SHARD_END)
 
@@ -26,7 +26,7 @@ def record(number, sub=0):
     return UserRecord(b"x", "k", str(number), sub, None, None, True, None)
 
 
-class Scene(HeldScene):
+class Scenario(HeldScenario):
     def __init__(self):
         super().__init__()
         from random import Random
@@ -52,10 +52,10 @@ class Scene(HeldScene):
     ],
 )
 def test_every_form(arguments, stored):
-    scene = Scene()
-    scene.checkpointer.checkpoint(*arguments)
-    assert scene.row.checkpoint == stored
-    other = Scene()
+    scenario = Scenario()
+    scenario.checkpointer.checkpoint(*arguments)
+    assert scenario.row.checkpoint == stored
+    other = Scenario()
     prepared = other.checkpointer.prepare_checkpoint(*arguments, state=b"mine")
     row = other.row
     assert (row.checkpoint.sequence_number, row.pending_checkpoint) == (TRIM_HORIZON, stored)
@@ -83,44 +83,44 @@ def test_every_form(arguments, stored):
 )
 @pytest.mark.parametrize("method", ["checkpoint", "prepare_checkpoint"])
 def test_what_is_out_of_bounds_writes_nothing(method, arguments):
-    scene = Scene()
-    writes = scene.store.writes
+    scenario = Scenario()
+    writes = scenario.store.writes
     with pytest.raises(InvalidCheckpointError) as caught:
-        getattr(scene.checkpointer, method)(*arguments)
+        getattr(scenario.checkpointer, method)(*arguments)
     assert not caught.value.retryable
-    assert scene.store.writes == writes
+    assert scenario.store.writes == writes
 
 
 def test_nothing_below_the_last_checkpoint_and_the_same_again_is_free():
-    scene = Scene()
-    scene.checkpointer.checkpoint("7", 2)
-    writes = scene.store.writes
-    scene.checkpointer.checkpoint("7", 2)
-    scene.checkpointer.prepare_checkpoint("7", 2).checkpoint()
-    assert scene.store.writes == writes
+    scenario = Scenario()
+    scenario.checkpointer.checkpoint("7", 2)
+    writes = scenario.store.writes
+    scenario.checkpointer.checkpoint("7", 2)
+    scenario.checkpointer.prepare_checkpoint("7", 2).checkpoint()
+    assert scenario.store.writes == writes
     with pytest.raises(InvalidCheckpointError, match=r"7/1 is not between the last checkpoint 7/2"):
-        scene.checkpointer.checkpoint("7", 1)
+        scenario.checkpointer.checkpoint("7", 1)
 
 
 def test_a_prepared_checkpoint_that_was_passed_over_is_refused():
-    scene = Scene()
-    prepared = scene.checkpointer.prepare_checkpoint("5")
-    scene.checkpointer.checkpoint("6")
-    assert scene.row.pending_checkpoint is None, "any checkpoint removes the announcement"
+    scenario = Scenario()
+    prepared = scenario.checkpointer.prepare_checkpoint("5")
+    scenario.checkpointer.checkpoint("6")
+    assert scenario.row.pending_checkpoint is None, "any checkpoint removes the announcement"
     with pytest.raises(InvalidCheckpointError):
         prepared.checkpoint()
-    assert scene.row.checkpoint == at(6)
+    assert scenario.row.checkpoint == at(6)
 
 
 def test_at_the_end_of_the_shard_the_last_position_means_its_end():
-    scene = Scene()
-    scene.checkpointer.end_shard()
-    assert scene.checkpointer.largest_delivered == END
-    prepared = scene.checkpointer.prepare_checkpoint(state=b"last")
-    assert scene.row.pending_checkpoint == END
+    scenario = Scenario()
+    scenario.checkpointer.end_shard()
+    assert scenario.checkpointer.largest_delivered == END
+    prepared = scenario.checkpointer.prepare_checkpoint(state=b"last")
+    assert scenario.row.pending_checkpoint == END
     prepared.checkpoint()
-    assert scene.row.checkpoint == END
-    other = Scene()
+    assert scenario.row.checkpoint == END
+    other = Scenario()
     other.checkpointer.end_shard()
     other.checkpointer.checkpoint(record(9, 4))
     assert other.row.checkpoint == END
@@ -128,17 +128,17 @@ def test_at_the_end_of_the_shard_the_last_position_means_its_end():
 
 def test_state_is_bytes():
     with pytest.raises(InvalidCheckpointError, match="state must be bytes"):
-        Scene().checkpointer.prepare_checkpoint(state="text")
+        Scenario().checkpointer.prepare_checkpoint(state="text")
 
 
 @pytest.mark.parametrize("method", ["checkpoint", "prepare_checkpoint"])
 def test_trouble_is_repeated_until_the_timeout(method):
-    scene = Scene()
-    scene.store.script = ["throttle", "before", "after"]
-    getattr(scene.checkpointer, method)()
-    row = scene.row
+    scenario = Scenario()
+    scenario.store.script = ["throttle", "before", "after"]
+    getattr(scenario.checkpointer, method)()
+    row = scenario.row
     assert at(9, 4) in (row.checkpoint, row.pending_checkpoint)
-    late = Scene()
+    late = Scenario()
     late.store.script = ["throttle"] * 50
     with pytest.raises(ThrottledError) as caught:
         getattr(late.checkpointer, method)()
@@ -147,10 +147,14 @@ def test_trouble_is_repeated_until_the_timeout(method):
 
 
 def test_a_lost_lease_ends_it():
-    scene = Scene()
-    prepared = scene.checkpointer.prepare_checkpoint("5")
-    scene.take("other")
-    for call in (scene.checkpointer.checkpoint, prepared.checkpoint, scene.checkpointer.prepare_checkpoint):
+    scenario = Scenario()
+    prepared = scenario.checkpointer.prepare_checkpoint("5")
+    scenario.take("other")
+    for call in (
+        scenario.checkpointer.checkpoint,
+        prepared.checkpoint,
+        scenario.checkpointer.prepare_checkpoint,
+    ):
         with pytest.raises(LeaseLostError) as caught:
             call()
         assert not caught.value.retryable

@@ -18,7 +18,7 @@ from kinesis_sdk.consumer.shard import delivery
 from kinesis_sdk.testing import VirtualClock
 from tests.consumer.fetch.test_fanout import GOOD, Rig
 from tests.consumer.simulation import Fleet
-from tests.consumer.test_worker import QUICK, Scene
+from tests.consumer.test_worker import QUICK, Scenario
 
 FIRST = "shardId-000000000000"
 GARBLED = ["abc", "", 7, None, "9" * 500, "٣", "SHARD_END", "-1"]
@@ -71,9 +71,9 @@ def run_to_its_end(worker):
     return outcome[0]
 
 
-def owners(scene):
+def owners(scenario):
     return [
-        item.get("leaseOwner") for item in scene.aws.client("dynamodb").scan(TableName="billing")["Items"]
+        item.get("leaseOwner") for item in scenario.aws.client("dynamodb").scan(TableName="billing")["Items"]
     ]
 
 
@@ -181,8 +181,8 @@ def test_a_malformed_answer_about_the_registered_consumer_is_asked_for_again(ope
 
 @pytest.mark.parametrize("concurrency", [1, 4])
 def test_an_error_on_the_way_to_the_handler_ends_run_and_releases_the_leases(monkeypatch, concurrency):
-    scene = Scene()
-    scene.put(*[b"%d" % n for n in range(20)])
+    scenario = Scenario()
+    scenario.put(*[b"%d" % n for n in range(20)])
     failing = threading.Event()
 
     def position_of(record):
@@ -191,16 +191,16 @@ def test_an_error_on_the_way_to_the_handler_ends_run_and_releases_the_leases(mon
 
     name = "delivery.position_of" if concurrency == 1 else "watermark.position_of"
     monkeypatch.setattr(f"kinesis_sdk.consumer.shard.{name}", position_of)
-    error = run_to_its_end(scene.worker(config=replace(QUICK, concurrency=concurrency)))
+    error = run_to_its_end(scenario.worker(config=replace(QUICK, concurrency=concurrency)))
     assert failing.is_set()
     assert isinstance(error, ArithmeticError)
     if concurrency == 1:
-        assert owners(scene) == [None, None]
+        assert owners(scenario) == [None, None]
 
 
 def test_a_call_that_cannot_be_queued_ends_run_and_releases_the_leases(monkeypatch):
-    scene = Scene()
-    scene.put(*[b"%d" % n for n in range(20)])
+    scenario = Scenario()
+    scenario.put(*[b"%d" % n for n in range(20)])
     begin = delivery.Delivery._begin
 
     def refuse(self, lane):
@@ -211,9 +211,9 @@ def test_a_call_that_cannot_be_queued_ends_run_and_releases_the_leases(monkeypat
         begin(self, lane)
 
     monkeypatch.setattr(delivery.Delivery, "_begin", refuse)
-    error = run_to_its_end(scene.worker(config=replace(QUICK, concurrency=4)))
+    error = run_to_its_end(scenario.worker(config=replace(QUICK, concurrency=4)))
     assert isinstance(error, MemoryError)
-    assert owners(scene) == [None, None]
+    assert owners(scenario) == [None, None]
 
 
 def test_a_step_that_raises_is_run_again():
@@ -247,20 +247,20 @@ def bury(poison):
 @pytest.mark.parametrize("times", [1, 4])
 def test_coroutines_wait_for_their_event_loop_to_start(monkeypatch, times):
     shortage = ThreadShortage(monkeypatch, "kinesis-async", times)
-    scene = Scene()
-    scene.put(*[b"%d" % n for n in range(20)])
+    scenario = Scenario()
+    scenario.put(*[b"%d" % n for n in range(20)])
     # Two failed attempts are a poison record; the shortage is not the record's fault.
     policy = BisectBatch(dead_letter=bury, attempts=2, initial_delay=0.001, max_delay=0.01)
 
     async def handle(batch):
-        scene.handle(batch)
+        scenario.handle(batch)
 
-    with scene.worker(handle, config=replace(QUICK, on_handler_error=policy)) as worker:
-        scene.wait(20)
+    with scenario.worker(handle, config=replace(QUICK, on_handler_error=policy)) as worker:
+        scenario.wait(20)
         assert worker.health().error is None
     assert shortage.refused == times
-    assert sorted(scene.got, key=int) == [b"%d" % n for n in range(20)]
-    assert owners(scene) == [None, None]
+    assert sorted(scenario.got, key=int) == [b"%d" % n for n in range(20)]
+    assert owners(scenario) == [None, None]
 
 
 @pytest.mark.parametrize("pool", ["kinesis-shard", "kinesis-fetch", "kinesis-renewal"])
@@ -268,23 +268,23 @@ def test_coroutines_wait_for_their_event_loop_to_start(monkeypatch, times):
 @pytest.mark.parametrize("concurrency", [1, 4])
 def test_a_worker_goes_on_with_the_threads_it_has(monkeypatch, pool, times, concurrency, caplog):
     shortage = ThreadShortage(monkeypatch, f"{pool}-", times)
-    scene = Scene(shards=3)
-    scene.put(*[b"%d" % n for n in range(30)])
+    scenario = Scenario(shards=3)
+    scenario.put(*[b"%d" % n for n in range(30)])
     # Renewed every 0.6 s, so that a renewal meets the shortage soon.
     config = replace(QUICK, max_threads=1, max_fetch_threads=1, concurrency=concurrency, failover_time=1.0)
-    with scene.worker(config=config) as worker:
-        scene.wait(30)
+    with scenario.worker(config=config) as worker:
+        scenario.wait(30)
         assert shortage.began.wait(20)
         assert worker.health().error is None
-    assert sorted(scene.got, key=int) == [b"%d" % n for n in range(30)]
-    assert owners(scene) == [None, None, None]
-    assert f"pool {pool}: no further thread could be started, using 0" in caplog.text
+    assert sorted(scenario.got, key=int) == [b"%d" % n for n in range(30)]
+    assert owners(scenario) == [None, None, None]
+    assert f"pool {pool}: cannot start another thread, continuing with 0" in caplog.text
 
 
 def test_a_callback_that_runs_without_the_pool_cannot_wait_for_itself(monkeypatch):
     ThreadShortage(monkeypatch, "kinesis-shard", 10**9)
-    scene = Scene()
-    scene.put(b"0")
+    scenario = Scenario()
+    scenario.put(b"0")
     refused = []
 
     def handle(batch):
@@ -294,7 +294,7 @@ def test_a_callback_that_runs_without_the_pool_cannot_wait_for_itself(monkeypatc
             refused.append(error)
         worker.request_stop()
 
-    worker = scene.worker(handle)
+    worker = scenario.worker(handle)
     assert run_to_its_end(worker) is None
     assert len(refused) == 1
 
@@ -302,10 +302,10 @@ def test_a_callback_that_runs_without_the_pool_cannot_wait_for_itself(monkeypatc
 @pytest.mark.parametrize("loop", ["kinesis-steps", "kinesis-renewals", "kinesis-table"])
 def test_a_worker_without_its_loops_does_not_start_and_takes_no_lease(monkeypatch, loop):
     ThreadShortage(monkeypatch, loop, 1)
-    scene = Scene()
+    scenario = Scenario()
     store = InMemoryLeaseStore()
-    worker = scene.worker(lease_store=store)
-    with pytest.raises(ConsumerError, match="threads of the worker could not be started"):
+    worker = scenario.worker(lease_store=store)
+    with pytest.raises(ConsumerError, match="cannot start the threads of the worker"):
         worker.start()
     assert not worker.health().running
     assert [lease.owner for lease in store.list()] == [None, None]
@@ -336,8 +336,8 @@ def test_a_subscription_without_a_thread_is_made_again():
 
 
 def test_an_exit_in_a_task_of_the_handlers_own_ends_run(monkeypatch):
-    scene = Scene()
-    scene.put(*[b"%d" % n for n in range(20)])
+    scenario = Scenario()
+    scenario.put(*[b"%d" % n for n in range(20)])
     exiting = []
 
     async def leave():
@@ -348,24 +348,24 @@ def test_an_exit_in_a_task_of_the_handlers_own_ends_run(monkeypatch):
         exiting[-1].add_done_callback(lambda task: task.exception())
         await asyncio.sleep(0)  # the loop breaks off here and has to continue
         await asyncio.sleep(0)
-        scene.handle(batch)
+        scenario.handle(batch)
 
-    error = run_to_its_end(scene.worker(handle))
+    error = run_to_its_end(scenario.worker(handle))
     assert isinstance(error, SystemExit)
     assert error.code == 7
-    assert scene.got, "the call itself came to its end"
-    assert owners(scene) == [None, None]
+    assert scenario.got, "the call itself came to its end"
+    assert owners(scenario) == [None, None]
 
 
 def test_a_coroutine_that_is_cancelled_before_it_began_has_failed():
-    scene = Scene(shards=1)
-    scene.put(b"0", b"1")
+    scenario = Scenario(shards=1)
+    scenario.put(b"0", b"1")
 
     async def handle(batch):
-        scene.handle(batch)
+        scenario.handle(batch)
 
-    worker = scene.worker(handle, config=replace(QUICK, task_backoff_time=0.001))
-    begin = worker._event_loop._begin
+    worker = scenario.worker(handle, config=replace(QUICK, task_backoff_time=0.001))
+    begin = worker._threads._event_loop._begin
     cancelled = []
 
     def begin_and_cancel(loop, awaitable, on_done):
@@ -374,8 +374,8 @@ def test_a_coroutine_that_is_cancelled_before_it_began_has_failed():
         if not cancelled:
             cancelled.extend(task.cancel() for task in asyncio.all_tasks(loop))
 
-    worker._event_loop._begin = begin_and_cancel
+    worker._threads._event_loop._begin = begin_and_cancel
     with worker:
-        scene.wait(2)
+        scenario.wait(2)
     assert cancelled == [True]
-    assert scene.got == [b"0", b"1"]
+    assert scenario.got == [b"0", b"1"]

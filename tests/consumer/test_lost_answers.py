@@ -56,7 +56,7 @@ def on_the_fake():
     return store
 
 
-class Scene:
+class Scenario:
     def __init__(self, make):
         self.table = make()
         self.mine = Unreliable(self.table)
@@ -75,15 +75,15 @@ class Scene:
         return self.table.get("s")
 
 
-def java_assigns(scene):
+def java_assigns(scenario):
     """A Java leader's plain assignment asks for owners, not for the counter."""
-    seen = scene.row
-    scene.table.take(seen, "java")
+    seen = scenario.row
+    scenario.table.take(seen, "java")
 
 
-def comes_and_goes(scene):
-    taken = scene.table.take(scene.row, "peer")
-    scene.table.take(taken, "me")  # as another process of our name would, or a leader
+def comes_and_goes(scenario):
+    taken = scenario.table.take(scenario.row, "peer")
+    scenario.table.take(taken, "me")  # as another process of our name would, or a leader
 
 
 WRITES = {
@@ -98,28 +98,30 @@ WRITES = {
 }
 LOSSES = [[*losses] for count in (1, 2) for losses in product(("before", "after"), repeat=count)]
 HARMLESS = {
-    "nothing": lambda scene: None,
-    "metadata": lambda scene: scene.table.set_child_shard_ids("s", ["c"]),
-    "range": lambda scene: scene.table.set_hash_key_range("s", HashKeyRange(0, 5)),
-    "asked for it": lambda scene: scene.row.owner and scene.table.request_handoff(scene.row, "peer"),
+    "nothing": lambda scenario: None,
+    "metadata": lambda scenario: scenario.table.set_child_shard_ids("s", ["c"]),
+    "range": lambda scenario: scenario.table.set_hash_key_range("s", HashKeyRange(0, 5)),
+    "asked for it": lambda scenario: (
+        scenario.row.owner and scenario.table.request_handoff(scenario.row, "peer")
+    ),
 }
 FATAL = {
-    "took it": lambda scene: scene.table.take(scene.row, "peer"),
+    "took it": lambda scenario: scenario.table.take(scenario.row, "peer"),
     "assigned it": java_assigns,
     "took it and gave it back": comes_and_goes,
-    "deleted it": lambda scene: scene.table.delete("s"),
+    "deleted it": lambda scenario: scenario.table.delete("s"),
 }
 
 
-def attempt(scene, write, losses, between):
+def attempt(scenario, write, losses, between):
     """Repeat a write until it is answered; a peer acts after the first loss."""
-    scene.mine.script = [*losses]
+    scenario.mine.script = [*losses]
     for number in range(len(losses) + 1):
         try:
-            write(scene.held)
+            write(scenario.held)
         except AwsError:
             if number == 0:
-                between(scene)
+                between(scenario)
         else:
             return
     raise AssertionError("it never came through")
@@ -131,17 +133,17 @@ def attempt(scene, write, losses, between):
 def test_our_own_write_counts_once(name, losses, make):
     write, shows = WRITES[name]
     for between in HARMLESS.values():
-        scene = Scene(make)
-        before = scene.row
-        attempt(scene, write, losses, between)
-        row = scene.row
+        scenario = Scenario(make)
+        before = scenario.row
+        attempt(scenario, write, losses, between)
+        row = scenario.row
         assert shows(row), "it has effect"
         assert before.counter < row.counter <= before.counter + 1 + len(losses)
-        assert replace(scene.held.lease, **METADATA) == replace(row, **METADATA), "and we know the row"
+        assert replace(scenario.held.lease, **METADATA) == replace(row, **METADATA), "and we know the row"
         if name != "release":
             assert row.holder == "me"
-            scene.held.renew()
-            assert scene.row.counter == row.counter + 1
+            scenario.held.renew()
+            assert scenario.row.counter == row.counter + 1
 
 
 METADATA = {"child_shard_ids": (), "hash_key_range": None}
@@ -153,20 +155,20 @@ METADATA = {"child_shard_ids": (), "hash_key_range": None}
 def test_a_peers_write_never_counts(name, losses, make):
     write, _ = WRITES[name]
     for between in FATAL.values():
-        scene = Scene(make)
+        scenario = Scenario(make)
         after = []
 
-        def act(scene, between=between, after=after):
-            between(scene)
-            after.append(scene.row)
+        def act(scenario, between=between, after=after):
+            between(scenario)
+            after.append(scenario.row)
 
         with pytest.raises(LeaseLostError):
-            attempt(scene, write, losses, act)
-        assert scene.row == after[0], "nothing was written over it"
+            attempt(scenario, write, losses, act)
+        assert scenario.row == after[0], "nothing was written over it"
         for again in WRITES.values():
             with pytest.raises(LeaseLostError):
-                again[0](scene.held)
-        assert scene.row == after[0]
+                again[0](scenario.held)
+        assert scenario.row == after[0]
 
 
 @pytest.mark.parametrize("make", [in_memory, on_the_fake])
@@ -214,8 +216,8 @@ def test_losses_in_a_row_of_different_writes(make):
     """What was answered has effect, whatever was lost before it; counters and checkpoints only rise."""
     for seed in range(100):
         rng = Random(seed)
-        scene = Scene(make)
-        last = scene.row
+        scenario = Scenario(make)
+        last = scenario.row
         for number in range(12):
             position = ExtendedSequenceNumber(str(number + 1))
             write, shows = rng.choice(
@@ -231,14 +233,14 @@ def test_losses_in_a_row_of_different_writes(make):
                     ),
                 ]
             )
-            scene.mine.script = rng.choices(["fine", "before", "after"], k=2)
+            scenario.mine.script = rng.choices(["fine", "before", "after"], k=2)
             try:
-                write(scene.held)
+                write(scenario.held)
             except TransientAwsError:
                 pass
             else:
-                assert shows(scene.row), seed
-                assert scene.held.lease == scene.row, seed
-            assert scene.row.counter >= last.counter
-            assert scene.row.checkpoint >= last.checkpoint
-            last = scene.row
+                assert shows(scenario.row), seed
+                assert scenario.held.lease == scenario.row, seed
+            assert scenario.row.counter >= last.counter
+            assert scenario.row.checkpoint >= last.checkpoint
+            last = scenario.row

@@ -15,6 +15,7 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore
 from kinesis_sdk.consumer.engine.engine import ConsumerEngine
 from kinesis_sdk.consumer.handler import HandlerSource
+from kinesis_sdk.consumer.runtime.runtime import InlineRuntime
 from tests.consumer.simulation import STREAM, Fleet
 
 MB = 1 << 20
@@ -36,6 +37,18 @@ def explicit_hash_keys(number):
 
 def small_payloads(number):
     return f"customer-{number % 16}", None, b"%020d" % number
+
+
+class SlowCoroutines(InlineRuntime):
+    """Keeps coroutines until the test finishes them."""
+
+    def __init__(self, scenario):
+        clock = scenario.fleet.clock
+        super().__init__(clock, Random(1), clock.advance)
+        self.scenario = scenario
+
+    def run_async(self, awaitable, on_done):
+        self.scenario.calls.append((awaitable, on_done))
 
 
 class Waiting:
@@ -68,10 +81,7 @@ class Waiting:
             handlers=HandlerSource.of(self.handle),
             store=InMemoryLeaseStore(),
             kinesis=self.fleet.kinesis,
-            clock=self.fleet.clock,
-            rng=Random(1),
-            sleep=self.fleet.clock.advance,
-            run_async=lambda awaitable, on_done: self.calls.append((awaitable, on_done)),
+            runtime=SlowCoroutines(self),
         )
         self.engine.start()
 
@@ -103,11 +113,11 @@ class Waiting:
 def _imported():
     """A whole life of a worker, so that what is imported on first use is not measured."""
     for concurrency in (1, 2):
-        scene = Waiting(small_payloads, concurrency=concurrency, aggregates=1)
-        scene.tick()
-        scene.finish_calls()
-        scene.engine.abort()
-        scene.tick()
+        scenario = Waiting(small_payloads, concurrency=concurrency, aggregates=1)
+        scenario.tick()
+        scenario.finish_calls()
+        scenario.engine.abort()
+        scenario.tick()
     tracemalloc.stop()
 
 
@@ -127,34 +137,34 @@ ROUNDS = 4
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.__name__)
 @pytest.mark.parametrize("concurrency", [1, 8])
 def test_the_budget_counts_what_is_in_memory(shape, concurrency):
-    scene = Waiting(shape, concurrency=concurrency, aggregates=4)
-    before, nothing = scene.measure()
+    scenario = Waiting(shape, concurrency=concurrency, aggregates=4)
+    before, nothing = scenario.measure()
     assert nothing == 0
     for _ in range(ROUNDS):
-        scene.tick()
-        taken, charged = scene.measure()
+        scenario.tick()
+        taken, charged = scenario.measure()
         assert taken - before <= 1.5 * charged + 200_000, "what is counted, and the worker itself"
-        scene.largest = max(scene.largest, taken - before)
-        scene.finish_calls()
-    assert scene.delivered
-    assert scene.largest > 500_000, "there was something to measure"
-    scene.engine.abort()
-    scene.tick()
-    assert scene.engine._budget.used == 0
+        scenario.largest = max(scenario.largest, taken - before)
+        scenario.finish_calls()
+    assert scenario.delivered
+    assert scenario.largest > 500_000, "there was something to measure"
+    scenario.engine.abort()
+    scenario.tick()
+    assert scenario.engine._budget.used == 0
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.__name__)
 @pytest.mark.parametrize("concurrency", [1, 8])
 def test_tiny_records_of_many_shards_stay_within_the_budget(shape, concurrency):
     """Eight shards have many times the budget to deliver, in records whose handlers wait."""
-    scene = Waiting(shape, concurrency=concurrency, aggregates=16, budget=MB, shards=8)
-    before, _ = scene.measure()
+    scenario = Waiting(shape, concurrency=concurrency, aggregates=16, budget=MB, shards=8)
+    before, _ = scenario.measure()
     for _ in range(ROUNDS):
-        scene.tick()
-        scene.largest = max(scene.largest, scene.measure()[0] - before)
-        scene.finish_calls()
-    assert scene.delivered
+        scenario.tick()
+        scenario.largest = max(scenario.largest, scenario.measure()[0] - before)
+        scenario.finish_calls()
+    assert scenario.delivered
     one = COUNT * (64 * 2 + 512 + 64)
-    assert scene.largest < 1.5 * (MB + 2 * one), (
+    assert scenario.largest < 1.5 * (MB + 2 * one), (
         "the budget, and the two answers that were read before one was counted"
     )

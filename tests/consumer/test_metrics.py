@@ -293,7 +293,7 @@ def test_while_a_handler_hangs_health_does_not_say_that_nothing_waits():
         fleet.note("a", batch)
         fleet.clock.advance(6)  # it hangs, and meanwhile another thread asks
         seen.append(fleet.engines["a"].shard_health()[0].oldest_unprocessed_millis)
-        fleet.engines["a"]._look_for_stalls(fleet.clock.monotonic())
+        fleet.engines["a"]._check_stalls(fleet.clock.monotonic())
         seen.append(fleet.last("OldestUnprocessedRecordAge"))
 
     fleet = Measured(config=CONFIG)

@@ -99,7 +99,7 @@ def test_numbers_that_dynamodb_would_not_write_back_stop_no_worker(name, number,
     fleet.run(30)
     assert sorted(set(fleet.owners().values())) == ["a", "c"]
     assert problems(fleet) == {}
-    assert f"lease {key(0)}: ignored what cannot be read: {name}" in caplog.text
+    assert f"lease {key(0)}: ignored unreadable attributes: {name}" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_an_optional_attribute_does_not_make_a_lease_unreadable(changes, caplog)
     fleet.put(20)
     assert fleet.run(20, fleet.all_delivered)
     assert problems(fleet) == {}
-    assert f"lease {key(0)}: ignored what cannot be read: " in caplog.text
+    assert f"lease {key(0)}: ignored unreadable attributes: " in caplog.text
 
 
 def test_a_damaged_hash_key_range_is_written_again():
@@ -264,15 +264,15 @@ def test_a_clean_stop_does_not_wait_for_the_damaged_row_of_the_other_parent_of_a
 def test_a_row_that_is_damaged_on_its_way_to_a_stopping_worker_does_not_end_it_with_an_error(caplog):
     fleet = fleet_of(4, "a")
     engine = fleet.add("b")
-    assert fleet.run(60, lambda: len(engine.coordinator._moves) > 0)
+    assert fleet.run(60, lambda: len(engine.coordinator._handoffs) > 0)
     fleet.freeze("a", 60)
-    coming = engine.coordinator._moves._book.keys()
+    coming = engine.coordinator._handoffs._incoming.keys()
     for lease_key in coming:
         damage(fleet, lease_key, leaseCounter=None)
     fleet.stop("b")
     assert fleet.run(20, lambda: "b" not in fleet.engines)
     assert engine.error is None
-    assert "leases on their way here: " in caplog.text
+    assert "failed to pass incoming leases on: " in caplog.text
 
 
 def test_cycles_and_what_waits_for_them_are_found():
@@ -464,7 +464,7 @@ def test_a_refused_write_gives_the_lease_up(write):
     arguments = {"checkpoint": [ExtendedSequenceNumber("5")], "pin": [7]}.get(write, [])
     with pytest.raises(LeaseLostError, match="cannot be written"):
         getattr(held, write)(*arguments)
-    assert held.refused is not None
+    assert held.unwritable is not None
     assert not held.is_held(clock.monotonic())
 
 
@@ -474,7 +474,7 @@ def test_state_that_is_too_large_is_the_mistake_of_who_prepared_it():
     held = HeldLease(store, row, worker_id="a", failover_time=10, clock=clock, acquired_at=clock.monotonic())
     with pytest.raises(PermanentAwsError, match="Item size"):
         held.prepare(ExtendedSequenceNumber("5"), b"x" * 500_000)
-    assert held.refused is None
+    assert held.unwritable is None
     assert held.is_held(clock.monotonic())
 
 

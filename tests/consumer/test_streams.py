@@ -14,6 +14,7 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer import ConsumerConfig, DynamoDBLeaseStore, Lease, StreamSpec, Worker
 from kinesis_sdk.consumer.engine.engine import ConsumerEngine
 from kinesis_sdk.consumer.handler import HandlerSource
+from kinesis_sdk.consumer.runtime.runtime import InlineRuntime
 from kinesis_sdk.consumer.streams import StreamDirectory, TrackedStream
 from kinesis_sdk.testing import FakeAws, VirtualClock
 
@@ -53,9 +54,7 @@ class Streams:
             handlers=HandlerSource.of(handle),
             store=self.store,
             kinesis=self.kinesis,
-            clock=self.clock,
-            rng=Random(name),
-            sleep=self.clock.advance,
+            runtime=InlineRuntime(self.clock, Random(name), self.clock.advance),
             **{"application_name": "app", **more},
         )
         engine.start()
@@ -87,15 +86,15 @@ class Streams:
 
 
 def test_rows_are_the_kcls_multi_stream_rows():
-    scene = Streams("orders", "refunds")
-    scene.add("a")
-    scene.put("orders", b"1", b"2")
-    scene.put("refunds", b"3")
-    assert scene.run(5, lambda: scene.data() == {b"1", b"2", b"3"})
-    summary = scene.raw.describe_stream_summary(StreamName="orders")["StreamDescriptionSummary"]
+    scenario = Streams("orders", "refunds")
+    scenario.add("a")
+    scenario.put("orders", b"1", b"2")
+    scenario.put("refunds", b"3")
+    assert scenario.run(5, lambda: scenario.data() == {b"1", b"2", b"3"})
+    summary = scenario.raw.describe_stream_summary(StreamName="orders")["StreamDescriptionSummary"]
     epoch = int(summary["StreamCreationTimestamp"].timestamp())
     account = summary["StreamARN"].split(":")[4]
-    table = scene.aws.client("dynamodb")
+    table = scenario.aws.client("dynamodb")
     item = next(
         item
         for item in table.scan(TableName="app")["Items"]
@@ -103,204 +102,208 @@ def test_rows_are_the_kcls_multi_stream_rows():
     )
     assert item["streamName"] == {"S": f"{account}:orders:{epoch}"}
     assert item["shardId"] == {"S": "shardId-000000000000"}
-    assert len(scene.rows()) == 4
-    assert {stream for stream, _, _ in scene.got} == {"orders", "refunds"}
-    assert all(shard.startswith("shardId-") for _, shard, _ in scene.got)
+    assert len(scenario.rows()) == 4
+    assert {stream for stream, _, _ in scenario.got} == {"orders", "refunds"}
+    assert all(shard.startswith("shardId-") for _, shard, _ in scenario.got)
 
 
 def test_streams_of_both_workers_are_shared_and_resharded():
-    scene = Streams("orders", "refunds")
-    scene.add("a")
-    scene.add("b")
-    scene.run(15)
-    owners = [row.owner for row in scene.rows().values()]
+    scenario = Streams("orders", "refunds")
+    scenario.add("a")
+    scenario.add("b")
+    scenario.run(15)
+    owners = [row.owner for row in scenario.rows().values()]
     assert sorted(owners) == ["a", "a", "b", "b"]
     middle = str(2**126)
-    scene.raw.split_shard(
+    scenario.raw.split_shard(
         StreamName="refunds", ShardToSplit="shardId-000000000000", NewStartingHashKey=middle
     )
-    scene.clock.advance(1)
-    scene.put("refunds", *[b"%d" % n for n in range(30)])
-    scene.put("orders", b"x")
-    assert scene.run(20, lambda: len(scene.data()) == 31)
-    children = [row for row in scene.rows().values() if row.parent_shard_ids]
+    scenario.clock.advance(1)
+    scenario.put("refunds", *[b"%d" % n for n in range(30)])
+    scenario.put("orders", b"x")
+    assert scenario.run(20, lambda: len(scenario.data()) == 31)
+    children = [row for row in scenario.rows().values() if row.parent_shard_ids]
     assert [row.parent_shard_ids for row in children] == [("shardId-000000000000",)] * 2, (
         "shard ids, not keys"
     )
-    scene.run(200)
-    assert not [row for row in scene.rows().values() if row.is_finished], "parents are cleaned up"
+    scenario.run(200)
+    assert not [row for row in scenario.rows().values() if row.is_finished], "parents are cleaned up"
 
 
 def test_a_stream_is_added_and_removed_while_running():
-    scene = Streams("orders", "refunds")
-    scene.listed = ["orders"]
-    scene.add("a")
-    scene.add("b")
-    scene.run(5)
-    scene.put("refunds", b"early")
-    scene.run(5)
-    assert scene.got == []
-    scene.listed = ["orders", "refunds"]
-    assert scene.run(80, lambda: scene.data() == {b"early"})
-    scene.listed = ["refunds"]
-    scene.run(80)
-    scene.put("orders", b"late")
-    scene.run(30)
-    assert scene.data() == {b"early"}
-    dropped = [row for row in scene.rows().values() if ":orders:" in row.lease_key]
+    scenario = Streams("orders", "refunds")
+    scenario.listed = ["orders"]
+    scenario.add("a")
+    scenario.add("b")
+    scenario.run(5)
+    scenario.put("refunds", b"early")
+    scenario.run(5)
+    assert scenario.got == []
+    scenario.listed = ["orders", "refunds"]
+    assert scenario.run(80, lambda: scenario.data() == {b"early"})
+    scenario.listed = ["refunds"]
+    scenario.run(80)
+    scenario.put("orders", b"late")
+    scenario.run(30)
+    assert scenario.data() == {b"early"}
+    dropped = [row for row in scenario.rows().values() if ":orders:" in row.lease_key]
     assert [row.owner for row in dropped] == [None, None], "given back and kept"
-    scene.listed = ["refunds", "orders"]
-    assert scene.run(80, lambda: scene.data() == {b"early", b"late"}), "it goes on where it was"
+    scenario.listed = ["refunds", "orders"]
+    assert scenario.run(80, lambda: scenario.data() == {b"early", b"late"}), "it goes on where it was"
 
 
 def test_former_leases_are_deleted_if_wanted():
     config = ConsumerConfig(initial_position="TRIM_HORIZON", wait_period_to_delete_former_streams=600)
-    scene = Streams("orders", "refunds", config=config)
-    scene.add("a")
-    scene.run(5)
-    scene.listed = ["orders"]
-    scene.run(500)
-    assert len(scene.rows()) == 4
+    scenario = Streams("orders", "refunds", config=config)
+    scenario.add("a")
+    scenario.run(5)
+    scenario.listed = ["orders"]
+    scenario.run(500)
+    assert len(scenario.rows()) == 4
     # A worker whose list is newer than ours keeps one of them.
     kept = min(
-        (row for row in scene.rows().values() if ":refunds:" in row.lease_key), key=lambda r: r.lease_key
+        (row for row in scenario.rows().values() if ":refunds:" in row.lease_key), key=lambda r: r.lease_key
     )
-    kept = scene.store.take(kept, "elsewhere")
-    scene.run(400)
-    assert scene.store.get(kept.lease_key) == kept
-    assert len(scene.rows()) == 3
-    scene.store.release(kept)
-    scene.run(100)
-    assert [row.stream_name.split(":")[1] for row in scene.rows().values()] == ["orders", "orders"]
+    kept = scenario.store.take(kept, "elsewhere")
+    scenario.run(400)
+    assert scenario.store.get(kept.lease_key) == kept
+    assert len(scenario.rows()) == 3
+    scenario.store.release(kept)
+    scenario.run(100)
+    assert [row.stream_name.split(":")[1] for row in scenario.rows().values()] == ["orders", "orders"]
 
 
 def test_positions_per_stream():
-    scene = Streams("orders", "refunds")
-    scene.put("orders", b"1")
-    scene.put("refunds", b"2")
-    scene.clock.advance(5)
-    scene.add("a", [StreamSpec(stream="orders"), StreamSpec(stream="refunds", initial_position="LATEST")])
-    scene.run(5)
-    scene.put("refunds", b"3")
-    scene.run(5)
-    assert scene.data() == {b"1", b"3"}
+    scenario = Streams("orders", "refunds")
+    scenario.put("orders", b"1")
+    scenario.put("refunds", b"2")
+    scenario.clock.advance(5)
+    scenario.add("a", [StreamSpec(stream="orders"), StreamSpec(stream="refunds", initial_position="LATEST")])
+    scenario.run(5)
+    scenario.put("refunds", b"3")
+    scenario.run(5)
+    assert scenario.data() == {b"1", b"3"}
 
 
 def test_a_deleted_stream_is_left_out_and_the_others_go_on():
-    scene = Streams("orders", "refunds")
-    scene.add("a", ["orders", "refunds"])
-    scene.put("refunds", b"1")
-    scene.run(5)
-    scene.raw.delete_stream(StreamName="refunds", EnforceConsumerDeletion=True)
-    scene.run(20)
-    scene.put("orders", b"2")
-    assert scene.run(5, lambda: scene.data() == {b"1", b"2"})
-    scene.run(200)
-    assert "a" in scene.engines
-    assert {row.owner for row in scene.rows().values() if ":refunds:" in row.lease_key} == {None}
+    scenario = Streams("orders", "refunds")
+    scenario.add("a", ["orders", "refunds"])
+    scenario.put("refunds", b"1")
+    scenario.run(5)
+    scenario.raw.delete_stream(StreamName="refunds", EnforceConsumerDeletion=True)
+    scenario.run(20)
+    scenario.put("orders", b"2")
+    assert scenario.run(5, lambda: scenario.data() == {b"1", b"2"})
+    scenario.run(200)
+    assert "a" in scenario.engines
+    assert {row.owner for row in scenario.rows().values() if ":refunds:" in row.lease_key} == {None}
 
 
 @pytest.mark.parametrize(
     "operation", ["describe_stream_summary", "list_shards", "get_shard_iterator", "get_records"]
 )
 def test_a_stream_that_may_not_be_read_is_left_out_until_it_may(operation, caplog):
-    scene = Streams("orders", "secret", shards=1)
-    scene.listed = ["orders"]
-    original = getattr(scene.raw, operation)
+    scenario = Streams("orders", "secret", shards=1)
+    scenario.listed = ["orders"]
+    original = getattr(scenario.raw, operation)
     allowed = []
 
     def refuse(**request):
         # An iterator does not say whose it is in plain words.
         theirs = request.get("StreamName") == "secret" or (
             "ShardIterator" in request
-            and scene.aws.kinesis.records.position_of(request["ShardIterator"])[0] == "secret"
+            and scenario.aws.kinesis.records.position_of(request["ShardIterator"])[0] == "secret"
         )
         if theirs and not allowed:
             raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, operation)
         return original(**request)
 
-    setattr(scene.raw, operation, refuse)
-    scene.add("a")
-    scene.put("secret", b"1")
-    scene.run(5)
-    scene.listed = ["orders", "secret"]
-    scene.run(100)
-    assert "left out" in caplog.text
-    scene.put("orders", b"2")
-    assert scene.run(5, lambda: scene.data() == {b"2"}), "the others go on"
+    setattr(scenario.raw, operation, refuse)
+    scenario.add("a")
+    scenario.put("secret", b"1")
+    scenario.run(5)
+    scenario.listed = ["orders", "secret"]
+    scenario.run(100)
+    assert "suspended, cannot be " in caplog.text
+    scenario.put("orders", b"2")
+    assert scenario.run(5, lambda: scenario.data() == {b"2"}), "the others go on"
     allowed.append(True)
-    assert scene.run(100, lambda: scene.data() == {b"1", b"2"})
+    assert scenario.run(100, lambda: scenario.data() == {b"1", b"2"})
 
 
 def test_a_stream_that_may_not_be_read_is_an_error_at_the_start():
-    scene = Streams("orders", "secret", shards=1)
-    original = scene.raw.list_shards
+    scenario = Streams("orders", "secret", shards=1)
+    original = scenario.raw.list_shards
 
     def refuse(**request):
         if request.get("StreamName") == "secret":
             raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "ListShards")
         return original(**request)
 
-    scene.raw.list_shards = refuse
+    scenario.raw.list_shards = refuse
     with pytest.raises(PermanentAwsError, match="AccessDenied"):
-        scene.add("a")
+        scenario.add("a")
 
 
 def test_a_recreated_stream_gets_new_leases():
-    scene = Streams("orders", "refunds")
-    scene.add("a")
-    scene.put("refunds", b"1")
-    scene.run(5)
-    scene.raw.delete_stream(StreamName="refunds", EnforceConsumerDeletion=True)
-    scene.run(5)
-    scene.raw.create_stream(StreamName="refunds", ShardCount=1)
-    scene.run(2)
-    scene.put("refunds", b"2")
-    assert scene.run(150, lambda: scene.data() == {b"1", b"2"})
-    names = {row.stream_name for row in scene.rows().values() if ":refunds:" in row.lease_key}
+    scenario = Streams("orders", "refunds")
+    scenario.add("a")
+    scenario.put("refunds", b"1")
+    scenario.run(5)
+    scenario.raw.delete_stream(StreamName="refunds", EnforceConsumerDeletion=True)
+    scenario.run(5)
+    scenario.raw.create_stream(StreamName="refunds", ShardCount=1)
+    scenario.run(2)
+    scenario.put("refunds", b"2")
+    assert scenario.run(150, lambda: scenario.data() == {b"1", b"2"})
+    names = {row.stream_name for row in scenario.rows().values() if ":refunds:" in row.lease_key}
     assert len(names) == 2, "the former incarnation's leases are kept"
 
 
 def test_an_arn_goes_into_every_request():
-    scene = Streams("orders")
+    scenario = Streams("orders")
     seen = []
-    original = scene.raw.get_shard_iterator
-    scene.raw.get_shard_iterator = lambda **request: seen.append(request) or original(**request)
-    scene.add("a", [scene.arn("orders")])
-    scene.run(3)
+    original = scenario.raw.get_shard_iterator
+    scenario.raw.get_shard_iterator = lambda **request: seen.append(request) or original(**request)
+    scenario.add("a", [scenario.arn("orders")])
+    scenario.run(3)
     assert seen
-    assert all(request.get("StreamARN") == scene.arn("orders") for request in seen)
+    assert all(request.get("StreamARN") == scenario.arn("orders") for request in seen)
 
 
 def test_a_stream_of_another_account_brings_its_own_registered_consumer():
     """No stream's consumer is asked for as another's, and none is registered where one is given."""
-    scene = Streams("orders", "refunds", config=replace(HORIZON, retrieval_mode="fanout"), shards=1)
+    scenario = Streams("orders", "refunds", config=replace(HORIZON, retrieval_mode="fanout"), shards=1)
     asked = []
 
     def describe(**request):
         asked.append(request)
         raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "Describe")
 
-    scene.raw.describe_stream_consumer = describe
-    theirs = f"{scene.arn('orders')}/consumer/theirs:17"
-    scene.add("a", [StreamSpec(stream=scene.arn("orders"), consumer_arn=theirs), scene.arn("refunds")])
-    scene.put("orders", b"1")
-    assert scene.run(5, lambda: scene.data() == {b"1"} and len(asked) == 2), "polled, as nothing else works"
+    scenario.raw.describe_stream_consumer = describe
+    theirs = f"{scenario.arn('orders')}/consumer/theirs:17"
+    scenario.add(
+        "a", [StreamSpec(stream=scenario.arn("orders"), consumer_arn=theirs), scenario.arn("refunds")]
+    )
+    scenario.put("orders", b"1")
+    assert scenario.run(5, lambda: scenario.data() == {b"1"} and len(asked) == 2), (
+        "polled, as nothing else works"
+    )
     assert sorted(asked, key=len) == [
         {"ConsumerARN": theirs},
-        {"StreamARN": scene.arn("refunds"), "ConsumerName": "app"},
+        {"StreamARN": scenario.arn("refunds"), "ConsumerName": "app"},
     ]
 
 
 def test_leases_of_the_other_form_are_not_seen():
-    scene = Streams("orders")
-    scene.store.ensure_ready()
+    scenario = Streams("orders")
+    scenario.store.ensure_ready()
     single = Lease(lease_key="shardId-000000000000", checkpoint=ExtendedSequenceNumber("TRIM_HORIZON"))
-    scene.store.create_if_absent(single)
-    scene.add("a")
-    scene.run(5)
-    assert scene.rows()["shardId-000000000000"].owner is None
-    assert len(scene.rows()) == 3
+    scenario.store.create_if_absent(single)
+    scenario.add("a")
+    scenario.run(5)
+    assert scenario.rows()["shardId-000000000000"].owner is None
+    assert len(scenario.rows()) == 3
 
 
 # Names
@@ -320,20 +323,20 @@ def test_a_tracked_stream_translates_leases():
 
 
 def test_given_epochs_and_accounts_are_not_asked_for():
-    scene = Streams()
+    scenario = Streams()
     spec = StreamSpec(stream="elsewhere", creation_epoch=17, account_id="123456789012")
     arn = "arn:aws:kinesis:us-east-1:210987654321:stream/there"
     directory = StreamDirectory(
-        HORIZON, scene.raw, streams=[spec, StreamSpec(stream=arn, creation_epoch=18)], sleep=lambda s: None
+        HORIZON, scenario.raw, streams=[spec, StreamSpec(stream=arn, creation_epoch=18)], sleep=lambda s: None
     )
     directory.refresh()
     assert [one.key for one in directory.current()] == ["123456789012:elsewhere:17", "210987654321:there:18"]
 
 
 def test_what_can_not_be_tracked():
-    scene = Streams()
-    with pytest.raises(ConfigError, match="one stream or several"):
-        StreamDirectory(HORIZON, scene.raw, sleep=lambda s: None)
+    scenario = Streams()
+    with pytest.raises(ConfigError, match="either stream or streams, not both"):
+        StreamDirectory(HORIZON, scenario.raw, sleep=lambda s: None)
     with pytest.raises(ConfigError, match="account_id"):
         StreamSpec(stream="orders", account_id="12")
     with pytest.raises(ConfigError, match="creation_epoch"):
@@ -345,7 +348,7 @@ def test_what_can_not_be_tracked():
     with pytest.raises(ConfigError, match=r"consumer_arn=.*each StreamSpec has its own"):
         arn = "arn:aws:kinesis:us-east-1:123456789012:stream/orders/consumer/app:17"
         StreamDirectory(
-            replace(HORIZON, consumer_arn=arn), scene.raw, streams=["orders"], sleep=lambda s: None
+            replace(HORIZON, consumer_arn=arn), scenario.raw, streams=["orders"], sleep=lambda s: None
         )
     with pytest.raises(ConfigError, match="not both"):
         Worker("orders", streams=["refunds"], application_name="app", handler=print)
@@ -357,7 +360,7 @@ def test_what_can_not_be_tracked():
             return {"StreamDescriptionSummary": {}}
 
     with pytest.raises(ResourceNotFoundError):
-        scene.add("a", ["no-such-stream"])
+        scenario.add("a", ["no-such-stream"])
 
     directory = StreamDirectory(HORIZON, Terse(), streams=["orders"], sleep=lambda s: None)
     with pytest.raises(ProtocolError, match="no account or creation time"):

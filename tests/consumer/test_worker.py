@@ -27,7 +27,7 @@ from tests import HANG
 QUICK = ConsumerConfig(initial_position="TRIM_HORIZON", lease_scan_interval=0.1, idle_time_between_reads=0.2)
 
 
-class Scene:
+class Scenario:
     def __init__(self, shards=2):
         self.aws = FakeAws()
         self.kinesis = self.aws.client("kinesis")
@@ -109,19 +109,19 @@ def test_importing_the_consumer_imports_no_boto3():
 
 
 def test_consume_and_stop():
-    scene = Scene()
-    scene.put(*[b"%d" % n for n in range(20)])
-    worker = scene.worker()
+    scenario = Scenario()
+    scenario.put(*[b"%d" % n for n in range(20)])
+    worker = scenario.worker()
     assert not worker.health().running
     with worker:
-        scene.wait(20)
+        scenario.wait(20)
         health = worker.health()
         assert health.running
         assert health.worker_id == worker.worker_id
         assert set(health.leases) <= {"shardId-000000000000", "shardId-000000000001"}
         assert health.error is None
-    assert sorted(scene.got, key=int) == [b"%d" % n for n in range(20)]
-    table = scene.aws.client("dynamodb").scan(TableName="billing")["Items"]
+    assert sorted(scenario.got, key=int) == [b"%d" % n for n in range(20)]
+    table = scenario.aws.client("dynamodb").scan(TableName="billing")["Items"]
     assert len(table) == 2
     for item in table:
         assert "leaseOwner" not in item
@@ -131,61 +131,61 @@ def test_consume_and_stop():
 
 
 def test_stop_is_idempotent_and_a_worker_starts_once():
-    scene = Scene()
-    worker = scene.worker(lease_store=InMemoryLeaseStore())
+    scenario = Scenario()
+    worker = scenario.worker(lease_store=InMemoryLeaseStore())
     worker.start()
     assert worker.stop(20)
     assert worker.stop()
     with pytest.raises(ConfigError, match="not started before"):
         worker.start()
-    assert scene.worker().stop(), "never started"
+    assert scenario.worker().stop(), "never started"
 
 
 def test_a_second_worker_takes_over_where_the_first_stopped():
-    scene = Scene()
-    scene.put(*[b"%d" % n for n in range(10)])
-    with scene.worker():
-        scene.wait(10)
-    scene.put(*[b"%d" % n for n in range(10, 20)])
-    with scene.worker():
-        scene.wait(20)
-    assert sorted(scene.got, key=int) == [b"%d" % n for n in range(20)]
+    scenario = Scenario()
+    scenario.put(*[b"%d" % n for n in range(10)])
+    with scenario.worker():
+        scenario.wait(10)
+    scenario.put(*[b"%d" % n for n in range(10, 20)])
+    with scenario.worker():
+        scenario.wait(20)
+    assert sorted(scenario.got, key=int) == [b"%d" % n for n in range(20)]
 
 
 def test_run_ends_when_a_handler_stops_it():
-    scene = Scene()
-    scene.put(b"0")
+    scenario = Scenario()
+    scenario.put(b"0")
 
     def handle(batch):
         worker.request_stop()
 
-    worker = scene.worker(handle)
+    worker = scenario.worker(handle)
     worker.run()
     assert not worker.health().running
 
 
 def test_a_stopping_policy_ends_run_with_the_handlers_error():
-    scene = Scene()
-    scene.put(b"0")
+    scenario = Scenario()
+    scenario.put(b"0")
 
     def handle(batch):
         raise ValueError("poison")
 
     config = ConsumerConfig(initial_position="TRIM_HORIZON", on_handler_error="stop")
-    worker = scene.worker(handle, config=config)
+    worker = scenario.worker(handle, config=config)
     with pytest.raises(HandlerError, match="poison"):
         worker.run()
     assert isinstance(worker.health().error, HandlerError)
-    for item in scene.aws.client("dynamodb").scan(TableName="billing")["Items"]:
+    for item in scenario.aws.client("dynamodb").scan(TableName="billing")["Items"]:
         assert "leaseOwner" not in item, "a failing worker still gives its leases back"
 
 
 def test_a_fatal_error_in_the_background_ends_run():
-    scene = Scene()
-    worker = scene.worker()
+    scenario = Scenario()
+    worker = scenario.worker()
     timer = threading.Timer(
         0.5,
-        lambda: scene.aws.faults.add(
+        lambda: scenario.aws.faults.add(
             Fault(kind="error", operation="GetRecords", code="AccessDeniedException", status=400)
         ),
     )
@@ -196,19 +196,19 @@ def test_a_fatal_error_in_the_background_ends_run():
 
 
 def test_a_handler_that_exits_is_not_swallowed():
-    scene = Scene()
-    scene.put(b"0")
+    scenario = Scenario()
+    scenario.put(b"0")
 
     def handle(batch):
         raise SystemExit(7)
 
     with pytest.raises(SystemExit):
-        scene.worker(handle).run()
+        scenario.worker(handle).run()
 
 
 def test_a_handler_that_hangs_does_not_keep_stop_waiting_for_ever():
-    scene = Scene()
-    scene.put(b"0")
+    scenario = Scenario()
+    scenario.put(b"0")
     release = threading.Event()
     entered = threading.Event()
 
@@ -216,7 +216,7 @@ def test_a_handler_that_hangs_does_not_keep_stop_waiting_for_ever():
         entered.set()
         release.wait(HANG)
 
-    worker = scene.worker(handle)
+    worker = scenario.worker(handle)
     worker.start()
     assert entered.wait(HANG)
     assert not worker.stop(0.2)
@@ -225,8 +225,8 @@ def test_a_handler_that_hangs_does_not_keep_stop_waiting_for_ever():
 
 @pytest.mark.parametrize("form", ["plain", "coroutine"])
 def test_a_callback_can_ask_for_the_stop_and_not_wait_for_it(form):
-    scene = Scene()
-    scene.put(b"0")
+    scenario = Scenario()
+    scenario.put(b"0")
     refused = []
 
     def handle(batch):
@@ -239,10 +239,10 @@ def test_a_callback_can_ask_for_the_stop_and_not_wait_for_it(form):
     async def handle_later(batch):
         handle(batch)
 
-    worker = scene.worker(handle if form == "plain" else handle_later)
+    worker = scenario.worker(handle if form == "plain" else handle_later)
     worker.run()
     assert refused == [
-        "stop waits for the very callback that calls it; call request_stop, which returns at once"
+        "stop() cannot be called from a handler callback: it would wait for itself; call request_stop()"
     ]
     assert worker.stop()
 
@@ -287,10 +287,10 @@ def client_error(code, status=400):
 )
 @pytest.mark.parametrize("service", ["kinesis_client", "dynamodb_client"])
 def test_start_errors(service, make, expected, monkeypatch):
-    scene = Scene()
+    scenario = Scenario()
     refusing = Refusing(make)
-    worker = scene.worker(**{service: refusing})
-    monkeypatch.setattr(worker, "_pause", lambda seconds: None)
+    worker = scenario.worker(**{service: refusing})
+    monkeypatch.setattr(worker._threads, "sleep", lambda seconds: None)
     if service == "dynamodb_client" and expected is ResourceNotFoundError:
         expected = PermanentAwsError  # a missing table is made, a refused creation is an error
     with pytest.raises(expected, match="http://localhost:1"):
@@ -300,12 +300,12 @@ def test_start_errors(service, make, expected, monkeypatch):
 
 
 def test_a_missing_stream():
-    scene = Scene()
+    scenario = Scenario()
     worker = Worker(
         "missing",
         application_name="billing",
-        handler=scene.handle,
-        kinesis_client=scene.kinesis,
+        handler=scenario.handle,
+        kinesis_client=scenario.kinesis,
         lease_store=InMemoryLeaseStore(),
     )
     with pytest.raises(ResourceNotFoundError, match="missing"):
@@ -337,8 +337,8 @@ def test_worker_ids_are_unique():
 
 
 def test_the_class_form_gets_one_handler_per_shard():
-    scene = Scene(shards=3)
-    scene.put(*[b"%d" % n for n in range(30)])
+    scenario = Scenario(shards=3)
+    scenario.put(*[b"%d" % n for n in range(30)])
     made = []
 
     class Handler(RecordHandler):
@@ -349,20 +349,20 @@ def test_the_class_form_gets_one_handler_per_shard():
         def process_records(self, batch):
             self.shards.add(batch.shard_id)
             batch.checkpoint()
-            scene.handle(batch)
+            scenario.handle(batch)
 
-    with scene.worker(Handler):
-        scene.wait(30)
+    with scenario.worker(Handler):
+        scenario.wait(30)
     assert len(made) == 3
     assert all(len(handler.shards) <= 1 for handler in made)
 
 
 def test_health_names_leases_that_need_repair():
-    scene = Scene()
-    store = DynamoDBLeaseStore(scene.aws.client("dynamodb"), "billing")
+    scenario = Scenario()
+    store = DynamoDBLeaseStore(scenario.aws.client("dynamodb"), "billing")
     store.ensure_ready()
     row = {"leaseKey": {"S": "shardId-000000000000"}, "checkpoint": {"S": "TRIM_HORIZON"}}
-    scene.aws.client("dynamodb").put_item(TableName="billing", Item=row)
+    scenario.aws.client("dynamodb").put_item(TableName="billing", Item=row)
     scanned = threading.Event()
 
     class Metrics:
@@ -373,7 +373,7 @@ def test_health_names_leases_that_need_repair():
         def retire(self, scope):
             pass
 
-    worker = scene.worker(metrics=Metrics())
+    worker = scenario.worker(metrics=Metrics())
     assert worker.health().lease_problems == ()
     with worker:
         assert scanned.wait(20)

@@ -1,21 +1,20 @@
-"""A whole worker without threads: coordinator, shard consumers and scheduler, driven by `tick` or by threads.
+"""A whole worker without threads: lease coordinator, shard consumers and scheduler.
 
-`Worker` puts threads around it. Tests call `tick` with virtual time, so that a fleet with crashes and resharding
-runs in one thread and repeats exactly.
+A `Runtime` supplies time and threads. `Worker` runs the three loops (`ConsumerEngine.renew`, ``tick_table`` and
+``scheduler.dispatch``) on threads. Tests call `ConsumerEngine.tick` with virtual time, so that a fleet with crashes and
+resharding runs in one thread and every run repeats exactly.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
-from random import Random
-from typing import Any, Literal
+from typing import Any
 
 from kinesis_sdk.common.aws import KinesisClient
-from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import (
     AwsConfigError,
     AwsError,
@@ -36,6 +35,7 @@ from kinesis_sdk.common.metrics import (
 )
 from kinesis_sdk.common.shards import Shard, list_shards
 from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer.config import ConsumerConfig
 from kinesis_sdk.consumer.engine.fetchers import FetcherSource
 from kinesis_sdk.consumer.engine.lease_coordinator import LeaseCoordinator
@@ -47,10 +47,9 @@ from kinesis_sdk.consumer.health import LeaseProblem, ShardHealth
 from kinesis_sdk.consumer.leases.java.worker_metrics import JavaMembership
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 from kinesis_sdk.consumer.leases.table.store import LeaseStore
-from kinesis_sdk.consumer.runtime.scheduler import Run, Scheduler, Task
-from kinesis_sdk.consumer.runtime.threads import run_inline
+from kinesis_sdk.consumer.runtime.runtime import Runtime
+from kinesis_sdk.consumer.runtime.scheduler import Scheduler, Task
 from kinesis_sdk.consumer.shard.consumer import ShardConsumer
-from kinesis_sdk.consumer.shard.delivery import RunAsync
 from kinesis_sdk.consumer.shard.state import ShardConsumerParts, ShardState, ShutdownReason
 from kinesis_sdk.consumer.shard_sync.children import ChildLeases
 from kinesis_sdk.consumer.streams import StreamDirectory, Streams, TrackedStream
@@ -59,20 +58,9 @@ _LOGGER = logging.getLogger(__name__)
 
 _STREAM_OPERATIONS = ("ListShards", "GetShardIterator", "GetRecords", "DescribeStreamSummary")
 
-Loop = Literal["renewals", "table", "steps"]
-"""The three loops that threads run: `ConsumerEngine.renew`, ``tick_table`` and ``scheduler.dispatch``."""
 
-
-def _inline(function: Callable[[], None]) -> None:
+def _run_now(function: Callable[[], None]) -> None:
     function()
-
-
-def _nothing() -> None:
-    return None
-
-
-def _wake_nobody(loop: Loop) -> None:
-    del loop
 
 
 def _millis(seconds: float | None) -> int | None:
@@ -80,38 +68,27 @@ def _millis(seconds: float | None) -> int | None:
 
 
 class ConsumerEngine:
-    """Everything that a worker does, as functions of the time.
+    """Everything that a worker does, as functions of the time. Implements `CoordinatorListener` and `StallHandler`.
 
-    Locks: ``_lock`` guards the table of consumers and is a leaf. See the package's lock order.
+    Locks: ``_lock`` guards the table of consumers and is a leaf. `Worker`'s module states the lock order.
 
     Args:
-        stream: The one stream.
-        streams: Instead of it, several.
-        worker_id: This worker's id in the lease table.
-        application_name: Dimension of all metrics, and name of the registered consumer where enhanced fan-out is asked
-            for.
-        config: Settings.
-        handlers: Makes handlers.
+        stream: The stream to consume, for the single-stream form of the lease table.
+        streams: Instead of ``stream``: several streams, see `Worker`.
+        worker_id: Id of this worker in the lease table.
+        application_name: Dimension of all metrics, and default name of the registered consumer for enhanced fan-out.
+        config: Settings of the worker.
+        handlers: Creates a handler for each shard.
         store: Lease table.
-        kinesis: boto3 Kinesis client or one of its shape.
-        clock: Time.
-        rng: Jitter and random choice.
-        sleep: Waits inside calls (retries); a test advances its clock here.
-        metrics: Sink for numbers.
-        run_step: Runs steps of shards: a pool's ``submit``, or inline.
-        run_fetch: Runs reads of shards: another pool's ``submit``, or inline.
-        run_async: Runs coroutines, see `EventLoopThread.run`.
-        run_renewal: Runs renewals: a pool's ``submit``, or inline.
-        wake: Called from any thread with the loop whose due time may have moved forward.
-        membership: Of a fleet of Java KCL 3 workers.
-        on_stopped: Called from any thread once a requested stop is complete; perhaps more than once.
-        on_stuck_read: Called when a read hangs: the thread that it has is lost for as long as it does.
-        on_stuck_step: The same for a handler that is given up.
+        kinesis: boto3 Kinesis client, or an object with the same methods.
+        runtime: Time, randomness and threads.
+        metrics: Sink for metrics; None records nothing.
+        membership: Membership in a fleet of Java KCL 3 workers; None for a fleet without them.
 
     Attributes:
         coordinator: The lease loops.
-        scheduler: The shard consumers' scheduler.
-        error: The first fatal error, if any.
+        scheduler: The scheduler of the shard consumers.
+        error: The first fatal error, or None.
     """
 
     def __init__(
@@ -125,34 +102,22 @@ class ConsumerEngine:
         handlers: HandlerSource,
         store: LeaseStore,
         kinesis: KinesisClient,
-        clock: Clock,
-        rng: Random,
-        sleep: Callable[[float], None],
+        runtime: Runtime,
         metrics: Metrics | None = None,
-        run_step: Run = _inline,
-        run_fetch: Run = _inline,
-        run_async: RunAsync = run_inline,
-        run_renewal: Run = _inline,
-        wake: Callable[[Loop], None] = _wake_nobody,
-        on_stopped: Callable[[], None] = _nothing,
         membership: JavaMembership | None = None,
-        on_stuck_read: Callable[[], None] = _nothing,
-        on_stuck_step: Callable[[], None] = _nothing,
     ) -> None:
         self.worker_id = worker_id
         self.error: BaseException | None = None
         self._config = config
-        self._streams = StreamDirectory(config, kinesis, stream=stream, streams=streams, sleep=sleep)
+        self._streams = StreamDirectory(config, kinesis, stream=stream, streams=streams, sleep=runtime.sleep)
         self._kinesis = kinesis
-        self._clock = clock
-        self._rng = rng
-        self._wake = wake
-        self._on_stopped = on_stopped
+        self._runtime = runtime
+        self._clock = runtime.clock
         self._lock = threading.Lock()
         self._consumers: dict[str, tuple[ShardConsumer, Task]] = {}
         self._broken: set[str] = set()
         self._stopping = False
-        self._looking = False
+        self._in_table_tick = False
         self._delivered_before = 0
         self._sink: Metrics = metrics or NoMetrics()
         self._sink_failures = SinkFailures()
@@ -162,18 +127,12 @@ class ConsumerEngine:
             Scope({APPLICATION_NAME: application_name, WORKER_IDENTIFIER: worker_id}),
             self._sink_failures,
         )
-        self._run_fetch = run_fetch
         self._budget = ByteBudget(config.max_prefetch_bytes)
-        self._on_stuck_read = on_stuck_read
-        self._on_stuck_step = on_stuck_step
-        self._run_renewal = run_renewal
-        # An idle shard is read rarely; that must not look like a stall.
-        patience = max(config.stall_timeout, 2 * config.idle_times[2])
-        self._watch = StallDetector(
-            patience,
-            self._read_again,
+        self._stall_detector = StallDetector(
+            # An idle shard is read rarely; that must not count as a stall.
+            max(config.stall_timeout, 2 * config.idle_times[2]),
             handler_timeout=config.handler_timeout,
-            give_up=self._give_up,
+            handler=self,
             measured=self._metrics.enabled,
         )
         if config.auto_checkpoint is not None:
@@ -184,46 +143,37 @@ class ConsumerEngine:
             config=config,
             store=store,
             kinesis=kinesis,
-            clock=clock,
-            rng=rng,
-            sleep=sleep,
+            runtime=runtime,
+            listener=self,
             metrics=self._metrics,
-            on_acquired=self._acquired,
-            on_lost=self._lost,
-            on_handoff_requested=self._wanted,
-            on_streams_changed=self._streams_changed,
-            busy=self._busy,
-            run=run_renewal,
-            on_fatal=self.fail,
-            on_renewal_failed=lambda: wake("renewals"),
             membership=membership,
         )
-        self.scheduler = Scheduler(run_step, clock, lambda: wake("steps"))
+        self.scheduler = Scheduler(runtime.run_step, runtime.clock, partial(runtime.wake, "steps"))
         self._fetchers = FetcherSource(
             kinesis=kinesis,
             config=config,
             application_name=application_name,
             budget=self._budget,
             scheduler=self.scheduler,
-            run=run_fetch,
-            rng=rng,
-            clock=clock,
+            run=runtime.run_fetch,
+            rng=runtime.rng,
+            clock=runtime.clock,
         )
         self._common: dict[str, Any] = {
             "worker_id": worker_id,
             "handlers": handlers,
             "store": store,
-            "clock": clock,
-            "rng": rng,
-            "sleep": sleep,
+            "clock": runtime.clock,
+            "rng": runtime.rng,
+            "sleep": runtime.sleep,
             "budget": self._budget,
-            "run": run_step,
-            "run_async": run_async,
+            "run": runtime.run_step,
+            "run_async": runtime.run_async,
         }
         self._parts: dict[str | None, ShardConsumerParts] = {}
 
     def _parts_of(self, tracked: TrackedStream) -> ShardConsumerParts:
-        """What the shard consumers of one stream share."""
+        """Return what the shard consumers of one stream share."""
         parts = self._parts.get(tracked.key)
         if parts is None:
 
@@ -243,33 +193,36 @@ class ConsumerEngine:
         return parts
 
     def _measure(self, stream: StreamId, shard_id: str) -> BoundMetrics:
-        """The metrics of one acquisition of a shard."""
+        """Return the metrics of one acquisition of a shard."""
         scope = Scope(
             {APPLICATION_NAME: self._application_name, **stream_dimensions(stream), SHARD_ID: shard_id}
         )
         return BoundMetrics(self._sink, scope, self._sink_failures)
 
     def start(self) -> None:
-        """Check stream and table, create missing leases.
+        """Check the streams and the lease table, and create missing leases.
 
         Raises:
-            KinesisSdkError: Work is impossible.
+            KinesisSdkError: If the worker cannot work: no such stream, access denied, endpoint not reachable.
         """
         self.coordinator.start()
-        # Not on the pool: when handlers hang, that is what has to be reported.
-        self.scheduler.wake(self.scheduler.add(self._look_for_stalls, _inline))
+        # Not on the pool for steps: if handlers hang in all of its threads, this is what has to report it.
+        self.scheduler.wake(self.scheduler.add(self._check_stalls, _run_now))
 
     def tick(self, now: float) -> float | None:
-        """Do everything that is due, inline; returns when the next thing is, None once stopped.
+        """Do everything that is due, on the caller's thread.
 
-        Only for use without threads: `run_step` and `run_renewal` must be the inline defaults.
+        For use without threads only: the runtime must run functions inline, see `InlineRuntime`.
+
+        Returns:
+            Monotonic time of the next due work; None once stopped.
         """
         self.renew(now)
         self.tick_table(now)
         self.scheduler.dispatch(now)
         if self.is_stopped:
             return None
-        # Steps and looks change each other's due times; ask again after all of them ran.
+        # Steps and scans change each other's due times, so read them after all of them ran.
         following = [self.renew(now), self.tick_table(now)]
         due = self.scheduler.dispatch(now)
         if due is not None:
@@ -277,21 +230,24 @@ class ConsumerEngine:
         return None if self.is_stopped else min(following)
 
     def renew(self, now: float) -> float:
-        """Heartbeats that are due; the body of the renewing thread."""
+        """Send the heartbeats that are due and return when the next one is; the body of the renewal loop."""
         return self.coordinator.renew(now)
 
     def tick_table(self, now: float) -> float:
-        """Table loops that are due; the body of the looking thread. A fatal error begins a clean stop."""
+        """Run the table loops that are due and return when the next one is; the body of the table loop.
+
+        A fatal error begins a clean stop.
+        """
         with self._lock:
-            self._looking = True
+            self._in_table_tick = True
         try:
             return self.coordinator.tick(now)
         except KinesisSdkError as error:
-            self.fail(error)
+            self.on_fatal_error(error)
             return now + self._config.lease_scan_interval
         finally:
             with self._lock:
-                self._looking = False
+                self._in_table_tick = False
             self._report_stopped()
 
     # Stopping
@@ -304,29 +260,31 @@ class ConsumerEngine:
         if first:
             _LOGGER.info("worker %s: stopping, %d shards", self.worker_id, len(entries))
         self.coordinator.stop_taking()
-        self._wake("table")
+        self._runtime.wake("table")
         for consumer, task in entries:
             consumer.request_stop()
             self.scheduler.wake(task)
         self._report_stopped()
 
-    def fail(self, error: BaseException) -> None:
-        """Note a fatal error (the first one stays) and begin a clean stop."""
+    def on_fatal_error(self, error: BaseException) -> None:
+        """Record a fatal error, unless there was one before, and begin a clean stop."""
         with self._lock:
             first = self.error is None
             if first:
                 self.error = error
         if first:
-            _LOGGER.error("worker %s: fatal: %s: %s", self.worker_id, type(error).__name__, error)
+            _LOGGER.error(
+                "worker %s: fatal error, stopping: %s: %s", self.worker_id, type(error).__name__, error
+            )
         self.request_stop()
 
     def abort(self) -> None:
-        """Stop at once: nothing more is delivered or written; leases are left to expire."""
+        """Stop immediately: deliver and write nothing more, and leave the leases to expire."""
         self.request_stop()
         for held in self.coordinator.held:
-            held.let_expire("the worker was stopped at once")
+            held.let_expire("the worker was aborted")
             self.coordinator.forget(held)
-        # Their steps may not run any more: a handler hangs, or the pool is closed.
+        # Retire the metrics here. The next steps may never run: a handler hangs, or the pool is closed.
         with self._lock:
             consumers = [consumer for consumer, _ in self._consumers.values()]
         for consumer in consumers:
@@ -342,58 +300,66 @@ class ConsumerEngine:
     def is_stopped(self) -> bool:
         """Whether a requested stop is complete."""
         with self._lock:
-            # A look that was under way may still bring a lease, which then has to be released.
+            # A table tick that was under way when the stop was requested may still take a lease, which must then be
+            # released. Without `_in_table_tick`: the tick has sent its take; the stop finds no consumer and reports
+            # that it is complete; the process ends; the take succeeds, and the lease has to expire.
             return (
                 self._stopping
                 and not self._consumers
-                and not self._looking
+                and not self._in_table_tick
                 and not self.coordinator.is_winding_down
             )
 
     def _report_stopped(self) -> None:
         if self.is_stopped:
             self._metrics.retire()
-            self._on_stopped()
+            self._runtime.on_stopped()
 
-    # What happens to leases
+    # Events of leases and streams (`CoordinatorListener`)
 
-    def _acquired(self, held: HeldLease) -> None:
+    def on_lease_acquired(self, held: HeldLease) -> None:
+        """Start a shard consumer for a lease that was taken."""
         tracked = self._streams.find(held.lease)
-        if tracked is None:  # left out in this very moment, by a shard of it
+        if tracked is None:
+            # The scan found the stream, the take was sent, and meanwhile a shard of it suspended the stream.
             self.coordinator.forget(held)
             return
         consumer = ShardConsumer(self._parts_of(tracked), held)
         task = self.scheduler.add(lambda now: self._step(consumer, now))
         consumer.on_ready = lambda: self.scheduler.wake(task)
-        # Known before its first step: that step may end it and look it up.
+        # Register the consumer before its first step: that step may end it, and `_completed` looks it up.
         with self._lock:
             if self._stopping:
                 consumer.request_stop()
             self._consumers[held.token] = (consumer, task)
         self.scheduler.wake(task)
-        self._wake("renewals")
+        self._runtime.wake("renewals")
 
-    def _lost(self, held: HeldLease) -> None:
+    def on_lease_lost(self, held: HeldLease) -> None:
+        """Let the shard consumer of a lost lease end."""
         with self._lock:
             entry = self._consumers.get(held.token)
         if entry is not None:
-            # Not in its next step: a handler may hang for long, and the lease's next owner records already.
+            # Retire the metrics here and not in the consumer's next step. The handler may hang for long, and the lease's
+            # next owner records the same series already.
             entry[0].metrics.retire()
             self.scheduler.wake(entry[1])
 
-    def _wanted(self, held: HeldLease) -> None:
-        """Somebody asks for the lease: its consumer stops cleanly and hands it over."""
+    def on_handoff_requested(self, held: HeldLease) -> None:
+        """Let the shard consumer of a requested lease end cleanly and release the lease to the requester."""
+        _LOGGER.info("lease %s: handoff requested by %s", held.key, printable(held.handoff_requester or ""))
         with self._lock:
             entry = self._consumers.get(held.token)
         if entry is not None:
             self.scheduler.wake(entry[1])
 
-    def _busy(self) -> set[str]:
+    def busy_lease_keys(self) -> Collection[str]:
+        """Return the keys of the leases that have a shard consumer, even if it is only winding down."""
         with self._lock:
             return {consumer.held.key for consumer, _ in self._consumers.values()}
 
-    def _streams_changed(self) -> None:
-        """Shards of streams that are not ours any more are given back."""
+    def on_streams_changed(self) -> None:
+        """Release the leases of streams that are no longer consumed."""
         with self._lock:
             entries = [*self._consumers.values()]
         for consumer, task in entries:
@@ -401,16 +367,24 @@ class ConsumerEngine:
                 consumer.request_stop()
                 self.scheduler.wake(task)
 
+    def on_stream_unavailable(self, tracked: TrackedStream, error: KinesisSdkError) -> None:
+        """Suspend one of several streams until the streams are listed again, and release its leases."""
+        if self._streams.suspend(tracked, str(error)):
+            _LOGGER.error("stream %s: suspended, cannot be consumed: %s", tracked, error)
+            self.on_streams_changed()
+
     def _request_sync(self) -> None:
         self.coordinator.request("sync")
-        self._wake("table")
+        self._runtime.wake("table")
+
+    # Shard consumers
 
     def _step(self, consumer: ShardConsumer, now: float) -> float | None:
         try:
             due = consumer.step(now)
         except BaseException as error:  # noqa: BLE001 - a pool thread must not lose it; run() raises it
-            if not self._leave_out(consumer, error):
-                self.fail(error)
+            if not self._suspends_stream(consumer, error):
+                self.on_fatal_error(error)
             token = consumer.held.token
             if token in self._broken:
                 consumer.abandon("abandoned after an error")  # it fails even while stopping
@@ -422,8 +396,12 @@ class ConsumerEngine:
             self._completed(consumer)
         return due
 
-    def _leave_out(self, consumer: ShardConsumer, error: BaseException) -> bool:
-        """Whether an error ends one stream of several and not the worker: it was deleted, or may not be read."""
+    def _suspends_stream(self, consumer: ShardConsumer, error: BaseException) -> bool:
+        """Suspend the consumer's stream if an error ends that stream only: it was deleted, or access to it is denied.
+
+        Returns:
+            False if the error must end the worker.
+        """
         if (
             self._streams.is_single
             or not isinstance(error, PermanentAwsError)
@@ -433,15 +411,15 @@ class ConsumerEngine:
             return False
         tracked = self._streams.find(consumer.held.lease)
         if tracked is not None:
-            self.coordinator.stream_gone(tracked, error)
+            self.on_stream_unavailable(tracked, error)
         return True
 
     def _completed(self, consumer: ShardConsumer) -> None:
+        """Remove a consumer that has ended. Called twice for one whose handler hung, was abandoned, and did end."""
         self.coordinator.forget(consumer.held)
         if consumer.reason is ShutdownReason.HANDOVER:
-            self._wake("table")  # it sees the lease off
+            self._runtime.wake("table")  # it has to watch the outgoing lease
         with self._lock:
-            # The second time, if a handler that was given up does end.
             if self._consumers.pop(consumer.held.token, None) is not None:
                 self._delivered_before += consumer.records_delivered
             waiting = [task for other, task in self._consumers.values() if other.is_waiting_on_parents]
@@ -450,8 +428,8 @@ class ConsumerEngine:
             for task in waiting:
                 self.scheduler.wake(task)
             if not self._stopping:
-                self.coordinator.request("look")  # its children are free
-                self._wake("table")
+                self.coordinator.request("scan")  # the leases of its children are unassigned
+                self._runtime.wake("table")
         self._report_stopped()
 
     def _open_fetcher(
@@ -475,39 +453,40 @@ class ConsumerEngine:
             consumer_arn=tracked.config.consumer_arn,
         )
 
-    # Watching
+    # Stalls (`StallHandler`)
 
-    def _look_for_stalls(self, now: float) -> float | None:
+    def _check_stalls(self, now: float) -> float | None:
         if self.is_stopped:
             return None
         with self._lock:
             consumers = [consumer for consumer, _ in self._consumers.values()]
-        return self._watch.look(consumers, now)
+        return self._stall_detector.check(consumers, now)
 
-    def _read_again(self, consumer: ShardConsumer) -> None:
+    def restart_read(self, consumer: ShardConsumer) -> None:
+        """Restart the read of a shard after the last accepted record; the hung read keeps its thread."""
         consumer.read_again()
-        self._on_stuck_read()
+        self._runtime.replace_stuck_thread("fetches")
         consumer.on_ready()
 
-    def _give_up(self, consumer: ShardConsumer) -> None:
-        self._on_stuck_step()
-        # A call: not on the thread that starts all steps.
-        self._run_renewal(lambda: self._take_away(consumer))
+    def release_shard(self, consumer: ShardConsumer) -> None:
+        """Release the lease of a consumer whose handler hangs; the handler keeps its thread."""
+        self._runtime.replace_stuck_thread("steps")
+        # The release is a call to the table, so it must not run on the loop that starts all steps.
+        self._runtime.run_renewal(lambda: self._release_hung_shard(consumer))
 
-    def _take_away(self, consumer: ShardConsumer) -> None:
-        """Give the lease of a consumer back whose handler hangs, and forget the consumer: the shard is free."""
+    def _release_hung_shard(self, consumer: ShardConsumer) -> None:
         try:
             consumer.held.release()
         except LeaseLostError:
             pass  # a peer has it already
         except AwsError as error:
-            _LOGGER.warning("lease %s: could not be released, it will expire: %s", consumer.held.key, error)
+            _LOGGER.warning("lease %s: release failed, leaving it to expire: %s", consumer.held.key, error)
         except BaseException as error:  # noqa: BLE001 - a pool thread must not lose it
-            self.fail(error)
+            self.on_fatal_error(error)
         consumer.abandon("its handler hangs")
         self._completed(consumer)
 
-    # Looking inside
+    # Health
 
     @property
     def records_delivered(self) -> int:
@@ -521,7 +500,7 @@ class ConsumerEngine:
         return tuple(LeaseProblem(lease_key=key, problem=problems[key]) for key in sorted(problems))
 
     def shard_health(self) -> tuple[ShardHealth, ...]:
-        """A snapshot of every shard consumer."""
+        """Return a snapshot of every shard consumer, in order of shard ids."""
         now = self._clock.monotonic()
         with self._lock:
             consumers = [consumer for consumer, _ in self._consumers.values()]
@@ -536,7 +515,7 @@ class ConsumerEngine:
                 checkpoint=consumer.held.lease.checkpoint,
                 last_error=consumer.last_error or consumer.held.problem,
                 records_dead_lettered=consumer.records_dead_lettered,
-                stall=find_stall(consumer, now, self._watch.timeout),
+                stall=find_stall(consumer, now, self._stall_detector.timeout),
                 quarantined=consumer.is_quarantined,
             )
             for consumer in sorted(consumers, key=lambda consumer: consumer.shard_id)

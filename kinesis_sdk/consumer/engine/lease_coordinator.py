@@ -1,12 +1,12 @@
-"""The lease loops of a worker: renew, look and take, sync, clean up.
+"""Lease loops of a worker: scan, take, sync and clean up.
 
-Each loop is a method of the monotonic time that does what is due and returns when it is due again. Decisions
-are pure (`LeaseStrategy`, `plan_sync`, `plan_cleanup`); this module reads the table, carries them out and
-reports what changed. `renew` has a thread of its own, so a slow look or handler never delays a heartbeat.
+Each loop method does the work that is due at ``now`` and returns its next due time. Decisions are pure (`LeaseStrategy`,
+`plan_sync`, `plan_cleanup`); this module reads the table and applies them. Renewals run in a loop of their own, so a slow
+scan or handler never delays a heartbeat.
 
-Cost per worker and minute with the defaults: 60 looks (one Scan page each while the table is below 1 MiB),
-one ListShards and one consistent Scan, one cleanup Scan; per held lease 9 renewals, fewer where checkpoints
-count as such. A lease that moves costs six requests: the asking write, about three reads, the handoff, the take.
+Cost per worker and minute with the defaults: 60 scans (one page each while the table is below 1 MiB), one ListShards and
+one consistent Scan, one cleanup Scan; per held lease 9 renewals, fewer where checkpoints count as such. A lease that moves
+costs six requests: the handoff request, about three reads, the handoff, the take.
 """
 
 from __future__ import annotations
@@ -14,72 +14,70 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from random import Random
+from typing import Protocol
 
 from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.aws import KinesisClient
 from kinesis_sdk.common.backoff import backoff
-from kinesis_sdk.common.clock import Clock
-from kinesis_sdk.common.errors import AwsError, KinesisSdkError
+from kinesis_sdk.common.errors import AwsError, KinesisSdkError, ProtocolError
 from kinesis_sdk.common.log_throttle import LogThrottle
 from kinesis_sdk.common.metrics import BoundMetrics
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer.config import ConsumerConfig
-from kinesis_sdk.consumer.leases.java.leader_lock import CLAIM_TIME, keeps_nothing
+from kinesis_sdk.consumer.leases.java.leader_lock import CLAIM_TIME, all_leases_expired
 from kinesis_sdk.consumer.leases.java.migration import MIGRATION_KEY, is_upgrading_from_2x, kcl2_leader
-from kinesis_sdk.consumer.leases.java.worker_metrics import PATIENCE, JavaMembership
+from kinesis_sdk.consumer.leases.java.worker_metrics import LEADER_GRACE, JavaMembership
 from kinesis_sdk.consumer.leases.leader import is_leader
 from kinesis_sdk.consumer.leases.ownership.handoff import supports_handoff
 from kinesis_sdk.consumer.leases.ownership.handoff_manager import HandoffManager
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease, HeldLeases
+from kinesis_sdk.consumer.leases.ownership.listener import LeaseListener
 from kinesis_sdk.consumer.leases.ownership.renewer import LeaseRenewer
 from kinesis_sdk.consumer.leases.ownership.standby import StandbyHeartbeats
 from kinesis_sdk.consumer.leases.strategies import TableView, Take, TakeLimits, TakeReason
 from kinesis_sdk.consumer.leases.table.expiry import LeaseObserver
 from kinesis_sdk.consumer.leases.table.lease import Lease
 from kinesis_sdk.consumer.leases.table.store import Conflict, LeaseStore, TableScan, is_refused_row
+from kinesis_sdk.consumer.runtime.runtime import Runtime
 from kinesis_sdk.consumer.shard_sync.audit import find_cycles, find_row_problems
 from kinesis_sdk.consumer.shard_sync.leader_tasks import LeaderTasks
-from kinesis_sdk.consumer.streams import StreamDirectory, TrackedStream
+from kinesis_sdk.consumer.streams import StreamDirectory, StreamListener, TrackedStream
 
 _LOGGER = logging.getLogger(__name__)
 
-_FIRST_BACKOFF, _MOST_BACKOFF = 0.2, 10.0
+_FIRST_BACKOFF, _MAX_BACKOFF = 0.2, 10.0
 _PROBLEM_LOG_INTERVAL = 600.0
-"""Seconds between two log lines of one problem that has to be repaired by hand."""
-_REFUSED_PAUSE = 300.0
-"""Seconds for which a lease is left alone whose row the table refuses to write."""
+"""Seconds between two log lines about a problem that has to be repaired manually."""
+_UNWRITABLE_PAUSE = 300.0
+"""Seconds for which a lease is not taken after DynamoDB rejected a write of its row."""
 _NEVER = float("inf")
 
 
+class CoordinatorListener(LeaseListener, StreamListener, Protocol):
+    """Receiver of everything that a coordinator reports; `ConsumerEngine` is one."""
+
+
 class LeaseCoordinator:
-    """Keeps this worker's leases. `renew` belongs to one thread, `look`, `sync` and `clean_up` to another.
+    """Acquires and keeps this worker's leases.
+
+    `renew` belongs to one thread, `tick` to another; `request`, `stop_taking` and `forget` may be called from any thread.
 
     Args:
-        streams: The streams.
-        worker_id: This worker.
-        config: Settings.
+        streams: The streams of the worker.
+        worker_id: Id of this worker in the lease table.
+        config: Settings of the worker.
         store: Lease table.
-        kinesis: For ListShards.
-        clock: Time.
-        rng: Jitter and random choice.
-        sleep: Waits between repetitions of calls at the start.
+        kinesis: Client for ListShards.
+        runtime: Time, randomness and the pool for renewals.
+        listener: Receives the events of leases and streams.
         metrics: Metrics of the worker.
-        on_acquired: Told about each lease taken.
-        on_lost: Told about each lease that turns out to be lost.
-        on_handoff_requested: Told about each held lease that somebody asked for.
-        on_streams_changed: Told that shards of some stream may not be ours to consume any more.
-        busy: Keys of leases whose previous shard consumer is still winding down.
-        run: Runs a renewal now or soon (a small pool, or the caller).
-        on_fatal: Told about an error that repeating does not cure.
-        membership: Of a fleet of Java KCL 3 workers; None: of none.
-        on_renewal_failed: Told that a renewal has to be repeated sooner than `renew` said.
+        membership: Membership in a fleet of Java KCL 3 workers; None for a fleet without them.
 
     Attributes:
-        held: The leases held here.
-        problems: By lease key, why no worker can consume a shard, as of the last scan. Replaced, never changed.
+        held: The leases held by this worker.
+        problems: Why no worker can consume a shard, by lease key, as of the last scan. Replaced, never modified.
     """
 
     def __init__(
@@ -90,18 +88,9 @@ class LeaseCoordinator:
         config: ConsumerConfig,
         store: LeaseStore,
         kinesis: KinesisClient,
-        clock: Clock,
-        rng: Random,
-        sleep: Callable[[float], None],
+        runtime: Runtime,
+        listener: CoordinatorListener,
         metrics: BoundMetrics,
-        on_acquired: Callable[[HeldLease], None],
-        on_lost: Callable[[HeldLease], None],
-        on_handoff_requested: Callable[[HeldLease], None],
-        on_streams_changed: Callable[[], None],
-        busy: Callable[[], Collection[str]],
-        run: Callable[[Callable[[], None]], object],
-        on_fatal: Callable[[BaseException], None],
-        on_renewal_failed: Callable[[], None],
         membership: JavaMembership | None = None,
     ) -> None:
         self.held = HeldLeases()
@@ -109,31 +98,18 @@ class LeaseCoordinator:
         self._worker_id = worker_id
         self._config = config
         self._store = store
-        self._clock = clock
-        self._rng = rng
+        self._clock = runtime.clock
+        self._rng = runtime.rng
         self._metrics = metrics
-        self._on_acquired = on_acquired
-        self._on_handoff_requested = on_handoff_requested
-        self._busy = busy
-        self._on_streams_changed = on_streams_changed
-        self._renewals = LeaseRenewer(
-            self.held,
-            config=config,
-            clock=clock,
-            rng=rng,
-            run=run,
-            on_lost=on_lost,
-            on_handoff_requested=self._wanted,
-            on_fatal=on_fatal,
-            on_failed=on_renewal_failed,
-        )
-        self._duties = LeaderTasks(
+        self._listener = listener
+        self._renewer = LeaseRenewer(self.held, config=config, runtime=runtime, listener=listener)
+        self._leader_tasks = LeaderTasks(
             store=store,
             kinesis=kinesis,
             streams=streams,
             config=config,
-            sleep=sleep,
-            on_gone=self.stream_gone,
+            sleep=runtime.sleep,
+            listener=listener,
         )
         self._observer = LeaseObserver(config.failover_time)
         self._strategy = config.strategy
@@ -142,7 +118,7 @@ class LeaseCoordinator:
             max_leases=config.max_leases_for_worker or sys.maxsize,
             max_steals=config.max_leases_to_steal_at_one_time,
         )
-        self._patient_until = _NEVER
+        self._rebalance_allowed_at = _NEVER
         self._standby = StandbyHeartbeats(
             store,
             worker_id,
@@ -154,48 +130,46 @@ class LeaseCoordinator:
         self.problems: Mapping[str, str] = {}
         self._problem_log = LogThrottle(_LOGGER, logging.ERROR, _PROBLEM_LOG_INTERVAL)
         self._migration_log = LogThrottle(_LOGGER, interval=_PROBLEM_LOG_INTERVAL)
-        # Rows that the table refuses to write: counter, what is wrong, and until when they are left alone.
-        self._refused: dict[str, tuple[int, str, float]] = {}
-        self._refused_lock = threading.Lock()
+        # Rows that DynamoDB does not let any worker write: counter, problem, and monotonic time of the next attempt.
+        self._unwritable: dict[str, tuple[int, str, float]] = {}
+        self._unwritable_lock = threading.Lock()
         self._failures = 0
         self._taking = True
         self._stopped_at: float | None = None
-        self._moves = HandoffManager(
+        self._handoffs = HandoffManager(
             store,
             worker_id,
             config=config,
-            clock=clock,
+            clock=runtime.clock,
             held=self.held,
-            busy=busy,
-            take=self._take,
-            on_handoff_requested=self._wanted,
+            listener=listener,
             metrics=metrics,
         )
         self._membership = membership
         self._leads = False
         self._rows: list[Lease] = []
         self._to_sync: list[TrackedStream] = []
-        self._sync_asked = False
+        self._sync_requested = False
         self._due: dict[str, float] = {}
 
-    # Start
+    # Start and stop
 
     def start(self) -> None:
-        """Make the table, compare it with the streams, and be ready to look.
+        """Create the table if it is missing, compare it with the streams, and schedule the first scan.
 
         Raises:
-            KinesisSdkError: What makes work impossible: no such stream, access denied, nobody listening.
+            KinesisSdkError: If the worker cannot work: no such stream, access denied, endpoint not reachable.
         """
         self._store.ensure_ready()
         self._streams.refresh(first=True)
-        self._duties.start()
+        self._leader_tasks.start()
         now = self._clock.monotonic()
-        self._patient_until = now + self._config.initial_rebalance_delay
+        self._rebalance_allowed_at = now + self._config.initial_rebalance_delay
         self._due = {
-            "look": now,
-            "arrivals": _NEVER,
+            "scan": now,
+            "incoming": _NEVER,
             "sync": now + self._jittered(self._config.shard_sync_interval),
-            "clean_up": now + self._jittered(self._config.lease_cleanup_interval),
+            "cleanup": now + self._jittered(self._config.lease_cleanup_interval),
         }
         if self._membership is not None:
             self._due["membership"] = self._membership.tick(now)
@@ -203,49 +177,50 @@ class LeaseCoordinator:
             self._due["streams"] = now + self._jittered(self._config.stream_list_interval)
 
     def stop_taking(self) -> None:
-        """Take no more leases; those held are renewed until they are released."""
+        """Take no more leases. The held ones are renewed until they are released."""
         if self._taking:
             self._stopped_at = self._clock.monotonic()
-            self._taking = self._moves.taking = False
+            self._taking = False
 
     @property
     def is_winding_down(self) -> bool:
-        """Whether a clean stop has something left to do at the table.
+        """Whether a clean stop still has work to do at the table.
 
-        That is: to pass on leases that this worker asked for, and to take its mark or metrics back.
+        Incoming leases must be passed on, the standby heartbeat and the worker metrics must be removed.
         """
         return (
-            bool(self._moves)
-            or self._standby.is_marked
+            bool(self._handoffs)
+            or self._standby.is_registered
             or (self._membership is not None and self._membership.is_reported)
         )
 
     def request(self, loop: str) -> None:
-        """Make ``look``, ``sync`` or ``clean_up`` due now; a sync that is asked for needs no leader."""
+        """Make the loop ``scan``, ``sync`` or ``cleanup`` due now. A requested sync runs on any worker, not only on the leader."""
         if loop == "sync":
-            self._sync_asked = True
+            self._sync_requested = True
         self._due[loop] = self._clock.monotonic()
 
     # The table loops
 
     def tick(self, now: float) -> float:
-        """Run the table loops that are due; returns when the next one is."""
+        """Run the table loops that are due and return when the next one is."""
         if not self._taking:
-            return self._pass_on(now)
-        self._due["departures"] = self._moves.next_reclaim(now)
+            return self._wind_down(now)
+        self._due["outgoing"] = self._handoffs.next_reclaim(now)
         for name, loop, interval in (
             ("streams", self._list_streams, self._jittered(self._config.stream_list_interval)),
-            ("membership", self._report, 0.0),
+            ("membership", self._report_membership, 0.0),
             ("sync", self._sync, self._jittered(self._config.shard_sync_interval)),
-            ("look", self._look, 0.0),
-            ("arrivals", self._moves.meet, 0.0),
-            ("departures", self._moves.reclaim_unclaimed, 0.0),
+            ("scan", self._scan_leases, 0.0),
+            ("incoming", self._poll_incoming, 0.0),
+            ("outgoing", self._reclaim_unclaimed, 0.0),
             ("standby", self._standby.tick, 0.0),
-            ("clean_up", self._clean_up, self._jittered(self._config.lease_cleanup_interval)),
+            ("cleanup", self._clean_up, self._jittered(self._config.lease_cleanup_interval)),
         ):
             if self._due.get(name, _NEVER) > now or not self._taking:
                 continue
-            # Before the work, so that a request that arrives meanwhile is not lost.
+            # Set the next due time before the work. If it were set afterwards, it would overwrite the due time that
+            # another thread sets with request("scan") while the loop runs, and that scan would come an interval late.
             self._due[name] = now + interval if interval else _NEVER
             try:
                 following = loop(now)
@@ -254,27 +229,36 @@ class LeaseCoordinator:
                     raise
                 self._failures += 1
                 self._log_throttle.log(
-                    now, f"{name} {type(error).__name__}", "%s: %s; trying again", name, error
+                    now,
+                    f"{name} {type(error).__name__}",
+                    "worker %s: lease loop %r failed, retrying: %s",
+                    self._worker_id,
+                    name,
+                    error,
                 )
-                following = now + backoff(self._failures, _FIRST_BACKOFF, _MOST_BACKOFF, self._rng)
+                following = now + backoff(self._failures, _FIRST_BACKOFF, _MAX_BACKOFF, self._rng)
             else:
                 self._failures = 0
             if following is not None:
                 self._due[name] = min(self._due[name], following)
         return min(self._due.values())
 
-    def _look(self, now: float) -> float:
-        """Scan, plan, take. Reports the next due time: earlier if an owner's silence becomes too long."""
+    def _scan_leases(self, now: float) -> float:
+        """Scan the table, plan, and apply the plan.
+
+        Returns:
+            Monotonic time of the next scan: earlier than the interval if a lease would expire before it.
+        """
         with self._metrics.timed(self._clock, catalogue.LIST_LEASES_TIME, catalogue.LIST_LEASES_SUCCESS):
             scan = self._store.scan()
         rows = scan.leases
         seen_at = self._clock.monotonic()
         self._observer.observe(rows, seen_at)
-        # Leases of streams that are not ours, and of the other form of keys, are neither counted nor taken.
+        # Leases of other streams, and of the other form of lease keys, are neither counted nor taken.
         leases = [lease for lease in rows if self._streams.find(lease) is not None]
-        self._lead(scan, leases, now, seen_at)
-        refused = self._examine(scan, leases, seen_at)
-        self._moves.observe(leases, seen_at)
+        self._update_leadership(scan, leases, now, seen_at)
+        unwritable = self._find_problems(scan, leases, seen_at)
+        self._handoffs.observe(leases, seen_at)
         self._standby.observe(leases, seen_at)
         intervals = self._config.intervals(len(leases))
         plan = self._strategy.plan(
@@ -284,51 +268,69 @@ class LeaseCoordinator:
                 me=self._worker_id,
                 now=now,
                 limits=self._limits_at(now),
-                held=self._moves.held_or_incoming_keys(
+                held=self._handoffs.held_or_incoming_keys(
                     leases, lambda row: self._observer.is_expired(row, now)
                 ),
-                busy={*self._busy(), *refused},
+                busy={*self._listener.busy_lease_keys(), *unwritable},
                 workers=self._standby.workers(seen_at),
-                # By then the peer that it waits for has looked twice.
+                # After this time, the worker to which a lease is assigned has scanned the table twice.
                 claim_grace=2 * intervals.scan + self._config.lease_scan_interval,
             ),
             self._rng,
         )
-        before = len(self.held) + len(self._moves)
+        before = len(self.held) + len(self._handoffs)
         won = 0
         for take in plan.takes:
             if not self._taking or won == plan.most:
                 break
-            if self._is_left_to_java(take, now):
+            if self._is_left_to_kcl3_leader(take, now):
                 continue
-            self._carry_out(take)
-            won = len(self.held) + len(self._moves) - before
-        self._due["arrivals"] = self._moves.next_incoming_poll(seen_at)
-        # Also while the last one is leaving, so that nobody misses us in between.
-        self._standby.want(plan.put_standby_heartbeat and not won and not self._moves.holds_on, seen_at)
+            self._execute(take)
+            won = len(self.held) + len(self._handoffs) - before
+        self._due["incoming"] = self._handoffs.next_incoming_poll(seen_at)
+        # A worker whose last lease is being handed off stays registered, so that its peers count it without a gap.
+        self._standby.set_active(
+            plan.put_standby_heartbeat and not won and not self._handoffs.keeps_or_expects_leases, seen_at
+        )
         self._due["standby"] = self._standby.due
         self._measure(leases, len(plan.takes) if plan.most is None else plan.most, now)
         due = seen_at + (intervals.rescan if plan.rescan_soon else intervals.scan)
         if not intervals.scan_at_expiry:
             return due
         expiry = self._observer.next_expiry(seen_at)
-        # A hair later: a lease expires when its age is *above* the failover time.
+        # Add 1 ms: a lease is expired only once its age exceeds failover_time.
         return due if expiry is None else min(due, expiry + 0.001)
 
-    def _examine(self, scan: TableScan, leases: list[Lease], now: float) -> set[str]:
-        """Tell which leases cannot be worked on.
+    def _poll_incoming(self, now: float) -> float:
+        for row, reason in self._handoffs.poll_incoming(now):
+            if not self._taking:
+                # The stop came after the row was read. Release the lease instead of letting it expire under our id.
+                if not row.in_handoff:
+                    self._store.release(row)
+            elif row.lease_key not in self._listener.busy_lease_keys():
+                self._take(row, reason)
+        return self._handoffs.next_incoming_poll(now)
+
+    def _reclaim_unclaimed(self, now: float) -> float:
+        for row, reason in self._handoffs.reclaim_unclaimed(now):
+            if self._taking and row.lease_key not in self._listener.busy_lease_keys():
+                self._take(row, reason)
+        return self._handoffs.next_reclaim(now)
+
+    def _find_problems(self, scan: TableScan, leases: list[Lease], now: float) -> set[str]:
+        """Find the leases that cannot be worked on, and log them.
 
         Returns:
-            Keys of leases whose rows the table refuses to write: nothing is gained by taking them now.
+            Keys of leases whose rows DynamoDB does not let any worker write. Taking them now would fail again.
         """
-        with self._refused_lock:
-            counters = {lease.lease_key: lease.counter for lease in leases} if self._refused else {}
-            for key, (counter, _, until) in [*self._refused.items()]:
-                # A repair by hand may leave the counter as it is, so the row is tried again after a while.
+        with self._unwritable_lock:
+            counters = {lease.lease_key: lease.counter for lease in leases} if self._unwritable else {}
+            for key, (counter, _, until) in [*self._unwritable.items()]:
+                # A manual repair may leave the counter unchanged, so the row is tried again after a while.
                 if counters.get(key) != counter or now >= until:
-                    del self._refused[key]
-            refused = {key: problem for key, (_, problem, _) in self._refused.items()}
-        problems = {**find_row_problems(scan, self._streams), **find_cycles(leases), **refused}
+                    del self._unwritable[key]
+            unwritable = {key: problem for key, (_, problem, _) in self._unwritable.items()}
+        problems = {**find_row_problems(scan, self._streams), **find_cycles(leases), **unwritable}
         for key, problem in problems.items():
             self._problem_log.log(now, key, "lease %s: needs repair: %s", key, problem)
         for lease in leases:
@@ -337,65 +339,70 @@ class LeaseCoordinator:
                 self._problem_log.log(
                     now,
                     f"{lease.lease_key} damaged",
-                    "lease %s: ignored what cannot be read: %s",
+                    "lease %s: ignored unreadable attributes: %s",
                     lease.lease_key,
                     names,
                 )
         for held in self.held:
             held.problem = problems.get(held.key)
         self.problems = problems
-        return set(refused)
+        return set(unwritable)
 
-    def _note_refused(self, lease: Lease, problem: str) -> None:
-        """Leave a lease alone for a while whose row the table refuses to write. From any thread."""
-        until = self._clock.monotonic() + _REFUSED_PAUSE
-        with self._refused_lock:
-            self._refused[lease.lease_key] = (lease.counter, problem, until)
+    def _skip_unwritable(self, lease: Lease, problem: str) -> None:
+        """Do not take a lease for a while, because DynamoDB rejects writes of its row. Thread-safe."""
+        until = self._clock.monotonic() + _UNWRITABLE_PAUSE
+        with self._unwritable_lock:
+            self._unwritable[lease.lease_key] = (lease.counter, problem, until)
 
     def _limits_at(self, now: float) -> TakeLimits:
-        """What may be taken now: a patient newcomer leaves alone what others hold."""
-        if self.held or now >= self._patient_until:
-            self._patient_until = 0.0
+        """Return the limits for this scan. During `initial_rebalance_delay`, no lease is requested from a live worker."""
+        if self.held or now >= self._rebalance_allowed_at:
+            self._rebalance_allowed_at = 0.0
             return self._limits
         return replace(self._limits, max_steals=0)
 
-    def _lead(self, scan: TableScan, leases: list[Lease], now: float, seen_at: float) -> None:
-        """Who leads, and whether the leases leave a hole."""
+    def _update_leadership(self, scan: TableScan, leases: list[Lease], now: float, seen_at: float) -> None:
+        """Determine whether this worker leads, and audit the hash range coverage."""
         rows = self._rows = scan.leases
         leads = is_leader(leases, self._worker_id, lambda lease: self._observer.is_expired(lease, now))
         if leads and not self._leads:
-            _LOGGER.info("worker %s: leads", self._worker_id)
+            _LOGGER.info("worker %s became leader", self._worker_id)
         self._leads = leads
-        self._mistrust_java(rows, now)
+        self._check_kcl3_leader(rows, now)
         self._warn_of_migration(scan, seen_at)
         if leads:
-            self._standby.sweep(seen_at)
-        holes = self._duties.audit(leases, seen_at, leads=leads)
-        if holes:
-            self._to_sync += holes
+            self._standby.remove_stale(seen_at)
+        uncovered = self._leader_tasks.audit(leases, seen_at, leads=leads)
+        if uncovered:
+            self._to_sync += uncovered
             self._due["sync"] = seen_at
 
-    def _report(self, now: float) -> float:
+    # Java workers
+
+    def _report_membership(self, now: float) -> float:
         assert self._membership is not None
         return self._membership.tick(now)
 
-    def _mistrust_java(self, rows: list[Lease], now: float) -> None:
-        """A Java leader that lets its own leases expire assigns none either, though its lock stands for long."""
+    def _check_kcl3_leader(self, rows: list[Lease], now: float) -> None:
+        """Presume a KCL 3 leader dead that lets its own leases expire: its lock stands for another two minutes."""
         leader = None if self._membership is None else self._membership.leader(now)
         if self._membership is None or leader is None:
             return
         observer, claim_time = self._observer, CLAIM_TIME * self._config.failover_time
-        if keeps_nothing(
+        if all_leases_expired(
             rows,
             leader,
             lambda lease: observer.is_expired(lease, now),
             lambda lease: observer.has_stopped(lease, now, claim_time),
         ):
-            _LOGGER.warning("Java leader %s stopped renewing its leases; taking them over", printable(leader))
-            self._membership.give_leader_up()
+            _LOGGER.warning(
+                "KCL 3 leader %s stopped renewing its leases; taking unowned leases until its next heartbeat",
+                printable(leader),
+            )
+            self._membership.presume_leader_dead()
 
     def _warn_of_migration(self, scan: TableScan, now: float) -> None:
-        """Tell that this worker keeps a fleet of Java workers from going from KCL 2.x to 3.x."""
+        """Warn if this worker keeps a fleet of Java workers from completing its migration from KCL 2.x to 3.x."""
         membership = self._membership
         item = scan.others.get(MIGRATION_KEY) or (None if membership is None else membership.migration)
         if not is_upgrading_from_2x(item):
@@ -412,74 +419,58 @@ class LeaseCoordinator:
             self._migration_log.log(
                 now,
                 "migration election",
-                "worker %s: the migration of this application from KCL 2.x to 3.x cannot complete, because KCL 2.x's "
-                "election names this worker, and only a Java worker completes it; stop this worker until it has (10 "
+                "worker %s: the migration of this application from KCL 2.x to 3.x cannot complete, because KCL 2.x elected "
+                "this worker as leader, and only a Java worker can complete it; stop this worker until it has (10 "
                 "minutes), or start it under another worker id",
                 self._worker_id,
             )
 
-    def _java_leads(self, now: float) -> bool:
+    def _has_kcl3_leader(self, now: float) -> bool:
         return self._membership is not None and self._membership.leader(now) is not None
 
-    def _is_left_to_java(self, take: Take, now: float) -> bool:
-        """Whether a decision belongs to a Java leader that lives.
+    def _is_left_to_kcl3_leader(self, take: Take, now: float) -> bool:
+        """Return whether a take is left to a live KCL 3 leader.
 
-        Such a leader gives every lease to the worker that it judges best, and would undo what we decide by another
-        rule. We take what it gave us (our name on it), and only what it left lying for a time in which a leader
-        whose assignments work at all would have come round.
+        Such a leader assigns every lease to the worker that it rates best, and would undo what this worker decides by
+        another rule. This worker takes what the leader assigned to it (its id is on the row). It takes an unowned lease
+        only after a time in which any working leader would have assigned it.
         """
-        if take.reason is TakeReason.RESUMED or not self._java_leads(now):
+        if take.reason is TakeReason.RESUMED or not self._has_kcl3_leader(now):
             return False
-        # Of a lease that somebody keeps the time is negative: nothing is moved here by ourselves.
-        return self._observer.unowned_for(take.lease, now) < PATIENCE
+        # The time is negative while the lease is held, so no lease is requested from a live worker.
+        return self._observer.unowned_for(take.lease, now) < LEADER_GRACE
 
-    # Handovers
+    # Taking
 
-    def _wanted(self, held: HeldLease) -> None:
-        _LOGGER.info("lease %s: %s asks for it", held.key, printable(held.handoff_requester or ""))
-        self._on_handoff_requested(held)
-
-    def _carry_out(self, take: Take) -> None:
-        """A decision of the planner. Moving a lease away from a live worker is asked for, if that worker can hear."""
+    def _execute(self, take: Take) -> None:
+        """Apply one decision of the plan: request a handoff from a live owner that supports it, else take the lease."""
         if (
             take.reason is TakeReason.STOLEN
             and self._config.graceful_lease_handoff_timeout > 0
-            and self._knows_handover(take.lease)
+            and self._owner_supports_handoff(take.lease)
         ):
             try:
-                self._moves.ask(take.lease)
+                self._handoffs.request(take.lease)
             except AwsError as error:
                 if not is_refused_row(error):
                     raise
-                self._note_refused(take.lease, f"its row cannot be written: {error}")
+                self._skip_unwritable(take.lease, f"its row cannot be written: {error}")
         else:
             self._take(take.lease, self._reason_text(take))
 
     def _reason_text(self, take: Take) -> str:
         if take.reason is TakeReason.RESUMED:
-            if self._moves.has_arrived(take.lease.lease_key):
+            if self._handoffs.has_arrived(take.lease.lease_key):
                 return "handed off"
-            if self._java_leads(self._clock.monotonic()) and self._observer.has_changed(take.lease):
-                return "assigned by the Java leader"
+            if self._has_kcl3_leader(self._clock.monotonic()) and self._observer.has_changed(take.lease):
+                return "assigned by the KCL 3 leader"
         return take.reason.value
 
-    def _knows_handover(self, lease: Lease) -> bool:
+    def _owner_supports_handoff(self, lease: Lease) -> bool:
         if supports_handoff(lease):
             return True
         owner = lease.owner
         return self._membership is not None and owner is not None and self._membership.has_metrics(owner)
-
-    def _pass_on(self, now: float) -> float:
-        """While stopping: what still arrives goes to whoever looks next, instead of expiring on our name."""
-        assert self._stopped_at is not None
-        if self._membership is not None:
-            self._membership.withdraw()
-        try:
-            self._standby.withdraw()
-        except AwsError as error:
-            _LOGGER.warning("worker %s: its mark stays behind: %s", self._worker_id, error)
-            self._standby.forget()
-        return min(self._moves.pass_on(now, self._stopped_at), now + self._config.lease_scan_interval)
 
     def _take(self, lease: Lease, reason: str) -> None:
         sent_at = self._clock.monotonic()
@@ -487,15 +478,16 @@ class LeaseCoordinator:
             row = self._store.take(lease, self._worker_id)
         except AwsError as error:
             if is_refused_row(error):
-                self._note_refused(lease, f"its row cannot be written: {error}")
+                self._skip_unwritable(lease, f"its row cannot be written: {error}")
                 return
             if not error.retryable:
                 raise
-            # If it had effect, the next look finds our own id on the row and resumes it.
-            self._log_throttle.log(sent_at, "take", "lease %s: not taken: %s", lease.lease_key, error)
+            # The response is missing, but the write may have succeeded. Then the next scan finds this worker's id on a
+            # row that is not held here, and the plan resumes the lease.
+            self._log_throttle.log(sent_at, "take", "lease %s: take failed: %s", lease.lease_key, error)
             return
         if isinstance(row, Conflict):
-            _LOGGER.debug("lease %s: a peer was faster", lease.lease_key)
+            _LOGGER.debug("lease %s: lost the race to another worker", lease.lease_key)
             return
         held = HeldLease(
             self._store,
@@ -504,97 +496,111 @@ class LeaseCoordinator:
             failover_time=self._config.failover_time,
             clock=self._clock,
             acquired_at=sent_at,
-            java_leads=self._java_leads,
+            has_kcl3_leader=self._has_kcl3_leader,
             metrics=self._metrics,
         )
         held.renew_at = sent_at + self._renewal_interval
         self.held.add(held)
-        former = (
+        source = (
             f" from {printable(lease.holder)}" if lease.holder and lease.holder != self._worker_id else ""
         )
-        _LOGGER.info("lease %s: taken%s (%s)", lease.lease_key, former, reason)
+        _LOGGER.info("lease %s: taken%s (%s)", lease.lease_key, source, reason)
         self._metrics.add(catalogue.TAKEN_LEASES, 1)
         if reason == TakeReason.EXPIRED.value:
             self._metrics.add(catalogue.EXPIRED_LEASES_TAKEN, 1)
         self._metrics.add(catalogue.CURRENT_LEASES, len(self.held))
-        self._on_acquired(held)
+        self._listener.on_lease_acquired(held)
+
+    def _wind_down(self, now: float) -> float:
+        """Finish a clean stop at the table: remove what names this worker, and pass incoming leases on."""
+        assert self._stopped_at is not None
+        if self._membership is not None:
+            self._membership.withdraw()
+        try:
+            self._standby.withdraw()
+        except AwsError as error:
+            _LOGGER.warning("worker %s: failed to remove standby heartbeat: %s", self._worker_id, error)
+            self._standby.forget()
+        self._handoffs.drop_overdue_at_stop(now, self._stopped_at)
+        try:
+            self._poll_incoming(now)
+        except (AwsError, ProtocolError) as error:
+            self._log_throttle.log(
+                now, "wind down", "worker %s: failed to pass incoming leases on: %s", self._worker_id, error
+            )
+        return min(self._handoffs.next_incoming_poll(now), now + self._config.lease_scan_interval)
 
     def _measure(self, leases: list[Lease], taken: int, now: float) -> None:
         """Record what a scan that began at ``now`` showed."""
         owned = [lease for lease in leases if lease.owner is not None and not lease.is_finished]
-        kept = [lease for lease in owned if not self._observer.is_expired(lease, now)]
-        alive = {self._worker_id, *self._standby.workers(now), *(lease.holder for lease in kept)}
-        self._metrics.add(catalogue.EXPIRED_LEASES, len(owned) - len(kept))
-        self._metrics.add(catalogue.NUM_WORKERS, len(alive))
+        alive = [lease for lease in owned if not self._observer.is_expired(lease, now)]
+        workers = {self._worker_id, *self._standby.workers(now), *(lease.holder for lease in alive)}
+        self._metrics.add(catalogue.EXPIRED_LEASES, len(owned) - len(alive))
+        self._metrics.add(catalogue.NUM_WORKERS, len(workers))
         self._metrics.add(catalogue.TOTAL_LEASES, len(leases))
         self._metrics.add(catalogue.LEASES_TO_TAKE, taken)
         self._metrics.add(catalogue.CURRENT_LEASES, len(self.held))
         self._metrics.add(catalogue.UNREADABLE_LEASES, len(self.problems))
 
-    # Duties
+    # Leader tasks and streams
 
     def _sync(self, now: float) -> None:
-        """Create missing leases: as the leader, or because somebody found one missing."""
-        wanted, self._to_sync = self._to_sync, []
+        """Create missing leases: as the leader, or because the audit or a shard consumer found one missing."""
+        uncovered, self._to_sync = self._to_sync, []
         everything = self._leads
-        if self._sync_asked:
-            # Only then: who asks between these lines must not be forgotten.
-            self._sync_asked, everything = False, True
-        if not everything and not wanted:
+        if self._sync_requested:
+            # Clear the flag only after seeing it set. An unconditional clear would drop a request("sync") that another
+            # thread makes between the test and the assignment.
+            self._sync_requested, everything = False, True
+        if not everything and not uncovered:
             return
         try:
-            created = self._duties.sync(None if everything else wanted)
+            created = self._leader_tasks.sync(None if everything else uncovered)
         except KinesisSdkError:
-            self._to_sync, self._sync_asked = wanted, everything
+            self._to_sync, self._sync_requested = uncovered, everything
             raise
         if created:
-            self._due["look"] = now
+            self._due["scan"] = now
 
     def _clean_up(self, now: float) -> None:
-        """Delete what nobody needs any more, as the leader."""
+        """Delete leases that are no longer needed, if this worker leads."""
         if self._leads:
-            self._duties.clean_up(self._rows, now)
+            self._leader_tasks.clean_up(self._rows, now)
 
     def _list_streams(self, now: float) -> None:
-        """Which streams are ours now; shards of others are given back."""
+        """List the streams to consume; start new ones and release the leases of removed ones."""
         before = {tracked.key for tracked in self._streams.current()}
         self._streams.refresh()
         current = {tracked.key: tracked for tracked in self._streams.current()}
         if before == current.keys():
             return
         for key in sorted(current.keys() - before, key=str):
-            _LOGGER.info("stream %s: is consumed from now on", key)
+            _LOGGER.info("stream %s: started consuming", key)
             self._to_sync.append(current[key])
         for key in sorted(before - current.keys(), key=str):
-            _LOGGER.info("stream %s: is not consumed any more", key)
-        self._on_streams_changed()
+            _LOGGER.info("stream %s: stopped consuming", key)
+        self._listener.on_streams_changed()
         if self._to_sync and not self._leads:
-            # The leader may learn of a new stream a whole interval later than we do.
-            self._to_sync = [one for one in self._to_sync if not self._has_leases(one)]
+            # Create the leases of a new stream here: the leader may list it a whole interval later than this worker.
+            self._to_sync = [tracked for tracked in self._to_sync if not self._has_leases(tracked)]
         self._due["sync"] = now
 
     def _has_leases(self, tracked: TrackedStream) -> bool:
         return any(tracked.owns(lease) for lease in self._rows)
 
-    def stream_gone(self, tracked: TrackedStream, error: KinesisSdkError) -> None:
-        """Leave one of several streams out until they are listed again. From any thread."""
-        if self._streams.suspend(tracked, str(error)):
-            _LOGGER.error("stream %s: can not be consumed and is left out: %s", tracked, error)
-            self._on_streams_changed()
-
     def _jittered(self, interval: float) -> float:
         return interval * (0.8 + 0.4 * self._rng.random())
 
-    # Renewing
+    # Held leases
 
     def renew(self, now: float) -> float:
-        """Send the heartbeats that are due; returns when the next one is. For a thread of its own."""
-        return self._renewals.tick(now)
+        """Send the heartbeats that are due and return when the next one is. For a thread of its own."""
+        return self._renewer.tick(now)
 
     def forget(self, held: HeldLease) -> None:
-        """Stop renewing a lease that was released, handed off or lost. From any thread."""
-        if held.refused is not None:
-            self._note_refused(held.lease, held.refused)
+        """Stop renewing a lease that was released, handed off or lost. Thread-safe."""
+        if held.unwritable is not None:
+            self._skip_unwritable(held.lease, held.unwritable)
         self.held.remove(held)
         self._metrics.add(catalogue.CURRENT_LEASES, len(self.held))
-        self._moves.went(held)
+        self._handoffs.on_lease_ended(held)

@@ -1,15 +1,15 @@
-"""No silent stall: which shards make no progress, and what is done about it.
+"""Detection of stalled shards.
 
-A read that hangs is begun anew after the last record that was taken. A handler that hangs is reported. Python can not
-stop it, and a second call beside it may process the same records twice at once, so nothing more is done unless
-``handler_timeout`` says so: then its lease is given back, and whoever takes it begins at the last checkpoint with a
-new handler. The call that hangs can not checkpoint any more.
+A hung read is restarted after the last accepted record. A hung handler is only reported, because Python cannot interrupt it
+and a second call would process the same records concurrently. With ``handler_timeout``, the lease is released instead: its
+next owner resumes from the last checkpoint with a new handler, and the hung call can no longer checkpoint.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from typing import Protocol
 
 from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.log_throttle import LogThrottle
@@ -19,17 +19,15 @@ from kinesis_sdk.consumer.shard.state import ShardState
 
 _LOGGER = logging.getLogger(__name__)
 
-
 MEASURE_INTERVAL = 5.0
 """Seconds between two observations of the age of the oldest unprocessed record."""
 
 
 def find_stall(consumer: ShardConsumer, now: float, timeout: float) -> Stall | None:
-    """What is wrong with a shard, if there was no progress for the timeout. Safe from any thread.
+    """Return the stall of a shard, if it has made no progress for the timeout; else None. Safe from any thread.
 
-    Waiting for parents is a stall only if it is known to be for nothing, or if a parent's lease cannot be read: else a
-    parent may take hours. Reading nothing new is none: an empty answer is
-    progress.
+    A shard that waits for its parents is stalled only if the parents' leases cannot be read or consumed: reading a parent
+    may take hours. A shard without new records is not stalled: an empty response is progress.
     """
     running = consumer.running_callback
     if running is not None:
@@ -46,61 +44,70 @@ def find_stall(consumer: ShardConsumer, now: float, timeout: float) -> Stall | N
     return Stall(problem, silent, reading=reading)
 
 
+class StallHandler(Protocol):
+    """Carries out what the detector decides; `ConsumerEngine` is one."""
+
+    def restart_read(self, consumer: ShardConsumer, /) -> None:
+        """Restart the read of a shard, because the current one hangs."""
+
+    def release_shard(self, consumer: ShardConsumer, /) -> None:
+        """Release the lease of a shard, because its handler hangs."""
+
+
 class StallDetector:
-    """Reports shards without progress. Cost: nothing outside this process.
+    """Detector for shards without progress. It makes no calls to AWS.
 
     Args:
-        timeout: Seconds; see ``ConsumerConfig.stall_timeout``.
-        read_again: Makes a consumer begin its read anew.
-        handler_timeout: Seconds; see ``ConsumerConfig.handler_timeout``.
-        give_up: Takes the shard away from a consumer whose handler hangs.
-        measured: Whether there is a metrics sink: then the shards' ages are recorded every `MEASURE_INTERVAL`.
+        timeout: Seconds without progress after which a shard is stalled; see ``ConsumerConfig.stall_timeout``.
+        handler_timeout: Maximum seconds for one call of a handler; None for no limit. See
+            ``ConsumerConfig.handler_timeout``.
+        handler: Restarts hung reads and releases shards with hung handlers.
+        measured: Whether there is a metrics sink. The age of each shard's oldest unprocessed record is then recorded every
+            `MEASURE_INTERVAL`.
     """
 
     def __init__(
         self,
         timeout: float,
-        read_again: Callable[[ShardConsumer], None],
         *,
         handler_timeout: float | None,
-        give_up: Callable[[ShardConsumer], None],
+        handler: StallHandler,
         measured: bool = False,
     ) -> None:
         self.timeout = timeout
         interval = min(timeout, handler_timeout or timeout) / 4
         self._interval = min(interval, MEASURE_INTERVAL) if measured else interval
         self._handler_timeout = handler_timeout
-        self._give_up = give_up
-        self._read_again = read_again
+        self._handler = handler
         self._log_throttle = LogThrottle(_LOGGER)
-        # By acquisition, of those that stall now: when a read was last restarted.
-        self._acted: dict[str, float] = {}
+        # Monotonic time of the last restart of a read, by acquisition, for the shards that are stalled now.
+        self._restarted_at: dict[str, float] = {}
 
-    def look(self, consumers: Iterable[ShardConsumer], now: float) -> float:
-        """Look at all shards; returns when to look again."""
+    def check(self, consumers: Iterable[ShardConsumer], now: float) -> float:
+        """Check all shards and return when to check again."""
         stalled: dict[str, float] = {}
         for consumer in consumers:
-            self._look_at_handler(consumer, now)
+            self._check_handler(consumer, now)
             self._measure(consumer, now)
             stall = find_stall(consumer, now, self.timeout)
             token = consumer.held.token
             if stall is None:
-                if token in self._acted:
+                if token in self._restarted_at:
                     consumer.metrics.add(catalogue.SHARD_STALLED, 0)
                 continue
             shard_id = consumer.shard_id
             self._log_throttle.log(now, consumer.held.key, "shard %s: stalled: %s", shard_id, stall)
             consumer.metrics.add(catalogue.SHARD_STALLED, stall.seconds * 1000)
-            last = self._acted.get(token, float("-inf"))
+            last = self._restarted_at.get(token, float("-inf"))
             if stall.reading and now - last >= self.timeout:
                 last = now
-                self._read_again(consumer)
+                self._handler.restart_read(consumer)
             stalled[token] = last
-        self._acted = stalled
+        self._restarted_at = stalled
         return now + self._interval
 
     def _measure(self, consumer: ShardConsumer, now: float) -> None:
-        """Record the age of the oldest record, which no other step does while a handler hangs or fails."""
+        """Record the age of the oldest unprocessed record. No other code does so while a handler hangs or fails."""
         if not consumer.metrics.enabled:
             return
         age = consumer.oldest_unprocessed_age(now)
@@ -109,15 +116,15 @@ class StallDetector:
         if consumer.is_quarantined:
             consumer.metrics.add(catalogue.SHARD_QUARANTINED, 1)
 
-    def _look_at_handler(self, consumer: ShardConsumer, now: float) -> None:
+    def _check_handler(self, consumer: ShardConsumer, now: float) -> None:
         running, timeout = consumer.running_callback, self._handler_timeout
         if timeout is None or running is None or now - running[1] <= timeout:
             return
         _LOGGER.error(
-            "shard %s: %s runs for %.0f s and is given up; the shard begins again at %s",
+            "shard %s: %s exceeded handler_timeout after %.0f s; releasing the lease, processing resumes from %s",
             consumer.shard_id,
             running[0],
             now - running[1],
             consumer.held.lease.checkpoint,
         )
-        self._give_up(consumer)
+        self._handler.release_shard(consumer)

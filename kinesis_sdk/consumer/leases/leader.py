@@ -16,23 +16,24 @@ from kinesis_sdk.consumer.leases.table.lease import Lease
 
 
 def is_leader(leases: Iterable[Lease], me: str, is_expired: Callable[[Lease], bool]) -> bool:
-    """Whether this worker leads.
+    """Return whether this worker leads.
 
-    Only holders of this package count, since only they follow this rule. Where Java workers hold everything, they have a
-    leader of their own and we do nothing; where nobody holds anything, everybody leads (a first start, a fleet that
-    comes back).
+    Only owners of this package count, because only they follow this rule. If Java workers own all leases, they have a leader
+    of their own and no worker of this package leads. If no lease is owned (first start, restart of the whole fleet), every
+    worker leads.
 
     Args:
         leases: Every lease of the table.
-        me: This worker's id.
-        is_expired: Whether nobody keeps a lease.
+        me: Id of this worker in the lease table.
+        is_expired: Returns whether a lease is unowned or expired.
     """
     first: Lease | None = None
     foreign = False
     for lease in leases:
         if lease.holder is None or lease.is_finished or is_expired(lease):
             continue
-        # Who asks for a lease writes its own name there, and asks only who understands it: most likely one of us.
+        # During a handoff the requester's id stands there. Handoffs are requested only from owners that support them, so
+        # the owner is most likely a worker of this package.
         if lease.handoff_owner not in (lease.holder, lease.owner):
             foreign = True
         elif first is None or lease.lease_key < first.lease_key:

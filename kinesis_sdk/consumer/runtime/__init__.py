@@ -1,1 +1,1 @@
-"""Threads of a worker, and the scheduler that shares them out."""
+"""What a worker runs on: its threads, the scheduler that shares them out, and `Runtime`, the interface to both."""

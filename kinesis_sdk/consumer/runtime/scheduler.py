@@ -1,4 +1,4 @@
-"""Runs many small tasks on few threads: a heap of due times, one step of a task at a time."""
+"""Scheduler: runs many small tasks on few threads, one step of a task at a time, from a heap of due times."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from collections.abc import Callable
 from kinesis_sdk.common.clock import Clock
 
 Step = Callable[[float], "float | None"]
-"""Does what is due at a monotonic time; returns the next due time, or None when it is finished."""
+"""Function that does what is due at a monotonic time and returns its next due time, or None when it is finished."""
 
 _AFTER_ERROR = 1.0
-"""Seconds until a step that raised is run again."""
+"""Seconds until a step that raised runs again."""
 
 Run = Callable[[Callable[[], None]], object]
-"""Runs a function now or soon: a pool's ``submit``, or a plain call for inline use."""
+"""Function that runs a function now or soon: a pool's ``submit``, or a plain call for inline use."""
 
 
 class Task:
-    """A scheduled step function. Only the scheduler looks inside."""
+    """A scheduled step function. Opaque to callers of the scheduler."""
 
     __slots__ = ("due", "run", "running", "step", "woken")
 
@@ -33,14 +33,14 @@ class Task:
 
 
 class Scheduler:
-    """Multiplexes tasks over whatever runs functions: a thread pool, or the caller itself.
+    """Multiplexes tasks over a thread pool, or over the caller's thread.
 
     Thread-safe. Its lock is a leaf: no step runs while it is held.
 
     Args:
-        run: Runs steps, unless a task brings a runner of its own.
-        clock: Time.
-        on_change: Called (from any thread) when `dispatch` has to look again.
+        run: Runs the steps of tasks that have no runner of their own.
+        clock: Monotonic clock.
+        on_change: Called from any thread when `dispatch` has to run again.
     """
 
     def __init__(self, run: Run, clock: Clock, on_change: Callable[[], None]) -> None:
@@ -53,11 +53,12 @@ class Scheduler:
         self._tasks: set[Task] = set()
 
     def add(self, step: Step, run: Run | None = None) -> Task:
-        """Add a task; it sleeps until it is woken.
+        """Add a task. It does nothing until it is woken.
 
         Args:
-            step: What it does.
-            run: Runs its steps, where those must not wait for (or hold up) the others'.
+            step: Step function of the task.
+            run: Runs its steps, if they must not wait for those of other tasks, or delay them. None uses the
+                scheduler's.
         """
         task = Task(step, run or self._run)
         with self._lock:
@@ -65,7 +66,7 @@ class Scheduler:
         return task
 
     def wake(self, task: Task) -> None:
-        """Make a task due now; if it is running, it runs once more afterwards."""
+        """Make a task due now. If it is running, it runs once more afterwards."""
         with self._lock:
             if task not in self._tasks:
                 return
@@ -76,10 +77,10 @@ class Scheduler:
         self._on_change()
 
     def dispatch(self, now: float) -> float | None:
-        """Start everything that is due; returns when the next task is due, None if none waits."""
+        """Start all due tasks, and return when the next one is due; None if no task waits."""
         while True:
             with self._lock:
-                # An entry counts only while it carries its task's current due time.
+                # A task that was woken has a second entry. Only the one with the task's current due time counts.
                 while self._heap and (self._heap[0][2].running or self._heap[0][2].due != self._heap[0][0]):
                     heapq.heappop(self._heap)
                 if not self._heap:
@@ -105,8 +106,8 @@ class Scheduler:
         try:
             due = task.step(self._clock.monotonic())
         finally:
-            # Also after an error, which goes to the thread that runs the step. A task that counts as running is never
-            # stepped again, and a stop would wait for it forever.
+            # Do this after an error too, which goes to the thread that runs the step. A task that stayed marked as running
+            # would never be stepped again, and a stop would wait for it forever.
             with self._lock:
                 task.running = False
                 if due is None:

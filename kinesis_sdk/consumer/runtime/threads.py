@@ -1,7 +1,7 @@
-"""The few threads of a worker: pools of daemon threads, loops that sleep until they are due, an event loop.
+"""Threads of a worker: pools of daemon threads, loops that sleep until they are due, and an event loop.
 
-Daemon threads, not `concurrent.futures`: its threads are joined at interpreter exit, so a handler that hangs
-would keep a process alive that was told twice to stop.
+Not `concurrent.futures`: its threads are joined at interpreter exit, so a hung handler would keep a process alive after it
+was told twice to stop.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from kinesis_sdk.common.errors import ConsumerError, HandlerError
 _LOGGER = logging.getLogger(__name__)
 
 _CANCELLED_WITHIN = 1.0
-"""Seconds that cancelled coroutines get for their clean-up."""
+"""Seconds that cancelled coroutines have for their cleanup."""
 
 _AFTER_ERROR = 1.0
 """Seconds until a loop continues after an error."""
 
 _LONGEST_PAUSE = 3600.0
-"""Seconds; waits beyond what the platform can count raise an error."""
+"""Maximum seconds of one wait; the platform rejects much longer ones."""
 
 
 class DaemonPool:
-    """Runs functions on at most ``size`` daemon threads, which start as they are needed. Thread-safe.
+    """Runs functions on at most ``size`` daemon threads, which start when they are first needed. Thread-safe.
 
-    Functions must not raise: there is nobody to tell. An error that does escape goes to ``on_error``.
+    Functions must not raise, because no caller waits for them. An error that escapes goes to ``on_error``.
 
-    If the system refuses a thread (the pids limit of a container), functions wait for the threads that the pool has.
-    A pool that has none runs them on the caller's thread, so that a function is run in any case: callers note
-    beforehand that it is under way, and would wait for it forever.
+    If the operating system gives no more threads (the pids limit of a container), functions wait for the threads that the
+    pool has. A pool without threads runs them on the caller's thread. Every function runs in any case: callers have recorded
+    that it is under way, and would wait for it forever.
 
     Args:
-        size: Most threads.
-        name: Prefix of their names.
-        on_error: Told about an error that escaped from a function.
+        size: Maximum threads.
+        name: Prefix of the threads' names.
+        on_error: Called with an error that escaped from a function.
     """
 
     def __init__(self, size: int, name: str, on_error: Callable[[BaseException], None]) -> None:
         self._size = size
-        self._most = 2 * size
+        self._max_size = 2 * size
         self._name = name
         self._on_error = on_error
         self._condition = threading.Condition()
@@ -62,7 +62,7 @@ class DaemonPool:
         return threading.get_ident() in self._members
 
     def submit(self, function: Callable[[], None]) -> None:
-        """Run a function soon; dropped once the pool is closed."""
+        """Run a function soon. It is dropped if the pool is closed."""
         with self._condition:
             if self._closed:
                 return
@@ -75,20 +75,21 @@ class DaemonPool:
         try:
             threading.Thread(target=self._work, name=f"{self._name}-{number}", daemon=True).start()
         except RuntimeError as error:
-            self._go_on_without(error)
+            self._run_without_thread(error)
         else:
             self._short_of_threads = False
 
-    def _go_on_without(self, error: RuntimeError) -> None:
-        """A thread could not be started: leave what is queued to the other threads, or run it here."""
+    def _run_without_thread(self, error: RuntimeError) -> None:
+        """Leave the queue to the other threads, or run it here if there are none, because a thread could not be started."""
         with self._condition:
-            # Only now: until here another `submit` counted on this thread and just queued its function.
+            # Decrement only now, and then run the whole queue. Between the failed start and this line another `submit` may
+            # have counted on the missing thread, and only queued its function.
             self._threads -= 1
             others = self._threads
-        if not self._short_of_threads:  # once per shortage
+        if not self._short_of_threads:  # log once per shortage
             self._short_of_threads = True
             _LOGGER.warning(
-                "pool %s: no further thread could be started, using %d: %s", self._name, others, error
+                "pool %s: cannot start another thread, continuing with %d: %s", self._name, others, error
             )
         if others:
             return
@@ -109,16 +110,16 @@ class DaemonPool:
     def _call(self, function: Callable[[], None]) -> None:
         try:
             function()
-        except BaseException as error:  # noqa: BLE001 - the thread lives on, the error goes to its owner
+        except BaseException as error:  # noqa: BLE001 - the thread continues, the error goes to its owner
             self._on_error(error)
 
     def widen(self) -> None:
-        """One of the threads is stuck for good: allow another one, up to twice the size."""
+        """Allow one more thread, up to twice the size, because one of the threads hangs."""
         with self._condition:
-            self._size = min(self._most, self._size + 1)
+            self._size = min(self._max_size, self._size + 1)
 
     def close(self) -> None:
-        """Let threads end when their function returns; what waits is dropped."""
+        """Let threads end when their function returns, and drop queued functions."""
         with self._condition:
             self._closed = True
             self._todo.clear()
@@ -130,7 +131,7 @@ class DaemonPool:
             with self._condition:
                 while not self._todo:
                     if self._closed:
-                        # Its number may soon be another thread's.
+                        # Python reuses thread identifiers, so a new thread would count as a member of this pool.
                         self._members.discard(threading.get_ident())
                         return
                     self._idle += 1
@@ -141,13 +142,13 @@ class DaemonPool:
 
 
 class LoopThread:
-    """Calls a function of the time whenever it is due, on one daemon thread.
+    """Calls a function whenever it is due, on one daemon thread.
 
     Args:
         name: Name of the thread.
-        tick: Does what is due and returns when it is due again; None waits for `wake`.
-        clock: Time.
-        on_error: Told about an error that escaped from ``tick``; the loop goes on.
+        tick: Does what is due at a monotonic time and returns its next due time; None waits for `wake`.
+        clock: Monotonic clock.
+        on_error: Called with an error that escaped from ``tick``. The loop continues.
     """
 
     def __init__(
@@ -166,17 +167,17 @@ class LoopThread:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def wake(self) -> None:
-        """Look again now."""
+        """Call the function now."""
         with self._condition:
             self._woken = True
             self._condition.notify()
 
     def stop(self, timeout: float | None = None) -> None:
-        """End after the running tick and wait for that, unless called from the loop itself."""
+        """End the loop after the running call, and wait for that, unless called from the loop itself."""
         with self._condition:
             self._stopped = True
             self._condition.notify()
@@ -192,7 +193,7 @@ class LoopThread:
             now = self._clock.monotonic()
             try:
                 due = self._tick(now)
-            except BaseException as error:  # noqa: BLE001 - the loop goes on, the error goes to its owner
+            except BaseException as error:  # noqa: BLE001 - the loop continues, the error goes to its owner
                 self._on_error(error)
                 due = now + _AFTER_ERROR
             with self._condition:
@@ -202,16 +203,16 @@ class LoopThread:
 
 
 def _close(awaitable: Awaitable[None]) -> None:
-    """An awaitable will not be begun: keep a coroutine's finalizer from complaining."""
+    """Close a coroutine that will not run, so that Python does not warn that it was never awaited."""
     if asyncio.iscoroutine(awaitable):
         awaitable.close()
 
 
 async def _settled(awaitable: Awaitable[None]) -> BaseException | None:
-    """Await, and return what was raised: a `SystemExit` that leaves a task would end the whole loop."""
+    """Await, and return the exception instead of raising it: a `SystemExit` that leaves a task ends the whole loop."""
     try:
         await awaitable
-    except BaseException as error:  # noqa: BLE001 - handed to whoever asked
+    except BaseException as error:  # noqa: BLE001 - reported to the caller of `run`
         return error
     return None
 
@@ -240,30 +241,30 @@ class EventLoopThread:
         return threading.get_ident() == self._ident
 
     def run(self, awaitable: Awaitable[None], on_done: Callable[[BaseException | None], None]) -> None:
-        """Begin an awaitable; tell its outcome, once, on the loop's thread (or here, if it cannot begin).
+        """Run an awaitable and report its outcome once: on the loop's thread, or on the caller's if it cannot start.
 
-        A loop that is closed tells a `CancelledError`, one that could not be started a `ConsumerError`; the next call
-        then tries to start it again.
+        A closed loop reports a `CancelledError`. A loop that could not be started reports a `ConsumerError`, and the next
+        call tries to start it again.
         """
-        refused: BaseException
+        rejection: BaseException
         with self._lock:
             if self._closed:
-                refused = asyncio.CancelledError("the worker was stopped at once")
+                rejection = asyncio.CancelledError("the worker was aborted")
             else:
                 try:
                     if self._loop is None:
                         self._loop = self._started()
                     self._loop.call_soon_threadsafe(self._begin, self._loop, awaitable, on_done)
                 except (RuntimeError, OSError) as error:  # the system gives no more threads, or files
-                    refused = ConsumerError(f"the event loop of the worker could not be started: {error}")
-                    refused.__cause__ = error
+                    rejection = ConsumerError(f"cannot start the event loop of the worker: {error}")
+                    rejection.__cause__ = error
                 else:
                     return
         _close(awaitable)
-        on_done(refused)
+        on_done(rejection)
 
     def _started(self) -> asyncio.AbstractEventLoop:
-        """A loop that runs. Noted by the caller only once it does: what a dead loop gets is never run."""
+        """Start an event loop and return it. If its thread cannot start, the loop is closed, and the next call makes another."""
         loop = asyncio.new_event_loop()
         try:
             threading.Thread(target=self._main, args=(loop,), name=self._name, daemon=True).start()
@@ -273,21 +274,21 @@ class EventLoopThread:
         return loop
 
     def wait_for(self, awaitable: Awaitable[None]) -> None:
-        """Run an awaitable to its end; raises what it raises. Not to be called on the loop's own thread.
+        """Run an awaitable to its end and raise what it raises. Must not be called on the loop's own thread.
 
         Raises:
-            HandlerError: It was cancelled.
+            HandlerError: If it was cancelled.
         """
         wait_for(self.run, awaitable)
 
     def close(self) -> None:
-        """Cancel what runs and end. Closing twice is harmless.
+        """Cancel what runs and end the loop. Closing twice is harmless.
 
-        Every outcome is still told, but of what resists its cancellation for longer than a second.
+        Every outcome is still reported, except of a coroutine that resists its cancellation for longer than a second.
         """
         with self._lock:
             first, self._closed = not self._closed, True
-            if first and self._loop is not None:  # the second time the loop itself may be closed
+            if first and self._loop is not None:  # later the loop itself may be closed
                 self._loop.call_soon_threadsafe(self._cancel, self._loop)
 
     def _main(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -296,9 +297,9 @@ class EventLoopThread:
         while True:
             try:
                 loop.run_forever()
-            except BaseException as error:  # noqa: BLE001 - other coroutines must still end; its owner raises it
+            except BaseException as error:  # noqa: BLE001 - other coroutines must still end; the owner raises it
                 self._on_error(error)
-                if isinstance(error, Exception):  # of the loop itself, so that it may come again at once
+                if isinstance(error, Exception):  # an error of the loop itself, which may repeat immediately
                     time.sleep(_AFTER_ERROR)
             else:
                 break
@@ -313,9 +314,9 @@ class EventLoopThread:
     ) -> None:
         def done(task: asyncio.Task[BaseException | None]) -> None:
             self._tasks.discard(task)
-            if task.cancelled():  # before it began, by a handler that cancels all tasks of the loop
+            if task.cancelled():  # before it started, by a handler that cancels all tasks of the loop
                 _close(awaitable)
-                on_done(asyncio.CancelledError("cancelled before it began"))
+                on_done(asyncio.CancelledError("cancelled before it started"))
             else:
                 on_done(task.result())
 
@@ -337,10 +338,10 @@ class EventLoopThread:
 def wait_for(
     run: Callable[[Awaitable[None], Callable[[BaseException | None], None]], None], awaitable: Awaitable[None]
 ) -> None:
-    """Run an awaitable through an event loop's ``run`` and wait for its end; raises what it raises.
+    """Run an awaitable through an event loop's ``run``, wait for its end, and raise what it raises.
 
     Raises:
-        HandlerError: It was cancelled.
+        HandlerError: If it was cancelled.
     """
     ended = threading.Event()
     outcome: list[BaseException | None] = []
@@ -353,14 +354,14 @@ def wait_for(
     ended.wait()
     error = outcome[0]
     if isinstance(error, asyncio.CancelledError):
-        # Not as it is: in a thread it is nobody's cancellation, and it would pass `except Exception`.
+        # Do not raise it as it is. The thread was not cancelled, and `except Exception` does not catch a CancelledError.
         raise HandlerError(f"the coroutine was cancelled: {error}") from error
     if error is not None:
         raise error
 
 
 def run_inline(awaitable: Awaitable[None], on_done: Callable[[BaseException | None], None]) -> None:
-    """Run an awaitable to its end here and now, on an event loop of its own: for use without threads."""
+    """Run an awaitable to its end on the caller's thread, on an event loop of its own; for use without threads."""
     loop = asyncio.new_event_loop()
     try:
         outcome = loop.run_until_complete(_settled(awaitable))

@@ -76,5 +76,5 @@ class Quarantine:
             known.initial_timestamp_millis,
         ):
             return
-        if self._held.adopt(row):
+        if self._held.accept_repaired_row(row):
             _LOGGER.warning("shard %s: its lease was repaired: %s", self._held.shard_id, row.checkpoint)

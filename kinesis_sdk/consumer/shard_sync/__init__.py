@@ -1,4 +1,4 @@
-"""Shards and their leases: creation, children, deletion."""
+"""Shard sync: creating and deleting the leases of a stream's shards."""
 
 from kinesis_sdk.consumer.shard_sync.children import ChildLeases
 from kinesis_sdk.consumer.shard_sync.cleanup import needs_listing, plan_cleanup

@@ -1,7 +1,7 @@
-"""Do the leases cover the stream, and can all of them be worked on? Pure functions of rows that were read anyway.
+"""Audit of the lease table: hash range coverage, and rows that need repair. Pure functions of a scan.
 
-The first question is the KCL's ``PeriodicShardSyncManager``. A row that answers the second with no belongs to a shard that
-is not consumed until the row is repaired; see `find_row_problems` and `find_cycles`.
+The coverage check is the KCL's ``PeriodicShardSyncManager``. A shard whose row needs repair is not consumed until it is
+repaired; see `find_row_problems` and `find_cycles`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from kinesis_sdk.consumer.streams import StreamDirectory
 
 
 def find_lease_hole(leases: Iterable[Lease]) -> HashKeyRange | None:
-    """The first part of the hash key space for which no unfinished lease stands; None if there is none.
+    """Return the first hash key range without an unfinished lease; None if the leases cover all hash keys.
 
-    Ranges may overlap: a parent that is still read, and children of its sibling's merge.
+    Ranges may overlap: for example a parent that is still being read, and the child of a merge with its sibling.
     """
     return find_hole(
         lease.hash_key_range for lease in leases if not lease.is_finished and lease.hash_key_range is not None
@@ -27,12 +27,12 @@ def find_lease_hole(leases: Iterable[Lease]) -> HashKeyRange | None:
 
 
 def lacks_ranges(leases: Iterable[Lease]) -> bool:
-    """Whether some unfinished lease has no hash key range, as old KCLs wrote them: holes can not be told then."""
+    """Return whether an unfinished lease has no hash key range, as written by old KCLs; holes cannot be found then."""
     return any(lease.hash_key_range is None and not lease.is_finished for lease in leases)
 
 
 def plan_ranges(shards: Iterable[Shard], leases: Iterable[Lease]) -> list[tuple[str, HashKeyRange]]:
-    """Ranges to add to rows that lack them: (lease key, range)."""
+    """Return the hash key ranges to add to rows that lack them, as (lease key, range)."""
     ranges = {shard.shard_id: shard.hash_key_range for shard in shards}
     return [
         (lease.lease_key, ranges[lease.lease_key])
@@ -41,16 +41,16 @@ def plan_ranges(shards: Iterable[Shard], leases: Iterable[Lease]) -> list[tuple[
     ]
 
 
-_MOST_SHOWN = 6
+_MAX_SHOWN = 6
 """Maximum shards of a cycle that a message names."""
 
 
 class HashRangeHoleTracker:
-    """Tells a hole that stays from one that a reshard opens for a moment.
+    """Tracker for hash range holes: distinguishes a lasting hole from one that exists only during a reshard.
 
     Args:
-        frequency: Seconds between two looks; calls in between change nothing.
-        threshold: How many looks in a row have to see the same hole. Another hole begins anew.
+        frequency: Seconds between two checks; calls in between do nothing.
+        threshold: Number of consecutive checks that have to find the same hole. A different hole restarts the count.
     """
 
     def __init__(self, frequency: float, threshold: int) -> None:
@@ -62,15 +62,11 @@ class HashRangeHoleTracker:
 
     @property
     def hole(self) -> HashKeyRange | None:
-        """What the last look saw."""
+        """The hole that the last check found; None if there was none."""
         return self._hole
 
-    def look(self, leases: Sequence[Lease], now: float) -> bool:
-        """Take in one stream's leases.
-
-        Returns:
-            Whether leases have to be compared with the stream now.
-        """
+    def check(self, leases: Sequence[Lease], now: float) -> bool:
+        """Check the leases of one stream, and return whether they have to be synced with its shards now."""
         if self._next is not None and now < self._next:
             return False
         self._next = now + self._frequency
@@ -87,18 +83,15 @@ class HashRangeHoleTracker:
 
 
 def find_contradiction(shards: Iterable[Shard], leases: Iterable[Lease]) -> str | None:
-    """What proves that the leases were made for another stream: one of this name that was deleted since.
+    """Return evidence that the leases belong to a deleted stream of the same name; None if there is none.
 
-    Sequence numbers and shard ids only grow while a stream lives, and neither the first sequence number nor the
-    range of a shard ever changes. A position from before its own shard, a finished shard that is open, another
-    range, or leases of shards with ids above every listed one can only come from a former stream.
+    While a stream exists, sequence numbers and shard ids only increase, and the starting sequence number and hash key range
+    of a shard never change. These can only come from a deleted stream: a checkpoint before the start of its shard, a finished
+    lease of an open shard, another hash key range, a shard id above every listed one.
 
     Args:
         shards: All shards, listed after the leases were read.
-        leases: This stream's leases, with shard ids for keys.
-
-    Returns:
-        The evidence; None if there is none.
+        leases: This stream's leases, with shard ids as keys.
     """
     by_id = {shard.shard_id: shard for shard in shards}
     newest = max(by_id, default=None)
@@ -119,29 +112,29 @@ def find_contradiction(shards: Iterable[Shard], leases: Iterable[Lease]) -> str 
         if not position.is_sentinel and int(position.sequence_number) < int(shard.starting_sequence_number):
             return (
                 f"the checkpoint of {lease.lease_key} is {position.sequence_number}, "
-                f"but the shard begins at {shard.starting_sequence_number}"
+                f"but the shard starts at {shard.starting_sequence_number}"
             )
     return None
 
 
 def find_row_problems(scan: TableScan, streams: StreamDirectory) -> dict[str, str]:
-    """Find the rows that stand where a lease of ours should and are not read as one.
+    """Find the rows that have the key of a lease of this worker's streams but cannot be used as one.
 
-    Their shards are not consumed: whatever such a row says, another lease cannot be made beside it.
+    Their shards are not consumed, because no second lease can be created under the same key.
 
     Args:
         scan: The whole table.
-        streams: The streams that are consumed.
+        streams: The consumed streams.
 
     Returns:
-        What is wrong, by lease key.
+        Problem by lease key.
     """
     problems = {key: f"its row cannot be read: {reason}" for key, reason in scan.unreadable.items()}
     for key, item in scan.others.items():
         if streams.named_by(key) is not None:
             problems[key] = f"its row is not a lease, its entityType is {entity_type_of(item)}"
     for lease in scan.leases:
-        # Other rows of other streams are theirs; only what carries the key of a shard of ours is in its way.
+        # Rows of other streams are not a problem, unless they have the key of a shard that this worker consumes.
         if lease.stream_name is not None or not streams.is_single:
             tracked = streams.named_by(lease.lease_key)
             if tracked is not None and not tracked.owns(lease):
@@ -151,13 +144,13 @@ def find_row_problems(scan: TableScan, streams: StreamDirectory) -> dict[str, st
 
 
 def find_cycles(leases: Iterable[Lease]) -> dict[str, str]:
-    """Find unfinished leases whose parents lead back to themselves, and those that wait for such a lease.
+    """Find unfinished leases that are their own ancestors, and leases that wait for such a lease.
 
-    The stream cannot have made them, so a row was damaged. In which order these shards are to be read is unknown,
-    and none of them is read: each waits for the end of another one.
+    A stream cannot produce a cycle, so a row was damaged. None of these shards is read, because each waits for the end of
+    another one, and the correct order is unknown.
 
     Returns:
-        What is wrong, by lease key.
+        Problem by lease key.
     """
     waits: dict[str, list[str]] = {}
     unfinished: set[str] = set()
@@ -170,7 +163,8 @@ def find_cycles(leases: Iterable[Lease]) -> dict[str, str]:
             waits[lease.lease_key] = [f"{prefix}{parent}" for parent in lease.parent_shard_ids]
     for key, parents in waits.items():
         waits[key] = [parent for parent in parents if parent in unfinished]
-    # What waits for no other shard can be read; then what waits for those only, and so on. The rest waits for ever.
+    # Topological sort: first the leases without unfinished parents, then those whose parents are all sorted. The rest are in
+    # a cycle, or wait for one.
     free = unfinished - {key for key, parents in waits.items() if parents}
     children: dict[str, list[str]] = {}
     for key, parents in waits.items():
@@ -189,11 +183,11 @@ def find_cycles(leases: Iterable[Lease]) -> dict[str, str]:
         position: dict[str, int] = {}
         while key not in problems and key not in position:
             position[key] = len(position)
-            key = next(parent for parent in waits[key] if parent in missing)  # noqa: PLW2901 - the walk goes on from it
+            key = next(parent for parent in waits[key] if parent in missing)  # noqa: PLW2901 - the walk continues from it
         if key in position:
             cycle = [*[*position][position[key] :], key]
-            more = " ..." if len(cycle) > _MOST_SHOWN else ""
-            problem = f"the parents of its shard form a cycle ({' waits for '.join(cycle[:_MOST_SHOWN])}{more}); repair parentShardId of one of these rows"
+            more = " ..." if len(cycle) > _MAX_SHOWN else ""
+            problem = f"the parents of its shard form a cycle ({' waits for '.join(cycle[:_MAX_SHOWN])}{more}); repair parentShardId of one of these rows"
         else:
             problem = problems[key]
         problems.update(dict.fromkeys(position, problem))

@@ -1,4 +1,4 @@
-"""The end of a shard: its children get leases before it is marked as finished."""
+"""End of a shard: the leases of its children are created before its own lease is marked as finished."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class ChildLeases:
     Args:
         store: Lease table.
         list_shards: Lists all shards of the stream.
-        request_sync: Asks for a comparison of the table with the stream soon.
-        tracked: The stream, for the form of its lease keys; None is the form of a single stream.
+        request_sync: Requests a shard sync soon.
+        tracked: The stream, for the form of its lease keys; None for single-stream mode.
     """
 
     def __init__(
@@ -43,21 +43,21 @@ class ChildLeases:
         self._request_sync = request_sync
 
     def create(self, parent: str, children: Iterable[Shard]) -> bool:
-        """Create what is missing and note the children on the parent's lease.
+        """Create missing leases and store the children's ids on the parent's lease.
 
-        A child of a merge waits for both of its parents. If the other parent has no lease yet although the
-        stream still lists it, its data is still to be read, so the child must not be created: a child takes an
-        absent parent for a finished one. (The KCL waits as well, and now and then drops its lease.)
+        The child of a merge waits for both parents. If the other parent has no lease yet although the stream still lists
+        it, its data has not been read, so the child's lease must not be created yet: a child treats a parent without a
+        lease as finished. (The KCL waits as well, and sometimes drops its lease.)
 
         Args:
-            parent: The finished shard.
-            children: Its children; none if its retention ended, and theirs.
+            parent: Id of the finished shard.
+            children: Its children; empty if the retention of the shard ended, and the children are unknown.
 
         Returns:
             False if it has to be called again later.
 
         Raises:
-            AwsError: A call failed; calling again is safe.
+            AwsError: If a call failed; calling again is safe.
         """
         children = list(children)
         leases = plan_children(children)
@@ -66,10 +66,11 @@ class ChildLeases:
             missing = [other for other in others if self._store.get(self._key(other)) is None]
             if missing and self._store.get(self._key(lease.lease_key)) is None:
                 listed = {shard.shard_id for shard in self._list_shards()}
-                # One that expired is older than something that is listed; a listing may be behind a reshard.
+                # A parent that is not listed has expired only if a newer shard is listed. If it is newer than all
+                # listed shards, the listing is older than the reshard.
                 if any(other in listed or other > max(listed, default="") for other in missing):
                     _LOGGER.info(
-                        "shard %s: its child %s waits for a lease of its other parent %s",
+                        "shard %s: child %s waits for the lease of its other parent %s",
                         parent,
                         lease.lease_key,
                         ", ".join(missing),
@@ -79,7 +80,7 @@ class ChildLeases:
             if self._store.create_if_absent(self._stored(lease)):
                 _LOGGER.info("lease %s: created as a child of %s", lease.lease_key, parent)
         if not children:
-            # It was trimmed: what follows it has to be found by comparing table and stream, while its lease is there.
+            # The shard was trimmed. A shard sync has to find its successors while its lease still exists.
             self._request_sync()
         else:
             try:
@@ -87,6 +88,6 @@ class ChildLeases:
             except PermanentAwsError as error:
                 if not is_refused_row(error):
                     raise
-                # Only the clean-up reads them, and it asks the stream where they are missing.
-                _LOGGER.warning("lease %s: its children are not noted on it: %s", parent, error)
+                # Only the cleanup reads these ids, and it lists the stream where they are missing.
+                _LOGGER.warning("lease %s: failed to store child shard ids: %s", parent, error)
         return True

@@ -1,4 +1,4 @@
-"""Which leases of finished shards to delete (the KCL's ``LeaseCleanupManager``), as a pure function."""
+"""Cleanup of finished leases, as a pure function (KCL ``LeaseCleanupManager``)."""
 
 from __future__ import annotations
 
@@ -8,19 +8,16 @@ from kinesis_sdk.consumer.leases.table.lease import Lease
 
 
 def plan_cleanup(leases: Iterable[Lease], listed: Collection[str] | None = None) -> list[str]:
-    """Keys of leases that are not needed any more.
+    """Return the keys of leases that are no longer needed, in a stable order.
 
-    A finished shard's lease goes once every child has a lease with progress of its own (a child that still
-    stands at a sentinel needs its parent to know that it may begin) and its own parents' leases are gone.
-    A finished shard goes as well once the stream does not list it any more, if no listed child of it lacks a lease:
-    children that never get a record would keep it, and all that follow it, for ever.
+    A finished lease can be deleted once its parents' leases are deleted and every child has a lease with a checkpoint of its
+    own: a child at a sentinel position needs its parent's lease to know that it may start. A finished lease can also be
+    deleted once the stream no longer lists its shard, if no listed child lacks a lease. Otherwise children that never get a
+    record would keep it, and all its descendants, forever.
 
     Args:
-        leases: Every lease of the table.
-        listed: Ids of all shards of the stream, listed after the leases were read; None if it was not asked.
-
-    Returns:
-        Keys in a stable order.
+        leases: Every lease of the stream.
+        listed: Ids of all shards of the stream, listed after the leases were read; None if the stream was not listed.
     """
     by_key = {lease.lease_key: lease for lease in leases}
     result = []
@@ -33,7 +30,7 @@ def plan_cleanup(leases: Iterable[Lease], listed: Collection[str] | None = None)
             if all(child is not None and child.is_started for child in children):
                 result.append(key)
                 continue
-        # A listing may be behind: what is newer than all of it did not expire.
+        # The listing may be outdated: a shard that is newer than all listed ones did not expire.
         if listed and key not in listed and key < max(listed):
             missing = [child for child in lease.child_shard_ids if child not in by_key]
             if not any(child in listed for child in missing):
@@ -42,10 +39,10 @@ def plan_cleanup(leases: Iterable[Lease], listed: Collection[str] | None = None)
 
 
 def needs_listing(leases: Iterable[Lease], *, garbage: bool = False) -> bool:
-    """Whether `plan_cleanup` could use a listing of the stream.
+    """Return whether `plan_cleanup` needs a listing of the stream.
 
     Args:
         leases: The stream's leases.
-        garbage: Whether to look at every finished shard, and not only at those without known children.
+        garbage: Whether to check every finished shard, and not only those without known children.
     """
     return any(lease.is_finished and (garbage or not lease.child_shard_ids) for lease in leases)

@@ -1,11 +1,11 @@
-"""What one worker does for all: create missing leases, watch for holes, delete what is finished.
+"""Leader tasks: create missing leases, audit hash range coverage, delete finished leases.
 
-Every duty is safe to do twice and at the same time as a peer: creates are conditional, deletes follow rules that
-everybody decides alike. `leases.leader` says who does them, so that the others need not pay.
+Every task is idempotent and may run on several workers at once: creates are conditional, and all workers derive deletes from
+the same rules. Only the leader runs them (`leases.leader`), so the others do not pay for them.
 
-Cost: one ListShards a stream and one consistent Scan per ``shard_sync_interval``, for the leader alone. Looking for
-holes and for finished leases costs nothing: it uses the rows of the last look. While there are finished leases, a
-consistent Scan per ``lease_cleanup_interval``, and a ListShards each half hour.
+Cost for the leader: one ListShards per stream and one consistent Scan per ``shard_sync_interval``. The audit and the search
+for finished leases cost nothing, because they use the rows of the last scan. While there are finished leases, a consistent
+Scan per ``lease_cleanup_interval``, and a ListShards per stream every half hour.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from dataclasses import replace
 from kinesis_sdk.common.aws import KinesisClient, call_with_retries
 from kinesis_sdk.common.errors import (
     AwsConfigError,
-    KinesisSdkError,
     PermanentAwsError,
     ProtocolError,
     ResourceNotFoundError,
@@ -42,31 +41,31 @@ from kinesis_sdk.consumer.shard_sync.plan import (
     plan_bootstrap_from_all,
     plan_sync,
 )
-from kinesis_sdk.consumer.streams import StreamDirectory, TrackedStream
+from kinesis_sdk.consumer.streams import StreamDirectory, StreamListener, TrackedStream
 
 _LOGGER = logging.getLogger(__name__)
 
-_DOUBTS = 6
-"""Looks in a row, seconds apart in all, that have to contradict the leases before a stream counts as made anew: a listing
-may be behind a reshard that GetRecords and its peers know already."""
+_MAX_CONTRADICTIONS = 6
+"""Consecutive listings, over some seconds, that have to contradict the leases before a stream counts as recreated. A single
+listing may be older than a reshard that GetRecords and other workers have seen already."""
 
 _GARBAGE_INTERVAL = 1800.0
-"""Seconds between two looks for finished shards whose retention ended; as the KCL."""
+"""Seconds between two checks for finished shards whose retention ended, as the KCL."""
 
-_OTHERS_PATIENCE = 2
-"""How many times the leader's threshold a hole must stand before a worker that does not lead acts."""
+_FOLLOWER_FACTOR = 2
+"""Factor on the leader's threshold after which a worker that does not lead acts on a hash range hole."""
 
 
 class LeaderTasks:
-    """The duties of one worker. Used by one thread, the one that looks at the table.
+    """The leader tasks of one worker. Used by the table loop.
 
     Args:
         store: Lease table.
-        kinesis: For ListShards.
-        streams: The streams.
-        config: Settings.
-        sleep: Waits between repetitions of calls.
-        on_gone: Told about a stream, one of several, that can not be consumed any more.
+        kinesis: Client for ListShards.
+        streams: The streams of the worker.
+        config: Settings of the worker.
+        sleep: Waits between attempts of a call, given seconds.
+        listener: Told about one of several streams that can no longer be consumed.
     """
 
     def __init__(
@@ -77,34 +76,34 @@ class LeaderTasks:
         streams: StreamDirectory,
         config: ConsumerConfig,
         sleep: Callable[[float], None],
-        on_gone: Callable[[TrackedStream, KinesisSdkError], None],
+        listener: StreamListener,
     ) -> None:
         self._store = store
         self._kinesis = kinesis
         self._streams = streams
         self._config = config
         self._sleep = sleep
-        self._on_gone = on_gone
-        self._watches: dict[tuple[str | None, bool], HashRangeHoleTracker] = {}
+        self._listener = listener
+        self._hole_trackers: dict[tuple[str | None, bool], HashRangeHoleTracker] = {}
         self._former: dict[str, float] = {}
         self._garbage_at = float("-inf")
-        self._doubts: dict[str | None, int] = {}
+        self._contradictions: dict[str | None, int] = {}
 
     def list_shards(self, tracked: TrackedStream) -> list[Shard]:
-        """All shards of a stream."""
+        """List all shards of a stream."""
         return list_shards(self._kinesis, tracked.stream)
 
     # Creating
 
     def start(self) -> None:
-        """The audit of a start.
+        """Run the shard sync of a start.
 
-        One stream is always compared with its table, which also proves that it exists; of several, those whose leases
-        leave a hole.
+        A single stream is always synced, which also proves that it exists. Of several streams, those are synced that have no
+        leases, or whose leases leave a hash range hole.
 
         Raises:
             StreamRecreatedError: See `sync`.
-            AwsError: The stream does not exist, or nobody answers.
+            AwsError: If the stream does not exist, or the endpoint does not respond.
         """
         scan = self._store.scan(consistent=True)
         for tracked in self._streams.current():
@@ -117,24 +116,26 @@ class LeaderTasks:
                     sleep=self._sleep,
                 )
 
-    def sync(self, wanted: Sequence[TrackedStream] | None = None) -> bool:
-        """Create missing leases, fill in missing ranges.
+    def sync(self, streams: Sequence[TrackedStream] | None = None) -> bool:
+        """Create missing leases, and add missing hash key ranges.
 
         Args:
-            wanted: Streams to compare; None takes all.
+            streams: Streams to sync; None syncs all.
 
         Returns:
-            Whether there are new leases.
+            Whether leases were missing.
 
         Raises:
-            StreamRecreatedError: The leases are of a former stream (only of a single one; one of several is left
-                out instead).
-            AwsError: A call failed.
+            StreamRecreatedError: If the leases belong to a deleted stream, in single-stream mode. One of several streams
+                is suspended instead.
+            AwsError: If a call failed.
         """
-        # Leases first: a shard that is split in between then looks unfinished, never orphaned.
+        # Read the leases before the shards. In the other order: the shards are listed, shard A is split and read to its
+        # end, the leases are read. Now A's lease is finished although A is listed as open, and its children have leases
+        # although they are not listed, which looks like a recreated stream.
         scan = self._store.scan(consistent=True)
         created = False
-        for tracked in self._streams.current() if wanted is None else wanted:
+        for tracked in self._streams.current() if streams is None else streams:
             created = self._sync_one(tracked, scan) or created
         return created
 
@@ -142,11 +143,11 @@ class LeaderTasks:
         try:
             return self._create_missing(tracked, scan)
         except (PermanentAwsError, StreamRecreatedError) as error:
-            # What is refused at the start is a mistake to be told; later, one stream must not end the others.
-            refused = not isinstance(error, (ResourceNotFoundError, StreamRecreatedError))
-            if self._streams.is_single or isinstance(error, AwsConfigError) or (refused and first):
+            # A call that is rejected at the start is a configuration error and raises. Later, one stream must not end the others.
+            rejected = not isinstance(error, (ResourceNotFoundError, StreamRecreatedError))
+            if self._streams.is_single or isinstance(error, AwsConfigError) or (rejected and first):
                 raise
-            self._on_gone(tracked, error)
+            self._listener.on_stream_unavailable(tracked, error)
             return False
 
     def _create_missing(self, tracked: TrackedStream, scan: TableScan) -> bool:
@@ -161,10 +162,10 @@ class LeaderTasks:
                 except PermanentAwsError as error:
                     if not is_refused_row(error):
                         raise
-                    _LOGGER.warning("lease %s: hash key range not stored: %s", shard_id, error)
+                    _LOGGER.warning("lease %s: failed to store hash key range: %s", shard_id, error)
         else:
             plan = self._plan_bootstrap(tracked)
-        # The whole fleet means the same instant, whenever and by whomever a shard is read first.
+        # Store the timestamp on the lease, so that every worker starts the shard at the same time.
         moment = tracked.config.initial_timestamp_millis
         for planned in plan:
             lease = tracked.stored(planned)
@@ -190,8 +191,8 @@ class LeaderTasks:
             return plan_bootstrap(listed, position)
         except ProtocolError as error:
             if position == LATEST:
-                raise  # a reshard is under way; the next listing is whole
-            _LOGGER.info("%s; asking for all shards instead", error)
+                raise  # a reshard is under way; the next listing is complete
+            _LOGGER.info("stream %s: listing all shards instead: %s", tracked, error)
             return plan_bootstrap_from_all(self.list_shards(tracked), position)
 
     def _check_identity(
@@ -199,47 +200,47 @@ class LeaderTasks:
     ) -> None:
         evidence = find_contradiction(shards, leases)
         if evidence is None:
-            self._doubts.pop(tracked.key, None)
+            self._contradictions.pop(tracked.key, None)
             return
-        doubts = self._doubts[tracked.key] = self._doubts.get(tracked.key, 0) + 1
-        if doubts < _DOUBTS:
-            raise ProtocolError(f"ListShards: {tracked}: {evidence}; looking again")
+        contradictions = self._contradictions[tracked.key] = self._contradictions.get(tracked.key, 0) + 1
+        if contradictions < _MAX_CONTRADICTIONS:
+            raise ProtocolError(f"ListShards: {tracked}: {evidence}; checking again")
         raise StreamRecreatedError(
-            f"stream {tracked}: {evidence}; the stream was deleted and made anew, so the positions in the lease "
-            "table mean nothing any more. Delete its leases (or the table), or take another application name, "
-            "to begin at the initial position"
+            f"stream {tracked}: {evidence}; the stream was deleted and recreated, so the checkpoints in the lease "
+            "table are no longer valid. Delete its leases (or the table), or choose another application_name, "
+            "to start at the initial position"
         )
 
-    # Watching
+    # Auditing
 
     def audit(self, leases: Sequence[Lease], now: float, *, leads: bool) -> list[TrackedStream]:
-        """Streams whose leases leave a hole that stays.
+        """Return the streams whose leases leave a lasting hash range hole.
 
-        A worker that does not lead watches as well and is only slower, so that a leader whose calls fail is no reason
-        for a shard to stay unread.
+        Workers that do not lead audit as well, with a longer delay, so that a shard does not stay unread if the leader's
+        calls fail.
 
         Args:
-            leases: Rows of the last look.
+            leases: Rows of the last scan.
             now: Monotonic time.
             leads: Whether this worker leads.
         """
         result = []
         threshold = self._config.leases_recovery_auditor_inconsistency_confidence_threshold
         for tracked in self._streams.current():
-            watch = self._watches.get((tracked.key, leads))
-            if watch is None:
-                self._watches.pop((tracked.key, not leads), None)
-                watch = self._watches[tracked.key, leads] = HashRangeHoleTracker(
+            tracker = self._hole_trackers.get((tracked.key, leads))
+            if tracker is None:
+                self._hole_trackers.pop((tracked.key, not leads), None)
+                tracker = self._hole_trackers[tracked.key, leads] = HashRangeHoleTracker(
                     self._config.leases_recovery_auditor_execution_frequency,
-                    threshold if leads else threshold * _OTHERS_PATIENCE,
+                    threshold if leads else threshold * _FOLLOWER_FACTOR,
                 )
-            if watch.look(tracked.by_shard(leases), now):
-                if watch.hole is not None:
+            if tracker.check(tracked.by_shard(leases), now):
+                if tracker.hole is not None:
                     _LOGGER.warning(
                         "stream %s: no lease covers hash keys %d to %d",
                         tracked,
-                        watch.hole.start,
-                        watch.hole.end,
+                        tracker.hole.start,
+                        tracker.hole.end,
                     )
                 result.append(tracked)
         return result
@@ -247,10 +248,10 @@ class LeaderTasks:
     # Deleting
 
     def clean_up(self, seen: Sequence[Lease], now: float) -> None:
-        """Delete leases that nobody needs any more: of finished shards, and (if configured) of former streams.
+        """Delete leases that are no longer needed: of finished shards, and (if configured) of former streams.
 
         Args:
-            seen: Rows of the last look: if none of them is a candidate, nothing is read.
+            seen: Rows of the last scan. If none of them is a candidate, nothing is read.
             now: Monotonic time.
         """
         finished = self._config.cleanup_leases_upon_shard_completion
@@ -266,13 +267,13 @@ class LeaderTasks:
         if garbage:
             self._garbage_at = now + _GARBAGE_INTERVAL
         for lease in scan.leases:
-            # A lease that somebody keeps is not former to him: another worker's list of streams may be newer.
+            # An owned lease is in use: another worker's list of streams may be newer than this one's.
             if (
                 lease.stream_name in former
                 and lease.holder is None
                 and self._store.delete(lease.lease_key, unowned=lease)
             ):
-                _LOGGER.info("lease %s: deleted, its stream is not consumed any more", lease.lease_key)
+                _LOGGER.info("lease %s: deleted, its stream is no longer consumed", lease.lease_key)
 
     def _delete_finished(
         self, tracked: TrackedStream, own: Sequence[Lease], unreadable: Collection[str], *, garbage: bool
@@ -282,7 +283,8 @@ class LeaderTasks:
         listed = None
         if needs_listing(own, garbage=garbage):
             shards = self.list_shards(tracked)
-            # A lease of a trimmed shard is what tells that its successors were not read yet.
+            # Do not delete the lease of a trimmed shard while its successors have no leases: it is the only evidence that they
+            # have not been read yet.
             if not plan_sync(shards, own, tracked.config.initial_checkpoint, unreadable):
                 listed = {shard.shard_id for shard in shards}
         for shard_id in plan_cleanup(own, listed):

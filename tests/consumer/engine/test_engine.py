@@ -1,4 +1,4 @@
-"""What only shows when steps do not run inline: callbacks still running, stops in the middle of a look."""
+"""What only shows when steps do not run inline: callbacks that are still running, stops during a scan."""
 
 from __future__ import annotations
 
@@ -8,7 +8,25 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore, ShardState
 from kinesis_sdk.consumer.engine.engine import ConsumerEngine
 from kinesis_sdk.consumer.handler import HandlerSource
+from kinesis_sdk.consumer.runtime.runtime import InlineRuntime
 from tests.consumer.simulation import STREAM, Fleet
+
+
+class BusyPool(InlineRuntime):
+    """Keeps the steps until the test runs them, and records what the engine reports."""
+
+    def __init__(self, scenario):
+        super().__init__(scenario.clock, Random(1), scenario.clock.advance)
+        self.scenario = scenario
+
+    def run_step(self, function):
+        self.scenario.steps.append(function)
+
+    def wake(self, loop):
+        self.scenario.woken.append(loop)
+
+    def on_stopped(self):
+        self.scenario.stopped.append([lease.owner for lease in self.scenario.store.list()])
 
 
 class Deferred:
@@ -28,16 +46,11 @@ class Deferred:
             handlers=HandlerSource.of(lambda batch: None),
             store=self.store,
             kinesis=self.fleet.kinesis,
-            clock=self.clock,
-            rng=Random(1),
-            sleep=self.clock.advance,
-            run_step=self.steps.append,
-            wake=self.woken.append,
-            on_stopped=lambda: self.stopped.append([lease.owner for lease in self.store.list()]),
+            runtime=BusyPool(self),
         )
         self.engine.start()
 
-    def look(self, seconds=1.1):
+    def scan(self, seconds=1.1):
         self.clock.advance(seconds)
         now = self.clock.monotonic()
         self.engine.renew(now)
@@ -55,65 +68,65 @@ class Deferred:
 
 
 def test_a_shard_is_not_taken_again_while_its_old_consumer_still_runs():
-    scene = Deferred()
-    scene.look()
-    assert scene.owner == "me"
-    assert len(scene.steps) == 1, "its first step is running"
-    taken = scene.store.take(scene.store.list()[0], "other")
-    scene.store.release(taken)
+    scenario = Deferred()
+    scenario.scan()
+    assert scenario.owner == "me"
+    assert len(scenario.steps) == 1, "its first step is running"
+    taken = scenario.store.take(scenario.store.list()[0], "other")
+    scenario.store.release(taken)
     for _ in range(5):
-        scene.look(3.4)
-        assert scene.owner is None
-    scene.run_steps()
-    assert scene.engine.shard_health() == ()
-    scene.look()
-    assert scene.owner == "me"
+        scenario.scan(3.4)
+        assert scenario.owner is None
+    scenario.run_steps()
+    assert scenario.engine.shard_health() == ()
+    scenario.scan()
+    assert scenario.owner == "me"
 
 
-def test_a_stop_in_the_middle_of_a_look_releases_what_that_look_brings():
+def test_a_stop_during_a_scan_releases_the_lease_that_the_scan_takes():
     class Store(InMemoryLeaseStore):
         def take(self, lease, owner):
-            scene.engine.request_stop()
+            scenario.engine.request_stop()
             return super().take(lease, owner)
 
     store = Store()
-    scene = Deferred(store, shards=3)
-    scene.look()
-    assert not scene.stopped, "a lease is on its way"
-    scene.run_steps()
-    assert scene.stopped[0] == [None, None, None]
-    assert scene.engine.is_stopped
+    scenario = Deferred(store, shards=3)
+    scenario.scan()
+    assert not scenario.stopped, "a lease is on its way"
+    scenario.run_steps()
+    assert scenario.stopped[0] == [None, None, None]
+    assert scenario.engine.is_stopped
     assert [lease.counter for lease in store.list()].count(2) == 1, "one was taken and released, no more"
 
 
 def test_renewals_are_woken_for_new_leases_and_failures():
-    scene = Deferred()
-    scene.look()
-    assert "renewals" in scene.woken
-    assert scene.engine.shard_health()[0].state is ShardState.WAITING_ON_PARENTS
+    scenario = Deferred()
+    scenario.scan()
+    assert "renewals" in scenario.woken
+    assert scenario.engine.shard_health()[0].state is ShardState.WAITING_ON_PARENTS
 
 
 def test_a_step_that_fails_even_while_stopping_is_abandoned(caplog):
-    scene = Deferred()
-    scene.look()
+    scenario = Deferred()
+    scenario.scan()
 
     def broken(now):
         raise RuntimeError("broken")
 
-    ((consumer, _),) = scene.engine._consumers.values()
+    ((consumer, _),) = scenario.engine._consumers.values()
     consumer.step = broken
-    scene.run_steps()
-    assert scene.stopped
-    assert isinstance(scene.engine.error, RuntimeError)
-    assert scene.owner == "me", "left to expire"
-    assert "fatal: RuntimeError: broken" in caplog.text
+    scenario.run_steps()
+    assert scenario.stopped
+    assert isinstance(scenario.engine.error, RuntimeError)
+    assert scenario.owner == "me", "left to expire"
+    assert "fatal error, stopping: RuntimeError: broken" in caplog.text
 
 
 def test_an_abort_writes_nothing_more():
-    scene = Deferred()
-    scene.look()
-    scene.engine.abort()
-    before = scene.store.list()
-    scene.run_steps()
-    assert scene.store.list() == before
-    assert scene.engine.is_stopped
+    scenario = Deferred()
+    scenario.scan()
+    scenario.engine.abort()
+    before = scenario.store.list()
+    scenario.run_steps()
+    assert scenario.store.list() == before
+    assert scenario.engine.is_stopped

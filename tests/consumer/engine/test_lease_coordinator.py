@@ -47,7 +47,7 @@ def test_belief_in_a_lease_begins_when_its_take_was_sent():
 class Reluctant(Process):
     """A worker whose handlers do not end: what it is asked for stays with it until the timeout."""
 
-    def _wanted(self, held):
+    def on_handoff_requested(self, held):
         pass
 
 
@@ -125,4 +125,4 @@ def test_the_log_tells_what_a_java_leader_assigned(caplog):
     fleet.run(5)
     JavaLeader(fleet).assign(key(0), "py")
     fleet.run(5)
-    assert taken(caplog) == [(key(0), "", "assigned by the Java leader")]
+    assert taken(caplog) == [(key(0), "", "assigned by the KCL 3 leader")]

@@ -16,6 +16,7 @@ from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, ExtendedSequenceNu
 from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore, Lease, RecordHandler, ShardState
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 from kinesis_sdk.consumer.leases.table.store import checkpointed
+from kinesis_sdk.consumer.runtime.runtime import InlineRuntime
 from kinesis_sdk.consumer.shard.bad_position import Quarantine
 from kinesis_sdk.testing import Fault, VirtualClock
 from tests import HANG
@@ -64,7 +65,14 @@ class OnThreads:
         self.fleet.put(3)
         self.threads = []
         self.stuck = []
-        self.fleet.more = {"on_stuck_step": lambda: self.stuck.append(1)}
+        stuck = self.stuck
+
+        class Counting(InlineRuntime):
+            def replace_stuck_thread(self, pool):
+                if pool == "steps":
+                    stuck.append(1)
+
+        self.fleet.runtime = Counting
         self.engine = self.fleet.add("a", handler)
         original = self.engine.scheduler.add
         self.engine.scheduler.add = lambda step, run=None: original(step, run or self.on_a_thread)
@@ -154,8 +162,8 @@ def test_a_handler_that_hangs_is_given_up_if_that_is_wanted(caplog):
         assert data == again == scene.fleet.sent
         assert scene.stuck == [1], "its thread is replaced"
         assert scene.run(5, lambda: not scene.fleet.store.list()[0].checkpoint.is_sentinel)
-        assert "process_records runs for" in caplog.text
-        assert "begins again at TRIM_HORIZON" in caplog.text
+        assert "process_records exceeded handler_timeout" in caplog.text
+        assert "processing resumes from TRIM_HORIZON" in caplog.text
         leave.set()
         scene.stuck.clear()
         scene.run(5)
@@ -466,15 +474,16 @@ def test_the_stopping_policy_still_raises_from_a_concurrent_call():
 def test_calls_that_were_given_up_return_the_budget_when_they_end():
     ends = []
 
-    def run_async(awaitable, on_done):
-        awaitable.close()
-        ends.append(on_done)
+    class NeverEnding(InlineRuntime):
+        def run_async(self, awaitable, on_done):
+            awaitable.close()
+            ends.append(on_done)
 
     async def handle(batch):
         pass
 
     fleet = Fleet(config=replace(CONFIG, handler_timeout=60.0))
-    fleet.more = {"run_async": run_async}
+    fleet.runtime = NeverEnding
     fleet.put(3)
     engine = fleet.add("a", handle)
     assert fleet.run(20, lambda: len(ends) == 1)

@@ -207,22 +207,22 @@ def test_the_owner_restarted_under_its_id_in_the_middle_completes_the_handover()
 
 
 def test_a_handler_that_does_not_end_is_left_behind_after_the_timeout():
-    scene = Deferred()
-    scene.look()
-    assert scene.owner == "me"
-    (row,) = scene.store.list()
-    scene.store.request_handoff(row, "b")
+    scenario = Deferred()
+    scenario.scan()
+    assert scenario.owner == "me"
+    (row,) = scenario.store.list()
+    scenario.store.request_handoff(row, "b")
     for _ in range(28):
-        scene.look(1.0)
-        (row,) = scene.store.list()
+        scenario.scan(1.0)
+        (row,) = scenario.store.list()
         assert (row.owner, row.checkpoint_owner) == ("b", "me"), "renewed, and still ours"
     for _ in range(4):
-        scene.look(1.0)
-    (row,) = scene.store.list()
+        scenario.scan(1.0)
+    (row,) = scenario.store.list()
     assert (row.owner, row.checkpoint_owner) == ("b", None)
-    assert not [*scene.engine.coordinator.held]
-    scene.run_steps()
-    assert scene.engine.shard_health() == ()
+    assert not [*scenario.engine.coordinator.held]
+    scenario.run_steps()
+    assert scenario.engine.shard_health() == ()
 
 
 def test_the_timeout_of_the_requester():
@@ -384,7 +384,7 @@ def test_whoever_freezes_at_whatever_step_nothing_is_lost_or_goes_backwards(who,
     if step == "noticed":
         # Between the look that shows the marker and the step of the shard that acts on it.
         dispatch = old.scheduler.dispatch
-        old.coordinator._on_handoff_requested = noticed.append
+        old.on_handoff_requested = noticed.append
         old.scheduler.dispatch = lambda now: now + 0.1 if noticed else dispatch(now)
 
     def reached():
@@ -405,8 +405,8 @@ def test_whoever_freezes_at_whatever_step_nothing_is_lost_or_goes_backwards(who,
     fleet.freeze(who, length)
     if step == "noticed":
         old.scheduler.dispatch = dispatch
-        old.coordinator._on_handoff_requested = old._wanted
-        old._wanted(noticed[0])
+        del old.on_handoff_requested
+        old.on_handoff_requested(noticed[0])
     keep_putting(fleet, length + 30)
     assert fleet.run(30, fleet.all_delivered)
     fleet.check_order()
@@ -470,12 +470,12 @@ def test_a_request_is_no_sign_of_life():
 def test_the_book_ignores_stale_reads_for_a_while():
     book = IncomingHandoffs("b", timeout=30, failover_time=10)
     before = Lease(lease_key="s", checkpoint=START, owner="a", counter=5)
-    book.asked(replace(before, owner="b", checkpoint_owner="a"), 0)
+    book.add_request(replace(before, owner="b", checkpoint_owner="a"), 0)
     book.observe([before], 1)
     assert book.keys() == {"s"}
     book.observe([replace(before, counter=6)], 1)
     assert book.keys() == set(), "the counter moved and our request is not on the row: somebody took it away"
-    book.asked(replace(before, owner="b", checkpoint_owner="a"), 2)
+    book.add_request(replace(before, owner="b", checkpoint_owner="a"), 2)
     book.observe([before], 8)
     assert book.keys() == set()
 
@@ -483,7 +483,7 @@ def test_the_book_ignores_stale_reads_for_a_while():
 def test_the_book_knows_what_arrived_until_it_goes_elsewhere():
     book = IncomingHandoffs("b", timeout=30, failover_time=10)
     row = Lease(lease_key="s", checkpoint=START, owner="b", checkpoint_owner="a", counter=5)
-    book.asked(row, 0)
+    book.add_request(row, 0)
     book.observe([row], 1)
     assert book.arrived == set()
     here = replace(row, checkpoint_owner=None, counter=6)
@@ -497,7 +497,7 @@ def test_the_book_knows_what_arrived_until_it_goes_elsewhere():
 def test_a_shard_that_ends_before_it_is_handed_over_is_not_waited_for():
     book = IncomingHandoffs("b", timeout=30, failover_time=10)
     row = Lease(lease_key="s", checkpoint=START, owner="b", checkpoint_owner="a")
-    book.asked(row, 0)
+    book.add_request(row, 0)
     end = replace(row, checkpoint=ExtendedSequenceNumber("SHARD_END"), counter=3)
     book.observe([end], 1)
     assert book.keys() == set()
@@ -509,7 +509,7 @@ def test_the_book_polls_fast_first_and_knows_both_timeouts():
     book = IncomingHandoffs("b", timeout=30, failover_time=10)
     assert book.next_poll(0) is None
     row = Lease(lease_key="s", checkpoint=START, owner="b", checkpoint_owner="a")
-    book.asked(row, 0)
+    book.add_request(row, 0)
     book.observe([row, replace(row, lease_key="t")], 0)
     assert book.next_poll(1) == 1.2
     assert book.next_poll(6) == 6.5

@@ -47,7 +47,7 @@ class Trouble(InMemoryLeaseStore):
         return result
 
 
-class Scene:
+class Scenario:
     def __init__(self):
         self.clock = VirtualClock()
         self.store = Trouble()
@@ -82,125 +82,125 @@ def at(sequence, sub=0):
 
 def test_belief_counts_from_when_a_write_was_sent():
     """Peers may have seen its effect at once, however late the answer comes."""
-    scene = Scene()
-    write = scene.store.renew
+    scenario = Scenario()
+    write = scenario.store.renew
 
     def slow(lease):
         row = write(lease)
-        scene.clock.advance(4)
+        scenario.clock.advance(4)
         return row
 
-    scene.store.renew = slow
-    scene.clock.advance(3)
-    scene.held.renew()
-    assert scene.held.written_at == 3
-    assert scene.held.is_held(13)
-    assert not scene.held.is_held(13.1)
+    scenario.store.renew = slow
+    scenario.clock.advance(3)
+    scenario.held.renew()
+    assert scenario.held.written_at == 3
+    assert scenario.held.is_held(13)
+    assert not scenario.held.is_held(13.1)
 
 
 def test_belief_counts_from_the_first_write_whose_answer_is_missing():
     """What a repetition finds done may be the first one's doing: peers count from there."""
-    scene = Scene()
-    scene.store.script = ["after"]
-    scene.clock.advance(3)
+    scenario = Scenario()
+    scenario.store.script = ["after"]
+    scenario.clock.advance(3)
     with pytest.raises(TransientAwsError):
-        scene.held.renew()
-    scene.clock.advance(2)
-    scene.held.renew()
-    assert scene.held.written_at == 3
-    scene.clock.advance(1)
-    scene.held.renew()
-    assert scene.held.written_at == 6, "known again"
+        scenario.held.renew()
+    scenario.clock.advance(2)
+    scenario.held.renew()
+    assert scenario.held.written_at == 3
+    scenario.clock.advance(1)
+    scenario.held.renew()
+    assert scenario.held.written_at == 6, "known again"
 
 
 def test_an_old_handle_can_not_write_after_the_lease_was_lost_and_regained():
-    scene = Scene()
-    scene.take("other")
-    again = scene.take("me")
-    assert again.token != scene.held.token
+    scenario = Scenario()
+    scenario.take("other")
+    again = scenario.take("me")
+    assert again.token != scenario.held.token
     with pytest.raises(LeaseLostError, match="owner me"):
-        scene.held.renew()
-    assert scene.held.gone is not None
-    writes = scene.store.writes
+        scenario.held.renew()
+    assert scenario.held.gone is not None
+    writes = scenario.store.writes
     with pytest.raises(LeaseLostError):
-        scene.held.checkpoint(at(5))
-    assert scene.store.writes == writes, "a lost lease does not even try"
+        scenario.held.checkpoint(at(5))
+    assert scenario.store.writes == writes, "a lost lease does not even try"
     again.checkpoint(at(6))
-    assert scene.store.get("s").checkpoint == at(6)
+    assert scenario.store.get("s").checkpoint == at(6)
 
 
 def test_a_holder_stops_believing_after_the_failover_time():
-    scene = Scene()
-    scene.clock.advance(10)
-    assert scene.held.is_held(scene.clock.monotonic())
-    scene.clock.advance(0.1)
-    assert not scene.held.is_held(scene.clock.monotonic())
+    scenario = Scenario()
+    scenario.clock.advance(10)
+    assert scenario.held.is_held(scenario.clock.monotonic())
+    scenario.clock.advance(0.1)
+    assert not scenario.held.is_held(scenario.clock.monotonic())
     with pytest.raises(LeaseLostError, match=r"not renewed for 10\.1 s"):
-        scene.held.checkpoint(at(5))
-    assert scene.store.get("s").checkpoint == START
+        scenario.held.checkpoint(at(5))
+    assert scenario.store.get("s").checkpoint == START
 
 
 def test_every_write_is_a_heartbeat():
-    scene = Scene()
-    for write in (scene.held.renew, lambda: scene.held.checkpoint(at(5)), lambda: scene.held.pin(1)):
-        scene.clock.advance(8)
+    scenario = Scenario()
+    for write in (scenario.held.renew, lambda: scenario.held.checkpoint(at(5)), lambda: scenario.held.pin(1)):
+        scenario.clock.advance(8)
         write()
-        assert scene.held.written_at == scene.clock.monotonic()
+        assert scenario.held.written_at == scenario.clock.monotonic()
 
 
 @pytest.mark.parametrize("lost", ["before", "after"])
 def test_a_lost_answer_does_not_lose_the_lease(lost):
-    scene = Scene()
-    scene.store.script = [lost]
+    scenario = Scenario()
+    scenario.store.script = [lost]
     with pytest.raises(TransientAwsError):
-        scene.held.renew()
-    scene.held.checkpoint(at(7))
-    row = scene.store.get("s")
+        scenario.held.renew()
+    scenario.held.checkpoint(at(7))
+    row = scenario.store.get("s")
     assert row.checkpoint == at(7)
-    assert row.counter == scene.held.lease.counter == (3 if lost == "after" else 2)
+    assert row.counter == scenario.held.lease.counter == (3 if lost == "after" else 2)
 
 
 def test_a_counter_that_another_process_wrote_is_never_adopted():
-    scene = Scene()
-    scene.store.renew(scene.store.get("s"))  # a second process with the same worker id
+    scenario = Scenario()
+    scenario.store.renew(scenario.store.get("s"))  # a second process with the same worker id
     with pytest.raises(LeaseLostError):
-        scene.held.checkpoint(at(7))
+        scenario.held.checkpoint(at(7))
 
 
 def test_release_ends_the_handle():
-    scene = Scene()
-    scene.held.release()
-    row = scene.store.get("s")
+    scenario = Scenario()
+    scenario.held.release()
+    row = scenario.store.get("s")
     assert (row.owner, row.counter) == (None, 2)
     with pytest.raises(LeaseLostError, match="released"):
-        scene.held.renew()
+        scenario.held.renew()
 
 
 def test_a_deleted_row_is_a_lost_lease():
-    scene = Scene()
-    scene.store.delete("s")
+    scenario = Scenario()
+    scenario.store.delete("s")
     with pytest.raises(LeaseLostError, match="deleted"):
-        scene.held.renew()
+        scenario.held.renew()
 
 
 def test_the_set_of_held_leases():
-    scene = Scene()
+    scenario = Scenario()
     held = HeldLeases()
-    held.add(scene.held)
-    assert (held.keys(), len(held), list(held)) == ({"s"}, 1, [scene.held])
-    newer = scene.take("me")
+    held.add(scenario.held)
+    assert (held.keys(), len(held), list(held)) == ({"s"}, 1, [scenario.held])
+    newer = scenario.take("me")
     held.add(newer)
-    held.remove(scene.held)
+    held.remove(scenario.held)
     assert list(held) == [newer]
     held.remove(newer)
     assert len(held) == 0
 
 
 def test_checkpoint_bounds():
-    scene = Scene()
-    checkpointer = scene.checkpointer()
+    scenario = Scenario()
+    checkpointer = scenario.checkpointer()
     checkpointer.checkpoint()
-    assert scene.store.writes == 1, "nothing delivered: nothing to store"
+    assert scenario.store.writes == 1, "nothing delivered: nothing to store"
     checkpointer.advance(at(10, 2))
     for wrong in [("11",), ("10", 3), (record(10, 3),), ("garbage",), ("TRIM_HORIZON",), ("SHARD_END",)]:
         with pytest.raises(InvalidCheckpointError):
@@ -216,27 +216,27 @@ def test_checkpoint_bounds():
         checkpointer.checkpoint("7")
     checkpointer.checkpoint("10", 1)
     checkpointer.checkpoint()
-    assert scene.store.get("s").checkpoint == at(10, 2)
-    writes = scene.store.writes
+    assert scenario.store.get("s").checkpoint == at(10, 2)
+    writes = scenario.store.writes
     checkpointer.checkpoint()
     checkpointer.checkpoint(record(10, 2))
-    assert scene.store.writes == writes, "the stored position is not written again"
+    assert scenario.store.writes == writes, "the stored position is not written again"
 
 
 def test_the_last_delivered_position_means_the_end_once_the_shard_ended():
-    scene = Scene()
-    checkpointer = scene.checkpointer()
+    scenario = Scenario()
+    checkpointer = scenario.checkpointer()
     checkpointer.advance(at(10))
     checkpointer.end_shard()
     checkpointer.checkpoint("9")
-    assert scene.store.get("s").checkpoint == at(9)
+    assert scenario.store.get("s").checkpoint == at(9)
     checkpointer.checkpoint(record(10))
-    assert scene.store.get("s").checkpoint == ExtendedSequenceNumber(SHARD_END)
+    assert scenario.store.get("s").checkpoint == ExtendedSequenceNumber(SHARD_END)
 
 
 def test_a_failed_delivery_takes_its_positions_back():
-    scene = Scene()
-    checkpointer = scene.checkpointer()
+    scenario = Scenario()
+    checkpointer = scenario.checkpointer()
     before = checkpointer.advance(at(10))
     checkpointer.checkpoint("4")
     checkpointer.retreat(before)
@@ -246,72 +246,72 @@ def test_a_failed_delivery_takes_its_positions_back():
 
 
 def test_throttled_checkpoints_are_repeated_for_a_bounded_time():
-    scene = Scene()
-    checkpointer = scene.checkpointer(timeout=5)
+    scenario = Scenario()
+    checkpointer = scenario.checkpointer(timeout=5)
     checkpointer.advance(at(10))
-    scene.store.script = ["throttle", "after", "throttle"]
+    scenario.store.script = ["throttle", "after", "throttle"]
     checkpointer.checkpoint()
-    assert scene.store.get("s").checkpoint == at(10)
-    scene.store.script = ["throttle"] * 100
+    assert scenario.store.get("s").checkpoint == at(10)
+    scenario.store.script = ["throttle"] * 100
     checkpointer.advance(at(11))
-    started = scene.clock.monotonic()
+    started = scenario.clock.monotonic()
     with pytest.raises(ThrottledError):
         checkpointer.checkpoint()
-    assert scene.clock.monotonic() - started <= 5
-    assert scene.held.gone is None
+    assert scenario.clock.monotonic() - started <= 5
+    assert scenario.held.gone is None
 
 
 def test_a_lost_lease_refuses_even_a_checkpoint_that_would_write_nothing():
-    scene = Scene()
-    scene.held.mark_lost("test")
+    scenario = Scenario()
+    scenario.held.mark_lost("test")
     with pytest.raises(LeaseLostError):
-        scene.checkpointer().checkpoint()
+        scenario.checkpointer().checkpoint()
 
 
 def test_a_marker_from_before_our_take_is_history():
     """Reads of the table may be stale: this one shows the last handoff of the same lease, away from us."""
-    scene = Scene()
-    before = replace(scene.store.get("s"), counter=0, owner="other", checkpoint_owner="me")
-    assert not scene.held.notice(before, 1)
-    assert scene.held.handoff_requester is None
-    asked = scene.store.request_handoff(scene.store.get("s"), "other")
-    assert not scene.held.notice(replace(asked, checkpoint_owner="x"), 1)
-    assert scene.held.notice(asked, 2)
-    assert not scene.held.notice(asked, 3), "news once"
-    assert (scene.held.handoff_requester, scene.held.handover_since) == ("other", 2)
-    scene.held.release()
-    row = scene.store.get("s")
+    scenario = Scenario()
+    before = replace(scenario.store.get("s"), counter=0, owner="other", checkpoint_owner="me")
+    assert not scenario.held.observe_handoff_request(before, 1)
+    assert scenario.held.handoff_requester is None
+    asked = scenario.store.request_handoff(scenario.store.get("s"), "other")
+    assert not scenario.held.observe_handoff_request(replace(asked, checkpoint_owner="x"), 1)
+    assert scenario.held.observe_handoff_request(asked, 2)
+    assert not scenario.held.observe_handoff_request(asked, 3), "news once"
+    assert (scenario.held.handoff_requester, scenario.held.handoff_requested_at) == ("other", 2)
+    scenario.held.release()
+    row = scenario.store.get("s")
     assert (row.owner, row.checkpoint_owner) == ("other", None)
-    assert scene.held.gone == "handed off to other"
+    assert scenario.held.gone == "handed off to other"
 
 
 def test_throughput_goes_into_renewals_and_decays():
-    scene = Scene()
-    scene.held.renew()
-    assert scene.store.get("s").throughput_kbps is None, "nothing was delivered yet"
-    scene.held.meter.add(40 * 1024)
-    scene.clock.advance(4)
-    scene.held.renew()
-    assert scene.store.get("s").throughput_kbps == 10.0
-    scene.clock.advance(4)
-    scene.held.checkpoint(at(5))
-    assert scene.store.get("s").throughput_kbps == 5.0
+    scenario = Scenario()
+    scenario.held.renew()
+    assert scenario.store.get("s").throughput_kbps is None, "nothing was delivered yet"
+    scenario.held.meter.add(40 * 1024)
+    scenario.clock.advance(4)
+    scenario.held.renew()
+    assert scenario.store.get("s").throughput_kbps == 10.0
+    scenario.clock.advance(4)
+    scenario.held.checkpoint(at(5))
+    assert scenario.store.get("s").throughput_kbps == 5.0
 
 
-def rates_of_a_jittering_shard(*, java_leads):
-    scene = Scene()
-    held = scene.take("me", java_leads=lambda _now: java_leads)
+def rates_of_a_jittering_shard(*, has_kcl3_leader):
+    scenario = Scenario()
+    held = scenario.take("me", has_kcl3_leader=lambda _now: has_kcl3_leader)
     written = []
     for kilobytes in (40, 44, 40, 44, 40, 44, 48, 36, 44):
         held.meter.add(kilobytes * 1024)
-        scene.clock.advance(4)
+        scenario.clock.advance(4)
         held.renew()
-        written.append(scene.store.get("s").throughput_kbps)
+        written.append(scenario.store.get("s").throughput_kbps)
     return written
 
 
 def test_a_rate_that_jitters_is_one_number_for_us_and_as_measured_for_a_java_leader():
-    ours, javas = (rates_of_a_jittering_shard(java_leads=flag) for flag in (False, True))
+    ours, javas = (rates_of_a_jittering_shard(has_kcl3_leader=flag) for flag in (False, True))
     assert len(set(ours[-4:])) == 1, "followed at first, then kept"
     assert len(set(javas[-4:])) == 4
     assert javas[:5] == ours[:5] == [10.0, 10.5, 10.25, 10.625, 10.3125]
@@ -320,8 +320,8 @@ def test_a_rate_that_jitters_is_one_number_for_us_and_as_measured_for_a_java_lea
 def test_a_loss_that_two_threads_find_is_one_loss():
     sink = MemoryMetrics()
     scope = Scope({"ApplicationName": "billing", "WorkerIdentifier": "me"})
-    scene = Scene()
-    held = scene.take("me", metrics=BoundMetrics(sink, scope))
+    scenario = Scenario()
+    held = scenario.take("me", metrics=BoundMetrics(sink, scope))
     held.mark_lost("its counter is 9, owner you")
     held.mark_lost("not renewed for 11.0 s")
     held.let_expire("its handler hangs")
@@ -331,7 +331,7 @@ def test_a_loss_that_two_threads_find_is_one_loss():
 
 def test_a_lease_that_is_left_to_expire_is_not_lost():
     sink = MemoryMetrics()
-    held = Scene().take(
+    held = Scenario().take(
         "me", metrics=BoundMetrics(sink, Scope({"ApplicationName": "b", "WorkerIdentifier": "me"}))
     )
     held.let_expire("its release failed")

@@ -134,7 +134,7 @@ def test_a_living_java_leader_is_not_fought(mode):
     JavaLeader(fleet).assign(key(2), "py")
     fleet.run(1.5)
     assert [held.key for held in engine.coordinator.held] == [key(2)]
-    assert all(held._java_leads(fleet.clock.monotonic()) for held in engine.coordinator.held), (
+    assert all(held._has_kcl3_leader(fleet.clock.monotonic()) for held in engine.coordinator.held), (
         "its rates are what is measured"
     )
     JavaLeader(fleet).start_handoff(key(1), "java", "py")
@@ -244,7 +244,7 @@ def test_a_leader_that_never_comes_for_its_first_lease_is_given_up_in_the_end():
 def test_a_leader_given_up_is_believed_again_with_its_next_heartbeat():
     watch = LeaderLockMonitor()
     watch.observe(LeaderLock("java", "1", 120), 0)
-    watch.give_up()
+    watch.presume_dead()
     assert watch.owner(1) is None
     watch.observe(LeaderLock("java", "1", 120), 10)
     assert watch.owner(10) is None
@@ -271,7 +271,7 @@ def test_missing_tables_and_failures_only_delay(caplog):
     assert "not a leader lock" in caplog.text
     fleet.aws.faults.add(Fault(kind="error", operation="DeleteItem", code="InternalFailure", count=1))
     member.withdraw()
-    assert "stay behind" in caplog.text
+    assert "failed to delete worker metrics" in caplog.text
 
 
 def test_a_report_whose_answer_was_lost_is_taken_back_as_well():

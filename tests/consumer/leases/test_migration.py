@@ -116,7 +116,7 @@ def test_a_worker_that_blocks_a_migration_says_so(mode, caplog):
     assert warning.startswith(
         "worker ours-2: the migration of this application from KCL 2.x to 3.x cannot complete"
     )
-    assert "election names this worker" in warning
+    assert "elected this worker as leader" in warning
 
 
 @pytest.mark.parametrize("mode", ["lease_table", "separate_table"])

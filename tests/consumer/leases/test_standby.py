@@ -17,7 +17,7 @@ from tests.consumer.simulation import Fleet
 HORIZON = ConsumerConfig(initial_position="TRIM_HORIZON")
 
 
-class Scene:
+class Scenario:
     """A few observers of one table."""
 
     def __init__(self, *names, rows=3):
@@ -29,7 +29,7 @@ class Scene:
     def book(self, name):
         return StandbyHeartbeats(self.store, name, failover_time=10, heartbeat_interval=6, scan_interval=1)
 
-    def look(self, now, *names):
+    def scan(self, now, *names):
         for name in names or self.marks:
             self.marks[name].observe(self.store.list(), now)
 
@@ -41,110 +41,110 @@ class Scene:
 
 
 def test_a_mark_counts_as_long_as_a_lease():
-    scene = Scene("a", "b", "late")
-    scene.look(0, "a", "b")
-    scene.marks["a"].want(True, 0)
-    assert scene.marks["a"].tick(0) == 1
-    scene.look(0.5)
-    assert scene.standing(0.5, "b") == {"a"}, "it was not there before"
-    assert scene.standing(0.5, "late") == set(), "who looks for the first time may see an old one"
-    assert scene.standing(0.5, "a") == {"a"}, "of its own it knows"
-    assert scene.marks["a"].tick(1) == 7, "the second comes at once, the others like renewals"
-    scene.look(1.5)
-    assert scene.standing(1.5, "b") == scene.standing(1.5, "late") == {"a"}
-    assert scene.marks["a"].tick(6.9) == 7
-    scene.look(11.5)
-    assert scene.standing(11.5, "b") == {"a"}
-    assert scene.standing(11.6, "b") == set(), "it stood still for a failover time"
-    scene.marks["a"].tick(12)
-    scene.look(12.5)
-    assert scene.standing(12.5, "b") == {"a"}
+    scenario = Scenario("a", "b", "late")
+    scenario.scan(0, "a", "b")
+    scenario.marks["a"].set_active(True, 0)
+    assert scenario.marks["a"].tick(0) == 1
+    scenario.scan(0.5)
+    assert scenario.standing(0.5, "b") == {"a"}, "it was not there before"
+    assert scenario.standing(0.5, "late") == set(), "who looks for the first time may see an old one"
+    assert scenario.standing(0.5, "a") == {"a"}, "of its own it knows"
+    assert scenario.marks["a"].tick(1) == 7, "the second comes at once, the others like renewals"
+    scenario.scan(1.5)
+    assert scenario.standing(1.5, "b") == scenario.standing(1.5, "late") == {"a"}
+    assert scenario.marks["a"].tick(6.9) == 7
+    scenario.scan(11.5)
+    assert scenario.standing(11.5, "b") == {"a"}
+    assert scenario.standing(11.6, "b") == set(), "it stood still for a failover time"
+    scenario.marks["a"].tick(12)
+    scenario.scan(12.5)
+    assert scenario.standing(12.5, "b") == {"a"}
 
 
 def test_a_mark_is_taken_away_by_who_needs_it_no_more():
-    scene = Scene("a", "b")
+    scenario = Scenario("a", "b")
     for now in (0, 1, 2):
-        scene.look(now)
-        scene.marks["a"].want(True, now)
-        scene.marks["a"].tick(now)
-    assert scene.written() == {"a": 2}
-    scene.marks["a"].want(False, 3)
-    assert scene.marks["a"].due == 3
-    scene.marks["a"].tick(3)
-    assert scene.written() == {}
-    assert not scene.marks["a"].is_marked
-    assert scene.marks["a"].due == float("inf")
+        scenario.scan(now)
+        scenario.marks["a"].set_active(True, now)
+        scenario.marks["a"].tick(now)
+    assert scenario.written() == {"a": 2}
+    scenario.marks["a"].set_active(False, 3)
+    assert scenario.marks["a"].due == 3
+    scenario.marks["a"].tick(3)
+    assert scenario.written() == {}
+    assert not scenario.marks["a"].is_registered
+    assert scenario.marks["a"].due == float("inf")
 
 
 def test_a_failed_write_is_repeated():
-    scene = Scene("a")
-    scene.look(0)
-    marks = scene.marks["a"]
-    marks.want(True, 0)
-    write = scene.store.put_standby_heartbeat
-    scene.store.put_standby_heartbeat = lambda *arguments: (_ for _ in ()).throw(
+    scenario = Scenario("a")
+    scenario.scan(0)
+    marks = scenario.marks["a"]
+    marks.set_active(True, 0)
+    write = scenario.store.put_standby_heartbeat
+    scenario.store.put_standby_heartbeat = lambda *arguments: (_ for _ in ()).throw(
         TransientAwsError("no answer")
     )
     with pytest.raises(TransientAwsError):
         marks.tick(0)
     assert marks.due == 0
-    scene.store.put_standby_heartbeat = write
+    scenario.store.put_standby_heartbeat = write
     marks.tick(0.5)
-    assert len(scene.written()) == 1
-    scene.store.put_standby_heartbeat = lambda *arguments: (_ for _ in ()).throw(
+    assert len(scenario.written()) == 1
+    scenario.store.put_standby_heartbeat = lambda *arguments: (_ for _ in ()).throw(
         TransientAwsError("no answer")
     )
     with pytest.raises(TransientAwsError):
         marks.withdraw()
-    assert marks.is_marked
+    assert marks.is_registered
     marks.forget()
-    assert not marks.is_marked
+    assert not marks.is_registered
 
 
 def test_a_mark_follows_its_row_and_the_youngest_counts():
-    scene = Scene("a", "b")
+    scenario = Scenario("a", "b")
     for now in (0, 1, 2):
-        scene.look(now)
-        scene.marks["a"].want(True, now)
-        scene.marks["a"].tick(now)
-    (row,) = (row for row in scene.store.list() if row.standby_heartbeats)
+        scenario.scan(now)
+        scenario.marks["a"].set_active(True, now)
+        scenario.marks["a"].tick(now)
+    (row,) = (row for row in scenario.store.list() if row.standby_heartbeats)
     end = replace(row, checkpoint=ExtendedSequenceNumber("SHARD_END"))
-    scene.store._rows[row.lease_key] = end
-    scene.look(3)
-    scene.marks["a"].want(True, 3)
-    scene.marks["a"].tick(3)
-    moved = [other for other in scene.store.list() if other.standby_heartbeats]
+    scenario.store._rows[row.lease_key] = end
+    scenario.scan(3)
+    scenario.marks["a"].set_active(True, 3)
+    scenario.marks["a"].tick(3)
+    moved = [other for other in scenario.store.list() if other.standby_heartbeats]
     assert len(moved) == 2, "the finished row keeps its own until it is deleted"
     for now in (3.5, 4, 9):
-        scene.look(now)
-        assert scene.standing(now, "b") == {"a"}
-    assert scene.standing(13.6, "b") == set(), "and the old one is no sign of life"
-    scene.store.delete(row.lease_key)
-    for other in scene.store.list():
-        scene.store.delete(other.lease_key)
-    scene.look(14)
-    scene.marks["a"].want(True, 14)
-    assert scene.marks["a"].tick(14) == 20, "nothing to write on"
+        scenario.scan(now)
+        assert scenario.standing(now, "b") == {"a"}
+    assert scenario.standing(13.6, "b") == set(), "and the old one is no sign of life"
+    scenario.store.delete(row.lease_key)
+    for other in scenario.store.list():
+        scenario.store.delete(other.lease_key)
+    scenario.scan(14)
+    scenario.marks["a"].set_active(True, 14)
+    assert scenario.marks["a"].tick(14) == 20, "nothing to write on"
 
 
 def test_what_the_dead_left_is_swept():
-    scene = Scene("a", "leader")
+    scenario = Scenario("a", "leader")
     for n in range(8):
-        scene.store.put_standby_heartbeat(f"s{n % 3}", f"dead{n}", 7)
+        scenario.store.put_standby_heartbeat(f"s{n % 3}", f"dead{n}", 7)
     for now in (0, 50, 100.5):
-        scene.look(now, "leader")
-        scene.marks["leader"].sweep(now)
-        assert scene.standing(now, "leader") == set()
-    assert len(scene.written()) == 3, "a few at each look"
-    write = scene.store.put_standby_heartbeat
-    scene.store.put_standby_heartbeat = lambda *arguments: (_ for _ in ()).throw(
+        scenario.scan(now, "leader")
+        scenario.marks["leader"].remove_stale(now)
+        assert scenario.standing(now, "leader") == set()
+    assert len(scenario.written()) == 3, "a few at each look"
+    write = scenario.store.put_standby_heartbeat
+    scenario.store.put_standby_heartbeat = lambda *arguments: (_ for _ in ()).throw(
         TransientAwsError("no answer")
     )
-    scene.marks["leader"].sweep(100.6)
-    scene.store.put_standby_heartbeat = write
-    scene.look(101, "leader")
-    scene.marks["leader"].sweep(101)
-    assert scene.written() == {}
+    scenario.marks["leader"].remove_stale(100.6)
+    scenario.store.put_standby_heartbeat = write
+    scenario.scan(101, "leader")
+    scenario.marks["leader"].remove_stale(101)
+    assert scenario.written() == {}
 
 
 def groups_of(fleet):

@@ -11,7 +11,7 @@ from kinesis_sdk.common.errors import HandlerError
 from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore, RecordHandler
 from kinesis_sdk.consumer.runtime.threads import EventLoopThread
 from tests import HANG
-from tests.consumer.test_worker import QUICK, Scene
+from tests.consumer.test_worker import QUICK, Scenario
 
 ONE_THREAD = ConsumerConfig(
     initial_position="TRIM_HORIZON", lease_scan_interval=0.1, idle_time_between_reads=0.2, max_threads=1
@@ -72,8 +72,8 @@ def test_closing_cancels_and_still_tells():
 
 
 def test_shards_await_at_the_same_time_on_one_thread():
-    scene = Scene(shards=12)
-    scene.put(*[b"%d" % n for n in range(200)])
+    scenario = Scenario(shards=12)
+    scenario.put(*[b"%d" % n for n in range(200)])
     together = set()
     threads = set()
     everybody = []
@@ -87,17 +87,17 @@ def test_shards_await_at_the_same_time_on_one_thread():
         if len(together) == 12:
             everybody[0].set()
         await everybody[0].wait()
-        scene.handle(batch)
+        scenario.handle(batch)
 
-    with scene.worker(handle, config=ONE_THREAD, lease_store=InMemoryLeaseStore()):
-        scene.wait(200)
+    with scenario.worker(handle, config=ONE_THREAD, lease_store=InMemoryLeaseStore()):
+        scenario.wait(200)
     assert threads == {"kinesis-async"}
-    assert len(scene.got) == 200
+    assert len(scenario.got) == 200
 
 
 def test_a_clean_stop_waits_for_a_coroutine_and_keeps_what_it_did():
-    scene = Scene(shards=1)
-    scene.put(b"1")
+    scenario = Scenario(shards=1)
+    scenario.put(b"1")
     started = threading.Event()
     events = []
     finish = []
@@ -114,7 +114,7 @@ def test_a_clean_stop_waits_for_a_coroutine_and_keeps_what_it_did():
             events.append("cancelled")
             raise
 
-    worker = scene.worker(handle)
+    worker = scenario.worker(handle)
     worker.start()
     assert started.wait(HANG)
     worker.request_stop()
@@ -122,13 +122,13 @@ def test_a_clean_stop_waits_for_a_coroutine_and_keeps_what_it_did():
     finish[0]()
     assert worker.stop(20)
     assert events == ["done"]
-    (item,) = scene.aws.client("dynamodb").scan(TableName="billing")["Items"]
+    (item,) = scenario.aws.client("dynamodb").scan(TableName="billing")["Items"]
     assert item["checkpoint"]["S"].isdigit()
 
 
 def test_an_immediate_stop_cancels_and_checkpoints_nothing():
-    scene = Scene(shards=1)
-    scene.put(b"1")
+    scenario = Scenario(shards=1)
+    scenario.put(b"1")
     started, ended = threading.Event(), threading.Event()
 
     async def handle(batch):
@@ -138,19 +138,19 @@ def test_an_immediate_stop_cancels_and_checkpoints_nothing():
         finally:
             ended.set()
 
-    worker = scene.worker(handle)
+    worker = scenario.worker(handle)
     worker.start()
     assert started.wait(HANG)
     assert not worker.stop(0.05)
     assert ended.wait(HANG)
-    (item,) = scene.aws.client("dynamodb").scan(TableName="billing")["Items"]
+    (item,) = scenario.aws.client("dynamodb").scan(TableName="billing")["Items"]
     assert item["checkpoint"]["S"] == "TRIM_HORIZON"
     assert item["leaseOwner"]["S"] == worker.worker_id, "left to expire"
 
 
 def test_a_class_says_how_many_keys_go_side_by_side():
-    scene = Scene(shards=1)
-    scene.put(*[b"%d" % n for n in range(50)])
+    scenario = Scenario(shards=1)
+    scenario.put(*[b"%d" % n for n in range(50)])
     barrier = threading.Barrier(3, timeout=HANG)
     first = []
 
@@ -161,9 +161,9 @@ def test_a_class_says_how_many_keys_go_side_by_side():
             if len(first) < 3:
                 first.append(batch.records[0].partition_key)
                 barrier.wait()
-            scene.handle(batch)
+            scenario.handle(batch)
 
-    with scene.worker(Handler, config=QUICK, lease_store=InMemoryLeaseStore()):
-        scene.wait(50)
+    with scenario.worker(Handler, config=QUICK, lease_store=InMemoryLeaseStore()):
+        scenario.wait(50)
     assert len(set(first)) == 3
-    assert len(scene.got) == 50
+    assert len(scenario.got) == 50

@@ -111,14 +111,14 @@ def test_two_leaders_do_no_harm():
     for name in "ab":
         fleet.add(name)
     for engine in fleet.engines.values():
-        engine.coordinator._duties.sync()
+        engine.coordinator._leader_tasks.sync()
     fleet.run(5)
     fleet.split()
     fleet.put(30)
     for _ in range(10):
         for engine in fleet.engines.values():
-            engine.coordinator._duties.sync()
-            engine.coordinator._duties.clean_up(fleet.store.list(), fleet.clock.monotonic())
+            engine.coordinator._leader_tasks.sync()
+            engine.coordinator._leader_tasks.clean_up(fleet.store.list(), fleet.clock.monotonic())
         fleet.run(2)
     assert fleet.all_delivered()
     fleet.check_order()
@@ -163,22 +163,22 @@ def test_holes():
 
 
 def test_only_a_hole_that_stays_counts():
-    watch = HashRangeHoleTracker(120, 3)
+    tracker = HashRangeHoleTracker(120, 3)
     low, high = [lease(0, hash_key_range=LOW)], [lease(1, hash_key_range=HIGH)]
-    assert not watch.look(low, 0)
-    assert not watch.look(low, 119), "too early to count"
-    assert not watch.look(low, 120)
-    assert not watch.look(high, 240), "another hole begins anew"
-    assert not watch.look(low, 360)
-    assert not watch.look(low, 480)
-    assert watch.look(low, 600)
-    assert not watch.look(low, 720), "once, then patience again"
-    assert not watch.look([*low, *high], 840)
+    assert not tracker.check(low, 0)
+    assert not tracker.check(low, 119), "too early to count"
+    assert not tracker.check(low, 120)
+    assert not tracker.check(high, 240), "another hole begins anew"
+    assert not tracker.check(low, 360)
+    assert not tracker.check(low, 480)
+    assert tracker.check(low, 600)
+    assert not tracker.check(low, 720), "once, then patience again"
+    assert not tracker.check([*low, *high], 840)
 
 
 def test_rows_without_ranges_are_filled_in():
     rows = [lease(0), lease(1, hash_key_range=HIGH)]
-    assert HashRangeHoleTracker(120, 3).look(rows, 0)
+    assert HashRangeHoleTracker(120, 3).check(rows, 0)
     assert plan_ranges([shard(0), shard(1, HIGH)], rows) == [(key(0), LOW)]
     fleet = Fleet(shards=2)
     for row in (lease(0), lease(1)):
@@ -203,7 +203,7 @@ def test_a_hole_is_repaired_by_the_leader_or_later_by_anybody(leads):
     if not leads:
         # The leader can not list shards; the other one can.
         (leader,) = [engine for engine in fleet.engines.values() if engine.coordinator._leads]
-        leader.coordinator._duties.sync = lambda wanted=None: False
+        leader.coordinator._leader_tasks.sync = lambda streams=None: False
     fleet.store.delete(key(1))
     deleted = fleet.clock.monotonic()
     assert fleet.run(3000, lambda: key(1) in fleet.owners())
@@ -245,7 +245,7 @@ def test_cleanup_reads_nothing_while_nothing_is_finished():
     fleet.run(30)
     before = fleet.aws.stats()["calls"]["Scan"]
     engine = fleet.engines["a"]
-    engine.coordinator._duties.clean_up(fleet.store.list(), fleet.clock.monotonic())
+    engine.coordinator._leader_tasks.clean_up(fleet.store.list(), fleet.clock.monotonic())
     assert fleet.aws.stats()["calls"]["Scan"] == before + 1, "the one of this test"
 
 
@@ -341,12 +341,12 @@ def test_a_trimmed_lease_stays_until_its_successors_have_leases():
         fleet.clock.advance(40 * 3600)
     rows = [replace(fleet.store.get(key(0)), checkpoint=ExtendedSequenceNumber("SHARD_END"))]
     fleet.store._rows = {key(0): rows[0]}
-    duties = engine.coordinator._duties
-    duties.clean_up(rows, fleet.clock.monotonic())
+    tasks = engine.coordinator._leader_tasks
+    tasks.clean_up(rows, fleet.clock.monotonic())
     assert fleet.store.get(key(0)) is not None
-    assert duties.sync()
+    assert tasks.sync()
     assert {row.checkpoint.sequence_number for row in fleet.store.list()} == {"SHARD_END", "TRIM_HORIZON"}
-    duties.clean_up(rows, fleet.clock.monotonic())
+    tasks.clean_up(rows, fleet.clock.monotonic())
     assert fleet.store.get(key(0)) is None
 
 
@@ -356,7 +356,7 @@ def test_a_trimmed_lease_stays_until_its_successors_have_leases():
 def test_what_proves_a_recreated_stream():
     shards = [shard(0, LOW, "500"), shard(1, HIGH, "500")]
     assert find_contradiction(shards, [lease(0, "600", hash_key_range=LOW), lease(1, "LATEST")]) is None
-    assert "begins at 500" in find_contradiction(shards, [lease(0, "499")])
+    assert "starts at 500" in find_contradiction(shards, [lease(0, "499")])
     assert "finished, but the shard is open" in find_contradiction(shards, [lease(0, "SHARD_END")])
     assert "covers hash keys" in find_contradiction(shards, [lease(0, hash_key_range=HIGH)])
     assert "newest shard is" in find_contradiction(shards, [lease(7)])
@@ -432,7 +432,7 @@ def test_a_running_worker_stops_when_its_stream_is_recreated():
     assert not row.checkpoint.is_sentinel, "no position of the former stream was overwritten"
 
 
-def test_duties_that_fail_are_repeated():
+def test_leader_tasks_that_fail_are_retried():
     fleet = Fleet(shards=1)
     fleet.add("a")
     fleet.run(5)

@@ -1,7 +1,7 @@
-"""The leader of KCL 3 workers: the holder of the ``Leader`` lock, and whether it is alive.
+"""The leader of a KCL 3 fleet: the owner of the ``Leader`` lock, and whether it is alive.
 
-The lock is only read. A Python worker does not compete for it, because its holder must assign leases to Java workers.
-The lock of a leader that crashed stands for another 120 s; its leases tell earlier, see `keeps_nothing`.
+The lock is only read. A Python worker does not compete for it, because its owner must assign leases to Java workers.
+The lock of a crashed leader stays valid for 120 s. Its leases show the crash earlier, see `all_leases_expired`.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from dataclasses import dataclass
 from kinesis_sdk.consumer.leases.table.lease import Item, Lease
 
 CLAIM_TIME = 4 / 3
-"""Failover times until a KCL 3 worker first writes a lease that it was given: it looks for new leases once a failover time
-(9.975 s by default), and renews what it found within a third of one (3.308 s)."""
+"""Failover times until a KCL 3 worker first writes a lease that was assigned to it: it scans for new leases once per failover
+time (9.975 s by default), and renews them within a third of it (3.308 s)."""
 
 
-def keeps_nothing(
+def all_leases_expired(
     leases: Iterable[Lease],
     worker: str,
     is_expired: Callable[[Lease], bool],
     has_stopped: Callable[[Lease], bool],
 ) -> bool:
-    """Return whether a worker holds leases and let all of them expire: it has crashed, or hangs.
+    """Return whether a worker owns leases and all of them have expired, so that it has crashed or hangs.
 
-    The sequence of events that ``has_stopped`` is for: this worker hands the leader its first lease, the leader looks for
-    new leases 9.5 s later and writes 3.3 s after that. In between the lease is expired and the leader is well.
+    ``has_stopped`` defends against this sequence: this worker hands off the leader's first lease; the leader scans for new
+    leases 9.5 s later, and renews the lease 3.3 s after that. In between the lease is expired and the leader is healthy.
 
-    Finished leases count: the KCL renews them as well. Of a worker without leases nothing is known.
+    Finished leases count, because the KCL renews them too. A worker without leases is never reported.
 
     Args:
         leases: Every lease of the table.
-        worker: Its id.
-        is_expired: Whether nobody keeps a lease.
-        has_stopped: Whether a lease is expired and its holder had begun to renew it, or had the time to;
-            see `LeaseObserver.has_stopped`.
+        worker: Id of the worker.
+        is_expired: Returns whether a lease is unowned or expired.
+        has_stopped: Returns whether a lease is expired and its owner had begun to renew it, or had the time to; see
+            `LeaseObserver.has_stopped`.
     """
     held = [lease for lease in leases if lease.holder == worker]
     return all(map(is_expired, held)) and any(map(has_stopped, held))
@@ -43,12 +43,12 @@ def keeps_nothing(
 
 @dataclass(frozen=True)
 class LeaderLock:
-    """KCL 3's leader lock.
+    """State of the leader lock of KCL 3.
 
     Attributes:
         owner: Worker id.
-        version: Changes with every heartbeat (30 s).
-        duration: Seconds without a change after which it counts as given up; stored in the item (120 s).
+        version: Value that changes with every heartbeat (30 s).
+        duration: Seconds without a change after which the owner counts as dead; stored in the item (120 s).
     """
 
     owner: str
@@ -57,10 +57,10 @@ class LeaderLock:
 
     @classmethod
     def from_item(cls, item: Item) -> LeaderLock | None:
-        """Read the item ``Leader``; None if it is not held.
+        """Parse the item ``Leader``; return None if the lock was released.
 
         Raises:
-            ValueError: It is no such item.
+            ValueError: If the item is not a leader lock.
         """
         try:
             if "isReleased" in item:
@@ -75,23 +75,23 @@ class LeaderLock:
 
 
 class LeaderLockMonitor:
-    """Whether a lock's holder lives, by this observer's own clock (``AmazonDynamoDBLockClient``)."""
+    """Monitor of the leader lock: decides by this observer's own clock whether its owner lives (``AmazonDynamoDBLockClient``)."""
 
     def __init__(self) -> None:
         self._lock: LeaderLock | None = None
         self._since = 0.0
 
     def observe(self, lock: LeaderLock | None, now: float) -> None:
-        """Take in a read."""
+        """Process a read of the lock; None if it is not held."""
         if lock is None or self._lock is None or lock.version != self._lock.version:
             self._since = now
         self._lock = lock
 
-    def give_up(self) -> None:
-        """Hold the lock's owner for dead until its next heartbeat."""
+    def presume_dead(self) -> None:
+        """Treat the lock owner as dead until its next heartbeat."""
         self._since = -math.inf
 
     def owner(self, now: float) -> str | None:
-        """The living leader; None if there is none."""
+        """Return the id of the live leader; None if there is none."""
         lock = self._lock
         return lock.owner if lock is not None and now - self._since <= lock.duration else None

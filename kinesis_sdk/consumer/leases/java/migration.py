@@ -1,4 +1,4 @@
-"""Migration of a fleet from KCL 2.x to 3.x: which worker has to decide that all are ready."""
+"""Migration of a fleet from KCL 2.x to 3.x: the worker that decides when the fleet is ready."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _MULTIPLIER, _INCREMENT, _BITS_48, _BITS_31 = 0x5DEECE66D, 0xB, 2**48 - 1, 2**31
 def kcl2_leader(leases: Iterable[Lease]) -> str | None:
     """Return the worker that KCL 2.x elects, and KCL 3.x while it is compatible with 2.x.
 
-    It is the first of the sorted owners after ``Collections.shuffle(owners, new Random(1947))``, whatever kind of worker it
-    is (``DeterministicShuffleShardSyncLeaderDecider``). Only the elected worker checks whether a fleet is ready to go
+    It is the first owner after ``Collections.shuffle(sortedOwners, new Random(1947))``, whatever kind of worker
+    it is (``DeterministicShuffleShardSyncLeaderDecider``). Only the elected worker checks whether a fleet is ready to go
     from 2.x to 3.x, which a worker of this package does not do.
 
     Args:
@@ -31,7 +31,7 @@ def kcl2_leader(leases: Iterable[Lease]) -> str | None:
     state = (_SEED ^ _MULTIPLIER) & _BITS_48
 
     def next_int(bound: int) -> int:
-        """``java.util.Random.nextInt(bound)``."""
+        """Return what ``java.util.Random.nextInt(bound)`` returns."""
         nonlocal state
         while True:
             state = (state * _MULTIPLIER + _INCREMENT) & _BITS_48
@@ -49,10 +49,10 @@ def kcl2_leader(leases: Iterable[Lease]) -> str | None:
 
 
 MIGRATION_KEY = "Migration3.0"
-"""Key of the item in which a fleet of KCL workers keeps how far it has come from 2.x to 3.x."""
+"""Key of the item in which a fleet of KCL workers stores the state of its migration from 2.x to 3.x."""
 
 
 def is_upgrading_from_2x(item: Item | None) -> bool:
-    """Return whether the item of `MIGRATION_KEY` says that a fleet waits to leave the mode of KCL 2.x."""
+    """Return whether the item under `MIGRATION_KEY` says that a fleet still runs in KCL 2.x compatible mode."""
     version = item.get("cv") if item is not None else None
     return isinstance(version, Mapping) and version.get("S") == "CLIENT_VERSION_UPGRADE_FROM_2X"

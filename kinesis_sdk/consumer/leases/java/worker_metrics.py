@@ -1,12 +1,12 @@
-"""Being a member of a fleet of Java KCL 3 workers: the worker-metrics item, and whether their leader lives.
+"""Membership in a fleet of Java KCL 3 workers: the worker metrics item, and whether the fleet's leader is alive.
 
-The leader of a KCL 3 fleet gives leases only to workers whose metrics item is fresh. Empty measurements are valid: the
-leader then judges the worker by its share of the throughput (``WorkerMetricStats``, ``LeaseAssignmentManager``).
+The leader of a KCL 3 fleet assigns leases only to workers whose metrics item is fresh. Empty measurements are valid: the
+leader then rates the worker by its share of the throughput (``WorkerMetricStats``, ``LeaseAssignmentManager``).
 KCL 3.0 to 3.4 keep these items in ``<application>-WorkerMetricStats`` and the leader's lock in
 ``<application>-CoordinatorState``; 3.5 keeps both in the lease table, under the worker's id and ``Leader``.
 
-Cost with membership: two writes and six reads a minute (GetItem of 0.5 units), two more with separate tables; without it
-nothing.
+Cost with membership: two writes and six reads a minute (GetItem of 0.5 units), two more with separate tables. Without
+membership it costs nothing.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from kinesis_sdk.consumer.leases.java.migration import MIGRATION_KEY
 from kinesis_sdk.consumer.leases.table.lease import ENTITY_TYPE, LEASE_KEY, Item
 
 REPORT_INTERVAL = 30.0
-"""Seconds between two reports; the KCL's. A worker counts as gone after two of them."""
+"""Seconds between two reports, as the KCL. A worker counts as gone after twice this time without a report."""
 WATCH_INTERVAL = 10.0
-"""Seconds between two looks at the leader's lock, which changes every 30 s."""
-PATIENCE = 120.0
-"""Seconds for which a lease that nobody keeps is left to a living leader: six of its rounds, and longer than the
-60 s for which it takes a dead worker for a living one."""
+"""Seconds between two reads of the leader lock, which changes every 30 s."""
+LEADER_GRACE = 120.0
+"""Seconds for which an unowned or expired lease is left to a live KCL 3 leader: six of its assignment rounds, and longer than
+the 60 s for which it counts a dead worker as alive."""
 
 _ENTITY = "WORKER_METRIC_STATS"
 _LEADER = "Leader"
 _SUPPORT_CODE = 1
-"""Of KCL 3.5: this worker can read a table with other entities in it."""
+"""Support code of KCL 3.5: this worker can read a lease table that contains other entities."""
 _LOGGER = logging.getLogger(__name__)
 
 Mode = Literal["separate_table", "lease_table"]
 
 
 def metrics_item(worker_id: str, mode: Mode, epoch_seconds: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Key and attributes of a worker's report.
+    """Return key and attributes of a worker's report.
 
     Args:
-        worker_id: This worker.
-        mode: Where it lives.
-        epoch_seconds: Now; the leader compares it with its own wall clock.
+        worker_id: Id of the worker in the lease table.
+        mode: Table that holds the item, see `JavaMembership`.
+        epoch_seconds: Current time in seconds since 1970; the leader compares it with its own wall clock.
     """
     attributes: dict[str, Any] = {"lut": {"N": str(epoch_seconds)}, "sts": {"M": {}}, "opr": {"M": {}}}
     if mode == "separate_table":
@@ -57,20 +57,20 @@ def metrics_item(worker_id: str, mode: Mode, epoch_seconds: int) -> tuple[dict[s
 
 
 class JavaMembership:
-    """Reports this worker and watches the leader. Used by the loop that looks at the table.
+    """Reports this worker to the fleet and monitors its leader. Used by the table loop.
 
     Args:
-        client: boto3 DynamoDB client or one of its shape.
+        client: boto3 DynamoDB client, or an object with the same methods.
         mode: ``"separate_table"`` for KCL 3.0 to 3.4, ``"lease_table"`` for 3.5 and later.
-        application_name: Beginning of the separate tables' names.
-        table_name: Lease table.
-        worker_id: This worker.
-        clock: Time; the wall clock goes into the item, because the leader compares it with its own.
+        application_name: Prefix of the names of the separate tables.
+        table_name: Name of the lease table.
+        worker_id: Id of this worker in the lease table.
+        clock: Monotonic and wall clock; the wall clock goes into the item, because the leader compares it with its own.
 
     Attributes:
-        is_reported: Whether an item of ours may stand in the table.
-        migration: The item that says how far the fleet has come from KCL 2.x to 3.x, where it does not stand in the lease
-            table; None if there is none, or before the first report.
+        is_reported: Whether an item of this worker may be in the table.
+        migration: The item with the state of the migration from KCL 2.x to 3.x, if it is not in the lease table; None if
+            there is none, or before the first report.
     """
 
     def __init__(
@@ -91,50 +91,60 @@ class JavaMembership:
         self._state_key = "key" if separate else LEASE_KEY
         self._worker_id = worker_id
         self._clock = clock
-        self._watch = LeaderLockMonitor()
+        self._monitor = LeaderLockMonitor()
         self._report_due = 0.0
         self.is_reported = False
         self.migration: Item | None = None
         self._log_throttle = LogThrottle(_LOGGER)
 
     def tick(self, now: float) -> float:
-        """Report and watch; returns when to do so again. A failure is told and repeated at that time."""
+        """Report this worker, read the leader lock, and return when to call again. A failure is logged and retried then."""
         try:
             if now >= self._report_due:
                 self._report()
                 self._report_due = now + REPORT_INTERVAL
-                if self._mode == "separate_table":  # else every scan of the lease table shows it
+                if self._mode == "separate_table":  # otherwise every scan of the lease table shows it
                     self.migration = self._read_state(MIGRATION_KEY)
             lock = self._read_state(_LEADER)
-            self._watch.observe(None if lock is None else LeaderLock.from_item(lock), now)
+            self._monitor.observe(None if lock is None else LeaderLock.from_item(lock), now)
         except ResourceNotFoundError as error:
             self.is_reported = False
-            self._log_throttle.log(now, "tables", "the KCL 3 fleet has no tables yet: %s", error)
+            self._log_throttle.log(
+                now, "tables", "worker %s: the KCL 3 fleet has no tables yet: %s", self._worker_id, error
+            )
         except AwsError as error:
             if not error.retryable:
                 raise
-            self._log_throttle.log(now, type(error).__name__, "worker metrics: %s; trying again", error)
+            self._log_throttle.log(
+                now,
+                type(error).__name__,
+                "worker %s: worker metrics failed, retrying: %s",
+                self._worker_id,
+                error,
+            )
         except ValueError as error:
-            self._log_throttle.log(now, "lock", "leader lock: %s", error)
+            self._log_throttle.log(
+                now, "lock", "worker %s: cannot read the leader lock: %s", self._worker_id, error
+            )
         return now + WATCH_INTERVAL
 
     def leader(self, now: float) -> str | None:
-        """The living Java leader; None if there is none."""
-        return self._watch.owner(now)
+        """Return the id of the live KCL 3 leader; None if there is none."""
+        return self._monitor.owner(now)
 
-    def give_leader_up(self) -> None:
-        """Hold the leader for dead until its next heartbeat."""
-        self._watch.give_up()
+    def presume_leader_dead(self) -> None:
+        """Treat the leader as dead until its next heartbeat."""
+        self._monitor.presume_dead()
 
     def has_metrics(self, worker_id: str) -> bool:
-        """Whether a worker publishes metrics, so is a KCL 3 and understands a handoff."""
+        """Return whether a worker publishes metrics, so that it runs KCL 3 and supports handoffs."""
         key, _ = metrics_item(worker_id, self._mode, 0)
         with translate_errors("GetItem", self._client):
             item = self._client.get_item(TableName=self._metrics_table, Key=key).get("Item")
         return item is not None and "lut" in item
 
     def withdraw(self) -> None:
-        """Take the report back, so that the leader gives us nothing more; a failure is told and left."""
+        """Delete the report, so that the leader assigns no more leases to this worker. A failure is logged only."""
         if not self.is_reported:
             return
         key, _ = metrics_item(self._worker_id, self._mode, 0)
@@ -142,13 +152,17 @@ class JavaMembership:
             with translate_errors("DeleteItem", self._client):
                 self._client.delete_item(TableName=self._metrics_table, Key=key)
         except AwsError as error:
-            _LOGGER.warning("worker metrics of %s stay behind until they are old: %s", self._worker_id, error)
+            _LOGGER.warning(
+                "worker %s: failed to delete worker metrics, leaving them to expire: %s",
+                self._worker_id,
+                error,
+            )
         self.is_reported = False
 
     def _report(self) -> None:
         key, values = metrics_item(self._worker_id, self._mode, int(self._clock.time()))
         names = {f"#n{position}": name for position, name in enumerate(values)}
-        self.is_reported = True  # perhaps even if no answer comes
+        self.is_reported = True  # before the call: it may succeed although its response is lost
         with translate_errors("UpdateItem", self._client):
             self._client.update_item(
                 TableName=self._metrics_table,

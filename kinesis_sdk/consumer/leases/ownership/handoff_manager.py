@@ -1,49 +1,45 @@
-"""Leases that move between live workers, seen from one of them: what it asks for, what it is asked for, what it gave.
+"""Graceful lease handoff between live workers: requests, incoming and outgoing leases.
 
-`handoff` decides; here is what that needs of the table.
+The protocol and its timeouts are in `handoff`; this module performs the reads and conditional writes.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.clock import Clock
-from kinesis_sdk.common.errors import AwsError, ProtocolError
+from kinesis_sdk.common.errors import AwsError
 from kinesis_sdk.common.log_throttle import LogThrottle
 from kinesis_sdk.common.metrics import NOT_MEASURED, BoundMetrics
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer.config import ConsumerConfig
 from kinesis_sdk.consumer.leases.ownership.handoff import IncomingHandoffs, OutgoingHandoffs, is_untouched
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease, HeldLeases
+from kinesis_sdk.consumer.leases.ownership.listener import LeaseListener
 from kinesis_sdk.consumer.leases.table.lease import Lease
 from kinesis_sdk.consumer.leases.table.store import Conflict, LeaseStore, is_refused_row
 
 _LOGGER = logging.getLogger(__name__)
 
 _NEVER = float("inf")
-_STOP_PATIENCE = 2.0
-"""Seconds for which a stopping worker waits for leases that it asked for, to pass them on at once."""
+_STOP_WAIT = 2.0
+"""Seconds for which a stopping worker waits for incoming leases, to release them at once."""
 
 
 class HandoffManager:
-    """Handovers to and from this worker. Used by the loop that looks; only `went` is for any thread.
+    """Handoffs to and from this worker. Used by the table loop; only `on_lease_ended` may be called from any thread.
 
     Args:
         store: Lease table.
-        worker_id: This worker.
-        config: Settings.
-        clock: Time.
-        held: The leases held here.
-        busy: Keys of leases whose previous shard consumer is still winding down.
-        take: Takes a lease, for a reason.
-        on_handoff_requested: Told about each held lease that somebody asked for.
+        worker_id: Id of this worker in the lease table.
+        config: Settings of the worker.
+        clock: Monotonic clock.
+        held: The leases held by this worker.
+        listener: Told about each held lease that another worker requested.
         metrics: Metrics of the worker.
-
-    Attributes:
-        taking: Whether what arrives is wanted still; a stopping worker passes it on.
     """
 
     def __init__(
@@ -54,160 +50,146 @@ class HandoffManager:
         config: ConsumerConfig,
         clock: Clock,
         held: HeldLeases,
-        busy: Callable[[], Collection[str]],
-        take: Callable[[Lease, str], None],
-        on_handoff_requested: Callable[[HeldLease], None],
+        listener: LeaseListener,
         metrics: BoundMetrics = NOT_MEASURED,
     ) -> None:
-        self.taking = True
         self._store = store
         self._worker_id = worker_id
         self._clock = clock
         self._held = held
-        self._busy = busy
-        self._take = take
-        self._on_handoff_requested = on_handoff_requested
+        self._listener = listener
         self._metrics = metrics
-        self._book = IncomingHandoffs(
+        self._incoming = IncomingHandoffs(
             worker_id,
             timeout=config.graceful_lease_handoff_timeout,
             failover_time=config.failover_time,
         )
-        self._departures = OutgoingHandoffs(config.failover_time)
-        # Filled by whoever ends a shard, emptied by the loop that looks.
-        self._departed: deque[Lease] = deque()
+        self._outgoing = OutgoingHandoffs(config.failover_time)
+        # Filled by the thread that ends a shard consumer, emptied by the table loop.
+        self._handed_off: deque[Lease] = deque()
         self._log_throttle = LogThrottle(_LOGGER)
 
     def __len__(self) -> int:
-        """Leases on their way here."""
-        return len(self._book)
+        """Return the number of incoming leases."""
+        return len(self._incoming)
 
     def observe(self, leases: Sequence[Lease], now: float) -> None:
-        """Take in a scan: what is on its way here, what is asked for, and what a former process of our name gave."""
-        self._book.observe(leases, now)
+        """Process a scan: incoming leases, requests for held leases, and handoffs that a restart left unfinished."""
+        self._incoming.observe(leases, now)
         rows = {lease.lease_key: lease for lease in leases if lease.checkpoint_owner == self._worker_id}
         if not rows:
             return
         for held in self._held:
             row = rows.pop(held.key, None)
-            if row is not None and held.notice(row, now):
-                self._on_handoff_requested(held)
-        busy = self._busy()
+            if row is not None and held.observe_handoff_request(row, now):
+                self._listener.on_handoff_requested(held)
+        busy = self._listener.busy_lease_keys()
         for row in rows.values():
             if row.lease_key not in busy:
-                # We were restarted under the same id in the middle of a handoff: nobody here works on it. The
-                # counter decides if this read is stale.
+                # A lease was requested from this worker id, then its process restarted under the same id. The new
+                # process does not hold the lease, so no shard consumer of it will ever complete the handoff: do it
+                # here. If the scan is stale, the condition on the counter rejects the write.
                 try:
                     self._store.complete_handoff(row)
                 except AwsError as error:
                     if not is_refused_row(error):
                         raise
                     self._log_throttle.log(
-                        now, "complete", "lease %s: not handed off: %s", row.lease_key, error
+                        now, "complete", "lease %s: handoff failed: %s", row.lease_key, error
                     )
 
     def held_or_incoming_keys(self, leases: Sequence[Lease], is_expired: Callable[[Lease], bool]) -> set[str]:
-        """Keys that count as ours in a plan: held and staying, or on their way here and alive."""
+        """Return the keys that count as this worker's in a plan: held and not requested, or incoming and not expired."""
         rows = {lease.lease_key: lease for lease in leases}
-        coming = {key for key in self._book.keys() if key in rows and not is_expired(rows[key])}  # noqa: SIM118
-        return coming | {held.key for held in self._held if held.handoff_requester is None}
+        incoming = {key for key in self._incoming.keys() if key in rows and not is_expired(rows[key])}  # noqa: SIM118
+        return incoming | {held.key for held in self._held if held.handoff_requester is None}
 
     def has_arrived(self, lease_key: str) -> bool:
         """Return whether the last scan showed that a handoff to this worker is complete."""
-        return lease_key in self._book.arrived
+        return lease_key in self._incoming.arrived
 
     @property
-    def holds_on(self) -> bool:
-        """Whether a held lease stays here, or one is on its way."""
-        return len(self._book) > 0 or any(held.handoff_requester is None for held in self._held)
+    def keeps_or_expects_leases(self) -> bool:
+        """Whether a lease is held and not requested, or incoming."""
+        return len(self._incoming) > 0 or any(held.handoff_requester is None for held in self._held)
 
-    # Coming
+    # Incoming leases
 
-    def ask(self, lease: Lease) -> None:
-        """Ask a lease's owner for it."""
+    def request(self, lease: Lease) -> None:
+        """Request a lease from its owner."""
         now = self._clock.monotonic()
         try:
             row = self._store.request_handoff(lease, self._worker_id)
         except AwsError as error:
             if not error.retryable:
                 raise
-            # If it had effect, the next look finds our own id beside the marker and follows it.
-            self._log_throttle.log(now, "ask", "lease %s: not asked for: %s", lease.lease_key, error)
+            # The response is missing, but the write may have succeeded. Then the next scan finds this worker's id beside
+            # the marker, and the lease is incoming.
+            self._log_throttle.log(
+                now, "request", "lease %s: handoff request failed: %s", lease.lease_key, error
+            )
             return
         if isinstance(row, Conflict):
-            _LOGGER.debug("lease %s: a peer was faster", lease.lease_key)
+            _LOGGER.debug("lease %s: lost the race to another worker", lease.lease_key)
             return
         _LOGGER.info(
-            "lease %s: asked %s for it", lease.lease_key, printable(row.checkpoint_owner or "its owner")
+            "lease %s: requested handoff from %s",
+            lease.lease_key,
+            printable(row.checkpoint_owner or "its owner"),
         )
         self._metrics.add(catalogue.LEASE_HANDOFFS_REQUESTED, 1)
-        self._book.asked(row, now)
+        self._incoming.add_request(row, now)
 
     def next_incoming_poll(self, now: float) -> float:
-        """When to call `meet`."""
-        due = self._book.next_poll(now)
+        """Return when to call `poll_incoming` again; infinity while no lease is incoming."""
+        due = self._incoming.next_poll(now)
         return _NEVER if due is None else due
 
-    def meet(self, now: float) -> float | None:
-        """Read the leases that are on their way here, take what arrived or is overdue."""
-        overdue = {incoming.lease.lease_key for incoming in self._book.overdue(now)}
-        for incoming in self._book.incoming():
+    def poll_incoming(self, now: float) -> Iterator[tuple[Lease, str]]:
+        """Read the incoming leases one after the other, and yield those that can be taken.
+
+        Each row is yielded before the next one is read, so that a lease is taken as soon as it is known to be released.
+
+        Yields:
+            Row and reason of each lease that its old owner has released, or has kept beyond the timeout.
+        """
+        overdue = {incoming.lease.lease_key for incoming in self._incoming.overdue(now)}
+        for incoming in self._incoming.all():
             key = incoming.lease.lease_key
             row = self._store.get(key)
-            if row is None or not self._book.is_coming(incoming, row, now):
-                self._book.drop(key)
-                if row is not None and row.owner == self._worker_id:
-                    self._arrived(row, "handed off")
+            if row is None or not self._incoming.is_incoming(incoming, row, now):
+                self._incoming.drop(key)
+                if row is not None and row.owner == self._worker_id and not row.is_finished:
+                    yield row, "handed off"
             elif key in overdue and row.owner == self._worker_id:
-                self._book.drop(key)
-                self._arrived(
-                    row, f"{printable(row.checkpoint_owner or 'its owner')} did not hand it over in time"
-                )
-        return self._book.next_poll(now)
+                self._incoming.drop(key)
+                if not row.is_finished:
+                    owner = printable(row.checkpoint_owner or "its owner")
+                    yield row, f"{owner} did not release it within the handoff timeout"
 
-    def _arrived(self, row: Lease, reason: str) -> None:
-        if row.is_finished:
-            return
-        if self.taking:
-            if row.lease_key not in self._busy():
-                self._take(row, reason)
-        elif not row.in_handoff:
-            self._store.release(row)
+    def drop_overdue_at_stop(self, now: float, stopped_at: float) -> None:
+        """Stop waiting for incoming leases if a stop has waited long enough for them."""
+        if now - stopped_at > _STOP_WAIT:
+            for incoming in self._incoming.all():
+                self._incoming.drop(incoming.lease.lease_key)
 
-    def pass_on(self, now: float, stopped_at: float) -> float:
-        """While stopping: what still arrives goes to whoever looks next, instead of expiring on our name."""
-        if now - stopped_at > _STOP_PATIENCE:
-            for incoming in self._book.incoming():
-                self._book.drop(incoming.lease.lease_key)
-        try:
-            self.meet(now)
-        except (AwsError, ProtocolError) as error:
-            self._log_throttle.log(now, "pass on", "leases on their way here: %s", error)
-        return self.next_incoming_poll(now)
+    # Outgoing leases
 
-    # Going
-
-    def went(self, held: HeldLease) -> None:
-        """A held lease is held no more; if it was handed off, its new owner is waited for. From any thread."""
-        if held.handed_over is not None:
-            self._departed.append(held.handed_over)
+    def on_lease_ended(self, held: HeldLease) -> None:
+        """Record that a held lease ended; after a handoff, start waiting for the new owner. Thread-safe."""
+        if held.handed_off_row is not None:
+            self._handed_off.append(held.handed_off_row)
 
     def next_reclaim(self, now: float) -> float:
-        """When to call `reclaim_unclaimed`."""
-        while self._departed:
-            self._departures.note(self._departed.popleft(), now)
-        due = self._departures.due
+        """Return when to call `reclaim_unclaimed` again; infinity while no handed-off lease is waited for."""
+        while self._handed_off:
+            self._outgoing.add(self._handed_off.popleft(), now)
+        due = self._outgoing.due
         return _NEVER if due is None else due
 
-    def reclaim_unclaimed(self, now: float) -> float | None:
-        """Take back leases that were handed off and that their new owner did not take."""
-        for left in self._departures.pop_due(now):
+    def reclaim_unclaimed(self, now: float) -> Iterator[tuple[Lease, str]]:
+        """Yield row and reason of each handed-off lease that its new owner has not taken in time."""
+        for left in self._outgoing.pop_due(now):
             row = self._store.get(left.lease_key)
-            if (
-                row is not None
-                and is_untouched(left, row)
-                and self.taking
-                and row.lease_key not in self._busy()
-            ):
-                self._take(row, f"{printable(row.owner or 'its next owner')} did not come for it")
-        return self._departures.due
+            if row is not None and is_untouched(left, row):
+                yield row, f"{printable(row.owner or 'its next owner')} did not take it after the handoff"

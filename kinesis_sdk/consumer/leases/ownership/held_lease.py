@@ -1,10 +1,15 @@
-"""The leases that this worker holds: heartbeat, checkpoint and release under one lock per lease.
+"""Leases held by this worker: renew, checkpoint and release under one lock per lease.
 
-A held lease is lost when a conditional write shows another counter, or when this worker could not write for a
-whole failover time: by then any observer may call it expired, so its holder must stop believing in it first.
+A lease is lost when a conditional write finds another counter, or when this worker has not written for ``failover_time``:
+from then on a peer may consider the lease expired. After a handoff request (see `handoff`), the lease is still renewed
+until its shard consumer has finished; `HeldLease.release` then transfers it to the requester.
 
-Somebody may ask for a lease (a handoff, see `handoff`): the holder then keeps renewing on the counter alone
-while its shard consumer finishes, and `HeldLease.release` gives the lease to who asked.
+```
+                     another counter, or no write for failover_time
+        ┌──────────────────────────────────────────────────────────► LOST
+ HELD ──┤ release ──────────────────────────────────────────────────► released
+        └► REQUESTED (handoff_requester) ── release ────────────────► handed off (handed_off_row)
+```
 """
 
 from __future__ import annotations
@@ -28,29 +33,31 @@ from kinesis_sdk.consumer.leases.table.store import Conflict, LeaseStore, is_ref
 class HeldLease:
     """One acquisition of a lease.
 
-    A lease that is lost and taken again is another object with another ``token``; an old handle can not write.
-    Thread-safe: writes of one lease are serialised by its own lock, so a renewal and a checkpoint never meet.
-    Only the store is called under the lock.
+    A lease that is lost and taken again is another object with another ``token``; the old object cannot write.
+    Thread-safe: a lock per lease serializes its writes, so a renewal and a checkpoint never overlap. Only the store is
+    called under this lock.
 
     Args:
-        store: Where the lease lives.
+        store: Lease table.
         lease: The row as this worker's take left it.
-        worker_id: This worker.
-        failover_time: Seconds without a successful write after which the lease counts as lost.
-        clock: Time.
+        worker_id: Id of this worker in the lease table.
+        failover_time: Seconds without a successful write after which the lease is lost.
+        clock: Monotonic clock.
         acquired_at: Monotonic time at which the take was *sent*.
-        java_leads: Whether a Java worker reads the rate at that time: then it is written as it is measured.
+        has_kcl3_leader: Returns whether a KCL 3 leader is alive at a monotonic time. It then reads the throughput, which is
+            written as measured.
         metrics: Metrics of the worker.
 
     Attributes:
         token: Unique id of this acquisition.
-        acquired_counter: The row's counter when it was taken; a marker on an older row is history.
-        meter: Counts what the shard delivers.
-        renew_at: Monotonic time of the next heartbeat; owned by the loop that renews.
-        handover_since: Monotonic time at which a wanted handoff was noticed; None while there is none.
-        handed_over: The row as `release` left it to who asked for it, if that is one of this package's workers.
-        refused: Why DynamoDB refuses to write this row for any worker; None while it does not.
-        problem: Why the shard cannot be worked on although the lease is held, as the last scan shows it, or None.
+        acquired_counter: Counter of the row after the take. A handoff marker on an older row is history.
+        meter: Meter of the bytes that the shard delivers.
+        renew_at: Monotonic time of the next heartbeat; owned by the renewal loop.
+        renewing: Whether a renewal is under way; owned by the renewal loop.
+        handoff_requested_at: Monotonic time at which a handoff request was first seen; None while there is none.
+        handed_off_row: The row as `release` left it, if the requester is a worker of this package; else None.
+        unwritable: Why DynamoDB rejects writes of this row by any worker; None while it does not.
+        problem: Why the shard cannot be consumed although the lease is held, as of the last scan; None if it can.
     """
 
     def __init__(
@@ -62,14 +69,14 @@ class HeldLease:
         failover_time: float,
         clock: Clock,
         acquired_at: float,
-        java_leads: Callable[[float], bool] = lambda _now: False,
+        has_kcl3_leader: Callable[[float], bool] = lambda _now: False,
         metrics: BoundMetrics = NOT_MEASURED,
     ) -> None:
         self.token: str = uuid4().hex
         self.acquired_counter: int = lease.counter
         self.meter: ThroughputMeter = ThroughputMeter(clock.monotonic())
         self._rate = SteadyRate()
-        self._java_leads = java_leads
+        self._has_kcl3_leader = has_kcl3_leader
         self._metrics = metrics
         self.renew_at = acquired_at
         self.renewing = False
@@ -80,15 +87,15 @@ class HeldLease:
         self._clock = clock
         self._written_at = acquired_at
         self._gone: str | None = None
-        self.handover_since: float | None = None
-        self.handed_over: Lease | None = None
-        self.refused: str | None = None
+        self.handoff_requested_at: float | None = None
+        self.handed_off_row: Lease | None = None
+        self.unwritable: str | None = None
         self.problem: str | None = None
-        self._handover_to: str | None = None
-        self._asked_by_ours = False
-        # Set while a write's answer is missing: the row may be one counter ahead of what we know.
+        self._handoff_requester: str | None = None
+        self._requester_is_python = False
+        # Set while the response of a write is missing: the row may be one counter ahead of `_lease`.
         self._uncertain = False
-        # When the first write without an answer was sent: what a repetition finds done may be its doing.
+        # When the first write without a response was sent. A repetition that finds the row changed counts from here.
         self._uncertain_since = acquired_at
         self._lock = threading.RLock()
         self._gone_lock = threading.Lock()
@@ -100,7 +107,7 @@ class HeldLease:
 
     @property
     def shard_id(self) -> str:
-        """The shard."""
+        """Id of the shard."""
         return self._lease.shard
 
     @property
@@ -115,40 +122,40 @@ class HeldLease:
 
     @property
     def gone(self) -> str | None:
-        """Why the lease is not held any more; None while it is."""
+        """Why the lease is no longer held; None while it is."""
         return self._gone
 
     @property
     def handoff_requester(self) -> str | None:
-        """Who asked for this lease; None if nobody did."""
-        return self._handover_to
+        """Id of the worker that requested this lease; None if no worker did."""
+        return self._handoff_requester
 
-    def notice(self, row: Lease, now: float) -> bool:
-        """Look for a handoff marker on a row that somebody read. Never waits for a write that is under way.
+    def observe_handoff_request(self, row: Lease, now: float) -> bool:
+        """Check a scanned row for a handoff request. Does not block on in-flight writes.
 
-        A marker with our id was written since our take, because the take removed any older one; only rows from
-        before that (reads may be stale) do not count.
+        A marker with this worker's id was written after its take, because the take removed any older one. A stale read may
+        still show a row from before the take, so a row with a lower counter does not count.
 
         Returns:
-            Whether a handoff is news.
+            Whether the request was not known before.
         """
         if (
-            self._handover_to is not None
+            self._handoff_requester is not None
             or row.checkpoint_owner != self._worker_id
             or row.owner is None
             or row.counter < self.acquired_counter
         ):
             return False
-        self.handover_since = now
-        self._asked_by_ours = row.handoff_owner == row.owner
-        self._handover_to = row.owner
+        self.handoff_requested_at = now
+        self._requester_is_python = row.handoff_owner == row.owner
+        self._handoff_requester = row.owner
         return True
 
-    def adopt(self, row: Lease) -> bool:
-        """Take over what somebody repaired by hand, if no worker wrote the row since we did.
+    def accept_repaired_row(self, row: Lease) -> bool:
+        """Continue with a row that was repaired manually, if no worker has written it since this one did.
 
         Returns:
-            False if the row is not ours any more.
+            False if another worker has written the row.
         """
         with self._lock:
             if row.counter != self._lease.counter or row.holder != self._worker_id:
@@ -161,16 +168,17 @@ class HeldLease:
         return self._gone is None and now - self._written_at <= self._failover_time
 
     def mark_lost(self, reason: str) -> None:
-        """Stop acting as the owner, because the lease is lost. The first reason stays."""
+        """Stop acting as the owner, because the lease is lost. The first reason is kept."""
         if self._end(reason):
             self._metrics.add(catalogue.LOST_LEASES, 1)
 
     def let_expire(self, reason: str) -> None:
-        """Stop acting as the owner of a lease that may still be ours. The first reason stays."""
+        """Stop acting as the owner without releasing the lease. The first reason is kept."""
         self._end(reason)
 
     def _end(self, reason: str) -> bool:
-        # The loop that renews and a checkpoint may find the loss at the same time: it is one loss.
+        # The renewal loop sees that the lease was not renewed in time, and at the same moment a checkpoint on a pool thread
+        # gets a conflict. Both end the lease; under this lock, only the first one counts a lost lease.
         with self._gone_lock:
             first = self._gone is None
             if first:
@@ -178,52 +186,58 @@ class HeldLease:
         return first
 
     def renew(self) -> None:
-        """Heartbeat; also says what the shard delivers, for whoever balances by load.
+        """Write a heartbeat, with the throughput of the shard.
 
         Raises:
-            LeaseLostError: The lease is another's, or was not renewed for the failover time.
-            AwsError: The call failed; the lease is still held.
+            LeaseLostError: If another worker has the lease, or it was not renewed for the failover time.
+            AwsError: If the call failed; the lease is still held.
         """
         with self._metrics.timed(self._clock, catalogue.RENEW_LEASE_TIME, catalogue.RENEW_LEASE_SUCCESS):
             self._write(lambda lease: self._store.renew(self._measured(lease)))
 
     def checkpoint(self, position: ExtendedSequenceNumber) -> None:
-        """Store a position; raises as `renew`."""
+        """Store a checkpoint. Raises the errors of `renew`."""
         self._write(lambda lease: self._store.checkpoint(self._measured(lease), position))
 
     def prepare(self, position: ExtendedSequenceNumber, state: bytes | None = None) -> None:
-        """Store the first half of a two-phase checkpoint; raises as `renew`.
+        """Store the first half of a two-phase checkpoint. Raises the errors of `renew`.
 
         Raises:
-            AwsError: Also if the state is too large for the row.
+            AwsError: If the call failed, or the state is too large for the row.
         """
         self._write(lambda lease: self._store.prepare(lease, position, state), own_data=True)
 
     def pin(self, timestamp_millis: int) -> None:
-        """Store what the sentinel start position meant; raises as `renew`."""
+        """Store the time for which the start position LATEST stands. Raises the errors of `renew`."""
         self._write(lambda lease: self._store.pin(lease, timestamp_millis))
 
     def release(self) -> None:
-        """Give the lease back, or to who asked for it; afterwards this handle writes nothing. Raises as `renew`."""
+        """Release the lease, to its requester if there is one; this object then writes nothing more. Raises the errors of `renew`."""
         with self._lock:
-            self._write(self._give_away)
-            if self._handover_to is not None and self._asked_by_ours and not self._lease.in_handoff:
-                self.handed_over = self._lease
+            self._write(self._release_row)
+            if (
+                self._handoff_requester is not None
+                and self._requester_is_python
+                and not self._lease.in_handoff
+            ):
+                self.handed_off_row = self._lease
             ended = self._end(
-                f"handed off to {printable(self._handover_to)}" if self._handover_to else "released"
+                f"handed off to {printable(self._handoff_requester)}"
+                if self._handoff_requester
+                else "released"
             )
-        if ended and self._handover_to is not None:
+        if ended and self._handoff_requester is not None:
             self._metrics.add(catalogue.LEASES_HANDED_OFF, 1)
 
     def _measured(self, lease: Lease) -> Lease:
         now = self._clock.monotonic()
         measured = self.meter.read(now)
         rate = self._rate.report(measured, lease.throughput_kbps)
-        if measured is not None and self._java_leads(now):
+        if measured is not None and self._has_kcl3_leader(now):
             rate = measured
         return lease if rate == lease.throughput_kbps else replace(lease, throughput_kbps=rate)
 
-    def _give_away(self, lease: Lease) -> Lease | Conflict:
+    def _release_row(self, lease: Lease) -> Lease | Conflict:
         if lease.checkpoint_owner == self._worker_id:
             return self._store.complete_handoff(lease)
         return self._store.release(lease)
@@ -232,31 +246,35 @@ class HeldLease:
         """Write the row.
 
         Args:
-            attempt: One attempt.
-            own_data: Whether the caller chose how much is written, so that a row that becomes too large is its mistake.
+            attempt: Makes one conditional write, given the row as it is known.
+            own_data: Whether the caller chose the size of what is written. A row that becomes too large is then the
+                caller's error, and does not end the lease.
         """
         with self._lock:
             sent_at = self._clock.monotonic()
             if not self.is_held(sent_at):
                 self.mark_lost(f"not renewed for {sent_at - self._written_at:.1f} s")
-                raise LeaseLostError(f"lease {self.key} is not held any more: {self._gone}")
-            if self._handover_to is not None and not self._lease.in_handoff:
-                # Noticed by a look: write as one who knows.
-                self._lease = replace(self._lease, owner=self._handover_to, checkpoint_owner=self._worker_id)
+                raise LeaseLostError(f"lease {self.key} is no longer held: {self._gone}")
+            if self._handoff_requester is not None and not self._lease.in_handoff:
+                # A scan showed the request, but `_lease` is from before it. Complete it with the marker, so that the write
+                # is the one for a requested lease.
+                self._lease = replace(
+                    self._lease, owner=self._handoff_requester, checkpoint_owner=self._worker_id
+                )
             try:
                 outcome = attempt(self._lease)
                 if isinstance(outcome, Conflict) and self._is_still_ours(outcome.current):
-                    # An earlier write did arrive and only its answer was lost, or somebody asked for a handoff:
-                    # go on from the row as it is.
+                    # Either an earlier write succeeded and its response was lost, or another worker requested the lease
+                    # (owner and marker changed, the counter did not). Repeat the write from the row as it is.
                     assert outcome.current is not None
                     self._lease = outcome.current
-                    self.notice(outcome.current, sent_at)
+                    self.observe_handoff_request(outcome.current, sent_at)
                     outcome = attempt(self._lease)
             except AwsError as error:
                 if is_refused_row(error) and not own_data:
-                    self.refused = f"its row cannot be written: {error}"
-                    self.mark_lost(self.refused)
-                    raise LeaseLostError(f"lease {self.key} is given up: {self.refused}") from error
+                    self.unwritable = f"its row cannot be written: {error}"
+                    self.mark_lost(self.unwritable)
+                    raise LeaseLostError(f"lease {self.key} is no longer held: {self.unwritable}") from error
                 if not self._uncertain:
                     self._uncertain_since = sent_at
                 self._uncertain = True
@@ -264,19 +282,21 @@ class HeldLease:
             if isinstance(outcome, Conflict):
                 current = outcome.current
                 self.mark_lost(
-                    "its row was deleted, or cannot be read any more"
+                    "its row was deleted, or can no longer be read"
                     if current is None
                     else f"its counter is {current.counter}, owner {printable(current.owner or 'none')}"
                 )
-                raise LeaseLostError(f"lease {self.key} is not held any more: {self._gone}")
+                raise LeaseLostError(f"lease {self.key} is no longer held: {self._gone}")
             self._lease = outcome
-            self.notice(outcome, sent_at)
-            # Peers count from the write that changed the row, which an unanswered one may have been.
+            self.observe_handoff_request(outcome, sent_at)
+            # A write is sent at t1 and succeeds, its response is lost; it is repeated at t2, which finds the row one counter
+            # ahead. Peers count the failover time from t1. If this worker counted from t2, it would believe in the lease
+            # for t2 - t1 after a peer may have taken it.
             self._written_at = self._uncertain_since if self._uncertain else sent_at
             self._uncertain = False
 
     def _is_still_ours(self, current: Lease | None) -> bool:
-        """Whether a row that a write lost against is ours to write nevertheless."""
+        """Return whether a row that a write conflicted with may still be written by this worker."""
         if current is None or current.holder != self._worker_id:
             return False
         ahead = current.counter - self._lease.counter

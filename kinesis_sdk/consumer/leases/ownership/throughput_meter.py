@@ -1,9 +1,8 @@
-"""How much a shard delivers, as the KCL 3 writes it beside the lease (``throughputKBps``) for whoever balances.
+"""Throughput of a shard, as KCL 3 stores it on the lease (``throughputKBps``).
 
-What is measured jitters, and who balances by it must not follow every jitter. So the number in the table stays as it is
-while what is measured is about the same (`SteadyRate`): a shard whose rate is steady has one number, and everybody
-plans with that. Where a Java worker leads, the table gets what is measured, as the KCL writes it: that leader moves leases
-for a difference of a tenth.
+Measurements fluctuate, and balancing must not follow every fluctuation. The stored rate is therefore rewritten only when the
+measured rate differs materially (`SteadyRate`), so all workers plan with the same number while a shard's rate is steady. In
+a fleet with a KCL 3 leader, every measurement is stored, as the KCL does: that leader moves leases for a difference of 10 %.
 """
 
 from __future__ import annotations
@@ -11,34 +10,35 @@ from __future__ import annotations
 import threading
 
 MEASURE_INTERVAL = 3.0
-"""Least seconds between two measurements: about the KCL's renewal interval."""
+"""Minimum seconds between two measurements: about the KCL's renewal interval."""
 _ALPHA = 0.5
 """Weight of the newest measurement in the moving average (KCL ``LeaseStatsRecorder``)."""
 _KILOBYTE = 1024
-_ABOUT = 2**0.5
-"""Factor by which a measured rate may differ and is still about the same: half a class of those who balance by it."""
+_TOLERANCE = 2**0.5
+"""Factor by which a measured rate may differ from the stored one without being stored: half a weight class of
+`strategies.by_throughput`."""
 _FOLLOWED = 4
-"""Measurements after a change that go to the table as they are: until the average has left the former rate behind."""
+"""Measurements that are stored as they are after a change, until the moving average no longer contains the former rate."""
 
 
 class SteadyRate:
-    """What the table says of a shard's rate: the same number until the rate is another one."""
+    """The rate to store for a shard: the stored one until the measured rate differs materially."""
 
     def __init__(self) -> None:
         self._following = 0
         self._last: float | None = None
 
     def report(self, measured: float | None, known: float | None) -> float | None:
-        """The rate to write.
+        """Return the rate to store, in KB/s; None if nothing was measured yet.
 
         Args:
-            measured: The moving average now; None if there is none.
-            known: What the table says.
+            measured: Moving average in KB/s; None if nothing was measured yet.
+            known: Stored rate in KB/s; None if there is none.
         """
         if measured is None:
             return known
         is_new, self._last = measured != self._last, measured
-        if known is None or not known / _ABOUT <= measured <= known * _ABOUT:
+        if known is None or not known / _TOLERANCE <= measured <= known * _TOLERANCE:
             self._following = _FOLLOWED
         elif not self._following or not is_new:
             return known
@@ -48,10 +48,10 @@ class SteadyRate:
 
 
 class ThroughputMeter:
-    """Bytes in, kilobytes per second out. Thread-safe; its lock is a leaf.
+    """Moving average of a shard's delivered bytes. Thread-safe; its lock is a leaf.
 
     Args:
-        now: Monotonic time at which counting begins.
+        now: Monotonic time at which the first measurement begins.
     """
 
     def __init__(self, now: float) -> None:
@@ -66,7 +66,7 @@ class ThroughputMeter:
             self._bytes += count
 
     def read(self, now: float) -> float | None:
-        """The moving average in KB/s; None until something was delivered."""
+        """Return the moving average in KB/s; None until something was delivered."""
         with self._lock:
             elapsed = now - self._since
             if elapsed >= MEASURE_INTERVAL and (self._bytes or self._average is not None):
