@@ -4,7 +4,7 @@
 
 User records of 100 bytes with 1,000 partition keys for 64 shards, from `put` until all are acknowledged, over
 HTTP, against a sink in its own process that answers at once. CPU is that of the client's process, all threads
-included. Every measurement has a process of its own; contestants take turns, and the best turn of each counts:
+included. Every measurement has a process of its own; candidates take turns, and the best turn of each counts:
 on a shared machine the minimum is the least disturbed number, and ratios say more than rates.
 
 "floor" is a hand-written loop that hashes the key, finds the shard, writes the aggregate and frames it: no
@@ -32,7 +32,7 @@ from hashlib import md5
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-CONTESTANTS = HERE / "producer_contestants.py"
+CANDIDATES = HERE / "producer_candidates.py"
 PEERS = HERE.parent / ".cache" / "bench-peers"
 PACKAGES = ("aiokpl==0.2.0", "async-kinesis[kpl]==3.0.1", "six")
 SHARD_BITS = 6
@@ -190,7 +190,7 @@ def install_peers() -> tuple[str, str]:
 
 
 class Results:
-    """The best numbers of each contestant, and why one has none."""
+    """The best numbers of each candidate, and why one has none."""
 
     def __init__(self) -> None:
         self.best: dict[str, dict[str, float]] = {}
@@ -200,7 +200,7 @@ class Results:
         """One turn in a process of its own."""
         try:
             done = subprocess.run(
-                [python, str(CONTESTANTS), name, endpoint, str(count)],
+                [python, str(CANDIDATES), name, endpoint, str(count)],
                 capture_output=True,
                 text=True,
                 timeout=120,
@@ -221,7 +221,7 @@ class Results:
 
 
 def measure(rounds: int, *, peers: bool) -> Results:
-    """All turns of all contestants."""
+    """All turns of all candidates."""
     results = Results()
     peers_python, reason = install_peers() if peers else ("", "left out by --no-peers")
     with sink() as endpoint, sink(ROUND_TRIP) as slow_endpoint:
@@ -337,7 +337,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--rounds", type=int, default=3, help="turns of each contestant (default: %(default)s)"
+        "--rounds", type=int, default=3, help="turns of each candidate (default: %(default)s)"
     )
     parser.add_argument("--no-peers", action="store_true", help="leave out what has to be installed")
     parser.add_argument("--serve", type=float, help=argparse.SUPPRESS)

@@ -22,7 +22,7 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer import Lease, PoisonRecord, RecordBatch, ShardContext
 from kinesis_sdk.consumer.fetch.fetcher import FetchResult
 from kinesis_sdk.consumer.shard.reader import UserBatch
-from kinesis_sdk.producer.failures import FailedRecord
+from kinesis_sdk.producer.failure_hooks import FailedRecord
 from kinesis_sdk.producer.spool import SpooledRecord
 from kinesis_sdk.spark.shardio import Page
 from tests.common.reference import filled

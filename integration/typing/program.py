@@ -45,8 +45,8 @@ def make_producer() -> ks.Producer:
     return ks.Producer(
         config,
         client=KINESIS,
-        on_unsent=ks.FileSpool("unsent.jsonl"),
-        on_error=report,
+        on_record_failed=ks.FileSpool("unsent.jsonl"),
+        on_send_error=report,
         metrics=MemoryMetrics(),
     )
 

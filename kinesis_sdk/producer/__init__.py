@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinesis_sdk.common.records import Attempt
 from kinesis_sdk.producer.config import ProducerConfig
-from kinesis_sdk.producer.failures import FailedRecord
+from kinesis_sdk.producer.failure_hooks import FailedRecord
 from kinesis_sdk.producer.producer import Producer
 from kinesis_sdk.producer.record import PutResult
 from kinesis_sdk.producer.spool import FileSpool, SpooledRecord, read_spool

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
 from kinesis_sdk.common.aggregate_reader import Aggregate
-from kinesis_sdk.producer.record import RECORD_OVERHEAD, UNPLACED, Fate, PendingRecord
+from kinesis_sdk.producer.record import NOT_PLACED, RECORD_OVERHEAD, DeliveryState, PendingRecord
 
 Group: TypeAlias = str | bytes
 """A predicted shard id, or an effective hash key while no shard is predicted."""
@@ -19,12 +19,12 @@ Group: TypeAlias = str | bytes
 
 _SPARE_DEADLINES = 1_000
 
-_MOST_ROUTES = 65_536
+_MAX_KEYS = 65_536
 
 _NEVER = float("inf")
 
 
-class Loose(NamedTuple):
+class DetachedRecord(NamedTuple):
     """A user record that was in a Kinesis record and goes into another one.
 
     Attributes:
@@ -53,8 +53,8 @@ class Entry:
         deadline: Earliest deadline inside (monotonic seconds).
         expires: Earliest expiry inside (monotonic seconds).
         cost: Bytes that the user records inside are charged for.
-        fate: What becomes of the user records inside.
-        heard: Some user record inside may have listeners.
+        delivery: What becomes of the user records inside.
+        has_listeners: Some user record inside may have listeners.
         urgent: A flush waits for it: it does not wait for company in a request.
         released: Monotonic seconds at which it last passed its shard's rate limit; minus infinity if it did not.
     """
@@ -64,10 +64,10 @@ class Entry:
         "aggregate",
         "cost",
         "deadline",
+        "delivery",
         "epoch",
         "expires",
-        "fate",
-        "heard",
+        "has_listeners",
         "mixed",
         "open_for",
         "records",
@@ -85,8 +85,8 @@ class Entry:
         self.open_for = -1
         self.deadline = self.expires = _NEVER
         self.cost = 0
-        self.fate = Fate(self)
-        self.heard = False
+        self.delivery = DeliveryState(self)
+        self.has_listeners = False
         self.urgent = False
         self.released = -_NEVER
         self._size = 0
@@ -113,36 +113,36 @@ class Entry:
             self.expires = expires
         records = self.records
         index = len(records)
-        if record._fate is UNPLACED:
+        if record._delivery is NOT_PLACED:
             record._index = index
-            record._fate = self.fate
+            record._delivery = self.delivery
             records.append(record)
         else:
             records.append(record)
             record.move(self, index)
         return True
 
-    def holds(self, record: PendingRecord) -> bool:
+    def owns(self, record: PendingRecord) -> bool:
         """Whether a record of the list is still here, and not in another Kinesis record, or failed."""
-        return record._fate.entry is self
+        return record._delivery.entry is self
 
-    def loosen(self) -> list[Loose]:
+    def detach_records(self) -> list[DetachedRecord]:
         """Its user records, to put them elsewhere."""
         # Not strict: an append that was interrupted leaves a payload without a record.
         return [
-            Loose(record, data, self.epoch if record.own_epoch is None else record.own_epoch)
+            DetachedRecord(record, data, self.epoch if record.own_epoch is None else record.own_epoch)
             for record, data in zip(self.records, self.aggregate.payloads, strict=False)
-            if self.holds(record)
+            if self.owns(record)
         ]
 
     @property
     def is_empty(self) -> bool:
         """Whether none of its user records is still here."""
-        return not any(map(self.holds, self.records))
+        return not any(map(self.owns, self.records))
 
-    def dissolve(self) -> None:
+    def clear(self) -> None:
         """It is empty and not needed any more: let go of everything."""
-        self.fate.entry = None
+        self.delivery.entry = None
         self.records = []
 
 
@@ -152,12 +152,12 @@ class _Bin:
     Whoever remembers it for a key sees aggregates come and go.
     """
 
-    __slots__ = ("entry", "group", "ticket")
+    __slots__ = ("entry", "generation", "group")
 
     def __init__(self, group: Group) -> None:
         self.group = group
         self.entry: Entry | None = None
-        self.ticket = 0
+        self.generation = 0
 
 
 class Aggregator:
@@ -167,10 +167,10 @@ class Aggregator:
         max_size: Most bytes of an aggregated record.
         max_count: Most user records of one; 1 switches aggregation off.
         entries: Every Kinesis record that is begun is added here, before anything is in it.
-        routed: Whether `routes` are kept.
+        routed: Whether `open_by_key` are kept.
 
     Attributes:
-        routes: Where the records of a partition key go, of those that have no hash key of their own, for who adds to
+        open_by_key: Where the records of a partition key go, of those that have no hash key of their own, for who adds to
             an open aggregate without asking here. Bounded, emptied when full.
     """
 
@@ -183,7 +183,7 @@ class Aggregator:
         "_routed",
         "max_count",
         "max_size",
-        "routes",
+        "open_by_key",
     )
 
     def __init__(
@@ -197,12 +197,12 @@ class Aggregator:
         self._routed = routed
         self.max_size = max_size
         self.max_count = max_count
-        self.routes: dict[str, _Bin] = {}
+        self.open_by_key: dict[str, _Bin] = {}
         self._entries = {} if entries is None else entries
         self._bins: dict[Group, _Bin] = {}
         self._opened = 0
         # (deadline, running number, bin). Lazily cleaned: an element counts only while its bin has an open aggregate
-        # and that number as its ticket.
+        # and that number as its generation.
         self._deadlines: list[tuple[float, int, _Bin]] = []
         self._pushed = 0
 
@@ -235,9 +235,9 @@ class Aggregator:
         if place is None:
             place = _Bin(group)
         if self._routed and record.explicit_hash_key is None:
-            if len(self.routes) >= _MOST_ROUTES:
-                self.routes.clear()
-            self.routes[record.partition_key] = place
+            if len(self.open_by_key) >= _MAX_KEYS:
+                self.open_by_key.clear()
+            self.open_by_key[record.partition_key] = place
         closed: Entry | None = None
         entry = place.entry
         before = _NEVER if entry is None else entry.deadline
@@ -254,7 +254,7 @@ class Aggregator:
             before = _NEVER
             entry = self._open(place, epoch)
             entry.take(record, data, hash_key, deadline, expires)
-        if record._past is None:
+        if record._details is None:
             entry.open_for = entry.epoch
         if deadline < before:
             self._push(deadline, place)
@@ -266,8 +266,8 @@ class Aggregator:
         """Close and yield every aggregate whose deadline has come."""
         deadlines = self._deadlines
         while deadlines and deadlines[0][0] <= now:
-            _, ticket, place = heapq.heappop(deadlines)
-            if place.entry is not None and place.ticket == ticket:
+            _, generation, place = heapq.heappop(deadlines)
+            if place.entry is not None and place.generation == generation:
                 yield self._close(place)
 
     def close_all(self) -> Iterator[Entry]:
@@ -277,17 +277,17 @@ class Aggregator:
             yield self._close(place)
         self._deadlines.clear()
 
-    def forget_routes(self) -> None:
+    def forget_keys(self) -> None:
         """Records of a key may have to go elsewhere from now on."""
-        self.routes.clear()
+        self.open_by_key.clear()
 
     @property
     def next_deadline(self) -> float | None:
         """When `close_due` has something to do; None if nothing is open."""
         deadlines = self._deadlines
         while deadlines:
-            deadline, ticket, place = deadlines[0]
-            if place.entry is not None and place.ticket == ticket:
+            deadline, generation, place = deadlines[0]
+            if place.entry is not None and place.generation == generation:
                 return deadline
             heapq.heappop(deadlines)
         return None
@@ -296,11 +296,13 @@ class Aggregator:
         if len(self._deadlines) > 2 * self._opened + _SPARE_DEADLINES:
             # Aggregates that close by size leave theirs behind: with minutes of buffered time, by the million.
             self._deadlines[:] = [
-                item for item in self._deadlines if item[2].entry is not None and item[2].ticket == item[1]
+                item
+                for item in self._deadlines
+                if item[2].entry is not None and item[2].generation == item[1]
             ]
             heapq.heapify(self._deadlines)
         self._pushed += 1
-        place.ticket = self._pushed
+        place.generation = self._pushed
         heapq.heappush(self._deadlines, (deadline, self._pushed, place))
 
     def _open(self, place: _Bin, epoch: int) -> Entry:

@@ -25,7 +25,7 @@ from kinesis_sdk.common.errors import ProducerError, PutManyError
 from kinesis_sdk.common.metrics import Metrics
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.config import ProducerConfig
-from kinesis_sdk.producer.failures import FailureHook
+from kinesis_sdk.producer.failure_hooks import FailureHook
 from kinesis_sdk.producer.pipeline import StreamPipeline
 from kinesis_sdk.producer.producer import KeyedData, Producer
 from kinesis_sdk.producer.record import BlindRecord, PendingRecord, PutResult
@@ -53,8 +53,8 @@ class AsyncProducer:
         session: As for `Producer`.
         region_name: As for `Producer`.
         endpoint_url: As for `Producer`.
-        on_error: As for `Producer`; runs on a thread of the producer's, not on the loop's.
-        on_unsent: As for `Producer`; runs on a thread of the producer's, not on the loop's.
+        on_send_error: As for `Producer`; runs on a thread of the producer's, not on the loop's.
+        on_record_failed: As for `Producer`; runs on a thread of the producer's, not on the loop's.
         metrics: As for `Producer`.
         clock: Time, for tests.
         rng: Jitter, for tests.
@@ -77,8 +77,8 @@ class AsyncProducer:
         session: boto3.Session | None = None,
         region_name: str | None = None,
         endpoint_url: str | None = None,
-        on_error: FailureHook | None = None,
-        on_unsent: FailureHook | None = None,
+        on_send_error: FailureHook | None = None,
+        on_record_failed: FailureHook | None = None,
         metrics: Metrics | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
@@ -89,8 +89,8 @@ class AsyncProducer:
             session=session,
             region_name=region_name,
             endpoint_url=endpoint_url,
-            on_error=on_error,
-            on_unsent=on_unsent,
+            on_send_error=on_send_error,
+            on_record_failed=on_record_failed,
             metrics=metrics,
             clock=clock,
             rng=rng,
@@ -202,12 +202,12 @@ class AsyncProducer:
         """
         side = self._here()
         done = side.loop.create_future()
-        watcher = functools.partial(side.tell, functools.partial(_set_none, done))
-        epoch = self._engine.begin_flush(watcher)
+        listener = functools.partial(side.tell, functools.partial(_set_none, done))
+        epoch = self._engine.begin_flush(listener)
         try:
             await asyncio.wait([done], timeout=timeout)
         finally:
-            self._engine.forget_watcher(watcher)
+            self._engine.forget_listener(listener)
         return 0 if done.done() else self._engine.left(epoch)
 
     async def close(self, timeout: float | None = None) -> int:
@@ -278,7 +278,7 @@ class AsyncProducer:
             if side.queue:
                 side.wake_first()  # it was told by the one before, or it finds out itself that there is no room
             else:
-                self._engine.forget_watcher(side.on_room)
+                self._engine.forget_listener(side.on_room)
 
 
 class _LoopSide:

@@ -24,14 +24,14 @@ from typing import Any
 
 from kinesis_sdk.common.errors import BufferFullError, ProducerClosedError, ProducerError
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.producer.ledger import Watcher
-from kinesis_sdk.producer.machine import Machine
+from kinesis_sdk.producer.buffer_usage import Listener
+from kinesis_sdk.producer.io_loop import IoLoop
 from kinesis_sdk.producer.ordered import OrderedPipeline
 from kinesis_sdk.producer.pipeline import StreamPipeline
 from kinesis_sdk.producer.record import (
+    NOT_PLACED,
     RECORD_OVERHEAD,
     REENTERED,
-    UNPLACED,
     PendingRecord,
     cost_of,
     interrupted_here,
@@ -45,12 +45,12 @@ _NEVER = float("inf")
 ALL_TAKEN = object()
 """What `Engine.accept_many` returns when nothing is left; any other object may be an item."""
 
-_PATIENCE = 2.0
+_JOIN_TIMEOUT = 2.0
 """Seconds that `close` waits for threads that have nothing left to do."""
 
 
-class Engine(Machine):
-    """Carries out what the pipelines decide; made as `Machine` is."""
+class Engine(IoLoop):
+    """Carries out what the pipelines decide; made as `IoLoop` is."""
 
     # ------------------------------------------------------------------ callers
 
@@ -96,30 +96,30 @@ class Engine(Machine):
                 self._check_open()
             partition_key = record.partition_key
             cost = len(data) + len(partition_key) + RECORD_OVERHEAD
-            ledger = self._ledger
+            usage = self._usage
             # What `has_room` asks, in place for its speed.
-            charged = ledger.bytes + cost
-            if charged > ledger.max_bytes or ledger.count >= ledger.max_records:
+            charged = usage.bytes + cost
+            if charged > usage.max_bytes or usage.count >= usage.max_records:
                 self._wait_for_room(cost, timeout)
-                charged = ledger.bytes + cost
+                charged = usage.bytes + cost
             record.arrived = self._now()
             try:
                 # The short way of nearly every record: into an open aggregate that has records of its key already
                 # and leaves earlier than it would. Nobody has to be woken for it.
-                place = pipeline.aggregator.routes.get(partition_key)
+                place = pipeline.aggregator.open_by_key.get(partition_key)
                 entry = None if place is None else place.entry
                 if (
                     entry is not None
-                    and entry.open_for == ledger.epoch
+                    and entry.open_for == usage.epoch
                     and record.explicit_hash_key is None
                     and entry.aggregate.append_known(partition_key, data)
                 ):
-                    ledger.bytes = charged
-                    ledger.count += 1
+                    usage.bytes = charged
+                    usage.count += 1
                     entry.cost += cost
                     records = entry.records
                     record._index = len(records)
-                    record._fate = entry.fate
+                    record._delivery = entry.delivery
                     records.append(record)
                 else:
                     self._take(pipeline, record, data, hash_key)
@@ -157,12 +157,12 @@ class Engine(Machine):
             self._refuse_reentry()
         with self._lock:
             self._check_open()
-            ledger = self._ledger
+            usage = self._usage
             aggregator = pipeline.aggregator
             largest = pipeline.plain_record_size
-            max_bytes, max_records = ledger.max_bytes, ledger.max_records
+            max_bytes, max_records = usage.max_bytes, usage.max_records
             # Written back before anybody else looks at them; after an interrupt they are counted anew.
-            held, count, epoch = ledger.bytes, ledger.count, ledger.epoch
+            held, count, epoch = usage.bytes, usage.count, usage.epoch
             now = self._now()
             record: PendingRecord | None = None
             rest: Any = ALL_TAKEN
@@ -181,9 +181,9 @@ class Engine(Machine):
                     record.partition_key = partition_key
                     record.explicit_hash_key = None
                     record.arrived = now
-                    record._past = None
+                    record._details = None
                     record._listeners = None
-                    place = aggregator.routes.get(partition_key)
+                    place = aggregator.open_by_key.get(partition_key)
                     entry = None if place is None else place.entry
                     # The short way, as in `accept`.
                     if (
@@ -196,18 +196,18 @@ class Engine(Machine):
                         entry.cost += cost
                         records = entry.records
                         record._index = len(records)
-                        record._fate = entry.fate
+                        record._delivery = entry.delivery
                         records.append(record)
                     else:
                         hash_key = hash_of(partition_key)
                         if hash_key is None:
                             break
-                        ledger.bytes, ledger.count = held, count
+                        usage.bytes, usage.count = held, count
                         self._take(pipeline, record, data, hash_key)
-                        held, count = ledger.bytes, ledger.count
+                        held, count = usage.bytes, usage.count
                     accepted.append(record)
                     rest = ALL_TAKEN
-                ledger.bytes, ledger.count = held, count
+                usage.bytes, usage.count = held, count
             except BaseException:
                 # What was appended is taken over.
                 self._undo(pipeline, None if accepted and accepted[-1] is record else record)
@@ -220,7 +220,7 @@ class Engine(Machine):
         record: PendingRecord,
         data: bytes,
         hash_key: bytes,
-        watcher: Watcher | None = None,
+        listener: Listener | None = None,
     ) -> bool:
         """`accept` without waiting for room.
 
@@ -229,7 +229,7 @@ class Engine(Machine):
             record: The record, with its keys.
             data: Its payload.
             hash_key: Its effective hash key (16 bytes).
-            watcher: Called once if there is no room now: when there may be some, or nothing is accepted any more.
+            listener: Called once if there is no room now: when there may be some, or nothing is accepted any more.
 
         Returns:
             Whether the record was taken over.
@@ -241,7 +241,7 @@ class Engine(Machine):
             self._refuse_reentry()
         with self._lock:
             self._check_open()
-            if self._ledger.has_room(cost_of(record.partition_key, data)):
+            if self._usage.has_room(cost_of(record.partition_key, data)):
                 record.arrived = self._now()
                 try:
                     self._take(pipeline, record, data, hash_key)
@@ -249,16 +249,16 @@ class Engine(Machine):
                     self._undo(pipeline, record)
                     raise
                 return True
-            if watcher is not None:
-                self._ledger.room_watchers[watcher] = None
+            if listener is not None:
+                self._usage.room_listeners[listener] = None
                 self._start()
                 self._wake.notify()
             return False
 
-    def forget_watcher(self, watcher: Watcher) -> None:
+    def forget_listener(self, listener: Listener) -> None:
         """Do not call it any more; it need not be registered."""
         with self._lock:
-            self._ledger.forget(watcher)
+            self._usage.forget(listener)
 
     def flush(self, timeout: float | None) -> int:
         """Send everything now, wait until all records accepted before have their final result and their callbacks ran.
@@ -274,11 +274,11 @@ class Engine(Machine):
             self._check_usable()
             return self._drain(timeout)
 
-    def begin_flush(self, watcher: Watcher) -> int:
+    def begin_flush(self, listener: Listener) -> int:
         """`flush` without waiting.
 
         Args:
-            watcher: Called once when no record accepted before is left; at once if none is.
+            listener: Called once when no record accepted before is left; at once if none is.
 
         Returns:
             What `left` wants to know.
@@ -288,13 +288,13 @@ class Engine(Machine):
         with self._lock:
             self._check_usable()
             epoch = self._request_flush()
-            self._ledger.watch_flush(epoch, watcher)
+            self._usage.add_flush_listener(epoch, listener)
             return epoch
 
     def left(self, epoch: int) -> int:
         """Records that a flush still waits for: without a final result, or with callbacks that have not run."""
         with self._lock:
-            return self._ledger.left(epoch)
+            return self._usage.left(epoch)
 
     def close(self, timeout: float | None) -> int:
         """Flush, stop the threads, fail what is left after ``timeout`` seconds with `ProducerClosedError`.
@@ -320,7 +320,7 @@ class Engine(Machine):
                     if ours:
                         self._closing = True
                         self._closer = this_thread
-                        self._tell_room()  # who waits for it need not wait longer
+                        self._notify_room()  # who waits for it need not wait longer
                         if self._broken is None:
                             self._drain(timeout)
             finally:
@@ -338,7 +338,7 @@ class Engine(Machine):
                 wait_guards.pop(self, None)
         if not ours:
             return left
-        patience = _PATIENCE if left == 0 else 0.1
+        patience = _JOIN_TIMEOUT if left == 0 else 0.1
         if self._thread is not None:
             self._thread.join(patience)
         self._pool.join(patience)
@@ -350,7 +350,7 @@ class Engine(Machine):
             if not self._is_at_rest():
                 left = None if ends is None else max(0.0, ends - self._clock.monotonic())
                 self._changed.wait_for(self._is_at_rest, left)
-            count, callbacks = self._ledger.count, self._ledger.open_callbacks
+            count, callbacks = self._usage.count, self._usage.open_callbacks
         if (
             callbacks
         ):  # without the lock: a handler of log records may put them, and hold a lock of its own meanwhile
@@ -358,8 +358,8 @@ class Engine(Machine):
         return count + callbacks
 
     def _is_at_rest(self) -> bool:
-        ledger = self._ledger
-        return self._broken is not None and not (ledger.count or ledger.callbacks or self._settling)
+        usage = self._usage
+        return self._broken is not None and not (usage.count or usage.callbacks or self._settling)
 
     def forget_after_fork(self) -> None:
         """In a forked child: the threads are gone and locks may be held for ever. Only say no from now on."""
@@ -368,8 +368,8 @@ class Engine(Machine):
         self._thread = None
         self._closing = True
         wait_guards.pop(self, None)
-        self._ledger.forget()
-        self._ledger.recount(())
+        self._usage.forget()
+        self._usage.recount(())
         text = "this producer belongs to the parent process; create a new one after the fork"
         self._broken = (ProducerClosedError, text, None)
         records = [record for pipeline in self._pipelines.values() for record in pipeline.live]
@@ -378,12 +378,12 @@ class Engine(Machine):
             orphan(record, ProducerClosedError(text))
         # No thread of this process completes these; `close` would wait for them forever.
         self._settling.clear()
-        self._ledger.callbacks.clear()
+        self._usage.callbacks.clear()
 
     def full(self, timeout: float | None) -> BufferFullError:
         """The error that says that there is no room, and was none for ``timeout`` seconds."""
         with self._lock:
-            return self._ledger.full(timeout)
+            return self._usage.full(timeout)
 
     @property
     def pipelines(self) -> tuple[StreamPipeline, ...]:
@@ -419,7 +419,7 @@ class Engine(Machine):
     @property
     def buffered_bytes(self) -> int:
         """What is charged against ``max_buffered_bytes`` now."""
-        return self._ledger.bytes
+        return self._usage.bytes
 
     # ------------------------------------------------------------------ under the lock
 
@@ -452,7 +452,7 @@ class Engine(Machine):
     def _owes(self, record: PendingRecord) -> bool:
         """Whether it is a record of ours that has no final result."""
         with self._lock:
-            entry = record._fate.entry
+            entry = record._delivery.entry
             return any(entry in pipeline.entries for pipeline in self._pipelines.values()) or any(
                 item.entry is entry if item.entry is not None else record in item.records
                 for item in self._unfinished()
@@ -463,14 +463,14 @@ class Engine(Machine):
 
     def _drain(self, timeout: float | None) -> int:
         epoch = self._request_flush()
-        if self._ledger.left(epoch):
+        if self._usage.left(epoch):
             # Also if the engine breaks meanwhile: then all fail, and that is a final result.
-            self._changed.wait_for(lambda: self._ledger.left(epoch) == 0, timeout)
-        return self._ledger.left(epoch)
+            self._changed.wait_for(lambda: self._usage.left(epoch) == 0, timeout)
+        return self._usage.left(epoch)
 
     def _request_flush(self) -> int:
-        epoch = self._ledger.end_epoch()
-        if self._ledger.left(epoch):
+        epoch = self._usage.end_epoch()
+        if self._usage.left(epoch):
             self._flush_requested = epoch
             self._start()
             self._wake.notify()
@@ -478,11 +478,11 @@ class Engine(Machine):
 
     def _take(self, pipeline: StreamPipeline, record: PendingRecord, data: bytes, hash_key: bytes) -> None:
         """There is room: the record is ours from here on. If this raises, `_undo` it."""
-        ledger = self._ledger
-        ledger.charge(len(data) + len(record.partition_key) + RECORD_OVERHEAD)
-        record._fate = UNPLACED
+        usage = self._usage
+        usage.charge(len(data) + len(record.partition_key) + RECORD_OVERHEAD)
+        record._delivery = NOT_PLACED
         arrived = record.arrived
-        ready = pipeline.add(record, data, hash_key, ledger.epoch, arrived)
+        ready = pipeline.add(record, data, hash_key, usage.epoch, arrived)
         if ready or self._thread is None or arrived + pipeline.buffered_time < self._sleeping_until:
             self._wake_engine(pipeline)
 
@@ -491,10 +491,10 @@ class Engine(Machine):
         try:
             pipeline.undo(record, self._clock.monotonic())
             entries = [entry for other in self._pipelines.values() for entry in other.entries]
-            self._ledger.recount([*entries, *self._unfinished()])
+            self._usage.recount([*entries, *self._unfinished()])
             self._sleeping_until = -_NEVER
             self._wake.notify()
-            self._tell_room()
+            self._notify_room()
         except BaseException as error:
             # Interrupted again, or a bug: rather fail every record than leave one without a result.
             self._crash(error)
@@ -511,14 +511,14 @@ class Engine(Machine):
                 self._start()
                 self._wake.notify()
                 self._changed.wait_for(
-                    lambda: self._ledger.has_room(cost) or self._closing or self._broken is not None,
+                    lambda: self._usage.has_room(cost) or self._closing or self._broken is not None,
                     timeout,
                 )
             finally:
                 self._blocked.discard(token)
             self._check_open()
-        if not self._ledger.has_room(cost):
-            raise self._ledger.full(timeout)
+        if not self._usage.has_room(cost):
+            raise self._usage.full(timeout)
 
     def _wake_engine(self, pipeline: StreamPipeline) -> None:
         self._start()

@@ -5,7 +5,7 @@ is a lane: at most one Kinesis record of it is with the network, in order of acc
 again goes before everything else of its lane.
 
 When the stream is resharded, what is unsent is put into the lanes of the new map, in order of acceptance, and no
-lane moves until the last Kinesis record that was sent on the old map has its verdict: it may have to go again,
+lane moves until the last Kinesis record that was sent on the old map has its placement: it may have to go again,
 before records that were put later.
 
 The promise is about first appearances: a retry after a request whose answer was lost stores a Kinesis record
@@ -24,11 +24,11 @@ from typing import Any
 
 from kinesis_sdk.common.aggregate_reader import Aggregate
 from kinesis_sdk.common.errors import KinesisSdkError, PermanentAwsError, ResourceNotFoundError
-from kinesis_sdk.producer.aggregator import Aggregator, Entry, Loose
+from kinesis_sdk.producer.aggregator import Aggregator, DetachedRecord, Entry
 from kinesis_sdk.producer.collector import Batch
-from kinesis_sdk.producer.judge import lies_within
 from kinesis_sdk.producer.limiter import ShardLimiter
 from kinesis_sdk.producer.pipeline import BOUNDLESS, StreamPipeline
+from kinesis_sdk.producer.placement import fits_within
 from kinesis_sdk.producer.record import PendingRecord
 from kinesis_sdk.producer.topology import StreamFacts
 
@@ -39,7 +39,7 @@ class ShardLane(ShardLimiter):
     """A shard's rate limit and its queue in order of acceptance, of which one at a time is on its way.
 
     Attributes:
-        in_flight: The Kinesis record on its way: collected, with the network, or waiting for its verdict.
+        in_flight: The Kinesis record on its way: collected, with the network, or waiting for its placement.
         blocked: Whether the lane waits for a shard map, or for what was sent on the map before.
         not_before: Monotonic seconds; a retry waits.
     """
@@ -84,7 +84,7 @@ class OrderedPipeline(StreamPipeline):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._accepted = 0
-        # Sent on a map that is not in use any more; no verdict yet.
+        # Sent on a map that is not in use any more; no placement yet.
         self._draining: set[Entry] = set()
         # Without a map there is no lane to be in: what records are in then is never sent.
         self._waiting: Entry | None = None
@@ -148,16 +148,16 @@ class OrderedPipeline(StreamPipeline):
         super().on_facts_failed(error, now)
         self._finish(deferred, now, unblock=True)
 
-    def take_unsent(self, without: PendingRecord | None = None) -> list[Loose]:
+    def take_unsent(self, without: PendingRecord | None = None) -> list[DetachedRecord]:
         """Remove and return every record that is not with the network, in order of acceptance."""
-        loose = super().take_unsent(without)
-        loose.sort(key=lambda item: item.record.order)
+        detached = super().take_unsent(without)
+        detached.sort(key=lambda item: item.record.order)
         on_their_way = self._on_their_way()
         for lane in self._limiters.values():
             if isinstance(lane, ShardLane) and lane.in_flight not in on_their_way:
                 lane.in_flight = None
         self._waiting = None
-        return loose
+        return detached
 
     # ------------------------------------------------------------------ inside
 
@@ -221,7 +221,7 @@ class OrderedPipeline(StreamPipeline):
         for entry in lane.release(now):
             self._collect(entry, now)
 
-    def _retry_all(self, entry: Entry, loose: list[Loose], now: float) -> None:
+    def _retry_all(self, entry: Entry, detached: list[DetachedRecord], now: float) -> None:
         """The records go again, before everything else of their lane."""
         lane = self._lane(entry)
         shard_map = self.topology.shard_map
@@ -232,20 +232,20 @@ class OrderedPipeline(StreamPipeline):
             or not shard_map.is_open(lane_id(entry))
         ):
             self._draining.discard(entry)
-            # Not now: other entries of the same answer have no verdict yet.
+            # Not now: other entries of the same answer have no placement yet.
             self._rebuild_wanted = True
             return
-        lane.not_before = now + self._retry_delay(loose[0].record, now)
-        self._give_back(lane, entry, loose)
+        lane.not_before = now + self._retry_delay(detached[0].record, now)
+        self._give_back(lane, entry, detached)
 
-    def _give_back(self, lane: ShardLane, entry: Entry, loose: list[Loose]) -> None:
+    def _give_back(self, lane: ShardLane, entry: Entry, detached: list[DetachedRecord]) -> None:
         if lane.in_flight is entry:
             lane.in_flight = None
-        if len(loose) == len(entry.records):
-            entry.expires = min(self._expiry(item.record) for item in loose)
+        if len(detached) == len(entry.records):
+            entry.expires = min(self._expiry(item.record) for item in detached)
             lane.add(entry)
             return
-        lane.add(self._part_of(entry, loose))
+        lane.add(self._part_of(entry, detached))
 
     def _send_parts(self, entry: Entry, parts: list[Entry]) -> None:
         lane = self._lane(entry)
@@ -266,7 +266,7 @@ class OrderedPipeline(StreamPipeline):
         for record in entry.records:
             if self._expiry(record) <= now:
                 self._fail_expired(record, now, why)
-        keep = entry.loosen()
+        keep = entry.detach_records()
         if keep:
             self._give_back(lane, entry, keep)
         elif lane.in_flight is entry:
@@ -287,12 +287,12 @@ class OrderedPipeline(StreamPipeline):
         if shard_map is None or not shard_map.is_open(shard_id):
             return False
         hash_key_range = shard_map.range_of(shard_id)
-        return hash_key_range is not None and lies_within(entry, hash_key_range)
+        return hash_key_range is not None and fits_within(entry, hash_key_range)
 
     def _settle_lanes(self, now: float) -> None:
         """Put everything unsent into the lanes of the map in use, in order of acceptance."""
         self._rebuild_wanted = False
-        loose = self.take_unsent()
+        detached = self.take_unsent()
         shard_map = self.topology.shard_map
         for shard_id in list(self._limiters):
             if shard_map is None or not isinstance(shard_id, str) or not shard_map.is_open(shard_id):
@@ -300,11 +300,11 @@ class OrderedPipeline(StreamPipeline):
         for lane in self._limiters.values():
             if isinstance(lane, ShardLane):
                 lane.blocked = bool(self._draining)
-        self._place_all(loose, now)
+        self._place_all(detached, now)
         self.drop_empty()
 
     def _finish(self, entries: list[Entry], now: float, *, unblock: bool = False) -> None:
-        """These entries left the network; lanes go on unless they wait for a verdict still."""
+        """These entries left the network; lanes go on unless they wait for a placement still."""
         deferred = {item.entry for item in self._deferred}
         drained = bool(self._draining)
         for entry in entries:

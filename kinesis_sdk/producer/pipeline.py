@@ -29,27 +29,27 @@ from kinesis_sdk.common.errors import (
     ThrottledError,
 )
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.producer.aggregator import Entry, Group, Loose
+from kinesis_sdk.producer.aggregator import DetachedRecord, Entry, Group
 from kinesis_sdk.producer.collector import Batch
 from kinesis_sdk.producer.config import ProducerConfig
-from kinesis_sdk.producer.judge import Verdict, judge
+from kinesis_sdk.producer.placement import Placement, check_placement
 from kinesis_sdk.producer.record import PendingRecord, Stored
 from kinesis_sdk.producer.retries import LAST_CHANCE
+from kinesis_sdk.producer.send_queue import SMALLEST_RECORD_LIMIT, Deferred, SendQueue
 from kinesis_sdk.producer.topology import MISSING_BACKOFF, StreamFacts
-from kinesis_sdk.producer.unsent import SMALLEST_RECORD_LIMIT, Deferred, Unsent
 
 _FIRST_PAUSE = 0.05
 _MAX_PAUSE = 2.0
-_HOPELESS_CONTACTS = 3
+_MAX_FAILED_CONTACTS = 3
 """Loads in a row that found nobody at the endpoint, before anything ever worked, until records fail at once."""
 
-_PATIENT_LOADS = 3
-"""Loads in a row that may fail (about a second) until what waits for a verdict is sent again instead."""
+_MAX_FAILED_LOADS = 3
+"""Loads in a row that may fail (about a second) until what waits for a placement is sent again instead."""
 
 _ABOUT_ONE_RECORD = frozenset({"ValidationException", "InvalidArgumentException"})
 """Codes with which the service refuses a whole request for one bad entry."""
 
-_MOST_REFUSED_ALONE = 100
+_MAX_SINGLE_REJECTIONS = 100
 """Single records that may be refused in a row, with nothing stored between, before it is not the records."""
 
 BOUNDLESS = 2**62
@@ -58,7 +58,7 @@ BOUNDLESS = 2**62
 _NEVER = float("inf")
 
 
-class StreamPipeline(Unsent):
+class StreamPipeline(SendQueue):
     """The state of one stream. Not thread-safe: its owner calls it under one lock.
 
     Args:
@@ -108,7 +108,7 @@ class StreamPipeline(Unsent):
             if entry.shard_id is not None and shard_id != entry.shard_id:
                 self.topology.invalidate(batch.started, shard_id)
             stored = Stored(shard_id, sequence_number, batch.started, now)
-            self._judge(entry, stored, now, last_word=False)
+            self._check_placement(entry, stored, now, last_word=False)
 
     def on_failure(self, batch: Batch, error: KinesisSdkError, now: float) -> None:
         """A PutRecords call failed as a whole."""
@@ -122,7 +122,7 @@ class StreamPipeline(Unsent):
         waits = self._waits_for(error)
         if isinstance(error, ResourceNotFoundError):
             self.topology.forget(now + MISSING_BACKOFF if waits else _NEVER)
-            self.aggregator.forget_routes()
+            self.aggregator.forget_keys()
             self._missing = waits
         if isinstance(error, PermanentAwsError) and not waits:
             if error.code in _ABOUT_ONE_RECORD and self._divide(batch):
@@ -167,7 +167,7 @@ class StreamPipeline(Unsent):
         loaded_at = topology.shard_map.loaded_at if topology.shard_map else _NEVER
         deferred, self._deferred = self._deferred, []
         for item in deferred:
-            self._judge(item.entry, item.stored, now, last_word=item.stored.started <= loaded_at)
+            self._check_placement(item.entry, item.stored, now, last_word=item.stored.started <= loaded_at)
 
     def on_facts_failed(self, error: KinesisSdkError, now: float) -> None:
         """A load failed. Verdicts wait for the next one, but not for ever; hopeless errors fail what is buffered."""
@@ -182,14 +182,14 @@ class StreamPipeline(Unsent):
             self.aggregator.max_count = self._aggregation_count()
             self._regroup(now)
         deferred, self._deferred = self._deferred, []
-        tired = self.topology.failures >= _PATIENT_LOADS
+        tired = self.topology.failures >= _MAX_FAILED_LOADS
         for item in deferred:
             ends = item.entry.expires - now < 2 * LAST_CHANCE
-            self._judge(item.entry, item.stored, now, last_word=tired or ends)
+            self._check_placement(item.entry, item.stored, now, last_word=tired or ends)
         nobody_there = (
             isinstance(error, EndpointUnreachableError)
             and not self._contacted
-            and self.topology.failures >= _HOPELESS_CONTACTS
+            and self.topology.failures >= _MAX_FAILED_CONTACTS
         )
         hopeless = isinstance(error, (AwsConfigError, ResourceNotFoundError)) and not waits
         if hopeless or nobody_there:
@@ -215,18 +215,18 @@ class StreamPipeline(Unsent):
         """Return whether the error says that the stream is missing, and records wait until it exists."""
         return isinstance(error, ResourceNotFoundError) and self._config.missing_stream == "wait"
 
-    def _judge(self, entry: Entry, stored: Stored, now: float, *, last_word: bool) -> None:
+    def _check_placement(self, entry: Entry, stored: Stored, now: float, *, last_word: bool) -> None:
         topology = self.topology
         if not topology.described and len(entry.records) > 1 and entry.shard_id is None:
             # Whether its hash key placed it is known when the service has said who places records.
-            verdict = Verdict.WRONG_SHARD if last_word else Verdict.UNKNOWN_SHARD
+            placement = Placement.WRONG_SHARD if last_word else Placement.UNKNOWN_SHARD
         else:
-            verdict = judge(
+            placement = check_placement(
                 entry, stored.shard_id, topology.shard_map, service_places=topology.service_places
             )
-        if verdict is Verdict.STORED:
+        if placement is Placement.STORED:
             self._store(entry, stored)
-        elif verdict is Verdict.UNKNOWN_SHARD and not last_word:
+        elif placement is Placement.UNKNOWN_SHARD and not last_word:
             self._deferred.append(Deferred(entry, stored))
             topology.require_load()
         else:
@@ -276,15 +276,15 @@ class StreamPipeline(Unsent):
         for record in entry.records:
             if moment >= self._expiry(record):
                 self._fail_expired(record, moment, "the last attempt ended after it")
-        again = entry.loosen()
+        again = entry.detach_records()
         if again:
             self._counters.user_record_retries += len(again)
             self._retry_all(entry, again, moment)
         self._drop_empty((entry,))
 
-    def _retry_all(self, entry: Entry, loose: list[Loose], now: float) -> None:
+    def _retry_all(self, entry: Entry, detached: list[DetachedRecord], now: float) -> None:
         """Back into the aggregator, at once or after a rest; ``entry`` is what the records were in."""
-        for item in loose:
+        for item in detached:
             record = item.record
             record.due = due = now + self._retry_delay(record, now)
             if self._retries.rests(record):
@@ -302,29 +302,31 @@ class StreamPipeline(Unsent):
         if len(entries) == 1 and entries[0].size > SMALLEST_RECORD_LIMIT:
             # The stream may take less than it said: somebody lowered its limit.
             self.topology.doubt()
-        if self._refused_alone >= _MOST_REFUSED_ALONE:
+        if self._refused_alone >= _MAX_SINGLE_REJECTIONS:
             return False
         if len(entries) > 1:
             middle = len(entries) // 2
             self._isolated.extendleft((Batch(entries[middle:]), Batch(entries[:middle])))
             return True
         entry = entries[0]
-        loose = entry.loosen()
-        middle = len(loose) // 2
+        detached = entry.detach_records()
+        middle = len(detached) // 2
         if not middle:
             self._refused_alone += 1
             return False
-        self._send_parts(entry, [self._part_of(entry, loose[:middle]), self._part_of(entry, loose[middle:])])
+        self._send_parts(
+            entry, [self._part_of(entry, detached[:middle]), self._part_of(entry, detached[middle:])]
+        )
         self._drop_empty((entry,))
         return True
 
-    def _part_of(self, entry: Entry, loose: list[Loose]) -> Entry:
+    def _part_of(self, entry: Entry, detached: list[DetachedRecord]) -> Entry:
         """Some of an entry's user records, in their order, as a Kinesis record of their own."""
         part = Entry(Aggregate(BOUNDLESS, BOUNDLESS), entry.shard_id, entry.epoch)  # less than fitted before
         self.entries[part] = None
         part.mixed = entry.mixed
         part.urgent = entry.urgent
-        for record, data, _ in loose:
+        for record, data, _ in detached:
             part.take(record, data, record.hash_key, entry.deadline, self._expiry(record))
         part.aggregate.seal()
         return part

@@ -7,7 +7,7 @@ import functools
 import logging
 import os
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from kinesis_sdk.common.aws import KinesisClient, make_client
@@ -20,15 +20,14 @@ from kinesis_sdk.common.hashkeys import (
 )
 from kinesis_sdk.common.metrics import Metrics
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.producer.chunks import chunks_of
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.engine import ALL_TAKEN, Engine
-from kinesis_sdk.producer.failures import FailureHook, Outlets
+from kinesis_sdk.producer.failure_hooks import FailureHook, FailureHooks
 from kinesis_sdk.producer.metrics import ProducerMetrics
 from kinesis_sdk.producer.pipeline import StreamPipeline
 from kinesis_sdk.producer.record import BlindRecord, PendingRecord
+from kinesis_sdk.producer.send_queue import MAX_PARTITION_KEY_LENGTH
 from kinesis_sdk.producer.stats import ProducerStats
-from kinesis_sdk.producer.unsent import MAX_PARTITION_KEY_LENGTH
 
 if TYPE_CHECKING:
     import boto3
@@ -38,6 +37,12 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger(__name__)
 
 _KEY_CACHE_SIZE = 65_536
+
+_BATCH_RECORDS = 256
+_BATCH_BYTES = 1024 * 1024
+_BATCH_SECONDS = 0.01
+"""Bounds of the batches that `put_many` cuts. The records of a batch are not charged against the buffer yet, and the lock is
+held while they are accepted, so other callers wait."""
 
 KeyedData: TypeAlias = "tuple[str, bytes | bytearray | memoryview] | tuple[str, bytes | bytearray | memoryview, str | int | None]"
 """A record for `Producer.put_many`."""
@@ -80,8 +85,8 @@ class Producer:
         endpoint_url: Endpoint for the client; else botocore's resolution, ``AWS_ENDPOINT_URL`` included.
             Certificates, proxies and whatever else a connection has are botocore's, too: ``AWS_CA_BUNDLE``,
             ``HTTPS_PROXY``, or a ``client`` of your own made with ``verify=…`` and ``Config(proxies=…)``.
-        on_error: Called with a `FailedRecord` for each record of `send` that is not stored.
-        on_unsent: Called with a `FailedRecord` for every record that is not stored, whichever way it came, what is
+        on_send_error: Called with a `FailedRecord` for each record of `send` that is not stored.
+        on_record_failed: Called with a `FailedRecord` for every record that is not stored, whichever way it came, what is
             left at `close` included, before its payload is released; for example a `FileSpool`.
         metrics: Where the KPL's metrics go: one of `kinesis_sdk.metrics`, or of your own; stays open. Else, unless
             ``metrics_level`` is ``none`` (the default), CloudWatch, in the client's region.
@@ -100,8 +105,8 @@ class Producer:
         session: boto3.Session | None = None,
         region_name: str | None = None,
         endpoint_url: str | None = None,
-        on_error: FailureHook | None = None,
-        on_unsent: FailureHook | None = None,
+        on_send_error: FailureHook | None = None,
+        on_record_failed: FailureHook | None = None,
         metrics: Metrics | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
@@ -134,7 +139,7 @@ class Producer:
             self.config,
             self._clock,
             rng or random.Random(),
-            Outlets(on_error, on_unsent),
+            FailureHooks(on_send_error, on_record_failed),
             self._metrics,
         )
         self._accept = self._engine.accept
@@ -190,7 +195,7 @@ class Producer:
             self._check_size(pipeline, partition_key, data)
         record: PendingRecord = PendingRecord()
         record.partition_key = partition_key
-        record._past = None
+        record._details = None
         record._listeners = None
         if explicit_hash_key is None:
             record.explicit_hash_key = None
@@ -251,8 +256,8 @@ class Producer:
         self._engine.check_open()
         accepted: list[PendingRecord] = []
         try:
-            for chunk in chunks_of(records, self._now):
-                items = iter(chunk)
+            for batch in _batched(records, self._now):
+                items = iter(batch)
                 accept = functools.partial(self._engine.accept_many, pipeline, items, self._hash_of, accepted)
                 while (rest := accept()) is not ALL_TAKEN:
                     # The long way: it has a hash key, has to wait for room, or is not valid.
@@ -273,9 +278,9 @@ class Producer:
         data: bytes | bytearray | memoryview,
         explicit_hash_key: str | int | None = None,
     ) -> None:
-        """`put` for those who want no future. If the record is not stored, ``on_error`` is told.
+        """`put` for those who want no future. If the record is not stored, ``on_send_error`` is told.
 
-        Without ``on_error`` and ``on_unsent``, failures are logged as errors, with their number, less and less often.
+        Without ``on_send_error`` and ``on_record_failed``, failures are logged as errors, with their number, less and less often.
 
         Raises:
             InvalidRecordError: As `put`.
@@ -409,7 +414,7 @@ class Producer:
             self._check_size(pipeline, partition_key, data)
         record = kind()
         record.partition_key = partition_key
-        record._past = None
+        record._details = None
         record._listeners = None
         if explicit_hash_key is None:
             record.explicit_hash_key = None
@@ -454,6 +459,40 @@ class Producer:
 
     def _forget_after_fork(self) -> None:
         self._engine.forget_after_fork()
+
+
+def _batched(records: Iterable[Any], clock: Callable[[], float]) -> Iterator[Sequence[Any]]:
+    """Cut the records of `put_many` into batches, each of which is accepted under one lock.
+
+    A record that is not plain (see `Engine.accept_many`) is a batch of its own, yielded at once: its bytes may change later.
+    """
+    if type(records) in {list, tuple}:
+        for start in range(0, len(records), _BATCH_RECORDS):  # type: ignore[arg-type]
+            yield records[start : start + _BATCH_RECORDS]  # type: ignore[index]
+        return
+    batch: list[Any] = []
+    size = 0
+    began = 0.0
+    try:
+        for item in records:
+            if type(item) is not tuple or len(item) != 2 or type(item[1]) is not bytes:
+                yield batch
+                batch, size = [], 0
+                yield (item,)
+                continue
+            now = clock()
+            if not batch:
+                began = now
+            batch.append(item)
+            size += len(item[1])
+            if len(batch) >= _BATCH_RECORDS or size >= _BATCH_BYTES or now - began > _BATCH_SECONDS:
+                yield batch
+                batch, size = [], 0
+    except Exception:
+        # Accept what the iterable yielded before it raised.
+        yield batch
+        raise
+    yield batch
 
 
 # Strong references: a producer that its owner forgot may still hold records, until the exit handler sends them.

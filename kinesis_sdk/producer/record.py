@@ -5,7 +5,7 @@ as much. The `concurrent.futures.Future` contract holds (``result``, ``wait``, `
 ``asyncio.wrap_future``), but the condition variable is made only when somebody waits, because making one for
 each record would cost more than everything else that the producer does for it.
 
-A record has seven slots: its keys, when it came, which Kinesis record it is in (by the `Fate` that they share), its
+A record has seven slots: its keys, when it came, which Kinesis record it is in (by the `DeliveryState` that they share), its
 place there, what happened to it before, and its listeners. Its payload is in that Kinesis record, too, once and ready to
 be sent. So the end of a Kinesis record is one change, whatever the number of futures that get their result by it. What
 hardly any record has is an attribute of the class until it is set.
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger(__name__)
 
-# Guards the outcome of every fate of the process, and who is added to a record's listeners before it; held for well under
+# Guards the outcome of every delivery of the process, and who is added to a record's listeners before it; held for well under
 # a microsecond, by callers without a call inside. Innermost lock: nothing else is taken under it, and a thread
 # that holds an engine's lock does not take it. Re-entrant only so that a signal handler can tell that it interrupted its holder.
 _STATE_LOCK = threading.RLock()
@@ -93,10 +93,10 @@ class Stored(NamedTuple):
     ended: float
 
 
-class Fate:
+class DeliveryState:
     """What becomes of records: of all in a Kinesis record together, or of one alone.
 
-    All records of a Kinesis record share its fate; one that failed, or is in none, has a fate of its own.
+    All records of a Kinesis record share its delivery; one that failed, or is in none, has a delivery of its own.
 
     Attributes:
         entry: The Kinesis record, until the final result.
@@ -110,7 +110,7 @@ class Fate:
         self.outcome = outcome
 
 
-class _Past:
+class _Details:
     """What a record has once it did not go straight to its end; see the properties of `PendingRecord`."""
 
     __slots__ = ("due", "ended", "grace", "history", "last_error", "own_epoch")
@@ -124,7 +124,7 @@ class _Past:
         self.own_epoch: int | None = None
 
 
-_NO_PAST = _Past()
+_NO_DETAILS = _Details()
 
 REENTERED = (
     "a signal handler interrupted the producer and called it: raise an exception in the handler, or set a flag there, "
@@ -132,8 +132,8 @@ REENTERED = (
 )
 """Why a call from a signal handler is refused."""
 
-UNPLACED = Fate(None)
-"""Fate of a record that is in no Kinesis record yet. Nobody but its maker has that one."""
+NOT_PLACED = DeliveryState(None)
+"""DeliveryState of a record that is in no Kinesis record yet. Nobody but its maker has that one."""
 
 
 class _Chain:
@@ -162,20 +162,20 @@ class _Waits:
 
     Attributes:
         locks: Held locks of threads in `PendingRecord.result`, released when there is a result.
-        heard: It is among the record's listeners, or the record is final.
+        registered: It is among the record's listeners, or the record is final.
         shared: Another thread may have the condition.
-        told: The record's state is final for `concurrent.futures`, which looks at it under the condition.
+        notified: The record's state is final for `concurrent.futures`, which looks at it under the condition.
         condition: What `concurrent.futures.wait` and `as_completed` synchronise on.
         waiters: Theirs; guarded by the condition.
     """
 
-    __slots__ = ("condition", "heard", "locks", "shared", "told", "waiters")
+    __slots__ = ("condition", "locks", "notified", "registered", "shared", "waiters")
 
     def __init__(self) -> None:
         self.locks: list[Any] = []
-        self.heard = False
+        self.registered = False
         self.shared = False
-        self.told = False
+        self.notified = False
         self.condition = threading.Condition()
         self.waiters: list[Any] = []
 
@@ -190,9 +190,9 @@ class _Waits:
         if not self.condition.acquire(blocking):
             return False
         try:
-            if not self.told:
-                self.told = True
-                stored = type(record._fate.outcome) is Stored
+            if not self.notified:
+                self.notified = True
+                stored = type(record._delivery.outcome) is Stored
                 for waiter in self.waiters:
                     if stored:
                         waiter.add_result(record)
@@ -295,16 +295,26 @@ class PendingRecord(Future[PutResult]):
         order: In ordered mode, its place in the order of acceptance.
     """
 
-    __slots__ = ("_fate", "_index", "_listeners", "_past", "arrived", "explicit_hash_key", "partition_key")
+    __slots__ = (
+        "_delivery",
+        "_details",
+        "_index",
+        "_listeners",
+        "arrived",
+        "explicit_hash_key",
+        "partition_key",
+    )
 
     partition_key: str
     explicit_hash_key: str | None
     arrived: float
-    _fate: Fate
+    _delivery: DeliveryState
     _index: int
     # A callback, the record's `_Waits`, or a `_Chain` of several; None if there is none, or none any more.
     _listeners: Any
-    _past: _Past | None  # a slot, because the first attribute in a dict costs 300 bytes with Python 3.13
+    _details: (
+        _Details | None
+    )  # a slot, because the first attribute in a dict costs 300 bytes with Python 3.13
 
     # Of the class: hardly ever set.
     sent_blind = False
@@ -320,7 +330,7 @@ class PendingRecord(Future[PutResult]):
     @property
     def data(self) -> bytes:
         """Payload; released with the final result."""
-        entry = self._fate.entry
+        entry = self._delivery.entry
         if entry is None:
             return self._kept
         index = self._index
@@ -347,7 +357,7 @@ class PendingRecord(Future[PutResult]):
     @property
     def epoch(self) -> int:
         """Which `flush` calls wait for it: those that came later."""
-        own, entry = self.own_epoch, self._fate.entry
+        own, entry = self.own_epoch, self._delivery.entry
         if own is not None or entry is None:
             return own or 0
         return entry.epoch
@@ -355,62 +365,62 @@ class PendingRecord(Future[PutResult]):
     @property
     def last_event(self) -> float:
         """Monotonic seconds of arrival, or of the end of the last attempt."""
-        past = self._past
+        past = self._details
         return self.arrived if past is None or past.ended is None else past.ended
 
     @property
     def history(self) -> list[Attempt] | None:
         """Attempts that failed."""
-        past = self._past
+        past = self._details
         return None if past is None else past.history
 
     @property
     def last_error(self) -> KinesisSdkError | None:
         """Why the last attempt failed."""
-        return (self._past or _NO_PAST).last_error
+        return (self._details or _NO_DETAILS).last_error
 
     @last_error.setter
     def last_error(self, error: KinesisSdkError) -> None:
-        self._remember().last_error = error
+        self._own_details().last_error = error
 
     @property
     def due(self) -> float | None:
         """When it leaves its aggregate at the latest, if that is not as long after its arrival as usual."""
-        return (self._past or _NO_PAST).due
+        return (self._details or _NO_DETAILS).due
 
     @due.setter
     def due(self, moment: float) -> None:
-        self._remember().due = moment
+        self._own_details().due = moment
 
     @property
     def grace(self) -> float:
         """Seconds that do not count against its time-to-live."""
-        return (self._past or _NO_PAST).grace
+        return (self._details or _NO_DETAILS).grace
 
     @grace.setter
     def grace(self, seconds: float) -> None:
-        self._remember().grace = seconds
+        self._own_details().grace = seconds
 
     @property
     def own_epoch(self) -> int | None:
         """Which `flush` calls wait for it, if not those that wait for the Kinesis record it is in."""
-        return (self._past or _NO_PAST).own_epoch
+        return (self._details or _NO_DETAILS).own_epoch
 
     @own_epoch.setter
     def own_epoch(self, epoch: int) -> None:
-        self._remember().own_epoch = epoch
+        self._own_details().own_epoch = epoch
 
-    def _remember(self) -> _Past:
-        past = self._past
+    def _own_details(self) -> _Details:
+        past = self._details
         if past is None:
-            past = self._past = _Past()
+            past = self._details = _Details()
         return past
 
     @property
     def _state(self) -> str:  # type: ignore[override]
         """The state as `concurrent.futures` sees it under the condition. Never cancelled."""
         waits = self._waits
-        final = self._fate.outcome is not None if waits is None else waits.told
+        final = self._delivery.outcome is not None if waits is None else waits.notified
         return FINISHED if final else RUNNING
 
     @property
@@ -418,10 +428,10 @@ class PendingRecord(Future[PutResult]):
         """The condition that `concurrent.futures.wait` and `as_completed` take."""
         waits = self._wait_here()
         condition = waits.condition
-        if not waits.told and not condition._is_owned():  # type: ignore[attr-defined]
+        if not waits.notified and not condition._is_owned():  # type: ignore[attr-defined]
             # A thread that changes the outcome reads `shared` afterwards: it sees this, or is seen here.
             waits.shared = True
-            if self._fate.outcome is not None:
+            if self._delivery.outcome is not None:
                 waits.tell(self)
         return condition
 
@@ -429,7 +439,7 @@ class PendingRecord(Future[PutResult]):
     def _waiters(self) -> list[Any]:  # type: ignore[override]
         """Who waits in `concurrent.futures.wait` and `as_completed`; used under the condition."""
         waits = self._wait_here()
-        if not waits.told:
+        if not waits.notified:
             # Here, and not where the condition is taken: an error there would leave the conditions of other records held.
             self._check_may_wait()
         return waits.waiters
@@ -440,11 +450,11 @@ class PendingRecord(Future[PutResult]):
         if waits is None:
             # Atomic: several threads may come to it at once.
             waits = self.__dict__.setdefault("_waits", _Waits())
-        if not waits.heard:
+        if not waits.registered:
             # Also a thread that did not make it: the maker may have been interrupted.
             if not self._listen(waits):
                 waits.release()
-            waits.heard = True
+            waits.registered = True
         return waits
 
     def _listen(self, listener: Any) -> bool:
@@ -456,30 +466,30 @@ class PendingRecord(Future[PutResult]):
                 added = _Chain(before, listener)
             # No call in here: signals are handled after calls.
             with _STATE_LOCK:
-                fate = self._fate
-                if fate.outcome is not None:
+                delivery = self._delivery
+                if delivery.outcome is not None:
                     return False
                 if self._listeners is before:
                     self._listeners = added
-                    # An engine's thread moves the record without this lock: it changes the fate and then looks for
+                    # An engine's thread moves the record without this lock: it changes the delivery and then looks for
                     # listeners. Here it is the other way round, so one of both tells the new entry.
                     while True:
-                        entry = fate.entry
+                        entry = delivery.entry
                         if entry is not None:
-                            entry.heard = True
-                        if self._fate is fate:
+                            entry.has_listeners = True
+                        if self._delivery is delivery:
                             return True
-                        fate = self._fate
+                        delivery = self._delivery
 
     @property
     def _exception(self) -> BaseException | None:  # type: ignore[override]
-        outcome = self._fate.outcome
+        outcome = self._delivery.outcome
         return outcome if isinstance(outcome, BaseException) else None
 
     @property
     def _result(self) -> PutResult | None:  # type: ignore[override]
         """The result, built when somebody asks for it."""
-        outcome = self._fate.outcome
+        outcome = self._delivery.outcome
         return self._result_of(outcome) if type(outcome) is Stored else None
 
     def _result_of(self, stored: Stored) -> PutResult:
@@ -494,7 +504,7 @@ class PendingRecord(Future[PutResult]):
 
     def add_attempt(self, attempt: Attempt, ended: float) -> None:
         """Note an attempt that ended at ``ended``; records that shared it may share the object."""
-        past = self._remember()
+        past = self._own_details()
         past.ended = ended
         if past.history is None:
             past.history = [attempt]
@@ -503,15 +513,15 @@ class PendingRecord(Future[PutResult]):
 
     def move(self, entry: Entry, index: int) -> None:
         """It is in another Kinesis record now, which has it in its list already."""
-        self._fate = entry.fate
+        self._delivery = entry.delivery
         self._index = index
-        if self._listeners is not None:  # after the fate was changed: see `_listen`
-            entry.heard = True
+        if self._listeners is not None:  # after the delivery was changed: see `_listen`
+            entry.has_listeners = True
 
     def leave(self, data: bytes) -> None:
         """It is in no Kinesis record any more, because it failed; it keeps its payload until it is told so."""
         self._kept = data
-        self._fate = Fate(None)
+        self._delivery = DeliveryState(None)
 
     def add_done_callback(self, fn: Callable[[Any], object]) -> None:
         """Call ``fn(future)`` when the record has its final result; at once, on this thread, if it has it already.
@@ -539,11 +549,11 @@ class PendingRecord(Future[PutResult]):
 
     def running(self) -> bool:
         """Whether there is no final result yet."""
-        return self._fate.outcome is None
+        return self._delivery.outcome is None
 
     def done(self) -> bool:
         """Whether the final result is there."""
-        return self._fate.outcome is not None
+        return self._delivery.outcome is not None
 
     def result(self, timeout: float | None = None) -> PutResult:
         """Where the record is stored.
@@ -558,7 +568,7 @@ class PendingRecord(Future[PutResult]):
             ProducerError: The wait could not end: called in a callback of the same producer, or in a signal handler that
                 interrupted it.
         """
-        outcome = self._fate.outcome or self._await_outcome(timeout)
+        outcome = self._delivery.outcome or self._await_outcome(timeout)
         if type(outcome) is Stored:
             return self._result_of(outcome)
         assert isinstance(outcome, BaseException)
@@ -574,7 +584,7 @@ class PendingRecord(Future[PutResult]):
             TimeoutError: No final result in that time (`concurrent.futures.TimeoutError`).
             ProducerError: As for `result`.
         """
-        outcome = self._fate.outcome or self._await_outcome(timeout)
+        outcome = self._delivery.outcome or self._await_outcome(timeout)
         return None if type(outcome) is Stored else outcome  # type: ignore[return-value]
 
     def _await_outcome(self, timeout: float | None) -> Stored | BaseException:
@@ -587,12 +597,12 @@ class PendingRecord(Future[PutResult]):
             try:
                 # A thread that changes the outcome looks for locks afterwards: it finds this one, or is seen here. While
                 # this waits, signals are handled; it holds no lock that anybody else needs.
-                if self._fate.outcome is None:
+                if self._delivery.outcome is None:
                     lock.acquire(timeout=-1 if timeout is None else timeout)
             finally:
                 with contextlib.suppress(ValueError):  # it was released
                     locks.remove(lock)
-        outcome = self._fate.outcome
+        outcome = self._delivery.outcome
         if outcome is None:
             raise FutureTimeoutError
         return outcome
@@ -605,7 +615,7 @@ class PendingRecord(Future[PutResult]):
             guard(self)
 
     def __repr__(self) -> str:
-        outcome = self._fate.outcome
+        outcome = self._delivery.outcome
         state = "pending" if outcome is None else "stored" if type(outcome) is Stored else "failed"
         return f"<PendingRecord {state} key={self.partition_key!r}>"
 
@@ -616,16 +626,6 @@ class BlindRecord(PendingRecord):
     __slots__ = ()
 
     sent_blind = True
-
-
-def acknowledge(entry: Entry, stored: Stored) -> None:
-    """Give all user records of a Kinesis record their result. Call without holding locks."""
-    CallbackRun(mark_stored(entry, stored)).run()
-
-
-def fail(record: PendingRecord, error: BaseException) -> None:
-    """Give a user record its final failure. Call without holding locks."""
-    CallbackRun(mark_failed((record,), error)).run()
 
 
 _CALLBACK_RAISED = "exception calling callback %s of a user record"
@@ -682,25 +682,25 @@ def _name_of(callback: object) -> str:
 
 
 def mark_stored(entry: Entry, stored: Stored) -> list[PendingRecord]:
-    """`acknowledge`, but leave the callbacks to the caller.
+    """Give all user records of a Kinesis record their result, but leave the callbacks to the caller. Call without locks.
 
     Returns:
         The records that have some, for a `CallbackRun`.
     """
-    fate = entry.fate
+    delivery = entry.delivery
     with _STATE_LOCK:
         # Who listens is added under the same lock: it is there, or sees the outcome.
-        fate.outcome = stored
-        fate.entry = None
-    return _release(entry.records) if entry.heard else []
+        delivery.outcome = stored
+        delivery.entry = None
+    return _release(entry.records) if entry.has_listeners else []
 
 
 def mark_failed(records: Iterable[PendingRecord], error: BaseException) -> list[PendingRecord]:
-    """`fail` for records with the same error, but leave the callbacks to the caller; as `mark_stored`."""
+    """Give user records the same final failure, but leave the callbacks to the caller; as `mark_stored`."""
     for record in records:
-        fate = Fate(None, error)
+        delivery = DeliveryState(None, error)
         with _STATE_LOCK:
-            record._fate = fate
+            record._delivery = delivery
         if record._kept:
             record._kept = b""
     return _release(records)
@@ -731,5 +731,5 @@ def orphan(record: PendingRecord, error: BaseException) -> None:
     """In a forked child: fail a record of the parent. Nobody waits here; callbacks are the parent's."""
     record.__dict__.pop("_waits", None)  # a thread that does not exist here may hold its condition
     record._listeners = None
-    record._fate = Fate(None, error)
+    record._delivery = DeliveryState(None, error)
     record._kept = b""

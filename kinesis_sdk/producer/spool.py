@@ -1,6 +1,6 @@
 """A file for records that could not be stored, and the way back from it.
 
-    with Producer(on_unsent=FileSpool("unsent.jsonl")) as producer:
+    with Producer(on_record_failed=FileSpool("unsent.jsonl")) as producer:
         ...
 
     for record in read_spool("unsent.jsonl"):        # later, elsewhere
@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import SpoolError
 from kinesis_sdk.common.validation import check_choice, check_int, check_seconds
-from kinesis_sdk.producer.failures import FailedRecord
+from kinesis_sdk.producer.failure_hooks import FailedRecord
 
 if sys.platform == "win32":
     import msvcrt
@@ -81,7 +81,7 @@ class SpooledRecord(NamedTuple):
 
 
 class FileSpool:
-    """Appends failed records to a file; the hook for ``Producer(on_unsent=…)``. Thread-safe.
+    """Appends failed records to a file; the hook for ``Producer(on_record_failed=…)``. Thread-safe.
 
     Several processes may append to one file: each record is appended under an advisory lock of the file. A line
     that a crash cut short stays alone: the next append starts a line of its own, and `read_spool` skips it.

@@ -15,11 +15,12 @@ from kinesis_sdk.common.shards import list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.ordered import OrderedPipeline
+from kinesis_sdk.producer.pending import Settled
 from kinesis_sdk.producer.pipeline import StreamPipeline
-from kinesis_sdk.producer.record import UNPLACED, PendingRecord, acknowledge, fail
+from kinesis_sdk.producer.record import NOT_PLACED, PendingRecord
 from kinesis_sdk.producer.sender import load_facts, put_records, without_frames
-from kinesis_sdk.producer.settlement import Settled
 from kinesis_sdk.testing import FakeAws, VirtualClock
+from tests.producer.support import acknowledge, fail
 
 STREAM = "orders"
 
@@ -76,9 +77,9 @@ class Simulation:
         record.partition_key = key
         record.explicit_hash_key = explicit
         record.arrived = now
-        record._past = None
+        record._details = None
         record._listeners = None
-        record._fate = UNPLACED
+        record._delivery = NOT_PLACED
         self.records.append(record)
         self.payloads.append(data)
         self.pipeline.add(record, data, hash_key, self.epoch, now)
@@ -254,7 +255,7 @@ class Simulation:
             assert record.done()
         assert not self.pipeline.has_work
         pipeline = self.pipeline
-        assert pipeline.is_resting, "nothing is left behind: closed, collected or sent"
+        assert pipeline.is_idle, "nothing is left behind: closed, collected or sent"
         assert not pipeline._deferred
         assert pipeline.aggregator.next_deadline is None
         assert not pipeline._retries

@@ -11,7 +11,14 @@ from kinesis_sdk.common.hashkeys import MAX_HASH_KEY, HashKeyRange
 from kinesis_sdk.common.shards import Shard, ShardMap
 from kinesis_sdk.producer.aggregator import Aggregator, Entry, Group
 from kinesis_sdk.producer.pipeline import StreamPipeline
-from kinesis_sdk.producer.record import Fate, PendingRecord
+from kinesis_sdk.producer.record import (
+    CallbackRun,
+    DeliveryState,
+    PendingRecord,
+    Stored,
+    mark_failed,
+    mark_stored,
+)
 from kinesis_sdk.testing import FakeAws
 from tests import HANG
 
@@ -43,12 +50,12 @@ def make_record(
     """A user record outside of any producer, alone in a Kinesis record."""
     record = MadeRecord()
     record.partition_key = key
-    record._past = None
+    record._details = None
     record._listeners = None
     record.explicit_hash_key = None if hash_key is None else str(hash_key)
     record.arrived = arrived
     record.deadline, record.expires = deadline, expires
-    record._fate = Fate(None)
+    record._delivery = DeliveryState(None)
     together([record], data)
     return record
 
@@ -60,6 +67,16 @@ def together(records: Iterable[MadeRecord], data: bytes | None = None, shard_id:
         payload = record.data if data is None else data
         assert entry.take(record, payload, record.hash_key, record.deadline, record.expires)
     return entry
+
+
+def acknowledge(entry: Entry, stored: Stored) -> None:
+    """Give all user records of a Kinesis record their result, and run their callbacks."""
+    CallbackRun(mark_stored(entry, stored)).run()
+
+
+def fail(record: PendingRecord, error: BaseException) -> None:
+    """Give a user record its final failure, and run its callbacks."""
+    CallbackRun(mark_failed((record,), error)).run()
 
 
 def add(aggregator: Aggregator, record: MadeRecord, group: Group) -> Entry | None:

@@ -125,25 +125,25 @@ def test_a_route_leads_to_the_open_aggregate_whichever_that_is() -> None:
     aggregator = Aggregator(51_200, 3)
     add(aggregator, make_record("a"), SHARD)
     add(aggregator, make_record("b", hash_key=7), SHARD)
-    place = aggregator.routes["a"]
-    assert "b" not in aggregator.routes, "it has a hash key of its own"
+    place = aggregator.open_by_key["a"]
+    assert "b" not in aggregator.open_by_key, "it has a hash key of its own"
     assert place.entry is not None
     assert len(place.entry.records) == 2
     assert add(aggregator, make_record("a"), SHARD) is not None
     assert place.entry is None
     add(aggregator, make_record("a"), SHARD)
-    assert aggregator.routes["a"].entry is not None
-    aggregator.forget_routes()
-    assert not aggregator.routes
+    assert aggregator.open_by_key["a"].entry is not None
+    aggregator.forget_keys()
+    assert not aggregator.open_by_key
 
 
 def test_routes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MOST_ROUTES", 10)
+    monkeypatch.setattr(module, "_MAX_KEYS", 10)
     aggregator = Aggregator(51_200, 1_000)
     for number in range(100):
         add(aggregator, make_record(f"k{number}"), SHARD)
-        assert f"k{number}" in aggregator.routes
-        assert len(aggregator.routes) <= 10
+        assert f"k{number}" in aggregator.open_by_key
+        assert len(aggregator.open_by_key) <= 10
 
 
 def test_new_records_of_another_epoch_begin_an_aggregate_and_retried_ones_do_not() -> None:
@@ -157,7 +157,7 @@ def test_new_records_of_another_epoch_begin_an_aggregate_and_retried_ones_do_not
     assert aggregator.add(retried, b"x", retried.hash_key, SHARD, 0.1, 30.0, 0) is None
     (entry,) = aggregator.close_all()
     assert (entry.records, entry.epoch, entry.mixed) == ([new, retried], 1, True)
-    assert [item.epoch for item in entry.loosen()] == [new.epoch, retried.epoch] == [1, 0]
+    assert [item.epoch for item in entry.detach_records()] == [new.epoch, retried.epoch] == [1, 0]
 
 
 def test_who_comes_the_short_way_does_not_wait_for_what_is_retried() -> None:
@@ -166,7 +166,7 @@ def test_who_comes_the_short_way_does_not_wait_for_what_is_retried() -> None:
     retried, new = make_record(deadline=5.02), make_record(deadline=5.01)
     retried.add_failed_attempt(0.0, 0.0, "InternalFailure", "")
     add(aggregator, retried, SHARD)
-    entry = aggregator.routes["k"].entry
+    entry = aggregator.open_by_key["k"].entry
     assert entry is not None
     assert entry.open_for == -1
     add(aggregator, new, SHARD)

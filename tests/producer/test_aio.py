@@ -41,10 +41,13 @@ def gate() -> Iterator[Gate]:
 def make(gate: Gate) -> Iterator[Make]:
     made: list[AsyncProducer] = []
 
-    def build(on_error: Any = None, on_unsent: Any = None, **settings: Any) -> AsyncProducer:
+    def build(on_send_error: Any = None, on_record_failed: Any = None, **settings: Any) -> AsyncProducer:
         settings = {"record_max_buffered_time": 0.005, **settings}
         producer = AsyncProducer(
-            ProducerConfig(**settings), client=gate, on_error=on_error, on_unsent=on_unsent
+            ProducerConfig(**settings),
+            client=gate,
+            on_send_error=on_send_error,
+            on_record_failed=on_record_failed,
         )
         made.append(producer)
         return producer
@@ -118,7 +121,7 @@ def test_closing_delivers_everything_and_then_says_no(make: Make) -> None:
 def test_closing_with_a_timeout_fails_what_is_left(make: Make, gate: Gate) -> None:
     async def main() -> None:
         told: list[FailedRecord] = []
-        producer = make(on_unsent=told.append)
+        producer = make(on_record_failed=told.append)
         gate.open.clear()
         future = await producer.put(STREAM, "k", b"x")
         assert await producer.flush(0.001) == 1
@@ -134,7 +137,7 @@ def test_closing_with_a_timeout_fails_what_is_left(make: Make, gate: Gate) -> No
 def test_failures_are_raised_where_they_are_awaited(make: Make) -> None:
     async def main() -> None:
         told: list[FailedRecord] = []
-        async with make(on_error=told.append) as producer:
+        async with make(on_send_error=told.append) as producer:
             with pytest.raises(RecordFailedError):
                 await producer.put_and_wait("nowhere", "k", b"x")
             with pytest.raises(InvalidRecordError):
@@ -262,7 +265,7 @@ def test_a_full_buffer_refuses_as_put_timeout_says(make: Make, gate: Gate, timeo
         await producer.put(STREAM, "k", b"x")
         with pytest.raises(BufferFullError, match="max_buffered_records=1"):
             await producer.put(STREAM, "k", b"x")
-        assert not producer._engine._ledger.room_watchers
+        assert not producer._engine._usage.room_listeners
         gate.open.set()
         assert await producer.flush(LONG) == 0
         assert await producer.put_and_wait(STREAM, "k", b"x")
@@ -319,10 +322,10 @@ def test_when_all_who_wait_are_cancelled_nobody_hurries_the_engine(make: Make, g
         await producer.put(STREAM, "k", b"x")
         task = asyncio.create_task(producer.put(STREAM, "k", b"x"))
         await settled()
-        assert len(producer._engine._ledger.room_watchers) == 1
+        assert len(producer._engine._usage.room_listeners) == 1
         task.cancel()
         await settled()
-        assert not producer._engine._ledger.room_watchers
+        assert not producer._engine._usage.room_listeners
 
     run(main())
 
@@ -388,7 +391,7 @@ def test_cancelling_a_flush_leaves_nothing_behind(make: Make, gate: Gate) -> Non
         task.cancel()
         await settled()
         assert task.cancelled()
-        assert not producer._engine._ledger._flush_watchers
+        assert not producer._engine._usage._flush_listeners
         gate.open.set()
         assert await producer.flush() == 0
 

@@ -45,9 +45,14 @@ def gate() -> Iterator[Gate]:
 def make(gate: Gate) -> Iterator[Make]:
     made: list[Producer] = []
 
-    def build(on_error: Any = None, on_unsent: Any = None, **settings: Any) -> Producer:
+    def build(on_send_error: Any = None, on_record_failed: Any = None, **settings: Any) -> Producer:
         settings = {"record_max_buffered_time": 0.005, **settings}
-        producer = Producer(ProducerConfig(**settings), client=gate, on_error=on_error, on_unsent=on_unsent)
+        producer = Producer(
+            ProducerConfig(**settings),
+            client=gate,
+            on_send_error=on_send_error,
+            on_record_failed=on_record_failed,
+        )
         made.append(producer)
         return producer
 
@@ -285,7 +290,7 @@ def test_put_many_does_not_keep_the_records_of_a_slow_source_back(
 
 def test_a_failed_send_is_told_with_its_payload_and_its_cause(make: Make) -> None:
     told: list[FailedRecord] = []
-    producer = make(on_error=told.append)
+    producer = make(on_send_error=told.append)
     producer.send("nowhere", "k", b"secret", 7)
     producer.put("nowhere", "k", b"has a future")
     producer.send(STREAM, "k", b"is stored")
@@ -300,7 +305,7 @@ def test_a_failed_send_is_told_with_its_payload_and_its_cause(make: Make) -> Non
 
 def test_every_record_that_is_not_stored_is_told_before_flush_returns(make: Make) -> None:
     told: list[FailedRecord] = []
-    producer = make(on_unsent=told.append)
+    producer = make(on_record_failed=told.append)
     future = producer.put(ARN.replace("orders", "nowhere"), "k", b"0")
     producer.send("nowhere", "k", b"1")
     assert producer.flush(LONG) == 0
@@ -315,7 +320,7 @@ def test_every_record_that_is_not_stored_is_told_before_flush_returns(make: Make
 def test_what_is_left_at_close_is_told(make: Make, gate: Gate) -> None:
     gate.open.clear()
     told: list[FailedRecord] = []
-    producer = make(on_unsent=told.append, record_max_buffered_time=60.0)
+    producer = make(on_record_failed=told.append, record_max_buffered_time=60.0)
     producer.put(STREAM, "a", b"with the network")
     assert producer.flush(0) == 1
     assert gate.arrived.acquire(timeout=LONG)
@@ -327,7 +332,7 @@ def test_what_is_left_at_close_is_told(make: Make, gate: Gate) -> None:
 
 def test_what_a_crash_leaves_is_told(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[FailedRecord] = []
-    producer = make(on_unsent=told.append)
+    producer = make(on_record_failed=told.append)
 
     def broken(*_: object) -> None:
         raise ZeroDivisionError
@@ -345,7 +350,7 @@ def test_room_is_given_back_only_when_the_hook_has_seen_the_payload(make: Make) 
         inside.set()
         assert go_on.wait(LONG)
 
-    producer = make(on_unsent=slow, max_buffered_records=1)
+    producer = make(on_record_failed=slow, max_buffered_records=1)
     producer.put("nowhere", "k", b"x")
     assert inside.wait(LONG)
     assert producer.try_put(STREAM, "k", b"y") is None
@@ -374,7 +379,7 @@ def test_a_hook_that_raises_costs_no_record_its_result(
     def broken(_: FailedRecord) -> None:
         raise error("broken hook")
 
-    producer = make(on_error=broken, on_unsent=broken)
+    producer = make(on_send_error=broken, on_record_failed=broken)
     with caplog.at_level(logging.ERROR):
         producer.send("nowhere", "k", b"secret")
         future = producer.put("nowhere", "k", b"secret")

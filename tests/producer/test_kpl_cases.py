@@ -26,12 +26,12 @@ from kinesis_sdk.producer.aggregator import Aggregator, Entry
 from kinesis_sdk.producer.collector import Batch
 from kinesis_sdk.producer.limiter import ShardLimiter
 from kinesis_sdk.producer.pipeline import StreamPipeline
-from kinesis_sdk.producer.record import PendingRecord, acknowledge
+from kinesis_sdk.producer.record import PendingRecord
 from kinesis_sdk.producer.sender import load_facts
 from kinesis_sdk.producer.topology import StreamFacts
 from kinesis_sdk.testing import FakeAws
 from tests.producer.simulation import STREAM, Simulation
-from tests.producer.support import LONG, Gate, add, make_entry, make_record, put, shard
+from tests.producer.support import LONG, Gate, acknowledge, add, make_entry, make_record, put, shard
 
 HERE = Path(__file__).parent
 TESTS = HERE.parent
@@ -342,7 +342,7 @@ def test_a_wrong_shard_is_asked_about_once_for_all_records_inside() -> None:
     assert asked == ["shardId-000000000044"]
     assert len(pipeline.live) == 10
     assert all(record.history is None for record in pipeline.live), (
-        "the verdict waits for a map: no blind resend"
+        "the placement waits for a map: no blind resend"
     )
 
 

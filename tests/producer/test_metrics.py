@@ -16,8 +16,8 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.metrics import MemoryMetrics
 from kinesis_sdk.producer.collector import Batch
 from kinesis_sdk.producer.metrics import SAMPLE_INTERVAL, ProducerMetrics, Reading
-from kinesis_sdk.producer.record import PendingRecord, Stored, acknowledge
-from tests.producer.support import LONG, make_entry, make_record, together
+from kinesis_sdk.producer.record import PendingRecord, Stored
+from tests.producer.support import LONG, acknowledge, make_entry, make_record, together
 
 ORDERS = StreamId("orders")
 S0, S1 = "shardId-000000000000", "shardId-000000000001"

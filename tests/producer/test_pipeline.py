@@ -418,7 +418,7 @@ def test_a_stream_that_is_waited_for_does_not_keep_other_streams_records_from_ma
         simulation.put(f"key-{number}", b"x")
     simulation.run(until=3.0)
     assert not simulation.records[0].done()
-    assert simulation.pipeline.is_resting
+    assert simulation.pipeline.is_idle
 
 
 def test_an_endpoint_that_nobody_listens_on_is_reported_within_a_second_or_two() -> None:
@@ -803,20 +803,20 @@ def test_what_is_isolated_is_sent_once_although_everything_is_grouped_anew() -> 
 
 def test_rest_means_that_only_open_aggregates_hold_records() -> None:
     pipeline = make_pipeline(HALVES)
-    assert pipeline.is_resting
+    assert pipeline.is_idle
     put(pipeline, 1, 2)
-    assert pipeline.is_resting
+    assert pipeline.is_idle
     batch = send(pipeline, 11.0)
-    assert not pipeline.is_resting
+    assert not pipeline.is_idle
     pipeline.on_response(batch, landed("shardId-000000000001"), 11.1)
-    assert pipeline.is_resting
+    assert pipeline.is_idle
     put(pipeline, 1, 2)
     now = 11.0
     for _ in range(3):
         now = max(now, pipeline._retries.next_due) if pipeline._retries else now
         pipeline.on_response(send(pipeline, now), {"Records": [{"ErrorCode": "InternalFailure"}]}, now)
     assert len(pipeline._retries) == 2
-    assert pipeline.is_resting, "what fails again and again does not keep others from being sent"
+    assert pipeline.is_idle, "what fails again and again does not keep others from being sent"
 
 
 # ---------------------------------------------------------------------- deadlines near the time-to-live

@@ -41,7 +41,7 @@ from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.shards import list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer import Producer, ProducerConfig
-from kinesis_sdk.producer import machine as machine_module
+from kinesis_sdk.producer import io_loop as machine_module
 from kinesis_sdk.producer import record as record_module
 from kinesis_sdk.producer.pipeline import StreamPipeline
 from kinesis_sdk.producer.record import CallbackRun, PendingRecord, PutResult, cost_of
@@ -174,7 +174,7 @@ def test_stats_and_memory_return_to_zero(make: Make) -> None:
     assert 1 <= stats.kinesis_records_stored <= 500
     assert stats.user_records_failed == stats.failed_calls == 0
     assert stats.buffered_bytes == 0
-    assert not producer._engine._ledger.outstanding
+    assert not producer._engine._usage.outstanding
 
 
 def test_stats_may_be_asked_for_at_any_moment(make: Make) -> None:
@@ -661,10 +661,10 @@ def test_flushing_again_and_again_keeps_no_books(make: Make, gate: Gate) -> None
     producer.put(STREAM, "k", b"x")
     for _ in range(1_000):
         producer.flush(0)
-    assert len(producer._engine._ledger.outstanding) == 1
+    assert len(producer._engine._usage.outstanding) == 1
     gate.open.set()
     assert producer.flush(LONG) == 0
-    assert not producer._engine._ledger.outstanding
+    assert not producer._engine._usage.outstanding
 
 
 def test_an_unused_producer_starts_no_threads(make: Make) -> None:
@@ -1087,15 +1087,15 @@ def test_a_crash_in_the_middle_of_an_answer_resolves_every_record_once(
         future.add_done_callback(lambda f: calls.update([id(f)]))
     pipeline = producer._engine.pipeline(StreamId(STREAM))
     judged: list[object] = []
-    judge = StreamPipeline._judge
+    check_placement = StreamPipeline._check_placement
 
     def half(*arguments: Any, **options: Any) -> None:
         judged.append(arguments)
         if len(judged) == 5:
             raise LookupError("a bug")
-        judge(pipeline, *arguments, **options)
+        check_placement(pipeline, *arguments, **options)
 
-    monkeypatch.setattr(pipeline, "_judge", half)
+    monkeypatch.setattr(pipeline, "_check_placement", half)
     gate.open.set()
     producer.flush(LONG)
     outcomes = [future.exception(LONG) for future in futures]
@@ -1196,12 +1196,12 @@ def test_only_a_record_that_changes_nothing_else_takes_the_short_way(
     assert put("k", b"fills it" * 6_500) == ["k"]
     assert put("k", b"begins another") == ["k"]
     with engine._lock:
-        engine._ledger.end_epoch()  # a flush, and the engine's thread has not come to it yet
+        engine._usage.end_epoch()  # a flush, and the engine's thread has not come to it yet
     assert put("k", b"is not waited for") == ["k"]
     (pipeline,) = engine.pipelines
     with engine._lock:
         pipeline.topology.forget()
-        pipeline.aggregator.forget_routes()
+        pipeline.aggregator.forget_keys()
     assert put("k", b"where to is not known any more") == ["k"]
     assert producer.flush(LONG) == 0
 
@@ -1232,7 +1232,7 @@ def test_a_stream_that_is_gone_takes_its_routes_along(make: Make, gate: Gate) ->
     assert producer.flush(LONG) == 0
     assert isinstance(cause_of(record), ResourceNotFoundError)
     with producer._engine._lock:
-        assert not pipeline.aggregator.routes
+        assert not pipeline.aggregator.open_by_key
 
 
 # ---------------------------------------------------------------------- interrupts and signals
@@ -1298,8 +1298,8 @@ def test_an_interrupt_anywhere_in_put_leaves_the_rest_whole(make: Make, aws: Fak
         live = producer._engine.pipeline(StreamId(STREAM)).live
         engine = producer._engine
         with engine._lock:
-            assert engine._ledger.bytes == sum(cost_of(record.partition_key, record.data) for record in live)
-            assert sum(engine._ledger.outstanding.values()) == len(live)
+            assert engine._usage.bytes == sum(cost_of(record.partition_key, record.data) for record in live)
+            assert sum(engine._usage.outstanding.values()) == len(live)
     assert after > 40, "the trace reaches into the pipeline"
     assert producer.flush(LONG) == 0, "no count is off"
     assert producer.stats().buffered_bytes == 0
@@ -1369,14 +1369,14 @@ def struck(
     return None, chances
 
 
-def check_books(producer: Producer) -> None:
+def check_accounting(producer: Producer) -> None:
     """What is charged is what is there."""
     engine = producer._engine
     with engine._lock:
         pipeline = engine._pipelines[STREAM]
         live = pipeline.live
-        assert engine._ledger.bytes == sum(cost_of(record.partition_key, record.data) for record in live)
-        assert engine._ledger.count == sum(engine._ledger.outstanding.values()) == len(live)
+        assert engine._usage.bytes == sum(cost_of(record.partition_key, record.data) for record in live)
+        assert engine._usage.count == sum(engine._usage.outstanding.values()) == len(live)
         assert pipeline.pending == len(live)
         for entry in pipeline.entries:
             assert len(entry.records) == entry.aggregate.count
@@ -1407,7 +1407,7 @@ def test_a_signal_at_any_moment_of_put_leaves_the_rest_whole(make: Make, aws: Fa
         key = next(keys) if way == "long" else "k"
         error, seen = struck(lambda: producer.put(STREAM, key, data), after)  # noqa: B023
         chances = seen if error is None else max(chances, seen)
-        check_books(producer)
+        check_accounting(producer)
         if error is None:
             expected[data] += 1
         else:
@@ -1415,7 +1415,7 @@ def test_a_signal_at_any_moment_of_put_leaves_the_rest_whole(make: Make, aws: Fa
         data = b"after %d" % after
         producer.put(STREAM, "k", data)
         expected[data] += 1
-        check_books(producer)
+        check_accounting(producer)
     assert chances > 8, "the trace reaches into the pipeline"
     assert producer.flush(LONG) == 0, "no count is off"
     assert producer.stats().buffered_bytes == 0
@@ -1455,7 +1455,7 @@ def test_a_signal_at_any_moment_of_put_many_leaves_exactly_what_it_says(make: Ma
         counts[len(accepted)] += 1
         futures.extend(accepted)
         expected.update(record[1] for record in records[: len(accepted)])
-        check_books(producer)
+        check_accounting(producer)
 
     assert sum(counts.values()) > 100
     assert producer.flush(LONG) == 0
@@ -1848,7 +1848,7 @@ def test_close_in_a_forked_child_does_not_wait_for_what_runs_in_the_parent(gate:
         assert release.wait(LONG)
 
     hook = hold if way == "hook" else None
-    producer = Producer(ProducerConfig(record_max_buffered_time=QUICK), client=gate, on_unsent=hook)
+    producer = Producer(ProducerConfig(record_max_buffered_time=QUICK), client=gate, on_record_failed=hook)
     try:
         future = producer.put("nowhere" if way == "hook" else STREAM, "k", b"x")
         if way == "callback":

@@ -19,8 +19,9 @@ import pytest
 from kinesis_sdk.common.errors import ProducerError, RecordFailedError
 from kinesis_sdk.producer import record as module
 from kinesis_sdk.producer.aggregator import Entry
-from kinesis_sdk.producer.record import Fate, PendingRecord, PutResult, Stored, fail
-from tests.producer.support import LONG, MadeRecord, make_record, together
+from kinesis_sdk.producer.record import DeliveryState, PendingRecord, PutResult, Stored
+from tests.producer.support import LONG, MadeRecord, fail, make_record, together
+from tests.producer.support import acknowledge as acknowledge_entry
 
 STORED = Stored("shardId-000000000000", "49", 1.0, 1.5)
 ERROR = ProducerError("no")
@@ -28,11 +29,11 @@ ERROR = ProducerError("no")
 
 def acknowledge(records: Sequence[PendingRecord], stored: Stored) -> None:
     """The Kinesis records that these user records are in are stored."""
-    entries = {record._fate.entry: None for record in records}
+    entries = {record._delivery.entry: None for record in records}
     for entry in entries:
         assert entry is not None
         assert all(record in records for record in entry.records)
-        module.acknowledge(entry, stored)
+        acknowledge_entry(entry, stored)
 
 
 def make_records(count: int) -> list[MadeRecord]:
@@ -149,16 +150,16 @@ def test_records_that_failed_together_share_the_attempt() -> None:
 
 def test_records_share_the_fate_of_their_kinesis_record_whoever_listens() -> None:
     quiet, called, waited, other = records = make_records(4)
-    entry = quiet._fate.entry
+    entry = quiet._delivery.entry
     assert entry is not None
-    assert not entry.heard
+    assert not entry.has_listeners
     seen: list[PendingRecord] = []
     called.add_done_callback(seen.append)
     called.add_done_callback(seen.append)
     order = concurrent.futures.as_completed([waited], timeout=LONG)
     assert not concurrent.futures.wait([waited], timeout=0).done
-    assert quiet._fate is called._fate is waited._fate is other._fate is entry.fate
-    assert entry.heard
+    assert quiet._delivery is called._delivery is waited._delivery is other._delivery is entry.delivery
+    assert entry.has_listeners
     acknowledge(records, STORED)
     assert [record.result(0).sub_sequence_number for record in records] == [0, 1, 2, 3]
     assert seen == [called, called]
@@ -174,11 +175,11 @@ def test_a_record_that_goes_elsewhere_takes_its_watchers_along() -> None:
     assert not concurrent.futures.wait([waited], timeout=0).done
     again = together([waited, called, moved])
     assert [record.data for record in again.records] == [b"x"] * 3
-    assert all(again.holds(record) for record in again.records)
+    assert all(again.owns(record) for record in again.records)
     called.add_done_callback(seen.append)
     fail(left, ERROR)
     assert [record.done() for record in (moved, called, waited, left)] == [False, False, False, True]
-    module.acknowledge(again, STORED)
+    acknowledge_entry(again, STORED)
     assert seen == [called, called]
     thread_result.extend(order)
     assert thread_result == [waited]
@@ -194,22 +195,22 @@ def test_listeners_go_along_when_their_record_goes_elsewhere() -> None:
         waiter = _create_and_install_waiters([waited], ALL_COMPLETED)
     for record in (called, waited):
         entry = together([record])
-        assert entry.heard
-        module.acknowledge(together([record]), STORED)
+        assert entry.has_listeners
+        acknowledge_entry(together([record]), STORED)
     assert seen == [called]
     assert waiter.event.wait(LONG)
 
 
 def test_a_record_that_goes_elsewhere_while_somebody_begins_to_listen() -> None:
-    # An engine's thread moves it after the caller's thread has looked at its fate, before it has listeners.
-    class Moving(Fate):
+    # An engine's thread moves it after the caller's thread has looked at its delivery, before it has listeners.
+    class Moving(DeliveryState):
         __slots__ = ("record",)
 
         @property
         def outcome(self) -> Stored | BaseException | None:  # type: ignore[override]
-            if record._fate is self:
+            if record._delivery is self:
                 entries.append(together([record]))
-                assert not entries[0].heard
+                assert not entries[0].has_listeners
             return None
 
         @outcome.setter
@@ -218,9 +219,9 @@ def test_a_record_that_goes_elsewhere_while_somebody_begins_to_listen() -> None:
     record = make_record()
     entries: list[Entry] = []
     seen: list[PendingRecord] = []
-    record._fate = Moving(record._fate.entry)
+    record._delivery = Moving(record._delivery.entry)
     record.add_done_callback(seen.append)
-    module.acknowledge(entries[0], STORED)
+    acknowledge_entry(entries[0], STORED)
     assert seen == [record]
 
 
@@ -620,8 +621,8 @@ def test_moves_race_with_those_who_begin_to_watch(restless: None) -> None:
         start.wait(LONG)
         entry = together(records[3:])
         other = together(records[:3])
-        module.acknowledge(entry, STORED)
-        module.acknowledge(other, STORED)
+        acknowledge_entry(entry, STORED)
+        acknowledge_entry(other, STORED)
         join(thread)
         assert sorted(map(id, calls)) == sorted(map(id, records))
         assert all(record.done() for record in records)
@@ -666,7 +667,7 @@ def test_a_resolved_record_is_not_kept_alive_by_the_producers_side() -> None:
         for stored in (False, True):
             records = [Marked() for _ in range(2)]
             for record in records:
-                record.partition_key, record.arrived, record._fate = "k", 0.0, Fate(None)
+                record.partition_key, record.arrived, record._delivery = "k", 0.0, DeliveryState(None)
                 record.explicit_hash_key = record._listeners = None
                 record.deadline, record.expires = 0.1, 1.0
             entry = together(records, b"x")
@@ -677,8 +678,8 @@ def test_a_resolved_record_is_not_kept_alive_by_the_producers_side() -> None:
                 for record in records:
                     record.leave(record.data)
                     fail(record, RecordFailedError("no", stream="s", partition_key="k", attempts=()))
-                entry.dissolve()
-            assert entry.fate.entry is None
+                entry.clear()
+            assert entry.delivery.entry is None
             del record, records, entry
             assert [reference() for reference in gone] == [None, None], "no cycle"
     finally:

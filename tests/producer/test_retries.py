@@ -101,7 +101,7 @@ def test_records_of_one_answer_share_the_text_of_its_code() -> None:
 
 def test_a_record_that_failed_has_no_dict_of_its_own() -> None:
     # With Python 3.13 it would cost 300 bytes.
-    assert "_past" in PendingRecord.__slots__
+    assert "_details" in PendingRecord.__slots__
     assert vars(failed(3)).keys() <= {"deadline", "expires"}
 
 
@@ -118,9 +118,9 @@ def test_what_wakes_together_is_looked_through_once(monkeypatch: pytest.MonkeyPa
     def counted(entry: Entry, record: PendingRecord) -> bool:
         nonlocal looks
         looks += 1
-        return record._fate.entry is entry
+        return record._delivery.entry is entry
 
-    monkeypatch.setattr(Entry, "holds", counted)
+    monkeypatch.setattr(Entry, "owns", counted)
     simulation.run()
     assert {len(record.history or ()) for record in simulation.records[1:]} == {3}
     assert looks < 20 * count

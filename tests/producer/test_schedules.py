@@ -134,7 +134,7 @@ def play(seed: int, *, ordered: bool = False) -> Simulation:
         if bursts:
             when = round(when, 1)  # many at the same instant: times alone do not tell their order
         simulation.at(when, lambda k=key, d=data, e=explicit: simulation.put(k, d, e) and None)
-    # A lost answer stores twice. So does what nobody can judge: there is no map, or it comes too late to know a
+    # A lost answer stores twice. So does what nobody can check_placement: there is no map, or it comes too late to know a
     # shard that was open for a moment.
     simulation.exactly_once = not (
         auto

@@ -253,7 +253,7 @@ def test_a_producer_spools_what_it_can_not_store_and_it_can_be_put_again(tmp_pat
     path = tmp_path / "unsent.jsonl"
     aws = FakeAws(throttle=False)
     config = ProducerConfig(record_max_buffered_time=0.005)
-    with Producer(config, client=aws.client("kinesis"), on_unsent=FileSpool(path)) as producer:
+    with Producer(config, client=aws.client("kinesis"), on_record_failed=FileSpool(path)) as producer:
         producer.put_many("orders", [("a", b"0"), ("b", b"1", 5)])
         assert producer.flush(LONG) == 0
     aws.client("kinesis").create_stream(StreamName="orders", ShardCount=2)
@@ -436,7 +436,7 @@ def test_a_producer_goes_on_beside_a_spool_that_is_locked(
     with (
         path.open("rb") as holder,
         caplog.at_level(logging.ERROR),
-        Producer(ProducerConfig(), client=aws.client("kinesis"), on_unsent=spool) as producer,
+        Producer(ProducerConfig(), client=aws.client("kinesis"), on_record_failed=spool) as producer,
     ):
         fcntl.flock(holder, fcntl.LOCK_SH)
         lost = [producer.put("missing", "k", b"x") for _ in range(3)]

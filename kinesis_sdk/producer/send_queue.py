@@ -15,13 +15,13 @@ from collections import deque
 from typing import NamedTuple
 
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.producer.aggregator import Aggregator, Entry, Group, Loose
+from kinesis_sdk.producer.aggregator import Aggregator, DetachedRecord, Entry, Group
 from kinesis_sdk.producer.collector import Batch, Collector
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.limiter import ShardLimiter
-from kinesis_sdk.producer.record import Fate, PendingRecord, Stored
+from kinesis_sdk.producer.pending import PendingRecords
+from kinesis_sdk.producer.record import DeliveryState, PendingRecord, Stored
 from kinesis_sdk.producer.retries import LAST_CHANCE, Retries
-from kinesis_sdk.producer.settlement import Settlement
 from kinesis_sdk.producer.topology import Topology
 
 _COLLECTION_EXTENSION = 0.05
@@ -47,7 +47,7 @@ class Deferred(NamedTuple):
     stored: Stored
 
 
-class Unsent(Settlement):
+class SendQueue(PendingRecords):
     """What waits to be sent, and what is with the network. Not thread-safe.
 
     Args:
@@ -139,7 +139,7 @@ class Unsent(Settlement):
         self._rebuild(now)  # Kinesis records know the earliest expiry inside
 
     @property
-    def is_resting(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether nothing is on its way that would make room.
 
         What there is waits in open aggregates, for a retry, or for a stream that does not exist.
@@ -186,7 +186,7 @@ class Unsent(Settlement):
             self._rebuild(now)
         left: dict[Entry, None] = {}
         for record, entry in self._retries.take_due(now):
-            self._place_again(Loose(record, record.data, record.epoch), now)
+            self._place_again(DetachedRecord(record, record.data, record.epoch), now)
             left[entry] = None
         # Once each, not once a record: whether it is empty takes as long as it has records.
         self._drop_empty(left)
@@ -238,8 +238,8 @@ class Unsent(Settlement):
                 events.append(max(due, self._paused_until))
         return min(events)
 
-    def take_unsent(self, without: PendingRecord | None = None) -> list[Loose]:
-        """Remove and return every record that is not with the network or waiting for a verdict, oldest first.
+    def take_unsent(self, without: PendingRecord | None = None) -> list[DetachedRecord]:
+        """Remove and return every record that is not with the network or waiting for a placement, oldest first.
 
         They stay live: put them elsewhere or fail them, then call `drop_empty`.
 
@@ -247,17 +247,19 @@ class Unsent(Settlement):
             without: A record to leave out, which was not accepted.
         """
         elsewhere = self._on_their_way()
-        loose = [item for entry in self.entries if entry not in elsewhere for item in entry.loosen()]
+        detached = [
+            item for entry in self.entries if entry not in elsewhere for item in entry.detach_records()
+        ]
         if without is not None:
-            loose = [item for item in loose if item.record is not without]
-        loose.sort(key=_age)
+            detached = [item for item in detached if item.record is not without]
+        detached.sort(key=_age)
         self.aggregator = self._new_aggregator()
         self._collector = self._new_collector()
         for limiter in self._limiters.values():
             limiter.take_all()
         self._isolated.clear()
         self._retries.clear()
-        return loose
+        return detached
 
     def drop_empty(self) -> None:
         """Forget Kinesis records whose user records are all elsewhere, or failed."""
@@ -266,7 +268,7 @@ class Unsent(Settlement):
     # ------------------------------------------------------------------ inside
 
     def _on_their_way(self) -> set[Entry]:
-        """What is with the network, or waits for its verdict."""
+        """What is with the network, or waits for its placement."""
         entries = {entry for batch in self._sent for entry in batch.entries}
         entries.update(item.entry for item in self._deferred)
         return entries
@@ -275,19 +277,19 @@ class Unsent(Settlement):
         """Group everything unsent anew."""
         self._place_all(self.take_unsent(without), now)
         if without is not None:
-            without._fate = Fate(None)  # also if it was in a Kinesis record: it is in none
+            without._delivery = DeliveryState(None)  # also if it was in a Kinesis record: it is in none
         self.drop_empty()
 
-    def _place_all(self, loose: list[Loose], now: float) -> None:
+    def _place_all(self, detached: list[DetachedRecord], now: float) -> None:
         """Put records that were elsewhere into aggregates; a flush that they were part of goes on."""
-        for item in loose:
+        for item in detached:
             self._place_again(item, now)
-        if any(item.epoch <= self._flushed_epoch for item in loose):
+        if any(item.epoch <= self._flushed_epoch for item in detached):
             self.flush(self._flushed_epoch, now)
 
-    def _place_again(self, loose: Loose, now: float) -> None:
+    def _place_again(self, detached: DetachedRecord, now: float) -> None:
         """Put a record that was elsewhere into an aggregate."""
-        record, data, epoch = loose
+        record, data, epoch = detached
         due = record.arrived + self.buffered_time if record.due is None else record.due
         self._place(record, data, record.hash_key, epoch, due, self._expiry(record), now)
 
@@ -385,12 +387,12 @@ class Unsent(Settlement):
                 )
             )
         )
-        self._place_all(sorted((item for entry in entries for item in entry.loosen()), key=_age), now)
+        self._place_all(sorted((item for entry in entries for item in entry.detach_records()), key=_age), now)
         self._drop_empty(entries)
 
     def _expire(self, entry: Entry, now: float, why: str) -> None:
         """A Kinesis record holds an expired user record: that one fails, the others are grouped anew."""
-        for item in entry.loosen():
+        for item in entry.detach_records():
             if self._expiry(item.record) <= now:
                 self._fail_expired(item.record, now, why)
             else:
@@ -398,5 +400,5 @@ class Unsent(Settlement):
         self._drop_empty((entry,))
 
 
-def _age(item: Loose) -> float:
+def _age(item: DetachedRecord) -> float:
     return item.record.arrived

@@ -1,4 +1,4 @@
-"""The verdict on a Kinesis record that the service accepted: is it stored for every consumer?
+"""The placement on a Kinesis record that the service accepted: is it stored for every consumer?
 
 A KCL discards an aggregate whole if any of its user records lies outside the range of the shard that it was
 read from (AggregatorUtil.deaggregate of amazon-kinesis-client). So an aggregate is stored only if *all* its
@@ -15,7 +15,7 @@ from kinesis_sdk.common.shards import ShardMap
 from kinesis_sdk.producer.aggregator import Entry
 
 
-class Verdict(Enum):
+class Placement(Enum):
     """What to do with a Kinesis record that the service accepted."""
 
     STORED = "stored"
@@ -23,9 +23,9 @@ class Verdict(Enum):
     UNKNOWN_SHARD = "unknown shard"
 
 
-def judge(
+def check_placement(
     entry: Entry, actual_shard_id: str, shard_map: ShardMap | None, *, service_places: bool = False
-) -> Verdict:
+) -> Placement:
     """Decide on a Kinesis record by where it landed.
 
     Args:
@@ -38,16 +38,16 @@ def judge(
         ``UNKNOWN_SHARD`` means: load a new map, then ask again.
     """
     if len(entry.records) == 1:
-        return Verdict.STORED
+        return Placement.STORED
     if entry.shard_id is None and not service_places:
-        return Verdict.STORED  # all of one hash key, and that placed it: right wherever it landed
+        return Placement.STORED  # all of one hash key, and that placed it: right wherever it landed
     actual = shard_map.range_of(actual_shard_id) if shard_map else None
     if actual is None:
-        return Verdict.UNKNOWN_SHARD
-    return Verdict.STORED if lies_within(entry, actual) else Verdict.WRONG_SHARD
+        return Placement.UNKNOWN_SHARD
+    return Placement.STORED if fits_within(entry, actual) else Placement.WRONG_SHARD
 
 
-def lies_within(entry: Entry, hash_key_range: HashKeyRange) -> bool:
+def fits_within(entry: Entry, hash_key_range: HashKeyRange) -> bool:
     """Return whether all hash keys of a Kinesis record lie within a range."""
     aggregate = entry.aggregate
     return hash_key_range.start_bytes <= aggregate.lowest and aggregate.highest <= hash_key_range.end_bytes

@@ -18,7 +18,7 @@ from kinesis_sdk.common.errors import BufferFullError
 from kinesis_sdk.producer.record import CallbackRun, PendingRecord
 
 
-class Holding(Protocol):
+class Charged(Protocol):
     """User records that are charged together: those in a Kinesis record, or of a final result."""
 
     @property
@@ -42,11 +42,11 @@ class Holding(Protocol):
         ...
 
 
-Watcher: TypeAlias = Callable[[], None]
+Listener: TypeAlias = Callable[[], None]
 """Called once, under the engine's lock: quick, never raising, never calling the engine."""
 
 
-class Ledger:
+class BufferUsage:
     """The accounts above.
 
     Args:
@@ -58,19 +58,19 @@ class Ledger:
         count: Records charged now.
         epoch: Of records that are put now.
         callbacks: Runs of callbacks that have not ended, of records that are not charged any more.
-        room_watchers: Told by `tell_room`; a dict for its order.
+        room_listeners: Told by `notify_room`; a dict for its order.
     """
 
     __slots__ = (
         "_ended",
-        "_flush_watchers",
+        "_flush_listeners",
         "bytes",
         "callbacks",
         "count",
         "epoch",
         "max_bytes",
         "max_records",
-        "room_watchers",
+        "room_listeners",
     )
 
     def __init__(self, max_bytes: int, max_records: int | None) -> None:
@@ -82,8 +82,8 @@ class Ledger:
         self.callbacks: dict[CallbackRun, None] = {}
         # Records of epochs that ended, only those that have some. All others belong to the one that is on.
         self._ended: Counter[int] = Counter()
-        self.room_watchers: dict[Watcher, None] = {}
-        self._flush_watchers: dict[Watcher, int] = {}
+        self.room_listeners: dict[Listener, None] = {}
+        self._flush_listeners: dict[Listener, int] = {}
 
     def has_room(self, cost: int) -> bool:
         """Whether a record of that cost may be charged. One that is larger than the bound may pass alone."""
@@ -94,14 +94,14 @@ class Ledger:
         self.bytes += cost
         self.count += 1
 
-    def release(self, holding: Holding) -> None:
-        """Take records out: they have their final result. Afterwards call `tell_room`."""
-        self.bytes -= holding.cost
-        self.count -= len(holding.records)
+    def release(self, charged: Charged) -> None:
+        """Take records out: they have their final result. Afterwards call `notify_room`."""
+        self.bytes -= charged.cost
+        self.count -= len(charged.records)
         ended = self._ended
         if not ended:
             return
-        for epoch, count in _by_epoch(holding).items():
+        for epoch, count in _by_epoch(charged).items():
             if epoch in ended:
                 left = ended[epoch] - count
                 if left:
@@ -117,14 +117,14 @@ class Ledger:
             counts[self.epoch] = counts.get(self.epoch, 0) + current
         return counts
 
-    def recount(self, holdings: Iterable[Holding]) -> None:
+    def recount(self, groups: Iterable[Charged]) -> None:
         """Make the accounts anew from the records that there are, after something was interrupted."""
         self.bytes = self.count = 0
         self._ended = Counter()
-        for holding in holdings:
-            self.bytes += holding.cost
-            self.count += len(holding.records)
-            for epoch, count in _by_epoch(holding).items():
+        for charged in groups:
+            self.bytes += charged.cost
+            self.count += len(charged.records)
+            for epoch, count in _by_epoch(charged).items():
                 if epoch != self.epoch:
                     self._ended[epoch] += count
 
@@ -146,31 +146,31 @@ class Ledger:
         """Records with callbacks that have not run, although they have their final result."""
         return sum(run.left for run in self.callbacks)
 
-    def watch_flush(self, epoch: int, watcher: Watcher) -> None:
-        """Tell ``watcher`` when nothing is `left`; at once if nothing is now."""
-        self._flush_watchers[watcher] = epoch
-        self.tell_flushes()
+    def add_flush_listener(self, epoch: int, listener: Listener) -> None:
+        """Tell ``listener`` when nothing is `left`; at once if nothing is now."""
+        self._flush_listeners[listener] = epoch
+        self.notify_flushes()
 
-    def tell_room(self) -> None:
+    def notify_room(self) -> None:
         """There may be room, or there will be none any more: whoever waits looks again."""
-        watchers, self.room_watchers = self.room_watchers, {}
-        for watcher in watchers:
-            watcher()
+        listeners, self.room_listeners = self.room_listeners, {}
+        for listener in listeners:
+            listener()
 
-    def tell_flushes(self) -> None:
+    def notify_flushes(self) -> None:
         """Tell those whose flush is through."""
-        for watcher in [w for w, epoch in self._flush_watchers.items() if not self.left(epoch)]:
-            del self._flush_watchers[watcher]
-            watcher()
+        for listener in [w for w, epoch in self._flush_listeners.items() if not self.left(epoch)]:
+            del self._flush_listeners[listener]
+            listener()
 
-    def forget(self, watcher: Watcher | None = None) -> None:
+    def forget(self, listener: Listener | None = None) -> None:
         """Do not call it any more; None means all of them."""
-        if watcher is None:
-            self.room_watchers.clear()
-            self._flush_watchers.clear()
+        if listener is None:
+            self.room_listeners.clear()
+            self._flush_listeners.clear()
         else:
-            self.room_watchers.pop(watcher, None)
-            self._flush_watchers.pop(watcher, None)
+            self.room_listeners.pop(listener, None)
+            self._flush_listeners.pop(listener, None)
 
     def full(self, waited: float | None) -> BufferFullError:
         """The error that says that there is no room, and why.
@@ -187,27 +187,27 @@ class Ledger:
         )
 
 
-def callback_runs(records: Sequence[PendingRecord], holding: Holding) -> Iterable[CallbackRun]:
+def callback_runs(records: Sequence[PendingRecord], charged: Charged) -> Iterable[CallbackRun]:
     """The callbacks of records, by epoch.
 
     Args:
         records: Records that have some.
-        holding: What they were charged with.
+        charged: What they were charged with.
     """
-    if not holding.mixed:
-        return (CallbackRun(records, holding.epoch),)
+    if not charged.mixed:
+        return (CallbackRun(records, charged.epoch),)
     by_epoch: dict[int, list[PendingRecord]] = {}
     for record in records:
-        by_epoch.setdefault(_epoch_of(record, holding), []).append(record)
+        by_epoch.setdefault(_epoch_of(record, charged), []).append(record)
     return [CallbackRun(part, epoch) for epoch, part in by_epoch.items()]
 
 
-def _by_epoch(holding: Holding) -> Mapping[int, int]:
+def _by_epoch(charged: Charged) -> Mapping[int, int]:
     """How many of the records belong to each epoch."""
-    if not holding.mixed:
-        return {holding.epoch: len(holding.records)}
-    return Counter(_epoch_of(record, holding) for record in holding.records)
+    if not charged.mixed:
+        return {charged.epoch: len(charged.records)}
+    return Counter(_epoch_of(record, charged) for record in charged.records)
 
 
-def _epoch_of(record: PendingRecord, holding: Holding) -> int:
-    return holding.epoch if record.own_epoch is None else record.own_epoch
+def _epoch_of(record: PendingRecord, charged: Charged) -> int:
+    return charged.epoch if record.own_epoch is None else record.own_epoch

@@ -24,15 +24,15 @@ from typing import Any, TypeAlias
 from kinesis_sdk.common.aws import KinesisClient
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import KinesisSdkError, ProducerError
+from kinesis_sdk.producer.buffer_usage import BufferUsage, callback_runs
 from kinesis_sdk.producer.collector import Batch
 from kinesis_sdk.producer.config import ProducerConfig
-from kinesis_sdk.producer.failures import Outlets, is_power_of_two
-from kinesis_sdk.producer.ledger import Ledger, callback_runs
+from kinesis_sdk.producer.failure_hooks import FailureHooks, is_power_of_two
 from kinesis_sdk.producer.metrics import ProducerMetrics, Reading
+from kinesis_sdk.producer.pending import Settled
 from kinesis_sdk.producer.pipeline import StreamPipeline
 from kinesis_sdk.producer.record import CallbackRun, PendingRecord, mark_failed, mark_stored
 from kinesis_sdk.producer.sender import TaskPool, load_facts, put_records, without_frames
-from kinesis_sdk.producer.settlement import Settled
 
 _LOGGER = logging.getLogger(__name__)
 _NEVER = float("inf")
@@ -55,7 +55,7 @@ class _Serving(threading.local):
     here = False
 
 
-class Machine:
+class IoLoop:
     """The producer's threads, and the state that they share with its callers under `_lock`.
 
     Args:
@@ -63,7 +63,7 @@ class Machine:
         config: Settings.
         clock: Time.
         rng: Jitter.
-        outlets: Who hears of failed records.
+        hooks: Who hears of failed records.
         metrics: Who hears of everything; None where nobody listens.
 
     Attributes:
@@ -76,12 +76,12 @@ class Machine:
         config: ProducerConfig,
         clock: Clock,
         rng: random.Random,
-        outlets: Outlets | None = None,
+        hooks: FailureHooks | None = None,
         metrics: ProducerMetrics | None = None,
     ) -> None:
         self._client = client
         self._config = config
-        self._outlets = outlets
+        self._hooks = hooks
         self._metrics = metrics
         self._unsampled = False
         self.relay: Relay | None = None
@@ -91,7 +91,7 @@ class Machine:
         self._make_locks()
         self._pipelines: dict[str, StreamPipeline] = {}
         self._in_flight = 0
-        self._ledger = Ledger(config.max_buffered_bytes, config.max_buffered_records)
+        self._usage = BufferUsage(config.max_buffered_bytes, config.max_buffered_records)
         self._settling: dict[int, list[_Group]] = {}
         self._blocked: set[object] = set()
         self._looked = clock.monotonic()
@@ -127,9 +127,9 @@ class Machine:
         items.extend(item for pipeline in self._pipelines.values() for item in pipeline.settled)
         return items
 
-    def _tell_room(self) -> None:
+    def _notify_room(self) -> None:
         self._changed.notify_all()
-        self._ledger.tell_room()
+        self._usage.notify_room()
 
     def _start(self) -> None:
         if self._thread is not None:
@@ -166,8 +166,8 @@ class Machine:
             for pipeline, settled in groups:
                 if self._metrics is not None:
                     self._metrics.settled(pipeline.stream, settled, pipeline.topology.predict)
-                if self._outlets is not None:
-                    self._outlets.tell(pipeline.stream, settled)
+                if self._hooks is not None:
+                    self._hooks.tell(pipeline.stream, settled)
                 for item in settled:
                     self._resolve(item, runs)
         except BaseException:
@@ -181,11 +181,11 @@ class Machine:
                 self._settling.pop(id(groups), None)  # forgotten in a child that a hook or callback forked
                 for _, settled in groups:
                     for item in settled:
-                        self._ledger.release(item)
-                self._ledger.callbacks.update(dict.fromkeys(runs))
+                        self._usage.release(item)
+                self._usage.callbacks.update(dict.fromkeys(runs))
                 pooled = pooled and not self._stopped
-                self._tell_room()
-                self._ledger.tell_flushes()
+                self._notify_room()
+                self._usage.notify_flushes()
             if runs and pooled:
                 self._pool.submit(lambda: self._call_back(runs))
             elif runs:
@@ -222,15 +222,15 @@ class Machine:
         finally:
             with self._lock:
                 for run in runs:
-                    self._ledger.callbacks.pop(run, None)
+                    self._usage.callbacks.pop(run, None)
                 self._changed.notify_all()
-                self._ledger.tell_flushes()
+                self._usage.notify_flushes()
 
     def _moment(self) -> float:
         """Now, under the lock. Time in which the process stood still is not counted against its records."""
         now = self._clock.monotonic()
         gap, self._looked = now - self._looked, now
-        if gap > _STANDSTILL and self._ledger.count:
+        if gap > _STANDSTILL and self._usage.count:
             for pipeline in self._pipelines.values():
                 pipeline.forgive(gap, now)
         return now
@@ -253,7 +253,7 @@ class Machine:
                 pipeline.abandon(now, failure)
             failed = self._take_settled()
             self._wake.notify_all()
-            self._tell_room()
+            self._notify_room()
         serving, self._serving.here = self._serving.here, True
         try:
             try:
@@ -283,14 +283,14 @@ class Machine:
             now = self._moment()
             work, loads = self._collect_work(now)
             settled = self._take_settled()
-            self._unsampled |= self._ledger.count > 0
+            self._unsampled |= self._usage.count > 0
             sample = self._next_sample() <= now
             if not work and not loads and not settled and not sample:
                 slots = self._config.max_connections - self._in_flight
                 wake = min((p.next_event(now, slots) for p in self._pipelines.values()), default=_NEVER)
                 wake = min(wake, self._next_press(), self._next_sample())
                 self._sleeping_until = wake
-                longest = _HEARTBEAT if self._ledger.count else _LONGEST_SLEEP
+                longest = _HEARTBEAT if self._usage.count else _LONGEST_SLEEP
                 self._wake.wait(max(0.0, min(wake - now, longest)))
                 self._sleeping_until = -_NEVER
                 return True
@@ -330,12 +330,12 @@ class Machine:
 
         Not all the time: requests should still have company, and what comes back failed has a delay of its own.
         """
-        return self._pressed + _PRESS_INTERVAL if self._blocked or self._ledger.room_watchers else _NEVER
+        return self._pressed + _PRESS_INTERVAL if self._blocked or self._usage.room_listeners else _NEVER
 
     def _press(self, now: float) -> None:
         """A `put` waits for room, and deadlines may be far away."""
         self._pressed = now
-        resting = all(pipeline.is_resting for pipeline in self._pipelines.values())
+        resting = all(pipeline.is_idle for pipeline in self._pipelines.values())
         for pipeline in self._pipelines.values():
             if resting:
                 pipeline.flush(-1, now)

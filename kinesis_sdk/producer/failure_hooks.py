@@ -1,7 +1,7 @@
 """Where records go that nothing can be done for any more: `FailedRecord`, and who is told.
 
-Two hooks, for two needs. ``on_error`` is the voice of `Producer.send`, which hands out no futures: without it
-(and without ``on_unsent``) such failures are logged. ``on_unsent`` gets *every* record that is not stored, however
+Two hooks, for two needs. ``on_send_error`` is the voice of `Producer.send`, which hands out no futures: without it
+(and without ``on_record_failed``) such failures are logged. ``on_record_failed`` gets *every* record that is not stored, however
 it was put, to keep it somewhere: a `FileSpool` is one.
 """
 
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from kinesis_sdk.common.stream import StreamId
 
 if TYPE_CHECKING:
+    from kinesis_sdk.producer.pending import Settled
     from kinesis_sdk.producer.record import PendingRecord
-    from kinesis_sdk.producer.settlement import Settled
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -45,17 +45,17 @@ FailureHook = Callable[[FailedRecord], object]
 wait for room there, but not ``flush`` or ``close``."""
 
 
-class Outlets:
+class FailureHooks:
     """Tells the hooks about failed records. Thread-safe as far as the hooks are; never raises.
 
     Args:
-        on_error: For records of `Producer.send`.
-        on_unsent: For all records.
+        on_send_error: For records of `Producer.send`.
+        on_record_failed: For all records.
     """
 
-    def __init__(self, on_error: FailureHook | None, on_unsent: FailureHook | None) -> None:
-        self._on_error = on_error
-        self._on_unsent = on_unsent
+    def __init__(self, on_send_error: FailureHook | None, on_record_failed: FailureHook | None) -> None:
+        self._on_send_error = on_send_error
+        self._on_record_failed = on_record_failed
         self._silent = 0
         self._broken = 0
 
@@ -67,9 +67,9 @@ class Outlets:
                     self._tell(stream, record, error)
 
     def _tell(self, stream: StreamId, record: PendingRecord, error: BaseException) -> None:
-        hooks = [self._on_unsent]
+        hooks = [self._on_record_failed]
         if record.sent_blind:
-            hooks.append(self._on_error)
+            hooks.append(self._on_send_error)
         told = False
         for hook in hooks:
             if hook is None:

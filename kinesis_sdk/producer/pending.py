@@ -1,7 +1,7 @@
 """The records of a stream that have no final result yet, and the results of those that got one.
 
 A record is live from `StreamPipeline.add` until it is settled: stored, or failed with its real cause. It is in the
-list of exactly one Kinesis record that is live, and its fate names that one. From these everything that was not sent
+list of exactly one Kinesis record that is live, and its delivery names that one. From these everything that was not sent
 can be built anew, whatever was interrupted.
 """
 
@@ -46,7 +46,7 @@ class Settled(NamedTuple):
         )
 
 
-class Settlement:
+class PendingRecords:
     """What a pipeline still owes results for, and what it counts. Not thread-safe.
 
     Args:
@@ -67,7 +67,7 @@ class Settlement:
     @property
     def live(self) -> list[PendingRecord]:
         """Records without a final result."""
-        return [record for entry in self.entries for record in entry.records if entry.holds(record)]
+        return [record for entry in self.entries for record in entry.records if entry.owns(record)]
 
     @property
     def has_work(self) -> bool:
@@ -105,7 +105,7 @@ class Settlement:
         for entry in entries:
             if entry.is_empty:
                 self.entries.pop(entry, None)
-                entry.dissolve()
+                entry.clear()
 
     def _fail_expired(self, record: PendingRecord, now: float, why: str) -> None:
         self._counters.expired_user_records += 1

@@ -1,9 +1,9 @@
 """One measurement of `bench_producer.py` in a process of its own.
 
-    python benchmarks/producer_contestants.py NAME ENDPOINT COUNT
+    python benchmarks/producer_candidates.py NAME ENDPOINT COUNT
 
 Prints a JSON object of numbers. Runs with this package's environment or with the peers', so that nothing is
-imported before it is needed. Every contestant puts the same user records and waits until all of them are
+imported before it is needed. Every candidate puts the same user records and waits until all of them are
 acknowledged; CPU is that of the whole process, all its threads included.
 """
 
@@ -389,15 +389,15 @@ def codec(_endpoint: str, _count: int) -> Numbers:
 
     work = bench_codec.make_workload("100-byte records", SIZE)
     bench_codec.check(work)
-    contestants = {
+    candidates = {
         "ours": bench_codec.encode_ours,
         "protobuf": bench_codec.encode_protobuf,
         "agg": bench_codec.encode_agg,
     }
-    return {name: spent / 1e6 for name, spent in bench_codec.measure(contestants, work, 25).items()}
+    return {name: spent / 1e6 for name, spent in bench_codec.measure(candidates, work, 25).items()}
 
 
-CONTESTANTS: dict[str, Callable[[str, int], Numbers]] = {
+CANDIDATES: dict[str, Callable[[str, int], Numbers]] = {
     "floor": floor,
     "ours": ours,
     "ours_read": ours_read,
@@ -416,11 +416,11 @@ CONTESTANTS: dict[str, Callable[[str, int], Numbers]] = {
 
 
 def main() -> None:
-    """Run one contestant and print its numbers."""
+    """Run one candidate and print its numbers."""
     os.environ.update(AWS_ACCESS_KEY_ID="x", AWS_SECRET_ACCESS_KEY="x", AWS_DEFAULT_REGION=REGION)
     os.environ.pop("AWS_PROFILE", None)
     name, endpoint, count = sys.argv[1:]
-    print(json.dumps(CONTESTANTS[name](endpoint, int(count))))
+    print(json.dumps(CANDIDATES[name](endpoint, int(count))))
 
 
 if __name__ == "__main__":
