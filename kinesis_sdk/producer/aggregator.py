@@ -62,14 +62,17 @@ class Entry:
     __slots__ = (
         "_size",
         "aggregate",
+        "alone",
         "cost",
         "deadline",
         "delivery",
+        "dispatched",
         "epoch",
         "expires",
         "has_listeners",
         "mixed",
         "open_for",
+        "prepaid",
         "records",
         "released",
         "shard_id",
@@ -87,9 +90,14 @@ class Entry:
         self.cost = 0
         self.delivery = DeliveryState(self)
         self.has_listeners = False
-        self.urgent = False
+        self.urgent = self.alone = self.prepaid = self.dispatched = False
         self.released = -_NEVER
         self._size = 0
+
+    @property
+    def group(self) -> Group:
+        """Lane of the Kinesis record: its predicted shard, or its effective hash key while no shard is predicted."""
+        return self.shard_id or self.aggregate.hash_key
 
     @property
     def size(self) -> int:
@@ -160,6 +168,10 @@ class _Bin:
         self.generation = 0
 
 
+OpenByKey: TypeAlias = dict[str, _Bin]
+"""Where the records of a partition key go, of those without an explicit hash key. Bounded; emptied when full."""
+
+
 class Aggregator:
     """Groups user records into Kinesis records. Pure: time comes in with the records. Not thread-safe.
 
@@ -178,12 +190,11 @@ class Aggregator:
         "_bins",
         "_deadlines",
         "_entries",
+        "_open_by_key",
         "_opened",
         "_pushed",
-        "_routed",
         "max_count",
         "max_size",
-        "open_by_key",
     )
 
     def __init__(
@@ -192,12 +203,12 @@ class Aggregator:
         max_count: int,
         entries: dict[Entry, None] | None = None,
         *,
-        routed: bool = True,
+        open_by_key: OpenByKey | None = None,
     ) -> None:
-        self._routed = routed
         self.max_size = max_size
         self.max_count = max_count
-        self.open_by_key: dict[str, _Bin] = {}
+        self._open_by_key = open_by_key
+        self.forget_keys()
         self._entries = {} if entries is None else entries
         self._bins: dict[Group, _Bin] = {}
         self._opened = 0
@@ -234,10 +245,11 @@ class Aggregator:
         place = self._bins.get(group)
         if place is None:
             place = _Bin(group)
-        if self._routed and record.explicit_hash_key is None:
-            if len(self.open_by_key) >= _MAX_KEYS:
-                self.open_by_key.clear()
-            self.open_by_key[record.partition_key] = place
+        by_key = self._open_by_key
+        if by_key is not None and record.explicit_hash_key is None:
+            if len(by_key) >= _MAX_KEYS:
+                by_key.clear()
+            by_key[record.partition_key] = place
         closed: Entry | None = None
         entry = place.entry
         before = _NEVER if entry is None else entry.deadline
@@ -279,7 +291,8 @@ class Aggregator:
 
     def forget_keys(self) -> None:
         """Records of a key may have to go elsewhere from now on."""
-        self.open_by_key.clear()
+        if self._open_by_key is not None:
+            self._open_by_key.clear()
 
     @property
     def next_deadline(self) -> float | None:

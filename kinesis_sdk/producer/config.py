@@ -80,6 +80,12 @@ class ProducerConfig:
     max_connections: int = 24
     """PutRecords requests at a time, each on its own connection and thread; 1 to 256."""
 
+    max_inflight_requests_per_shard: int | None = None
+    """Maximum PutRecords requests with entries of one shard at a time, 1 to 256; None for no limit of its own. A small number
+    keeps retries from overtaking much, and leaves connections to other shards while one is slow. It counts predicted shards:
+    records sent before the first shard map, and streams that place records themselves, are not limited. With
+    ``ordering="per_shard"`` it is always 1."""
+
     request_timeout: float = 6.0
     """Seconds to wait for an answer; a request that runs out of it may have been stored. 0.1 to 600."""
 
@@ -154,6 +160,8 @@ class ProducerConfig:
         check_choice("ordering", self.ordering, ("none", "per_shard"))
         check_int("max_user_record_size", self.max_user_record_size, 64, MAX_RECORD_SIZE)
         check_int("max_connections", self.max_connections, 1, 256)
+        if self.max_inflight_requests_per_shard is not None:
+            check_int("max_inflight_requests_per_shard", self.max_inflight_requests_per_shard, 1, 256)
         check_seconds("request_timeout", self.request_timeout, 0.1, 600)
         check_seconds("connect_timeout", self.connect_timeout, 0.1, 300)
         check_int("max_buffered_bytes", self.max_buffered_bytes, 65_536)

@@ -26,7 +26,6 @@ from kinesis_sdk.common.errors import BufferFullError, ProducerClosedError, Prod
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.buffer_usage import Listener
 from kinesis_sdk.producer.io_loop import IoLoop
-from kinesis_sdk.producer.ordered import OrderedPipeline
 from kinesis_sdk.producer.pipeline import StreamPipeline
 from kinesis_sdk.producer.record import (
     NOT_PLACED,
@@ -62,8 +61,7 @@ class Engine(IoLoop):
             key = str(stream)
             pipeline = self._pipelines.get(key)
             if pipeline is None:
-                kind = OrderedPipeline if self._config.ordering == "per_shard" else StreamPipeline
-                pipeline = self._pipelines[key] = kind(stream, self._config, self._rng)
+                pipeline = self._pipelines[key] = StreamPipeline(stream, self._config, self._rng)
                 if self._broken is None:  # else nothing takes it out any more
                     wait_guards[self] = self._check_may_wait_for
             return pipeline
@@ -106,7 +104,7 @@ class Engine(IoLoop):
             try:
                 # The short way of nearly every record: into an open aggregate that has records of its key already
                 # and leaves earlier than it would. Nobody has to be woken for it.
-                place = pipeline.aggregator.open_by_key.get(partition_key)
+                place = pipeline.open_by_key.get(partition_key)
                 entry = None if place is None else place.entry
                 if (
                     entry is not None
@@ -158,7 +156,7 @@ class Engine(IoLoop):
         with self._lock:
             self._check_open()
             usage = self._usage
-            aggregator = pipeline.aggregator
+            open_by_key = pipeline.open_by_key
             largest = pipeline.plain_record_size
             max_bytes, max_records = usage.max_bytes, usage.max_records
             # Written back before anybody else looks at them; after an interrupt they are counted anew.
@@ -183,7 +181,7 @@ class Engine(IoLoop):
                     record.arrived = now
                     record._details = None
                     record._listeners = None
-                    place = aggregator.open_by_key.get(partition_key)
+                    place = open_by_key.get(partition_key)
                     entry = None if place is None else place.entry
                     # The short way, as in `accept`.
                     if (

@@ -23,12 +23,13 @@ search for the capacity in the manner of TCP CUBIC (RFC 9438):
 
 from __future__ import annotations
 
-import heapq
 import random
-from collections.abc import Iterator
+from collections.abc import Collection
 
-from kinesis_sdk.producer.aggregator import Entry
+from kinesis_sdk.common.shards import ShardMap
+from kinesis_sdk.producer.aggregator import Entry, Group
 from kinesis_sdk.producer.config import SHARD_BYTES_PER_SECOND, SHARD_RECORDS_PER_SECOND
+from kinesis_sdk.producer.dispatch import Returned
 
 _SHORTEST_WAIT = 1e-6
 """Seconds; far above the resolution of a clock that counts since the machine started."""
@@ -116,11 +117,11 @@ class TokenBucket:
         self._tokens -= amount
 
 
-class ShardLimiter:
-    """The limits of one shard and the Kinesis records that wait for them, earliest deadline first.
+class ShardRate:
+    """Rate limit of one shard: what it may be sent now, and how a throttle changes that.
 
     Args:
-        rate_limit: Per cent of the service's limits.
+        rate_limit: Per cent of the published limits.
         now: Monotonic seconds.
 
     Attributes:
@@ -132,12 +133,9 @@ class ShardLimiter:
         "_bytes",
         "_cut_at",
         "_cut_share",
-        "_next_expiry",
         "_plateau_seconds",
         "_plateau_share",
         "_published_share",
-        "_queue",
-        "_queued",
         "_record_rate",
         "_records",
         "_sent",
@@ -161,10 +159,18 @@ class ShardLimiter:
         self._sent = _REMEMBERED_ENTRIES
         self._sent_bytes = 0.0
         self._throttled = 0.0
-        self._queue: list[tuple[float, int, Entry]] = []
-        self._queued = 0
-        # Never later than the earliest expiry in the queue; corrected when it is reached.
-        self._next_expiry = float("inf")
+
+    def wait(self, size: int, now: float) -> float:
+        """Return the seconds until a Kinesis record of ``size`` bytes may be sent; 0 if at once."""
+        self._recover(now)
+        return max(self._records.ready_in(1, now), self._bytes.ready_in(size, now))
+
+    def charge(self, size: int) -> None:
+        """Take the tokens of a Kinesis record; only after `wait` returned 0."""
+        self._records.take(1)
+        self._bytes.take(size)
+        self._sent += 1
+        self._sent_bytes += size
 
     def on_throttled(self, entries: list[Entry], now: float, rng: random.Random) -> None:
         """Cut the rate, because Kinesis throttled the shard in a request.
@@ -220,60 +226,63 @@ class ShardLimiter:
         ceiling = published * _PUBLISHED_MARGIN
         return share if share <= ceiling else ceiling + published * _probe(beyond - _QUIET_SECONDS)
 
-    def add(self, entry: Entry) -> None:
-        """Queue a Kinesis record."""
-        self._queued += 1
-        self._next_expiry = min(self._next_expiry, entry.expires)
-        heapq.heappush(self._queue, (entry.deadline, self._queued, entry))
 
-    def release(self, now: float) -> Iterator[Entry]:
-        """Yield what may go now, earliest deadline first; the first that does not fit stops the rest."""
-        while self._queue and self._wait(now) <= 0:
-            entry = heapq.heappop(self._queue)[2]
-            self._charge(entry, now)
-            yield entry
+class RateLimit:
+    """Dispatch policy that keeps each shard's rate limit.
 
-    def _charge(self, entry: Entry, now: float) -> None:
-        size = entry.size
-        entry.released = now
-        self._records.take(1)
-        self._bytes.take(size)
-        self._sent += 1
-        self._sent_bytes += size
+    Args:
+        rate_limit: Per cent of the published limits of a shard.
+        rng: Source of jitter.
+    """
 
-    def expedite(self) -> None:
-        """A flush waits: what is queued does not wait for company once it is released."""
-        for _, _, entry in self._queue:
-            entry.urgent = True
+    __slots__ = ("_rate_limit", "_rates", "_rng")
 
-    def take_expired(self, now: float) -> list[Entry]:
-        """Remove and return what holds an expired user record."""
-        if now < self._next_expiry:
-            return []
-        expired = [item[2] for item in self._queue if item[2].expires <= now]
-        self._queue = [item for item in self._queue if item[2].expires > now]
-        heapq.heapify(self._queue)
-        self._next_expiry = min((item[2].expires for item in self._queue), default=float("inf"))
-        return expired
+    def __init__(self, rate_limit: int, rng: random.Random) -> None:
+        self._rate_limit = rate_limit
+        self._rng = rng
+        self._rates: dict[Group, ShardRate] = {}
 
-    def take_all(self) -> list[Entry]:
-        """Remove and return everything."""
-        entries = [item[2] for item in sorted(self._queue, key=lambda item: item[:2])]
-        self._queue.clear()
-        return entries
+    def may_send(self, entry: Entry, now: float) -> float:
+        """Return the moment at which both buckets of the shard hold what the entry takes."""
+        if entry.prepaid:
+            return now
+        rate = self._rates.get(entry.group)
+        if rate is None:
+            rate = self._rates[entry.group] = ShardRate(self._rate_limit, now)
+        return now + rate.wait(entry.size, now)
 
-    def next_event(self, now: float) -> float | None:
-        """Monotonic seconds at which `release` or `take_expired` has something to do; None if empty."""
-        if not self._queue:
-            return None
-        return min(now + self._wait(now), self._next_expiry)
+    def on_sent(self, entry: Entry, now: float) -> None:
+        """Take the tokens, unless they were taken before."""
+        if not entry.prepaid:
+            entry.released = now
+            self._rates[entry.group].charge(entry.size)
 
-    def _wait(self, now: float) -> float:
-        self._recover(now)
-        return max(self._records.ready_in(1, now), self._bytes.ready_in(self._queue[0][2].size, now))
+    def cut(self, group: Group, entries: list[Entry], now: float) -> None:
+        """Slow down a shard that was throttled.
 
-    def __len__(self) -> int:
-        return len(self._queue)
+        Args:
+            group: The shard.
+            entries: The entries of one request that were throttled on it.
+            now: Monotonic seconds.
+        """
+        rate = self._rates.get(group)
+        if rate is not None:
+            rate.on_throttled(entries, now, self._rng)
+
+    def on_returned(self, entry: Entry, how: Returned, landed_in: str | None) -> None:
+        """Do nothing: tokens are not given back."""
+
+    def on_shard_map(self, shard_map: ShardMap | None, in_flight: Collection[Entry]) -> None:
+        """Do nothing: a shard keeps its rate until its lane is removed."""
+
+    def forget(self, group: Group) -> None:
+        """Forget the rate of a shard."""
+        self._rates.pop(group, None)
+
+    @property
+    def outstanding(self) -> int:
+        """Always 0: tokens come back with time, not with entries."""
+        return 0
 
 
 def _probe(seconds: float) -> float:

@@ -1,8 +1,8 @@
-"""The records of a stream that have no final result yet, and the results of those that got one.
+"""Pending records of a stream: user records without a final result, and final results that nobody has picked up yet.
 
-A record is live from `StreamPipeline.add` until it is settled: stored, or failed with its real cause. It is in the
-list of exactly one Kinesis record that is live, and its delivery names that one. From these everything that was not sent
-can be built anew, whatever was interrupted.
+A record is pending from `StreamPipeline.add` until it is stored or has failed with its real cause. It is in the list of exactly
+one Kinesis record in `PendingRecords.entries`, and its delivery state names that one. Everything that was not sent can be grouped
+again from these lists, even after a caller was interrupted at an arbitrary instruction.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from kinesis_sdk.producer.stats import Counters
 
 
 class Settled(NamedTuple):
-    """A final result: the user records of one Kinesis record that is stored, or one that failed.
+    """Final result of the user records of a stored Kinesis record, or of one record that failed.
 
     Attributes:
         records: The user records.
-        stored: Where they are; None if they failed.
+        stored: Where they are stored; None if they failed.
         error: Why they failed; None if they are stored.
-        entry: The Kinesis record that is stored.
+        entry: The stored Kinesis record; None if they failed.
         cost: Bytes that they are charged for.
-        epoch: Which flush waits for them, but for those with an epoch of their own.
-        mixed: Whether there may be some.
+        epoch: Flush epoch of the records that have none of their own.
+        mixed: Whether some of the records may have a flush epoch of their own.
     """
 
     records: list[PendingRecord]
@@ -40,29 +40,60 @@ class Settled(NamedTuple):
 
     @property
     def payloads(self) -> list[bytes]:
-        """The payloads of the records."""
+        """Payloads of the records."""
         return (
             [record.data for record in self.records] if self.entry is None else self.entry.aggregate.payloads
         )
 
 
+class StreamFailures:
+    """Last failures of a stream's requests and loads: the cause that a record gets when it expires.
+
+    Attributes:
+        request: Error of the last PutRecords call; None if it did not fail as a whole.
+        load: Error of the last load of the stream's facts, if records wait for a load.
+        missing: Whether nothing is sent, because the stream does not exist and records wait until it does.
+    """
+
+    __slots__ = ("load", "missing", "request")
+
+    def __init__(self) -> None:
+        self.request: KinesisSdkError | None = None
+        self.load: KinesisSdkError | None = None
+        self.missing = False
+
+    @property
+    def latest(self) -> KinesisSdkError | None:
+        """Error of the last PutRecords call, else of the load that records wait for; None if neither failed."""
+        return self.request or self.load
+
+    @property
+    def why_missing(self) -> KinesisSdkError | None:
+        """Error that reported the missing stream: that of the last load, else of the last PutRecords call."""
+        return self.load if isinstance(self.load, ResourceNotFoundError) else self.latest
+
+
 class PendingRecords:
-    """What a pipeline still owes results for, and what it counts. Not thread-safe.
+    """Records of a stream that have no final result yet, and the results on their way to the futures. Not thread-safe.
 
     Args:
-        stream: Which stream.
+        stream: The stream.
+
+    Attributes:
+        entries: Kinesis records whose user records have no final result yet, oldest first.
+        settled: Final results since the last `take_settled`.
+        counters: Counts of the stream, except for those that follow from others (see `StreamPipeline.counters`).
+        failures: Last failures of the stream.
     """
+
+    __slots__ = ("counters", "entries", "failures", "settled", "stream")
 
     def __init__(self, stream: StreamId) -> None:
         self.stream = stream
         self.settled: list[Settled] = []
         self.entries: dict[Entry, None] = {}
-        """Kinesis records whose user records have no final result yet."""
-        self._counters = Counters()
-        self._request_failure: KinesisSdkError | None = None
-        self._load_failure: KinesisSdkError | None = None
-        self._missing = False
-        """Whether nothing is sent, because the stream does not exist and records wait until it does."""
+        self.counters = Counters()
+        self.failures = StreamFailures()
 
     @property
     def live(self) -> list[PendingRecord]:
@@ -70,50 +101,51 @@ class PendingRecords:
         return [record for entry in self.entries for record in entry.records if entry.owns(record)]
 
     @property
-    def has_work(self) -> bool:
-        """Whether some record has no final result yet."""
-        return bool(self.entries)
-
-    @property
-    def pending(self) -> int:
-        """How many records have no final result yet."""
+    def count(self) -> int:
+        """Number of records without a final result, provided that no record has moved on without its neighbors."""
         return sum([len(entry.records) for entry in self.entries])
 
-    @property
-    def counters(self) -> Counters:
-        """What the stream's pipeline did so far."""
-        counters = self._counters
-        # Not counted one by one: every record that came is still here, or settled.
-        counters.user_records_put = self.pending + counters.user_records_stored + counters.user_records_failed
-        return counters
-
     def take_settled(self) -> list[Settled]:
-        """Final results since the last call; the shell hands them to the futures without holding its lock."""
+        """Return the final results since the last call. The I/O layer gives them to the futures without its lock."""
         settled, self.settled = self.settled, []
         return settled
 
-    def _store(self, entry: Entry, stored: Stored) -> None:
-        """A Kinesis record is stored for good."""
-        counters = self._counters
+    def stored(self, entry: Entry, stored: Stored) -> None:
+        """Settle the user records of a Kinesis record that is stored."""
+        counters = self.counters
         counters.user_records_stored += len(entry.records)
         counters.user_bytes_stored += entry.aggregate.payload_size
         self.entries.pop(entry, None)
         self.settled.append(Settled(entry.records, stored, None, entry, entry.cost, entry.epoch, entry.mixed))
 
-    def _drop_empty(self, entries: Iterable[Entry]) -> None:
-        """Forget those of these Kinesis records whose user records are all elsewhere, or failed."""
-        for entry in entries:
-            if entry.is_empty:
-                self.entries.pop(entry, None)
-                entry.clear()
+    def fail(
+        self, record: PendingRecord, started: float, now: float, code: str, error: KinesisSdkError
+    ) -> None:
+        """Fail a user record after an attempt that ended with an error."""
+        record.add_failed_attempt(started, now, code, str(error))
+        self._settle_failure(record, "not stored", error)
 
-    def _fail_expired(self, record: PendingRecord, now: float, why: str) -> None:
-        self._counters.expired_user_records += 1
+    def fail_entry(self, entry: Entry, started: float, now: float, code: str, error: KinesisSdkError) -> None:
+        """Fail all user records of a Kinesis record."""
+        for record in entry.records:
+            self.fail(record, started, now, code, error)
+        self.drop_empty((entry,))
+
+    def fail_expired(self, record: PendingRecord, now: float, why: str) -> None:
+        """Fail a user record whose time-to-live has ended.
+
+        Args:
+            record: The record.
+            now: Monotonic seconds.
+            why: What it waited for, for the error's text.
+        """
+        self.counters.expired_user_records += 1
+        failures = self.failures
         cause = record.last_error
-        if self._missing:
-            cause, why = self._missing_failure(), "the stream did not exist"
+        if failures.missing:
+            cause, why = failures.why_missing, "the stream did not exist"
         elif cause is None:
-            cause = self._stream_failure()
+            cause = failures.latest
             if cause is not None:
                 why += "; the stream's last request failed"
         age = now - record.arrived
@@ -121,25 +153,16 @@ class PendingRecords:
         record.add_failed_attempt(now, now, "Expired", text)
         self._settle_failure(record, text, cause)
 
-    def _missing_failure(self) -> KinesisSdkError | None:
-        """Return what said that the stream is missing: its last load, or its last PutRecords call."""
-        load = self._load_failure
-        return load if isinstance(load, ResourceNotFoundError) else self._stream_failure()
+    def drop_empty(self, entries: Iterable[Entry] | None = None) -> None:
+        """Forget Kinesis records whose user records have all moved to other ones, or failed.
 
-    def _stream_failure(self) -> KinesisSdkError | None:
-        """Return why the stream's last PutRecords call, or the load that it waits for, failed; None if it did not."""
-        return self._request_failure or self._load_failure
-
-    def _fail_all(self, entry: Entry, started: float, now: float, code: str, error: KinesisSdkError) -> None:
-        for record in entry.records:
-            self._fail(record, started, now, code, error)
-        self._drop_empty((entry,))
-
-    def _fail(
-        self, record: PendingRecord, started: float, now: float, code: str, error: KinesisSdkError
-    ) -> None:
-        record.add_failed_attempt(started, now, code, str(error))
-        self._settle_failure(record, "not stored", error)
+        Args:
+            entries: The Kinesis records to look at; None for all.
+        """
+        for entry in list(self.entries) if entries is None else entries:
+            if entry.is_empty:
+                self.entries.pop(entry, None)
+                entry.clear()
 
     def _settle_failure(self, record: PendingRecord, text: str, cause: KinesisSdkError | None) -> None:
         reason = f": {cause}" if cause is not None else ""
@@ -152,6 +175,6 @@ class PendingRecords:
         failure.__cause__ = cause
         data = record.data
         item = Settled([record], None, failure, None, cost_of(record.partition_key, data), record.epoch)
-        self._counters.user_records_failed += 1
+        self.counters.user_records_failed += 1
         record.leave(data)
         self.settled.append(item)

@@ -24,9 +24,8 @@ from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.engine import ALL_TAKEN, Engine
 from kinesis_sdk.producer.failure_hooks import FailureHook, FailureHooks
 from kinesis_sdk.producer.metrics import ProducerMetrics
-from kinesis_sdk.producer.pipeline import StreamPipeline
+from kinesis_sdk.producer.pipeline import MAX_PARTITION_KEY_LENGTH, StreamPipeline
 from kinesis_sdk.producer.record import BlindRecord, PendingRecord
-from kinesis_sdk.producer.send_queue import MAX_PARTITION_KEY_LENGTH
 from kinesis_sdk.producer.stats import ProducerStats
 
 if TYPE_CHECKING:

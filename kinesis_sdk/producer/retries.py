@@ -29,22 +29,17 @@ LAST_CHANCE = 1.0
 """Seconds before its expiry at which a record leaves its aggregate at the latest: so that it is still sent."""
 
 
-class Retries:
-    """The above, for one stream. Pure: time comes in. Not thread-safe.
+class AttemptLog:
+    """Notes failed attempts in the histories of user records. What the records of one response share is one object.
 
-    Args:
-        buffered_time: ``record_max_buffered_time`` (seconds).
+    A record that keeps failing remembers some dozens of attempts; each of its own would cost more memory than the record.
+    Not thread-safe.
     """
 
-    __slots__ = ("_attempts", "_batch", "_delay", "_errors", "_pushed", "_resting")
+    __slots__ = ("_attempts", "_errors", "_response")
 
-    def __init__(self, buffered_time: float) -> None:
-        self._delay = max(buffered_time / 2, _FIRST_DELAY)
-        self._resting: list[tuple[float, int, PendingRecord, Entry]] = []
-        self._pushed = 0
-        # What the records of one answer share. A record that keeps failing remembers some dozens of attempts, and
-        # each would cost more than the record if it were its own.
-        self._batch = (0.0, 0.0)
+    def __init__(self) -> None:
+        self._response = (0.0, 0.0)
         self._attempts: dict[tuple[float, str, str], Attempt] = {}
         self._errors: dict[tuple[str, str], tuple[str, str, KinesisSdkError]] = {}
 
@@ -58,8 +53,8 @@ class Retries:
         error: KinesisSdkError,
     ) -> None:
         """Note an attempt that failed, in the history of each user record of a Kinesis record."""
-        if self._batch != (started, ended):
-            self._batch = (started, ended)
+        if self._response != (started, ended):
+            self._response = (started, ended)
             self._attempts.clear()
             self._errors.clear()
         code, message, error = self._errors.setdefault((code, message), (code, message, error))
@@ -80,6 +75,21 @@ class Retries:
             record.add_attempt(attempt, ended)
             record.last_error = error
 
+
+class Retries:
+    """The above, for one stream. Pure: time comes in. Not thread-safe.
+
+    Args:
+        buffered_time: ``record_max_buffered_time`` (seconds).
+    """
+
+    __slots__ = ("_delay", "_pushed", "_waiting")
+
+    def __init__(self, buffered_time: float) -> None:
+        self._delay = max(buffered_time / 2, _FIRST_DELAY)
+        self._waiting: list[tuple[float, int, PendingRecord, Entry]] = []
+        self._pushed = 0
+
     def delay(self, record: PendingRecord, left: float, *, hurry: bool) -> float:
         """Seconds until a record is tried again.
 
@@ -94,29 +104,29 @@ class Retries:
             delay = max(delay, min(delay * 2 ** min(repeated, 10), _MAX_DELAY))
         return min(delay, left - min(LAST_CHANCE, left / 2))
 
-    def rests(self, record: PendingRecord) -> bool:
+    def backs_off(self, record: PendingRecord) -> bool:
         """Whether the record should `rest` until its deadline; else it may leave as soon as an aggregate fills."""
         return len(record.history or ()) > _QUICK_RETRIES
 
-    def rest(self, record: PendingRecord, entry: Entry, until: float) -> None:
+    def hold(self, record: PendingRecord, entry: Entry, until: float) -> None:
         """Keep a record, which stays in the Kinesis record that it was in, until a moment."""
         self._pushed += 1
-        heapq.heappush(self._resting, (until, self._pushed, record, entry))
+        heapq.heappush(self._waiting, (until, self._pushed, record, entry))
 
     def take_due(self, now: float) -> Iterator[tuple[PendingRecord, Entry]]:
         """Remove and yield the records that rested long enough, and what they are in."""
-        resting = self._resting
-        while resting and resting[0][0] <= now:
-            yield heapq.heappop(resting)[2:]
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= now:
+            yield heapq.heappop(waiting)[2:]
 
     @property
     def next_due(self) -> float:
         """When `take_due` has something to yield; infinity if nothing rests."""
-        return self._resting[0][0] if self._resting else float("inf")
+        return self._waiting[0][0] if self._waiting else float("inf")
 
     def clear(self) -> None:
         """Nothing rests any more: its owner takes all records elsewhere."""
-        self._resting.clear()
+        self._waiting.clear()
 
     def __len__(self) -> int:
-        return len(self._resting)
+        return len(self._waiting)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from kinesis_sdk.common.backoff import backoff
 from kinesis_sdk.common.shards import Shard, ShardMap
+from kinesis_sdk.producer.config import ProducerConfig
 
 _FIRST_BACKOFF = 0.2
 _MAX_BACKOFF = 30.0
@@ -30,6 +31,10 @@ nothing in its answers to PutRecords would tell."""
 
 _DOUBT_INTERVAL = 60.0
 """Seconds between two questions whether a stream takes larger records by now."""
+
+
+DEFAULT_RECORD_LIMIT = 1024 * 1024
+"""Maximum bytes of a Kinesis record that every stream takes, as long as the stream's own limit is not known."""
 
 
 class StreamFacts(NamedTuple):
@@ -88,6 +93,20 @@ class Topology:
     def predict(self, hash_key: bytes) -> str | None:
         """The shard that a record of that hash key goes to; None if nobody can know."""
         return None if self.shard_map is None or self.service_places else self.shard_map.predict(hash_key)
+
+    def aggregation_count(self, config: ProducerConfig) -> int:
+        """Return the maximum user records of an aggregate; 1 means that records are not aggregated."""
+        if not config.aggregation_enabled or self.service_places:
+            return 1
+        if self.shard_map is None and self._failures and not self.described:
+            # It takes a while until it is known who places records. What was sent until now can wait for that,
+            # more cannot.
+            return 1
+        return config.aggregation_max_count
+
+    def aggregation_size(self, config: ProducerConfig) -> int:
+        """Return the maximum bytes of an aggregate: as a record, it has the stream's limit, less its one-byte partition key."""
+        return min(config.aggregation_max_size, (self.max_record_size or DEFAULT_RECORD_LIMIT) - 1)
 
     def wants_load(self, now: float) -> bool:
         """Whether a load should start now."""

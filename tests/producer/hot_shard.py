@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kinesis_sdk.producer.config import SHARD_BYTES_PER_SECOND, SHARD_RECORDS_PER_SECOND, ProducerConfig
-from kinesis_sdk.producer.limiter import ShardLimiter
-from kinesis_sdk.producer.pipeline import StreamPipeline
+from kinesis_sdk.producer.limiter import ShardRate
+from kinesis_sdk.producer.send_queue import SendQueue
 from tests.producer.simulation import Simulation, run_together
 
 
@@ -88,10 +88,10 @@ def run_hot_shard(
         Simulation(config, seed=seed + i, latency=latency, beside=fleet[0]) for i in range(1, producers)
     ]
     clock = fleet[0].clock
-    saved = ShardLimiter.on_throttled, StreamPipeline._retry_delay
+    saved = ShardRate.on_throttled, SendQueue._retry_delay
     if like_kpl:
-        ShardLimiter.on_throttled = lambda *_args: None  # type: ignore[method-assign]
-        StreamPipeline._retry_delay = lambda *_args: config.record_max_buffered_time / 2  # type: ignore[method-assign]
+        ShardRate.on_throttled = lambda *_args: None  # type: ignore[method-assign]
+        SendQueue._retry_delay = lambda *_args: config.record_max_buffered_time / 2  # type: ignore[method-assign]
     try:
         step = 0.05
         per_step = overload * traffic.per_second * step / producers
@@ -127,7 +127,7 @@ def run_hot_shard(
             tuple(y - x for x, y in zip(b, a, strict=True)) for b, a in zip(before, counts(), strict=True)
         ]
     finally:
-        ShardLimiter.on_throttled, StreamPipeline._retry_delay = saved  # type: ignore[method-assign]
+        ShardRate.on_throttled, SendQueue._retry_delay = saved  # type: ignore[method-assign]
     stored, size, failed = (sum(column) for column in zip(*rows, strict=True))
     shares = tuple(row[0] / max(1, stored) for row in rows)
     return HotShardResult(

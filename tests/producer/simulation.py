@@ -14,7 +14,6 @@ from kinesis_sdk.common.records import KinesisRecord, UserRecord
 from kinesis_sdk.common.shards import list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.config import ProducerConfig
-from kinesis_sdk.producer.ordered import OrderedPipeline
 from kinesis_sdk.producer.pending import Settled
 from kinesis_sdk.producer.pipeline import StreamPipeline
 from kinesis_sdk.producer.record import NOT_PLACED, PendingRecord
@@ -47,8 +46,7 @@ class Simulation:
         self.rng = random.Random(seed)
         self.config = config or ProducerConfig()
         self.stream = StreamId(STREAM)
-        kind = OrderedPipeline if self.config.ordering == "per_shard" else StreamPipeline
-        self.pipeline = kind(self.stream, self.config, self.rng)
+        self.pipeline = StreamPipeline(self.stream, self.config, self.rng)
         self.latency = latency
         self.in_flight = 0
         self.requests: list[list[dict[str, Any]]] = []
@@ -256,9 +254,11 @@ class Simulation:
         assert not self.pipeline.has_work
         pipeline = self.pipeline
         assert pipeline.is_idle, "nothing is left behind: closed, collected or sent"
-        assert not pipeline._deferred
-        assert pipeline.aggregator.next_deadline is None
-        assert not pipeline._retries
+        assert not pipeline._responses.deferred
+        assert pipeline._queue.aggregator.next_deadline is None
+        assert not pipeline._queue.is_backing_off
+        for policy in (*pipeline._queue.policies, pipeline._queue.pause):
+            assert policy.outstanding == 0, "every entry that was sent came back"
         for request in self.requests:
             assert 1 <= len(request) <= 500
             assert sum(item["entry"].size for item in request) <= 10 * 1024 * 1024

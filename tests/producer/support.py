@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -10,6 +11,8 @@ from kinesis_sdk.common.aggregate_reader import Aggregate
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY, HashKeyRange
 from kinesis_sdk.common.shards import Shard, ShardMap
 from kinesis_sdk.producer.aggregator import Aggregator, Entry, Group
+from kinesis_sdk.producer.dispatch import Lane
+from kinesis_sdk.producer.limiter import RateLimit, ShardRate
 from kinesis_sdk.producer.pipeline import StreamPipeline
 from kinesis_sdk.producer.record import (
     CallbackRun,
@@ -89,7 +92,7 @@ def put(pipeline: StreamPipeline, record: MadeRecord, now: float, epoch: int = 0
     record.due = record.deadline
     record.grace = record.expires - (record.arrived + pipeline.record_ttl)
     data = record.data
-    return pipeline._place(record, data, record.hash_key, epoch, record.deadline, record.expires, now)
+    return pipeline._queue.place(record, data, record.hash_key, epoch, record.deadline, record.expires, now)
 
 
 def make_entry(
@@ -106,6 +109,22 @@ def make_entry(
         for number in hash_keys
     ]
     return together(records, shard_id=shard_id)
+
+
+class RatedLane(Lane):
+    """A lane with nothing but a rate limit, whose rate can be looked at.
+
+    Args:
+        rate_limit: Per cent of the published limits.
+        now: Monotonic seconds.
+    """
+
+    __slots__ = ("rate",)
+
+    def __init__(self, rate_limit: int, now: float) -> None:
+        limit = RateLimit(rate_limit, random.Random())
+        self.rate = limit._rates[make_entry().group] = ShardRate(rate_limit, now)
+        super().__init__((limit,))
 
 
 def shard(number: int, start: int, end: int) -> Shard:

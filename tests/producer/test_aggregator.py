@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kinesis_sdk.common.aggregate_reader import deaggregate
 from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.producer import aggregator as module
-from kinesis_sdk.producer.aggregator import Aggregator, Entry
+from kinesis_sdk.producer.aggregator import Aggregator, Entry, OpenByKey
 from tests.producer.support import add, make_record
 
 SHARD = "shardId-000000000000"
@@ -121,29 +121,31 @@ def test_an_aggregate_of_one_hash_key_is_followed_by_another() -> None:
     assert list(aggregator.close_all()) == []
 
 
-def test_a_route_leads_to_the_open_aggregate_whichever_that_is() -> None:
-    aggregator = Aggregator(51_200, 3)
+def test_a_key_leads_to_the_open_aggregate_of_its_group_whichever_that_is() -> None:
+    open_by_key: OpenByKey = {}
+    aggregator = Aggregator(51_200, 3, open_by_key=open_by_key)
     add(aggregator, make_record("a"), SHARD)
     add(aggregator, make_record("b", hash_key=7), SHARD)
-    place = aggregator.open_by_key["a"]
-    assert "b" not in aggregator.open_by_key, "it has a hash key of its own"
+    place = open_by_key["a"]
+    assert "b" not in open_by_key, "it has a hash key of its own"
     assert place.entry is not None
     assert len(place.entry.records) == 2
     assert add(aggregator, make_record("a"), SHARD) is not None
     assert place.entry is None
     add(aggregator, make_record("a"), SHARD)
-    assert aggregator.open_by_key["a"].entry is not None
+    assert open_by_key["a"].entry is not None
     aggregator.forget_keys()
-    assert not aggregator.open_by_key
+    assert not open_by_key
 
 
-def test_routes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_known_keys_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MAX_KEYS", 10)
-    aggregator = Aggregator(51_200, 1_000)
+    open_by_key: OpenByKey = {}
+    aggregator = Aggregator(51_200, 1_000, open_by_key=open_by_key)
     for number in range(100):
         add(aggregator, make_record(f"k{number}"), SHARD)
-        assert f"k{number}" in aggregator.open_by_key
-        assert len(aggregator.open_by_key) <= 10
+        assert f"k{number}" in open_by_key
+        assert len(open_by_key) <= 10
 
 
 def test_new_records_of_another_epoch_begin_an_aggregate_and_retried_ones_do_not() -> None:
@@ -160,13 +162,14 @@ def test_new_records_of_another_epoch_begin_an_aggregate_and_retried_ones_do_not
     assert [item.epoch for item in entry.detach_records()] == [new.epoch, retried.epoch] == [1, 0]
 
 
-def test_who_comes_the_short_way_does_not_wait_for_what_is_retried() -> None:
+def test_the_fast_path_does_not_wait_for_records_that_are_retried() -> None:
     # With little buffered time, a retry waits for longer than a new record may.
-    aggregator = Aggregator(51_200, 1_000)
+    open_by_key: OpenByKey = {}
+    aggregator = Aggregator(51_200, 1_000, open_by_key=open_by_key)
     retried, new = make_record(deadline=5.02), make_record(deadline=5.01)
     retried.add_failed_attempt(0.0, 0.0, "InternalFailure", "")
     add(aggregator, retried, SHARD)
-    entry = aggregator.open_by_key["k"].entry
+    entry = open_by_key["k"].entry
     assert entry is not None
     assert entry.open_for == -1
     add(aggregator, new, SHARD)

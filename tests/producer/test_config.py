@@ -33,6 +33,7 @@ SECONDS: dict[str, tuple[float, float | None]] = {
     "record_ttl": (0.1, 604_800),
     "request_timeout": (0.1, 600),
     "connect_timeout": (0.1, 300),
+    "max_inflight_requests_per_shard": (1, 256),
     "put_timeout": (0, None),
     "metrics_upload_delay": (0.001, 60),
 }
@@ -119,7 +120,7 @@ def test_a_flag_is_true_or_false(field: str, value: Any) -> None:
 
 def test_only_what_has_no_bound_may_be_none() -> None:
     for field in (*INTS, *SECONDS):
-        if field in {"put_timeout", "max_buffered_records"}:
+        if field in {"put_timeout", "max_buffered_records", "max_inflight_requests_per_shard"}:
             assert getattr(make(field, None), field) is None
         else:
             refused(field, None)

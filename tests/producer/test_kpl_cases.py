@@ -24,14 +24,23 @@ from kinesis_sdk.metrics import CloudWatchMetrics
 from kinesis_sdk.producer import Producer, ProducerConfig
 from kinesis_sdk.producer.aggregator import Aggregator, Entry
 from kinesis_sdk.producer.collector import Batch
-from kinesis_sdk.producer.limiter import ShardLimiter
 from kinesis_sdk.producer.pipeline import StreamPipeline
 from kinesis_sdk.producer.record import PendingRecord
 from kinesis_sdk.producer.sender import load_facts
 from kinesis_sdk.producer.topology import StreamFacts
 from kinesis_sdk.testing import FakeAws
 from tests.producer.simulation import STREAM, Simulation
-from tests.producer.support import LONG, Gate, acknowledge, add, make_entry, make_record, put, shard
+from tests.producer.support import (
+    LONG,
+    Gate,
+    RatedLane,
+    acknowledge,
+    add,
+    make_entry,
+    make_record,
+    put,
+    shard,
+)
 
 HERE = Path(__file__).parent
 TESTS = HERE.parent
@@ -128,7 +137,7 @@ def test_a_hundred_records_for_each_of_three_uneven_shards() -> None:
     for number, start in ((1, HALF), (2, 0), (3, QUARTER)):
         for data in range(100):
             put(pipeline, make_record("pk", b"%d" % data, hash_key=start, deadline=9.0), 1.0)
-        pipeline._collector.expedite()
+        pipeline._queue._collector.expedite()
         ((entry,),) = [batch.entries for batch in pipeline.poll(1.0, 1)]
         assert entry.shard_id == f"shardId-{number:012d}"
         assert [record.data for record in entry.records] == [b"%d" % data for data in range(100)]
@@ -178,8 +187,8 @@ def test_without_aggregation_records_are_still_predicted_limited_and_collected()
     assert all(len(entry.records) == 1 for entry in sent)
     more = [entry for batch in pipeline.poll(1.05, 24) for entry in batch.entries]
     assert more == [], "what was let go since waits for company"
-    assert len(pipeline._collector) == 50
-    assert pipeline._collector.next_deadline == pytest.approx(1.1)
+    assert len(pipeline._queue._collector) == 50
+    assert pipeline._queue._collector.next_deadline == pytest.approx(1.1)
 
 
 def test_what_a_reshard_leaves_behind_is_freed() -> None:
@@ -202,8 +211,8 @@ def test_what_a_reshard_leaves_behind_is_freed() -> None:
     known = pipeline.topology.shard_map
     assert known is not None
     assert len(known._ranges) + len(known._previous_ranges) == 4
-    assert len(pipeline._limiters) <= 4
-    assert pipeline.aggregator.next_deadline is None
+    assert len(pipeline._queue.lanes) <= 4
+    assert pipeline._queue.aggregator.next_deadline is None
     assert not pipeline.live
 
 
@@ -214,7 +223,7 @@ def test_four_thousand_records_leave_in_the_order_of_their_deadlines() -> None:
     rng = random.Random(1337)
     entries = [make_entry(10, deadline=number / 1000) for number in range(2_000)]
     entries += [make_entry(10, deadline=2.0 + late / 1000) for late in rng.sample(range(100_000), 2_000)]
-    limiter = ShardLimiter(100, 0.0)
+    limiter = RatedLane(100, 0.0)
     left: list[Entry] = []
     for entry in entries:
         limiter.add(entry)
@@ -232,7 +241,7 @@ def test_four_thousand_records_leave_in_the_order_of_their_deadlines() -> None:
 
 def test_expired_records_leave_a_limiter_on_another_way() -> None:
     rng = random.Random(1337)
-    limiter = ShardLimiter(100, 0.0)
+    limiter = RatedLane(100, 0.0)
     for_good = [make_entry(10, deadline=0.0, expires=1e9) for _ in range(3_000)]
     dead = [make_entry(10, deadline=0.001, expires=-rng.uniform(0, 1_000)) for _ in range(1_000)]
     dying = [make_entry(10, deadline=0.001, expires=1.0 + rng.uniform(0, 0.1)) for _ in range(1_000)]
@@ -336,7 +345,7 @@ def test_six_outcomes_in_one_answer(fail_if_throttled: bool) -> None:
 def test_a_wrong_shard_is_asked_about_once_for_all_records_inside() -> None:
     pipeline, batch = on_its_way(1, 10)
     asked: list[str] = []
-    pipeline.topology = Watched(pipeline.topology, asked)  # type: ignore[assignment]
+    pipeline._responses._topology = Watched(pipeline.topology, asked)  # type: ignore[assignment]
     answer = [{"SequenceNumber": "1234", "ShardId": "shardId-000000000044"}]
     pipeline.on_response(batch, {"Records": answer}, 10.005)
     assert asked == ["shardId-000000000044"]

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesis_sdk.producer.aggregator import Entry
-from kinesis_sdk.producer.limiter import ShardLimiter, TokenBucket
-from tests.producer.support import make_entry
+from kinesis_sdk.producer.limiter import TokenBucket
+from tests.producer.support import RatedLane, make_entry
 
 MIB = 1024 * 1024
 
@@ -45,13 +45,13 @@ def test_a_bucket_does_not_overflow_and_time_does_not_go_back() -> None:
 
 
 def test_both_buckets_count() -> None:
-    records = ShardLimiter(100, 0.0)
+    records = RatedLane(100, 0.0)
     for _ in range(1_001):
         records.add(make_entry(10))
     assert len(list(records.release(0.0))) == 1_000
     assert records.next_event(0.0) == pytest.approx(0.001)
     assert len(list(records.release(0.001))) == 1
-    size = ShardLimiter(100, 0.0)
+    size = RatedLane(100, 0.0)
     for _ in range(5):
         size.add(make_entry(MIB // 4))
     assert len(list(size.release(0.0))) == 4
@@ -60,7 +60,7 @@ def test_both_buckets_count() -> None:
 
 
 def test_earliest_deadline_first_and_the_head_stops_the_rest() -> None:
-    limiter = ShardLimiter(100, 0.0)
+    limiter = RatedLane(100, 0.0)
     limiter.add(make_entry(MIB))  # empties the bucket
     assert len(list(limiter.release(0.0))) == 1
     late, big, middle = (
@@ -75,7 +75,7 @@ def test_earliest_deadline_first_and_the_head_stops_the_rest() -> None:
 
 
 def test_equal_deadlines_leave_in_the_order_of_arrival() -> None:
-    limiter = ShardLimiter(100, 0.0)
+    limiter = RatedLane(100, 0.0)
     entries = [make_entry(10, deadline=1.0) for _ in range(20)]
     for entry in entries:
         limiter.add(entry)
@@ -83,7 +83,7 @@ def test_equal_deadlines_leave_in_the_order_of_arrival() -> None:
 
 
 def test_an_oversize_record_passes_a_full_bucket_and_others_wait_for_its_debt() -> None:
-    limiter = ShardLimiter(100, 0.0)
+    limiter = RatedLane(100, 0.0)
     giant = make_entry(10 * MIB, deadline=0.0)
     small = make_entry(10, deadline=1.0)
     limiter.add(giant)
@@ -95,7 +95,7 @@ def test_an_oversize_record_passes_a_full_bucket_and_others_wait_for_its_debt() 
 
 
 def test_expired_entries_leave_first_whatever_the_bucket_says() -> None:
-    limiter = ShardLimiter(100, 0.0)
+    limiter = RatedLane(100, 0.0)
     limiter.add(make_entry(10 * MIB))
     list(limiter.release(0.0))
     dying, living = make_entry(10, expires=2.0), make_entry(10, expires=60.0)
@@ -111,7 +111,7 @@ def test_expired_entries_leave_first_whatever_the_bucket_says() -> None:
 
 
 def test_expedite_marks_what_waits() -> None:
-    limiter = ShardLimiter(100, 0.0)
+    limiter = RatedLane(100, 0.0)
     waiting, later = make_entry(10), make_entry(10)
     limiter.add(waiting)
     limiter.expedite()
@@ -121,7 +121,7 @@ def test_expedite_marks_what_waits() -> None:
 
 
 def test_the_rate_is_a_per_cent_of_the_services() -> None:
-    limiter = ShardLimiter(50, 0.0)
+    limiter = RatedLane(50, 0.0)
     for _ in range(1_500):
         limiter.add(make_entry(10))
     assert len(list(limiter.release(0.0))) == 1_000
@@ -149,7 +149,7 @@ def test_a_wait_is_never_so_short_that_the_clock_does_not_move() -> None:
 def test_a_drain_never_exceeds_capacity_plus_rate_and_never_spins(
     entries: list[tuple[float, int, float, float]], rate_limit: int, start: float
 ) -> None:
-    limiter = ShardLimiter(rate_limit, start)
+    limiter = RatedLane(rate_limit, start)
     rate = rate_limit / 100 * MIB
     arrivals = sorted(
         ((start + at, size, start + at + wait, start + at + life) for at, size, wait, life in entries),

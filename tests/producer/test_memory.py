@@ -12,7 +12,7 @@ import pytest
 
 from kinesis_sdk.common.errors import BufferFullError
 from kinesis_sdk.producer import Producer, ProducerConfig
-from kinesis_sdk.producer.limiter import ShardLimiter
+from kinesis_sdk.producer.limiter import ShardRate
 from kinesis_sdk.producer.record import RECORD_OVERHEAD
 from kinesis_sdk.testing import FakeAws, Fault
 from tests.producer.simulation import STREAM, Simulation
@@ -179,7 +179,7 @@ def test_records_that_fail_over_and_over_do_not_grow(
     traced: None, monkeypatch: pytest.MonkeyPatch, trouble: str, aggregated: bool
 ) -> None:
     # A throttled shard would be asked for less, and there would be few attempts to look at.
-    monkeypatch.setattr(ShardLimiter, "on_throttled", lambda *_args: None)
+    monkeypatch.setattr(ShardRate, "on_throttled", lambda *_args: None)
     count = 400  # what comes back fills aggregates, or requests, at once
     config = ProducerConfig(
         aggregation_enabled=aggregated,

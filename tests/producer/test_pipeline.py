@@ -335,7 +335,7 @@ def test_what_is_isolated_expires_although_its_stream_is_missing(ordering: Any) 
     assert len(batch.entries) == 2
     refused = PermanentAwsError("no", operation="PutRecords", code="ValidationException", status=400)
     pipeline.on_failure(batch, refused, 11.1)
-    assert pipeline._isolated, "each is to be sent alone"
+    assert pipeline._queue._isolated, "each is to be sent alone"
     pipeline.topology.begin_load(11.2)
     pipeline.on_facts_failed(ResourceNotFoundError("gone", operation="ListShards"), 11.2)
     assert not pipeline.poll(11.3, 24)
@@ -711,7 +711,7 @@ def test_neighbours_of_an_expired_record_may_belong_to_a_shard_without_a_limiter
     load(pipeline, tiling((0, 0, 99), (1, 100, MAX_HASH_KEY)), 12.0)
     pipeline.poll(13.0, 0)
     assert [item.error is not None for item in pipeline.take_settled()] == [True, True]
-    assert sorted(pipeline._limiters) == ["shardId-000000000000", "shardId-000000000001"]
+    assert sorted(pipeline._queue.lanes) == ["shardId-000000000000", "shardId-000000000001"]
     assert len(pipeline.live) == 3
 
 
@@ -725,12 +725,12 @@ def test_requests_that_fail_together_are_one_failure() -> None:
         batch.started = 11.0
     for batch in batches:
         pipeline.on_failure(batch, TransientAwsError("reset", operation="PutRecords"), 11.01)
-    assert pipeline._paused_until <= 11.01 + 0.05
+    assert pipeline._queue.pause.until <= 11.01 + 0.05
     again = pipeline.poll(11.2, 24)
     for batch in again:
         batch.started = 11.2
         pipeline.on_failure(batch, TransientAwsError("reset", operation="PutRecords"), 11.21)
-    assert 11.21 + 0.05 <= pipeline._paused_until <= 11.21 + 0.1
+    assert 11.21 + 0.05 <= pipeline._queue.pause.until <= 11.21 + 0.1
 
 
 def test_a_missing_stream_is_forgotten_with_its_map() -> None:
@@ -771,7 +771,7 @@ def test_an_aggregate_that_waits_for_company_is_divided_when_the_stream_turns_ou
     pipeline = make_pipeline(None)
     put(pipeline, 1, 1)  # of one hash key: together, as long as nobody knows the stream
     assert pipeline.poll(11.0, 0) == []
-    assert len(pipeline._collector) == 1, "closed, and ready to be sent"
+    assert len(pipeline._queue._collector) == 1, "closed, and ready to be sent"
     load(pipeline, HALVES, 11.01, service_places=True)
     entries = send(pipeline, 11.1).entries
     assert [len(entry.records) for entry in entries] == [1, 1], "as one it would be sent again, for its place"
@@ -792,7 +792,7 @@ def test_what_is_isolated_is_sent_once_although_everything_is_grouped_anew() -> 
 
     simulation.client.put_records = choosy
     fill(simulation, 40)
-    while not simulation.pipeline._isolated:
+    while not simulation.pipeline._queue._isolated:
         simulation.run(until=simulation.clock.monotonic() + 0.001)
     now = simulation.clock.monotonic()
     simulation.pipeline.forgive(6.0, now)  # the process stood still, so what is unsent is grouped anew
@@ -813,9 +813,9 @@ def test_rest_means_that_only_open_aggregates_hold_records() -> None:
     put(pipeline, 1, 2)
     now = 11.0
     for _ in range(3):
-        now = max(now, pipeline._retries.next_due) if pipeline._retries else now
+        now = max(now, pipeline._queue._retries.next_due) if pipeline._queue._retries else now
         pipeline.on_response(send(pipeline, now), {"Records": [{"ErrorCode": "InternalFailure"}]}, now)
-    assert len(pipeline._retries) == 2
+    assert len(pipeline._queue._retries) == 2
     assert pipeline.is_idle, "what fails again and again does not keep others from being sent"
 
 
@@ -893,7 +893,7 @@ def test_a_stream_that_places_records_itself_gets_singles_without_a_limit() -> N
     assert simulation.clock.monotonic() - begin < 1.0
     simulation.check()
     assert simulation.pipeline.counters.kinesis_records_stored == 3_001
-    assert not simulation.pipeline._limiters
+    assert not simulation.pipeline._queue.lanes
 
 
 @pytest.mark.parametrize("failing", [None, "ListShards", "DescribeStreamSummary"])

@@ -43,8 +43,8 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer import Producer, ProducerConfig
 from kinesis_sdk.producer import io_loop as machine_module
 from kinesis_sdk.producer import record as record_module
-from kinesis_sdk.producer.pipeline import StreamPipeline
 from kinesis_sdk.producer.record import CallbackRun, PendingRecord, PutResult, cost_of
+from kinesis_sdk.producer.responses import ResponseHandler
 from kinesis_sdk.producer.sender import TaskPool
 from kinesis_sdk.testing import FakeAws, Fault
 from tests.producer.support import LONG, Gate
@@ -538,13 +538,13 @@ def test_open_aggregates_are_left_to_fill_while_anything_is_on_its_way(make: Mak
     producer.put(STREAM, "k", b"open")
     with engine._lock:
         engine._press(time.monotonic())
-        assert pipeline.aggregator.next_deadline is not None
+        assert pipeline._queue.aggregator.next_deadline is not None
     gate.open.set()
     assert producer.flush(LONG) == 0
     producer.put(STREAM, "k", b"open")
     with engine._lock:
         engine._press(time.monotonic())
-        assert pipeline.aggregator.next_deadline is None
+        assert pipeline._queue.aggregator.next_deadline is None
 
 
 def test_full_aggregates_do_not_wait_for_their_deadline_while_a_put_waits_for_room(make: Make) -> None:
@@ -1011,14 +1011,14 @@ def test_a_callback_of_a_record_that_expired_does_not_hold_the_others_up(make: M
         entered.set()
         assert release.wait(LONG)
 
-    pipeline.record_ttl = -1.0
+    pipeline._queue.record_ttl = -1.0
     expired = producer.put(STREAM, "k", b"expires at once")
     expired.add_done_callback(stuck)
     try:
         producer.flush(0)
         assert entered.wait(LONG)
         assert isinstance(expired.exception(0), RecordFailedError)
-        pipeline.record_ttl = 600.0
+        pipeline._queue.record_ttl = 600.0
         other = producer.put(STREAM, "k", b"x")
         producer.flush(0)
         assert other.result(LONG)
@@ -1087,15 +1087,15 @@ def test_a_crash_in_the_middle_of_an_answer_resolves_every_record_once(
         future.add_done_callback(lambda f: calls.update([id(f)]))
     pipeline = producer._engine.pipeline(StreamId(STREAM))
     judged: list[object] = []
-    check_placement = StreamPipeline._check_placement
+    check_placement = ResponseHandler._check_placement
 
     def half(*arguments: Any, **options: Any) -> None:
         judged.append(arguments)
         if len(judged) == 5:
             raise LookupError("a bug")
-        check_placement(pipeline, *arguments, **options)
+        check_placement(pipeline._responses, *arguments, **options)
 
-    monkeypatch.setattr(pipeline, "_check_placement", half)
+    monkeypatch.setattr(pipeline._responses, "_check_placement", half)
     gate.open.set()
     producer.flush(LONG)
     outcomes = [future.exception(LONG) for future in futures]
@@ -1163,7 +1163,7 @@ def test_where_no_thread_can_be_started_requests_are_made_without(
 
 
 @pytest.mark.parametrize("way", ["put", "put_many"])
-def test_only_a_record_that_changes_nothing_else_takes_the_short_way(
+def test_only_a_record_that_changes_nothing_else_takes_the_fast_path(
     make: Make, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     producer = make(record_max_buffered_time=60.0)
@@ -1201,7 +1201,7 @@ def test_only_a_record_that_changes_nothing_else_takes_the_short_way(
     (pipeline,) = engine.pipelines
     with engine._lock:
         pipeline.topology.forget()
-        pipeline.aggregator.forget_keys()
+        pipeline._queue.aggregator.forget_keys()
     assert put("k", b"where to is not known any more") == ["k"]
     assert producer.flush(LONG) == 0
 
@@ -1219,7 +1219,7 @@ def test_in_ordered_mode_every_record_gets_its_number(make: Make, way: str) -> N
     assert producer.flush(LONG) == 0
 
 
-def test_a_stream_that_is_gone_takes_its_routes_along(make: Make, gate: Gate) -> None:
+def test_keys_of_a_missing_stream_are_forgotten(make: Make, gate: Gate) -> None:
     producer = make(record_max_buffered_time=60.0)
     settle(producer)
     pipeline = producer._engine.pipeline(StreamId(STREAM))
@@ -1232,7 +1232,7 @@ def test_a_stream_that_is_gone_takes_its_routes_along(make: Make, gate: Gate) ->
     assert producer.flush(LONG) == 0
     assert isinstance(cause_of(record), ResourceNotFoundError)
     with producer._engine._lock:
-        assert not pipeline.aggregator.open_by_key
+        assert not pipeline.open_by_key
 
 
 # ---------------------------------------------------------------------- interrupts and signals

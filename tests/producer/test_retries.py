@@ -8,7 +8,7 @@ from kinesis_sdk.common.errors import ThrottledError, TransientAwsError
 from kinesis_sdk.producer.aggregator import Entry
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.record import PendingRecord
-from kinesis_sdk.producer.retries import Retries
+from kinesis_sdk.producer.retries import AttemptLog, Retries
 from kinesis_sdk.testing import Fault
 from tests.producer.simulation import Simulation
 from tests.producer.support import make_record, together
@@ -27,7 +27,7 @@ def test_two_quick_retries_then_twice_as_long_each_time_up_to_a_second() -> None
     retries = Retries(0.1)
     delays = [retries.delay(failed(times), 1_000.0, hurry=False) for times in range(1, 10)]
     assert delays == [0.05, 0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0]
-    assert [retries.rests(failed(times)) for times in range(1, 5)] == [False, False, True, True]
+    assert [retries.backs_off(failed(times)) for times in range(1, 5)] == [False, False, True, True]
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_records_come_back_in_the_order_of_their_deadlines() -> None:
     records = [make_record() for _ in range(4)]
     entry = together(records)
     for record, until in zip(records, (3.0, 1.0, 2.0, 1.0), strict=True):
-        retries.rest(record, entry, until)
+        retries.hold(record, entry, until)
     assert len(retries) == 4
     assert retries.next_due == 1.0
     assert list(retries.take_due(0.999)) == []
@@ -70,11 +70,11 @@ def test_records_come_back_in_the_order_of_their_deadlines() -> None:
 
 
 def test_records_of_one_answer_share_what_they_remember_of_it() -> None:
-    retries = Retries(0.1)
+    log = AttemptLog()
     one, two, other = failed(1), failed(1), failed(1)
-    retries.note([one], 5.0, 6.0, "A", "said " * 2, ERROR)
-    retries.note([two], 5.0, 6.0, "A", "said " * 2, TransientAwsError("no", operation="PutRecords"))
-    retries.note([other], 5.0, 6.0, "B", "other", ThrottledError("other"))
+    log.note([one], 5.0, 6.0, "A", "said " * 2, ERROR)
+    log.note([two], 5.0, 6.0, "A", "said " * 2, TransientAwsError("no", operation="PutRecords"))
+    log.note([other], 5.0, 6.0, "B", "other", ThrottledError("other"))
     assert one.history is not None
     assert two.history is not None
     assert other.history is not None
@@ -82,18 +82,18 @@ def test_records_of_one_answer_share_what_they_remember_of_it() -> None:
     assert one.last_error is two.last_error is ERROR
     assert other.history[1].code == "B"
     assert other.last_error is not ERROR
-    retries.note([one], 7.0, 8.0, "A", "said " * 2, ERROR)
-    retries.note([two], 7.0, 8.5, "A", "said " * 2, ERROR)
+    log.note([one], 7.0, 8.0, "A", "said " * 2, ERROR)
+    log.note([two], 7.0, 8.5, "A", "said " * 2, ERROR)
     assert (one.history[2].delay, one.history[2].duration) == (1.0, 1.0)
     assert two.history[2].duration == 1.5, "another answer"
 
 
 def test_records_of_one_answer_share_the_text_of_its_code() -> None:
     # An answer of JSON has a string of its own for each of its entries.
-    retries = Retries(0.1)
+    log = AttemptLog()
     one, two = make_record(), make_record()
-    retries.note([one], 5.0, 6.0, str(b"InternalFailure", "ascii"), "no", ERROR)
-    retries.note([two], 5.0, 6.0, str(b"InternalFailure", "ascii"), "no", ERROR)
+    log.note([one], 5.0, 6.0, str(b"InternalFailure", "ascii"), "no", ERROR)
+    log.note([two], 5.0, 6.0, str(b"InternalFailure", "ascii"), "no", ERROR)
     assert one.history is not None
     assert two.history is not None
     assert one.history[0].code is two.history[0].code
@@ -127,9 +127,9 @@ def test_what_wakes_together_is_looked_through_once(monkeypatch: pytest.MonkeyPa
 
 
 def test_attempts_of_records_with_different_pasts_have_their_own_delays() -> None:
-    retries = Retries(0.1)
+    log = AttemptLog()
     early, late = make_record(arrived=1.0), make_record(arrived=2.0)
-    retries.note([early, late], 5.0, 6.0, "A", "no", ERROR)
+    log.note([early, late], 5.0, 6.0, "A", "no", ERROR)
     assert early.history is not None
     assert late.history is not None
     assert (early.history[0].delay, late.history[0].delay) == (4.0, 3.0)
