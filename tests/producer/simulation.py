@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection
 from typing import Any
 
 from kinesis_sdk.common.aggregate_reader import deaggregate
 from kinesis_sdk.common.errors import KinesisSdkError, TransientAwsError
 from kinesis_sdk.common.hashkeys import explicit_hash_key_to_bytes, hash_partition_key
 from kinesis_sdk.common.records import KinesisRecord, UserRecord
-from kinesis_sdk.common.shards import list_shards
+from kinesis_sdk.common.shards import ShardMap, list_shards
 from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.producer.aggregator import Entry, Group
 from kinesis_sdk.producer.config import ProducerConfig
+from kinesis_sdk.producer.dispatch import Returned
 from kinesis_sdk.producer.pending import Settled
 from kinesis_sdk.producer.pipeline import StreamPipeline
 from kinesis_sdk.producer.record import NOT_PLACED, PendingRecord
@@ -22,6 +25,35 @@ from kinesis_sdk.testing import FakeAws, VirtualClock
 from tests.producer.support import acknowledge, fail
 
 STREAM = "orders"
+
+
+class Balance:
+    """A dispatch policy that allows everything and checks the rule: each entry that is sent comes back exactly once."""
+
+    def __init__(self) -> None:
+        self.out: set[Entry] = set()
+
+    def may_send(self, entry: Entry, now: float) -> float:
+        return now
+
+    def on_sent(self, entry: Entry, now: float) -> None:
+        assert entry not in self.out, "sent twice"
+        self.out.add(entry)
+
+    def on_returned(self, entry: Entry, how: Returned, landed_in: str | None) -> None:
+        assert entry in self.out, "came back without being sent, or twice"
+        if how.is_final:
+            self.out.remove(entry)
+
+    def on_shard_map(self, shard_map: ShardMap | None, in_flight: Collection[Entry]) -> None:
+        pass
+
+    def forget(self, group: Group) -> None:
+        pass
+
+    @property
+    def outstanding(self) -> int:
+        return len(self.out)
 
 
 class Simulation:
@@ -47,7 +79,9 @@ class Simulation:
         self.config = config or ProducerConfig()
         self.stream = StreamId(STREAM)
         self.pipeline = StreamPipeline(self.stream, self.config, self.rng)
+        self.pipeline._queue.policies += (Balance(),)
         self.latency = latency
+        self.requests_of: Counter[str] = Counter()  # in flight, by predicted shard
         self.in_flight = 0
         self.requests: list[list[dict[str, Any]]] = []
         self.sent_at: list[float] = []
@@ -132,6 +166,10 @@ class Simulation:
 
     def _send(self, batch: Any) -> None:
         outcome: dict[str, Any] = {}
+        shards = {entry.shard_id for entry in batch.entries if entry.shard_id is not None}
+        self.requests_of.update(shards)
+        limit = 1 if self.config.ordering == "per_shard" else self.config.max_inflight_requests_per_shard
+        assert limit is None or all(self.requests_of[shard] <= limit for shard in shards)
         # The service stores the records, and its answer takes longer than anybody waits for it.
         stalled = self.stalls > 0 and self.rng.random() < self.stalls
 
@@ -158,6 +196,7 @@ class Simulation:
 
         def come_back() -> None:
             self.in_flight -= 1
+            self.requests_of.subtract(shards)
             now = self.clock.monotonic()
             if "error" in outcome:
                 self.pipeline.on_failure(batch, outcome["error"], now)

@@ -27,13 +27,13 @@ INTS: dict[str, tuple[int, int | None]] = {
     "max_connections": (1, 256),
     "max_buffered_bytes": (65_536, None),
     "max_buffered_records": (1, None),
+    "max_inflight_requests_per_shard": (1, 256),
 }
 SECONDS: dict[str, tuple[float, float | None]] = {
     "record_max_buffered_time": (0, 3_600),
     "record_ttl": (0.1, 604_800),
     "request_timeout": (0.1, 600),
     "connect_timeout": (0.1, 300),
-    "max_inflight_requests_per_shard": (1, 256),
     "put_timeout": (0, None),
     "metrics_upload_delay": (0.001, 60),
 }
