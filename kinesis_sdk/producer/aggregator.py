@@ -62,7 +62,6 @@ class Entry:
     __slots__ = (
         "_size",
         "aggregate",
-        "alone",
         "cost",
         "deadline",
         "delivery",
@@ -72,7 +71,6 @@ class Entry:
         "has_listeners",
         "mixed",
         "open_for",
-        "prepaid",
         "records",
         "released",
         "shard_id",
@@ -90,9 +88,14 @@ class Entry:
         self.cost = 0
         self.delivery = DeliveryState(self)
         self.has_listeners = False
-        self.urgent = self.alone = self.prepaid = self.dispatched = False
+        self.urgent = self.dispatched = False
         self.released = -_NEVER
         self._size = 0
+
+    @property
+    def alone(self) -> bool:
+        """Whether it is a part of a rejected Kinesis record: it leaves before everything else, in a request of its own."""
+        return self.deadline == -_NEVER
 
     @property
     def group(self) -> Group:

@@ -117,16 +117,12 @@ class BufferUsage:
             counts[self.epoch] = counts.get(self.epoch, 0) + current
         return counts
 
-    def recount(self, groups: Iterable[Charged]) -> None:
-        """Make the accounts anew from the records that there are, after something was interrupted."""
+    def clear(self) -> None:
+        """Forget everything that is charged, and all listeners: in a forked child, the records are the parent's."""
         self.bytes = self.count = 0
         self._ended = Counter()
-        for charged in groups:
-            self.bytes += charged.cost
-            self.count += len(charged.records)
-            for epoch, count in _by_epoch(charged).items():
-                if epoch != self.epoch:
-                    self._ended[epoch] += count
+        self.callbacks.clear()
+        self.forget()
 
     def end_epoch(self) -> int:
         """What is put from now on belongs to another epoch; returns the one that ended."""

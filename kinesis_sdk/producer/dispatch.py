@@ -116,10 +116,7 @@ class Lane:
         """Queue an entry at its position."""
         self._added += 1
         self._next_expiry = min(self._next_expiry, entry.expires)
-        if self._in_order:
-            position: float = entry.records[0].order
-        else:
-            position = -NEVER if entry.alone else entry.deadline
+        position = entry.records[0].order if self._in_order else entry.deadline
         heapq.heappush(self._queue, (position, self._added, entry))
 
     def release(self, now: float) -> Iterator[Entry]:

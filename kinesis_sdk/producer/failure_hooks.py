@@ -59,14 +59,14 @@ class FailureHooks:
         self._silent = 0
         self._broken = 0
 
-    def tell(self, stream: StreamId, settled: Iterable[Settled]) -> None:
+    def notify(self, stream: StreamId, settled: Iterable[Settled]) -> None:
         """Hand failed records over. Call it before they are resolved, which releases their payload."""
         for records, stored, error, *_ in settled:
             if stored is None and error is not None:
                 for record in records:
-                    self._tell(stream, record, error)
+                    self._notify(stream, record, error)
 
-    def _tell(self, stream: StreamId, record: PendingRecord, error: BaseException) -> None:
+    def _notify(self, stream: StreamId, record: PendingRecord, error: BaseException) -> None:
         hooks = [self._on_record_failed]
         if record.sent_blind:
             hooks.append(self._on_send_error)

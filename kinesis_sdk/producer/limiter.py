@@ -244,7 +244,7 @@ class RateLimit:
 
     def may_send(self, entry: Entry, now: float) -> float:
         """Return the moment at which both buckets of the shard hold what the entry takes."""
-        if entry.prepaid:
+        if _has_paid(entry):
             return now
         rate = self._rates.get(entry.group)
         if rate is None:
@@ -253,7 +253,7 @@ class RateLimit:
 
     def on_sent(self, entry: Entry, now: float) -> None:
         """Take the tokens, unless they were taken before."""
-        if not entry.prepaid:
+        if not _has_paid(entry):
             entry.released = now
             self._rates[entry.group].charge(entry.size)
 
@@ -269,8 +269,10 @@ class RateLimit:
         if rate is not None:
             rate.on_throttled(entries, now, self._rng)
 
-    def on_returned(self, entry: Entry, how: Returned, landed_in: str | None) -> None:
-        """Do nothing: tokens are not given back."""
+    def on_returned(self, entry: Entry, how: Returned, landed_in: str | None) -> None:  # noqa: ARG002
+        """Tokens are not given back. An entry that failed and is sent again pays again."""
+        if how is Returned.RETRY:
+            entry.released = float("-inf")
 
     def on_shard_map(self, shard_map: ShardMap | None, in_flight: Collection[Entry]) -> None:
         """Do nothing: a shard keeps its rate until its lane is removed."""
@@ -283,6 +285,11 @@ class RateLimit:
     def outstanding(self) -> int:
         """Always 0: tokens come back with time, not with entries."""
         return 0
+
+
+def _has_paid(entry: Entry) -> bool:
+    """Return whether the tokens of an entry were taken: before it went back to its lane, or for the entry that it is a part of."""
+    return entry.released > float("-inf") or entry.alone
 
 
 def _probe(seconds: float) -> float:

@@ -450,7 +450,7 @@ class Producer:
         size, limit = len(data) + len(partition_key.encode()), pipeline.max_record_size
         if size > limit:
             if size <= self.config.max_user_record_size:
-                self._engine.refused_for_size(pipeline)
+                self._engine.rejected_for_size(pipeline)
             raise InvalidRecordError(
                 "data",
                 f"data and partition key have {size:,} bytes together; the limit of {pipeline.stream} is {limit:,}",

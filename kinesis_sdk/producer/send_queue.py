@@ -305,7 +305,7 @@ class SendQueue:
         self.returned(entry, Returned.SPLIT)
         if not self._in_order:
             for part in entries:
-                part.alone = part.prepaid = True
+                part.deadline = -NEVER  # what makes it `alone`
             if self._topology.service_places:
                 self._isolated.extendleft(Batch([part]) for part in reversed(entries))
                 return
@@ -616,7 +616,6 @@ class SendQueue:
             for entry in batch.entries:
                 if not limit.admits(entry):
                     self.returned(entry, Returned.WITHDRAWN)
-                    entry.prepaid = True
                     self._enqueue(entry, now)
             admitted = [entry for entry in batch.entries if entry.dispatched]
             if admitted:

@@ -68,8 +68,12 @@ class Simulation:
         latency: float = 0.01,
         throttle: bool = True,
         beside: Simulation | None = None,
+        balanced: bool = True,
     ) -> None:
-        """Make a producer, and the service that it talks to unless it shares that of another producer."""
+        """Make a producer, and the service that it talks to unless it shares that of another producer.
+
+        ``balanced`` checks that what is sent comes back once, which takes some memory.
+        """
         self.clock = beside.clock if beside else VirtualClock()
         self.aws = beside.aws if beside else FakeAws(clock=self.clock, seed=seed, throttle=throttle)
         self.client = self.aws.client("kinesis")
@@ -79,7 +83,8 @@ class Simulation:
         self.config = config or ProducerConfig()
         self.stream = StreamId(STREAM)
         self.pipeline = StreamPipeline(self.stream, self.config, self.rng)
-        self.pipeline._queue.policies += (Balance(),)
+        if balanced:
+            self.pipeline._queue.policies += (Balance(),)
         self.latency = latency
         self.requests_of: Counter[str] = Counter()  # in flight, by predicted shard
         self.in_flight = 0

@@ -265,7 +265,7 @@ def test_a_full_buffer_refuses_as_put_timeout_says(make: Make, gate: Gate, timeo
         await producer.put(STREAM, "k", b"x")
         with pytest.raises(BufferFullError, match="max_buffered_records=1"):
             await producer.put(STREAM, "k", b"x")
-        assert not producer._engine._usage.room_listeners
+        assert not producer._engine._shared.usage.room_listeners
         gate.open.set()
         assert await producer.flush(LONG) == 0
         assert await producer.put_and_wait(STREAM, "k", b"x")
@@ -322,10 +322,10 @@ def test_when_all_who_wait_are_cancelled_nobody_hurries_the_engine(make: Make, g
         await producer.put(STREAM, "k", b"x")
         task = asyncio.create_task(producer.put(STREAM, "k", b"x"))
         await settled()
-        assert len(producer._engine._usage.room_listeners) == 1
+        assert len(producer._engine._shared.usage.room_listeners) == 1
         task.cancel()
         await settled()
-        assert not producer._engine._usage.room_listeners
+        assert not producer._engine._shared.usage.room_listeners
 
     run(main())
 
@@ -391,7 +391,7 @@ def test_cancelling_a_flush_leaves_nothing_behind(make: Make, gate: Gate) -> Non
         task.cancel()
         await settled()
         assert task.cancelled()
-        assert not producer._engine._usage._flush_listeners
+        assert not producer._engine._shared.usage._flush_listeners
         gate.open.set()
         assert await producer.flush() == 0
 

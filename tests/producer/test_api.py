@@ -610,7 +610,7 @@ def test_while_there_are_records_the_engine_looks_at_the_clock_each_second(
     producer = make(record_max_buffered_time=60.0, record_ttl=600.0)
     waits: list[float] = []
     asleep = threading.Event()
-    wake = producer._engine._wake
+    wake = producer._engine._shared.wake
     wait = wake.wait
 
     def noted(timeout: float | None = None) -> bool:

@@ -55,12 +55,10 @@ def test_epochs_add_up(seed: int) -> None:
             else:
                 for item in gone:
                     usage.release(item)
-        elif action < 0.95:
+        else:
             epoch = usage.epoch
             assert usage.end_epoch() == epoch
             assert usage.epoch == epoch + 1
-        else:
-            usage.recount(live)
         epochs = [epoch for item in live for epoch in item.epochs]
         assert (usage.count, usage.bytes) == (len(epochs), sum(item.cost for item in live))
         for epoch in range(usage.epoch + 1):

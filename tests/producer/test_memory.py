@@ -187,7 +187,7 @@ def test_records_that_fail_over_and_over_do_not_grow(
         collection_max_count=200 if not aggregated else 8,
         rate_limit=10_000,
     )
-    simulation = Simulation(config, shards=4, throttle=False, latency=0.001)
+    simulation = Simulation(config, shards=4, throttle=False, latency=0.001, balanced=False)
     for number in range(200):
         simulation.put(f"key-{number}", bytes(SIZE))
     simulation.run()

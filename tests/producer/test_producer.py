@@ -41,7 +41,7 @@ from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.shards import list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer import Producer, ProducerConfig
-from kinesis_sdk.producer import io_loop as machine_module
+from kinesis_sdk.producer import completion as completion_module
 from kinesis_sdk.producer import record as record_module
 from kinesis_sdk.producer.record import CallbackRun, PendingRecord, PutResult, cost_of
 from kinesis_sdk.producer.responses import ResponseHandler
@@ -174,7 +174,7 @@ def test_stats_and_memory_return_to_zero(make: Make) -> None:
     assert 1 <= stats.kinesis_records_stored <= 500
     assert stats.user_records_failed == stats.failed_calls == 0
     assert stats.buffered_bytes == 0
-    assert not producer._engine._usage.outstanding
+    assert not producer._engine._shared.usage.outstanding
 
 
 def test_stats_may_be_asked_for_at_any_moment(make: Make) -> None:
@@ -339,7 +339,7 @@ def test_records_wait_for_a_stream_that_is_created_later_if_told_so(
         futures = producer.put_many("later", [(f"k{number}", b"x") for number in range(50)])
         assert producer.flush(LONG) == 0
     assert all(len(future.result(0).attempts) <= 2 for future in futures)
-    assert "stream later: shard map not loaded, 2 failures in a row" in caplog.text
+    assert "stream later: failed to load shard map (2 consecutive failures)" in caplog.text
     assert stored(aws, "later") == Counter({b"x": 50})
 
 
@@ -479,7 +479,7 @@ def test_a_full_buffer_refuses_after_the_time_given(make: Make, gate: Gate) -> N
     with pytest.raises(BufferFullError, match=r"0\.02 s"):
         for _ in range(1_000):
             producer.put(STREAM, "k", b"x" * 1_000)
-    assert not producer._engine._blocked
+    assert not producer._engine._shared.waiting_puts
 
 
 def test_refusals_leave_what_is_open_alone(make: Make, gate: Gate) -> None:
@@ -537,13 +537,13 @@ def test_open_aggregates_are_left_to_fill_while_anything_is_on_its_way(make: Mak
     assert gate.arrived.acquire(timeout=LONG)
     producer.put(STREAM, "k", b"open")
     with engine._lock:
-        engine._press(time.monotonic())
+        engine._loop._hurry(time.monotonic())
         assert pipeline._queue.aggregator.next_deadline is not None
     gate.open.set()
     assert producer.flush(LONG) == 0
     producer.put(STREAM, "k", b"open")
     with engine._lock:
-        engine._press(time.monotonic())
+        engine._loop._hurry(time.monotonic())
         assert pipeline._queue.aggregator.next_deadline is None
 
 
@@ -661,18 +661,18 @@ def test_flushing_again_and_again_keeps_no_books(make: Make, gate: Gate) -> None
     producer.put(STREAM, "k", b"x")
     for _ in range(1_000):
         producer.flush(0)
-    assert len(producer._engine._usage.outstanding) == 1
+    assert len(producer._engine._shared.usage.outstanding) == 1
     gate.open.set()
     assert producer.flush(LONG) == 0
-    assert not producer._engine._usage.outstanding
+    assert not producer._engine._shared.usage.outstanding
 
 
 def test_an_unused_producer_starts_no_threads(make: Make) -> None:
     producer = make()
     assert producer.flush() == 0
-    assert producer._engine._thread is None
+    assert producer._engine._loop._thread is None
     assert producer.close() == 0
-    assert producer._engine._thread is None
+    assert producer._engine._loop._thread is None
 
 
 def test_close_sends_everything_and_ends_the_threads(make: Make, aws: FakeAws) -> None:
@@ -683,7 +683,7 @@ def test_close_sends_everything_and_ends_the_threads(make: Make, aws: FakeAws) -
     assert producer.close() == 0
     assert all(future.done() for future in futures)
     assert sorted(stored(aws)) == sorted(b"%d" % number for number in range(200))
-    threads = [producer._engine._thread, *producer._engine._pool.threads]
+    threads = [producer._engine._loop._thread, *producer._engine._loop._pool.threads]
     assert len(threads) > 1
     assert not any(thread.is_alive() for thread in threads if thread)
 
@@ -748,7 +748,7 @@ def test_close_with_a_timeout_leaves_no_record_without_a_result(make: Make, gate
     calls: list[object] = []
     futures[0].add_done_callback(calls.append)
     gate.open.set()  # answers that nobody waits for any more
-    for thread in producer._engine._pool.threads:
+    for thread in producer._engine._loop._pool.threads:
         thread.join(LONG)
         assert not thread.is_alive()
     assert calls == [futures[0]]
@@ -1067,7 +1067,7 @@ def test_a_crash_fails_every_record_with_the_cause(
             assert isinstance(error.__cause__, ProducerError)
             assert isinstance(error.__cause__.__cause__, LookupError)
     if futures:
-        assert "engine failed" in caplog.text
+        assert "internal error" in caplog.text
         for _ in range(2):
             with pytest.raises(ProducerError, match="LookupError: a bug"):
                 producer.put(STREAM, "k", b"x")
@@ -1196,7 +1196,7 @@ def test_only_a_record_that_changes_nothing_else_takes_the_fast_path(
     assert put("k", b"fills it" * 6_500) == ["k"]
     assert put("k", b"begins another") == ["k"]
     with engine._lock:
-        engine._usage.end_epoch()  # a flush, and the engine's thread has not come to it yet
+        engine._shared.usage.end_epoch()  # a flush, and the engine's thread has not come to it yet
     assert put("k", b"is not waited for") == ["k"]
     (pipeline,) = engine.pipelines
     with engine._lock:
@@ -1298,8 +1298,10 @@ def test_an_interrupt_anywhere_in_put_leaves_the_rest_whole(make: Make, aws: Fak
         live = producer._engine.pipeline(StreamId(STREAM)).live
         engine = producer._engine
         with engine._lock:
-            assert engine._usage.bytes == sum(cost_of(record.partition_key, record.data) for record in live)
-            assert sum(engine._usage.outstanding.values()) == len(live)
+            assert engine._shared.usage.bytes == sum(
+                cost_of(record.partition_key, record.data) for record in live
+            )
+            assert sum(engine._shared.usage.outstanding.values()) == len(live)
     assert after > 40, "the trace reaches into the pipeline"
     assert producer.flush(LONG) == 0, "no count is off"
     assert producer.stats().buffered_bytes == 0
@@ -1373,10 +1375,12 @@ def check_accounting(producer: Producer) -> None:
     """What is charged is what is there."""
     engine = producer._engine
     with engine._lock:
-        pipeline = engine._pipelines[STREAM]
+        pipeline = engine._shared.pipelines[STREAM]
         live = pipeline.live
-        assert engine._usage.bytes == sum(cost_of(record.partition_key, record.data) for record in live)
-        assert engine._usage.count == sum(engine._usage.outstanding.values()) == len(live)
+        assert engine._shared.usage.bytes == sum(
+            cost_of(record.partition_key, record.data) for record in live
+        )
+        assert engine._shared.usage.count == sum(engine._shared.usage.outstanding.values()) == len(live)
         assert pipeline.pending == len(live)
         for entry in pipeline.entries:
             assert len(entry.records) == entry.aggregate.count
@@ -1517,7 +1521,7 @@ def test_an_interrupt_in_close_fails_what_is_left(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(producer._engine._changed, "wait_for", interrupt)
+    monkeypatch.setattr(producer._engine._shared.changed, "wait_for", interrupt)
     with pytest.raises(KeyboardInterrupt):
         producer.close()
     assert isinstance(cause_of(future), ProducerClosedError)
@@ -1554,11 +1558,11 @@ def test_an_interrupt_while_close_ends_records_leaves_none_without_result_or_cal
         monkeypatch.setattr(holder, name, interrupted)
 
     if where == "a future":
-        interrupt(machine_module, "mark_failed", 3)
+        interrupt(completion_module, "mark_failed", 3)
     elif where == "a callback":
         interrupt(CallbackRun, "run", 3)
     else:
-        interrupt(producer._engine, "_finish", 1)
+        interrupt(producer._engine._completion, "finish", 1)
     with pytest.raises(KeyboardInterrupt):
         producer.close(0)
     assert all(future.done() for future in futures)
@@ -1566,7 +1570,7 @@ def test_an_interrupt_while_close_ends_records_leaves_none_without_result_or_cal
     assert Counter(map(id, called)) == dict.fromkeys(map(id, futures), 1)
     assert not caplog.records, "what has run is not tried again"
     assert producer.close(0) == 0
-    assert producer._engine._is_at_rest()
+    assert producer._engine._completion.is_at_rest()
 
 
 def test_close_does_not_log_while_it_holds_the_lock(make: Make) -> None:
@@ -1610,7 +1614,7 @@ def test_an_interrupt_in_flush_changes_nothing(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(producer._engine._changed, "wait_for", interrupt)
+        patched.setattr(producer._engine._shared.changed, "wait_for", interrupt)
         with pytest.raises(KeyboardInterrupt):
             producer.flush()
     gate.open.set()
@@ -1682,7 +1686,7 @@ class Handler:
                 assert all(record.done() for record in self.earlier), "0 was true"
                 assert {*map(id, self.called)} == {*map(id, self.earlier)}
         except ProducerClosedError:
-            assert self.producer._engine._closing
+            assert self.producer._engine._shared.closing
         except ProducerError as error:
             self.refused = True
             assert "signal handler" in str(error)
@@ -1713,7 +1717,7 @@ def test_a_signal_handler_at_any_moment_gets_a_true_answer_or_a_refusal(
     buffered = 0.0 if "result" in {way, method} or way in {"exception", "wait", "as_completed"} else 60.0
     while after < chances:
         after += 1
-        if producer is None or producer._engine._closing:
+        if producer is None or producer._engine._shared.closing:
             producer = make(record_max_buffered_time=buffered, record_ttl=600.0)
         called: list[PendingRecord] = []
         earlier = [producer.put(STREAM, "k", b"x") for _ in range(3)]
@@ -1741,7 +1745,7 @@ def test_a_signal_handler_at_any_moment_gets_a_true_answer_or_a_refusal(
         chances = max(chances, min(seen, 60))
         refused += handler.refused
         ran += handler.ran
-        if not producer._engine._closing:
+        if not producer._engine._shared.closing:
             assert producer.flush(LONG) == 0
         assert record.result(0)
         assert later == ([record] if way == "add_done_callback" else [])
@@ -1756,7 +1760,7 @@ def test_a_signal_handler_may_close_while_close_waits(
     gate.open.clear()
     producer = make()
     future = producer.put(STREAM, "k", b"x")
-    wait_for = producer._engine._changed.wait_for
+    wait_for = producer._engine._shared.changed.wait_for
     answers: list[int] = []
 
     def interrupted(*arguments: Any) -> bool:
@@ -1765,12 +1769,14 @@ def test_a_signal_handler_may_close_while_close_waits(
         producer._engine._lock.release()  # as when it waits
         try:
             answers.append(producer.close(LONG))
-            assert producer._engine._is_at_rest(), "it did not wait for the call that it interrupted"
+            assert producer._engine._completion.is_at_rest(), (
+                "it did not wait for the call that it interrupted"
+            )
         finally:
             producer._engine._lock.acquire()
         return wait_for(*arguments)
 
-    monkeypatch.setattr(producer._engine._changed, "wait_for", interrupted)
+    monkeypatch.setattr(producer._engine._shared.changed, "wait_for", interrupted)
     assert producer.close(LONG) == 0
     assert answers == [0]
     assert future.result(0)
@@ -1859,7 +1865,7 @@ def test_close_in_a_forked_child_does_not_wait_for_what_runs_in_the_parent(gate:
             code = 1
             try:
                 # Where it is not at rest, close() without a timeout would hang the test.
-                if producer._engine._is_at_rest() and producer.close() == 0:
+                if producer._engine._completion.is_at_rest() and producer.close() == 0:
                     code = 0
             finally:
                 os._exit(code)
