@@ -1,7 +1,7 @@
-"""Runs the test suites one after the other and ends in one line: what passed, what was skipped and why.
+"""Runs the test suites in turn, and prints a summary of passed, failed and skipped tests in one line.
 
-``python -m tools.run_tests`` runs all of them, ``python -m tools.run_tests unit fuzz`` some. A suite that fails does not
-keep the others from running. The exit code is 0 only if every suite ran at least one test and none failed.
+``python -m tools.run_tests`` runs all of them, ``python -m tools.run_tests unit fuzz`` some. The other suites
+also run if one fails. The exit code is 0 only if every suite ran at least one test and none failed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from integration.spark import environments as spark
 
 ROOT = Path(__file__).parents[1]
 REPORTS = "KINESIS_SDK_TEST_REPORTS"
-"""Environment variable: a folder for JUnit XML; what a test runs with a pytest of its own reports there, too."""
+"""Environment variable: folder for JUnit XML reports, including those of pytest runs that a test starts."""
 
 _TWO = ("-n", "2", "--dist", "worksteal")
 
@@ -35,9 +35,9 @@ class Suite:
 
     Attributes:
         name: For the command line.
-        what: What it tests, for people.
-        minutes: About how long it takes on two cores that have nothing else to do.
-        runs: Arguments of pytest, one tuple for each time that it is started.
+        what: Description of its tests.
+        minutes: Approximate minutes on two idle cores.
+        runs: Arguments of pytest, one tuple per run.
     """
 
     name: str
@@ -96,17 +96,17 @@ SUITES = (
 )
 GROUPS = {"integration": ("processes", "conformance", "endtoend", "java", "spark")}
 FUZZ_VARIABLES = {"KINESIS_SDK_SCHEDULES", "KINESIS_SDK_FLEETS", "KINESIS_SDK_READERS"}
-"""How many random cases; the other suites play the few that are their default."""
+"""Environment variables for the number of random cases; the other suites run with their small defaults."""
 
 
 @dataclass
 class Result:
-    """What came of a suite.
+    """Result of a suite.
 
     Attributes:
-        passed, failed, skipped: Tests, as JUnit XML counts them; the skipped ones by reason.
-        broken: Whether pytest itself said no: failures, errors, nothing to run.
-        seconds: How long it took.
+        passed, failed, skipped: Number of tests in the JUnit XML; skipped ones by reason.
+        broken: Whether pytest returned an error: failures, errors, no tests.
+        seconds: Duration.
     """
 
     passed: int = 0
@@ -139,7 +139,7 @@ def _reason(skipped: ET.Element) -> str:
 
 
 def summarize(results: Mapping[str, Result]) -> str:
-    """The closing line."""
+    """Return the line that summarizes all results."""
     failed = [name for name, result in results.items() if result.broken or result.failed]
     passed = sum(result.passed for result in results.values())
     seconds = sum(result.seconds for result in results.values())
@@ -158,7 +158,7 @@ def summarize(results: Mapping[str, Result]) -> str:
 
 
 def announce(suites: Sequence[Suite]) -> Iterator[str]:
-    """What runs, how long it takes, and what it fetches."""
+    """Yield lines that announce the suites, their duration, and the packages that they fetch."""
     minutes = sum(suite.minutes for suite in suites)
     yield f"Running {len(suites)} test suites, about {minutes:.0f} minutes on two idle cores:"
     for number, suite in enumerate(suites, start=1):
@@ -185,7 +185,7 @@ def _fetched(names: set[str]) -> Iterator[str]:
 
 
 def localstack_from_outside() -> bool:
-    """Whether the environment names a LocalStack."""
+    """Return whether the environment names a LocalStack."""
     from integration.localstack.server import running_endpoint
 
     return running_endpoint() is not None
@@ -215,7 +215,7 @@ def _why_no_spark(version: str) -> str | None:
 
 
 def run(suite: Suite, python: str) -> Result:
-    """Run a suite; what pytest prints goes where our own output goes."""
+    """Run a suite; pytest prints to the output of this process."""
     result = Result()
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="kinesis-sdk-tests-") as folder:
@@ -241,23 +241,23 @@ def _run_pytest(command: Sequence[str], environment: Mapping[str, str]) -> int:
         try:
             return process.wait()
         except KeyboardInterrupt:
-            process.wait()  # the terminal has sent it Ctrl-C, too: it ends the servers that it has started
+            process.wait()  # the terminal sends Ctrl-C to it too, and it stops the servers that it has started
             raise
 
 
 def choose(names: Sequence[str]) -> list[Suite]:
-    """The suites of these names, in their usual order; all of them for no names.
+    """Return the suites of these names in their usual order; all suites without names.
 
     Raises:
-        SystemExit: A name that is none.
+        SystemExit: If there is no suite or group of a name.
     """
-    wanted = {part for name in names for part in GROUPS.get(name, (name,))}
+    selected = {part for name in names for part in GROUPS.get(name, (name,))}
     known = [suite.name for suite in SUITES]
-    if not wanted.issubset(known):
+    if not selected.issubset(known):
         raise SystemExit(
-            f"unknown suite {', '.join(sorted(wanted.difference(known)))}; there are {', '.join([*known, *GROUPS])}"
+            f"unknown suite {', '.join(sorted(selected.difference(known)))}; there are {', '.join([*known, *GROUPS])}"
         )
-    return [suite for suite in SUITES if not wanted or suite.name in wanted]
+    return [suite for suite in SUITES if not selected or suite.name in selected]
 
 
 def main(names: Sequence[str]) -> int:

@@ -1,4 +1,4 @@
-"""The KPL's aggregated record format: many user records in one Kinesis record.
+"""Reader of the KPL's aggregated record format: many user records in one Kinesis record.
 
 Layout (aggregation-format.md of awslabs/amazon-kinesis-producer)::
 
@@ -16,15 +16,15 @@ Layout (aggregation-format.md of awslabs/amazon-kinesis-producer)::
       repeated Tag    tags                    = 4;   // never written, ignored by readers
     }
 
-Written byte for byte as the KPL writes it: all of field 1, then 2, then 3; tables in the order of first use
-without repetitions; index 0 is written; an explicit hash key is in the table only if the user gave one; a
-single user record is not wrapped at all. An aggregate travels under the partition key ``a`` and with the
-first user record's hash as its explicit hash key.
+`kinesis_sdk.common.aggregate_writer` writes it byte for byte as the KPL does: all of field 1, then 2, then 3; tables in
+the order of first use, without repetitions; index 0 is written; an explicit hash key is in the table only if the user
+gave one; a single user record is not wrapped. The Kinesis record of an aggregate has the partition key ``a`` and the hash
+of its first user record as explicit hash key.
 
-Writing is in `kinesis_sdk.common.aggregate_writer`. Reading uses protobuf, with descriptors that live in a private pool: a generated
-``messages.proto`` of another package in the same process can not clash with them. Both string tables are read as
-bytes and decoded here, so that one invalid key can not make the whole aggregate unreadable. Fields are read as columns
-where that is safe (see `_columns`): an object of protobuf's for each user record costs more than parsing it.
+Reading uses protobuf, with descriptors in a private pool, so a generated ``messages.proto`` of another package in the same
+process cannot clash with them. Both string tables are read as bytes and decoded here, so one invalid key cannot make the
+whole aggregate unreadable. Fields are read as columns where that is safe (see `_columns`), because creating a protobuf
+object for each user record costs more than parsing it.
 """
 
 from __future__ import annotations
@@ -70,29 +70,29 @@ __all__ = [
 
 _LOGGER = logging.getLogger(__name__)
 
-# A named tuple from a finished tuple at a third of the price of its own constructor; the fields must all be
-# there, in order. Used only where it is paid per user record.
+# Makes a named tuple from a complete tuple at a third of the cost of the constructor. All fields must be present, in
+# order. Used only where the cost is per user record.
 _new = tuple.__new__
 
 _ABSENT = 2**64 - 1
-"""What an index that is not there reads as: beyond any table, so that it can not pass for index 0."""
+"""Default of an absent index: beyond the end of any table, so that it is not mistaken for index 0."""
 
 _SMALL = 400
-"""Bytes of a user record below which protobuf is quicker in writing it than in looking at each of its fields."""
+"""Bytes of a user record below which protobuf serializes it faster than it checks each of its fields."""
 
 _FEW = 10_000
-"""User records up to which an aggregate may be checked by writing it. Where a required field is missing, protobuf raises
-an error that names each one, with the place of its record: about 200 bytes of memory each, so at most 4 MB."""
+"""Maximum number of user records of an aggregate that is checked by serializing it. If required fields are missing,
+protobuf raises an error that names each of them with its record: about 200 bytes of memory each, so at most 4 MB."""
 
 
 class SubRecord(NamedTuple):
     """A user record inside an aggregate.
 
     Attributes:
-        partition_key: The user's key; None where the aggregate's index points beyond its table.
-        explicit_hash_key: The user's explicit hash key; None if there was none, or where its index points
+        partition_key: The user's key; None if the aggregate's index points beyond its table.
+        explicit_hash_key: The user's explicit hash key; None if there was none, or if its index points
             beyond its table.
-        data: Payload; ``repr`` shows its length only.
+        data: Payload; ``repr`` shows only its length.
     """
 
     partition_key: str | None
@@ -104,12 +104,12 @@ class SubRecord(NamedTuple):
 
 
 class SubRecordColumns(NamedTuple):
-    """The user records inside an aggregate, a sequence per field, all of one length.
+    """The user records inside an aggregate as one sequence per field, all of the same length.
 
     Attributes:
-        partition_keys: The users' keys; None where the aggregate's index points beyond its table.
+        partition_keys: The users' keys; None if the aggregate's index points beyond its table.
         explicit_hash_keys: As in `SubRecord`; None instead of a sequence if no user record has one.
-        payloads: Data.
+        payloads: Payloads.
     """
 
     partition_keys: Sequence[str | None]
@@ -121,14 +121,14 @@ class SubRecordColumns(NamedTuple):
 
 
 class _Protobuf(NamedTuple):
-    """Protobuf's exceptions, and message classes for the same bytes.
+    """Protobuf's exceptions, and several message classes for the same bytes.
 
     Attributes:
-        decode_error: Raised where bytes do not parse.
-        encode_error: Raised where a required field is missing.
-        rows: As the format is defined: a message per user record.
+        decode_error: Raised if bytes do not parse.
+        encode_error: Raised if a required field is missing.
+        rows: The format as it is defined, with a message per user record.
         placed_rows: The same with a required explicit hash key.
-        compiled: Whether protobuf has its part in C, without which merging messages takes quadratic time.
+        compiled: Whether protobuf runs in C. Its Python implementation takes quadratic time to merge messages.
         columns: Declares ``records`` as one message with repeated fields. Protobuf merges a message that comes
             several times, so that each field's values of all user records end up in one list, without an
             object for each record. Which value belongs to which record is lost; see `_columns`.
@@ -144,7 +144,7 @@ class _Protobuf(NamedTuple):
 
 @cache
 def _protobuf() -> _Protobuf:
-    """Made on first use (importing protobuf costs more than the rest of this package)."""
+    """Return the message classes, created on first use: importing protobuf costs more than the rest of this package."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
 
     field = descriptor_pb2.FieldDescriptorProto
@@ -182,7 +182,7 @@ def _protobuf() -> _Protobuf:
 
 
 def _unsealed(blob: bytes | bytearray | memoryview) -> bytes | None:
-    """The message inside an aggregate whose digest matches, else None."""
+    """Return the message inside an aggregate whose digest matches, else None."""
     if len(blob) <= OVERHEAD or blob[: len(MAGIC)] != MAGIC:
         return None
     body = bytes(blob[len(MAGIC) : -DIGEST_SIZE])
@@ -190,18 +190,18 @@ def _unsealed(blob: bytes | bytearray | memoryview) -> bytes | None:
 
 
 def _texts(table: Iterable[bytes]) -> list[str]:
-    """A string table as text; invalid UTF-8 becomes U+FFFD.
+    """Return a string table as text; invalid UTF-8 becomes U+FFFD.
 
-    Protobuf for Java decodes it in the same way, when the string is first read: an invalid key is no reason for the KCL to
-    reject an aggregate.
+    Protobuf for Java decodes it in the same way when the string is first read, so the KCL does not reject an aggregate
+    because of an invalid key.
     """
     return [raw.decode("utf-8", "replace") for raw in table]
 
 
 def _entries(table: list[str], indexes: list[int]) -> tuple[Sequence[str | None], bool]:
-    """Entry of each index, None where it is beyond the table, and whether all indexes are within it."""
+    """Return the entry of each index, None if it is beyond the table, and whether all indexes are within the table."""
     try:
-        # In C at once; with a single index an itemgetter has another form of answer.
+        # One call in C. With a single index, an itemgetter returns the entry itself instead of a tuple.
         found = itemgetter(*indexes)(table) if len(indexes) > 1 else [table[index] for index in indexes]
     except IndexError:
         return list(map(dict(enumerate(table)).get, indexes)), False
@@ -209,13 +209,14 @@ def _entries(table: list[str], indexes: list[int]) -> tuple[Sequence[str | None]
 
 
 def _columns(body: bytes) -> tuple[SubRecordColumns, bool] | None:
-    """The columns of an aggregate, and whether all user records have a partition key; see `_rows` for None.
+    """Return the columns of an aggregate, and whether all user records have a partition key.
 
-    None also if a field occurs twice in a user record, or where protobuf is not compiled.
+    The body is parsed twice, both times in C. The message of columns gives the values. The message of rows proves which
+    values belong together: if each record has all required fields, and there are no more values than records, then
+    each record has exactly one of each, and the values are in the order of the records.
 
-    Reading is parsing twice, both in C. The message of columns gives the values. The message of rows proves
-    which belong together: if each record has all required fields, and there are no more values than records,
-    then each has exactly one of each, so that the values stand in the order of the records.
+    Returns:
+        None in the cases of `_rows`, if a field occurs twice in a user record, or if protobuf is not compiled.
     """
     protobuf = _protobuf()
     if not protobuf.compiled:
@@ -223,7 +224,7 @@ def _columns(body: bytes) -> tuple[SubRecordColumns, bool] | None:
     try:
         found = protobuf.columns.FromString(body)
         values = found.records
-        # Taken out at once, while they are in the processor's cache.
+        # Copied at once, while they are in the processor's cache.
         payloads: list[bytes] = values.data[:]
         indexes: list[int] = values.key[:]
         places: list[int] = values.hash[:]
@@ -241,7 +242,7 @@ def _columns(body: bytes) -> tuple[SubRecordColumns, bool] | None:
     keys, keyed = _entries(_texts(found.keys[:]), indexes)
     hashes: Sequence[str | None] | None = None
     if places:
-        # Some user records have an explicit hash key: only the rows tell which.
+        # Some user records have an explicit hash key. Only the rows show which.
         each = places if placed else [record.hash for record in rows.records]
         hashes, complete = _entries(_texts(found.hashes[:]), each)
         hashes = hashes if complete or any(item is not None for item in hashes) else None
@@ -249,7 +250,11 @@ def _columns(body: bytes) -> tuple[SubRecordColumns, bool] | None:
 
 
 def _rows(body: bytes) -> tuple[SubRecordColumns, bool] | None:
-    """What `_columns` returns, of any aggregate, read row by row; None if it does not parse or lacks a required field."""
+    """Return the result of `_columns` for any aggregate, read row by row.
+
+    Returns:
+        None if the body does not parse, or if a required field is missing.
+    """
     protobuf = _protobuf()
     try:
         message = protobuf.rows.FromString(body)
@@ -260,7 +265,7 @@ def _rows(body: bytes) -> tuple[SubRecordColumns, bool] | None:
     indexes: list[int] = []
     places: list[int] = []
     payloads: list[bytes] = []
-    # In one pass that lets go of each row: a list of a million of protobuf's objects takes longer than all the rest.
+    # One pass that releases each row: building a list of a million protobuf objects takes longer than everything else.
     for record in message.records:
         indexes.append(record.key)
         places.append(record.hash)
@@ -276,20 +281,20 @@ def _read(body: bytes) -> tuple[SubRecordColumns, bool] | None:
 
 
 def decode(blob: bytes | bytearray | memoryview) -> list[SubRecord] | None:
-    """The user records inside a Kinesis record's data, in order.
+    """Return the user records inside a Kinesis record's data, in order.
 
     Args:
         blob: Data of a Kinesis record.
 
     Returns:
-        None if it is not an intact aggregate (no magic, a digest that does not match, a message that does
-        not parse or lacks required fields): the record is then delivered as it is, as the KCL does. A sub
-        record whose key index is beyond the table has ``partition_key`` None; nothing is left out.
+        None if the data is not an intact aggregate (no magic, a digest that does not match, a message that does
+        not parse or lacks required fields). The record is then delivered as it is, as in the KCL. A user record
+        whose key index is beyond the table has ``partition_key`` None; no user record is left out.
 
-        The KCL reads two kinds of aggregates differently, neither of which any known producer writes. Where an index
-        is beyond its table, it drops that user record and all that follow in the aggregate (and it takes an index
-        modulo 2^32, so that 2^32 reads entry 0). Where a tag (field 4) does not parse or has no key, it delivers the
-        whole Kinesis record as it is; here tags are not read.
+        The KCL reads two kinds of aggregates differently; no known producer writes either. If an index is beyond
+        its table, the KCL drops that user record and all later ones of the aggregate (and it takes an index modulo
+        2^32, so that 2^32 reads entry 0). If a tag (field 4) does not parse or has no key, it delivers the whole
+        Kinesis record as it is. Here, tags are not read.
     """
     columns = decode_columns(blob)
     if columns is None:
@@ -300,14 +305,14 @@ def decode(blob: bytes | bytearray | memoryview) -> list[SubRecord] | None:
 
 
 def decode_columns(blob: bytes | bytearray | memoryview) -> SubRecordColumns | None:
-    """What `decode` returns, by columns: for those who make columns of it, at two thirds of the price."""
+    """Return the result of `decode` as columns, at two thirds of the cost if the caller needs columns anyway."""
     body = _unsealed(blob)
     read = None if body is None else _read(body)
     return None if read is None else read[0]
 
 
 def effective_hash_key(partition_key: str, explicit_hash_key: str | None) -> bytes | None:
-    """The 16 bytes that place a user record; None if its explicit hash key is no number of the space."""
+    """Return the 16 bytes that place a user record; None if its explicit hash key is not a number from 0 to 2^128-1."""
     if explicit_hash_key is None:
         return hash_partition_key(partition_key)
     text = explicit_hash_key
@@ -317,20 +322,20 @@ def effective_hash_key(partition_key: str, explicit_hash_key: str | None) -> byt
 
 
 def is_misplaced(subs: Iterable[SubRecord], owned: HashKeyRange) -> bool:
-    """Whether the KCL would discard this whole aggregate: some user record lies outside the shard's range.
+    """Return whether the KCL would discard this whole aggregate because a user record lies outside the shard's range.
 
-    A user record without a place (no partition key, or an explicit hash key that is no number of the space)
-    does not count: no producer puts it again because of its place, so that discarding it would lose it.
+    A user record without a hash key (no partition key, or an explicit hash key that is not a number from 0 to 2^128-1)
+    does not count: no producer sends it again because of its hash key, so discarding it would lose it.
     """
     return _any_outside({(key, explicit) for key, explicit, _data in subs}, owned)
 
 
-# Streams have favourite keys, and a digest costs ten times what remembering it does.
+# Partition keys repeat, and computing a digest costs ten times as much as a cache hit.
 _known_place = lru_cache(maxsize=4096)(effective_hash_key)
 
 _LONGEST_KNOWN = 256
-"""Most characters of a key whose place is remembered. No real partition key is longer (API reference), while one in an
-aggregate may have megabytes, of which the cache would hold thousands for the life of the process."""
+"""Maximum characters of a key whose hash key is cached. No valid partition key is longer (API reference), but a key in
+an aggregate may have megabytes, and the cache would hold thousands of them for the life of the process."""
 
 
 def _place(key: str, explicit: str | None) -> bytes | None:
@@ -348,13 +353,13 @@ def _any_outside(slots: Iterable[tuple[str | None, str | None]], owned: HashKeyR
 
 
 def _slots(columns: SubRecordColumns) -> Iterable[tuple[str | None, str | None]]:
-    """Each pair of partition key and explicit hash key once: most aggregates have few."""
+    """Return each pair of partition key and explicit hash key once: most aggregates have few."""
     keys, hashes, _payloads = columns
     return zip(set(keys), repeat(None)) if hashes is None else set(zip(keys, hashes, strict=True))
 
 
 def _known_keys(columns: SubRecordColumns, carrier: KinesisRecord) -> Sequence[str]:
-    """Partition keys; a user record without one gets its carrier's."""
+    """Return the partition keys; a user record without one gets the key of the Kinesis record that carries it."""
     keys = columns.partition_keys
     bad = keys.count(None)
     if bad:
@@ -374,26 +379,26 @@ def deaggregate(
     hash_key_range: HashKeyRange | None = None,
     on_misplaced: Callable[[KinesisRecord, int], bool] | None = None,
 ) -> UserRecords:
-    """User records of a batch of Kinesis records, in order, with sub-sequence numbers.
+    """Return the user records of a batch of Kinesis records, in order, with sub-sequence numbers.
 
-    Anything that is not an intact aggregate is delivered as one user record. A sub record with a bad key
-    index is delivered under the Kinesis record's own partition key, and logged.
+    A Kinesis record that is not an intact aggregate becomes one user record. A user record with an invalid key index
+    gets the partition key of its Kinesis record, which is logged.
 
     Args:
         records: Kinesis records in the shard's order.
         hash_key_range: Range of the shard they were read from.
-        on_misplaced: Asked with (Kinesis record, number of user records) for each aggregate with a user
-            record outside of ``hash_key_range``: True discards it whole, as the KCL does because a KPL puts
-            its records again; False delivers it. Looked for only if both arguments are given; without
-            them everything is delivered.
+        on_misplaced: Called with (Kinesis record, number of user records) for each aggregate with a user record
+            outside ``hash_key_range``. If it returns True, the whole aggregate is discarded, as by the KCL, because a
+            KPL sends its records again; otherwise it is delivered. The check is made only if both arguments are
+            given; without them, everything is delivered.
 
     Returns:
-        The user records: everything is read and checked, but the objects are made on access.
+        The user records. All data is read and checked here; the objects are created on access.
     """
     runs: list[RecordRun] = []
     plain: list[KinesisRecord] = []
     for record in records:
-        # Most records of a stream without a KPL have no magic; asked here to save a call for each.
+        # Without a KPL, most records have no magic: checking it here saves a call for each of them.
         body = _unsealed(record[0]) if record[0][:4] == MAGIC else None
         read = None if body is None else _read(body)
         if read is None:

@@ -1,7 +1,7 @@
-"""Writing the KPL's aggregated record: many user records in one Kinesis record.
+"""Writer of the KPL's aggregated record format: many user records in one Kinesis record.
 
-The format is described in `kinesis_sdk.common.aggregate_reader`, which reads it. Writing joins ready parts by hand: it
-is half the cost of building messages, and the exact size is known after every append.
+`kinesis_sdk.common.aggregate_reader` describes the format and reads it. The writer joins encoded parts instead of building
+protobuf messages: this costs half as much, and the exact size is known after every append.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ AGGREGATE_PARTITION_KEY = "a"
 """Partition key of a Kinesis record that is an aggregate; placement comes from the explicit hash key."""
 
 
-# What a sealed aggregate has in place of its own; never written to.
+# Shared by sealed aggregates, which need no collections of their own. Never written to.
 _NO_KEYS: dict[str, int] = {}
 _NO_PARTS: list[bytes] = []
 
@@ -36,7 +36,7 @@ def _varint(value: int) -> bytes:
 
 
 def _record_prefix(key_index: int, hash_index: int | None, data_size: int) -> bytes:
-    """Everything of a Record in field 3 that stands before its data bytes."""
+    """Return the encoding of a Record (field 3) up to its data bytes."""
     body = b"\x08" + _varint(key_index)
     if hash_index is not None:
         body += b"\x10" + _varint(hash_index)
@@ -45,20 +45,20 @@ def _record_prefix(key_index: int, hash_index: int | None, data_size: int) -> by
 
 
 def _table_entry(tag: bytes, text: str) -> bytes:
-    """A string of field 1 or 2 with all that stands before it."""
+    """Return the encoding of a string of field 1 or 2."""
     raw = text.encode()
     return tag + _varint(len(raw)) + raw
 
 
-# Prefixes repeat: a process writes few different pairs of data size and key index. They are packed into one int,
-# which hashes faster than a tuple; indexes that do not fit are not remembered. Bounded, emptied when full.
+# Prefixes repeat: a process writes few different pairs of data size and key index. A pair is packed into one int, which
+# hashes faster than a tuple; larger indexes are not cached. The cache is cleared when it is full.
 _PREFIX_CACHE_SIZE = 65_536
 _INDEX_BITS = 14
 _prefixes: dict[int, bytes] = {}
 
 
 def _plain_prefix(key_index: int, data_size: int) -> bytes:
-    """`_record_prefix` without an explicit hash key, remembered."""
+    """Return `_record_prefix` for a record without an explicit hash key, from the cache if possible."""
     if key_index >> _INDEX_BITS:
         return _record_prefix(key_index, None, data_size)
     slot = data_size << _INDEX_BITS | key_index
@@ -79,13 +79,13 @@ class Aggregate:
     Not thread-safe: its owner holds a lock or is the only thread.
 
     Args:
-        max_size: Most bytes that `encode` may return with two or more user records. A single user record is
-            always accepted, since it travels unwrapped.
-        max_count: Most user records.
+        max_size: Maximum bytes that `encode` may return for two or more user records. A single user record is
+            always accepted, because it is not wrapped.
+        max_count: Maximum number of user records.
 
     Attributes:
-        lowest: The lowest effective hash key (16 bytes) inside.
-        highest: The highest one.
+        lowest: Lowest effective hash key (16 bytes) of the user records.
+        highest: Highest effective hash key (16 bytes) of the user records.
     """
 
     __slots__ = (
@@ -110,24 +110,24 @@ class Aggregate:
         self.max_count = max_count
         self._most_parts = 2 * max_count - 2
         self._keys: dict[str, int] = {}
-        # Keys whose own hash is between the bounds, as long as that are all of them, and whose index is a small
-        # one: what `append_known` takes.
+        # Keys that `append_known` accepts: those whose hash is known to lie between `lowest` and `highest`, and whose
+        # index fits the prefix cache. This is all of `_keys`, or none once one of the conditions fails.
         self._placed_keys = self._keys
         self._hash_keys: dict[str, int] = {}
         self._key_table: list[bytes] = []
         self._hash_table: list[bytes] = []
-        # Of each user record, what stands before its payload, and its payload.
+        # For each user record its prefix, then its payload.
         self._parts: list[bytes] = []
         self._framed_size = OVERHEAD
         self._first_key = ""
         self._first_hash = self.lowest = self.highest = b""
 
     def append_known(self, partition_key: str, data: bytes) -> bool:
-        """The short way of nearly every user record: without a hash key of its own, with a key that is in already.
+        """Append a user record on the fast path: no explicit hash key, and a partition key that the aggregate contains.
 
         Returns:
-            False, with nothing changed, if this is none of these, or if the aggregate would be full with it (it may
-            fit nevertheless): `try_append` knows.
+            False, with nothing changed, if one of these conditions does not hold, or if the record would fill the
+            aggregate. `try_append` decides then; the record may still fit.
         """
         key_index = self._placed_keys.get(partition_key)
         if key_index is None:
@@ -146,7 +146,7 @@ class Aggregate:
     def try_append(
         self, partition_key: str, explicit_hash_key: str | None, data: bytes, hash_key: bytes
     ) -> bool:
-        """Add a user record unless it would overflow.
+        """Append a user record unless the aggregate would overflow.
 
         Args:
             partition_key: The user's partition key.
@@ -187,7 +187,7 @@ class Aggregate:
         elif hash_key > self.highest:
             self.highest = hash_key
         if explicit_hash_key is not None:
-            self._placed_keys = {}  # what a key's own hash is can not be told from the table any more
+            self._placed_keys = {}  # the bounds no longer follow from the partition keys alone
             if hash_entry:
                 self._hash_keys[explicit_hash_key] = len(self._hash_keys)
                 self._hash_table.append(hash_entry)
@@ -202,28 +202,28 @@ class Aggregate:
         return True
 
     def seal(self) -> None:
-        """Nothing is appended any more: give back what only appending needs, since a closed aggregate may wait long."""
+        """Accept no more records, and release what only appending needs: a closed aggregate may wait for long."""
         self.max_count = 0
         self._most_parts = -1
         self._keys = self._placed_keys = self._hash_keys = _NO_KEYS
-        if self.count == 1:  # it travels unwrapped
+        if self.count == 1:  # it is not wrapped
             self._key_table = self._hash_table = _NO_PARTS
             self._parts = [b"", self._parts[1]]
 
     @property
     def count(self) -> int:
-        """User records inside."""
+        """Number of user records."""
         return len(self._parts) // 2
 
     @property
     def size(self) -> int:
-        """Exact length in bytes of what `encode` would return now."""
+        """Exact length in bytes of the current result of `encode`."""
         parts = self._parts
         return self._framed_size if len(parts) > 2 else len(parts[1]) if parts else 0
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more may go in."""
+        """Whether no further record is accepted."""
         parts = self._parts
         if len(parts) > self._most_parts:
             return True
@@ -236,12 +236,12 @@ class Aggregate:
 
     @property
     def hash_key(self) -> bytes:
-        """Effective hash key (16 bytes) of the Kinesis record: its first user record's."""
+        """Effective hash key (16 bytes) of the Kinesis record: that of its first user record."""
         return self._first_hash
 
     @property
     def explicit_hash_key(self) -> str:
-        """Explicit hash key of the Kinesis record, always sent, as the KPL does, even for a single one."""
+        """Explicit hash key of the Kinesis record. As in the KPL, it is sent even for a single user record."""
         return hash_key_to_decimal(self._first_hash)
 
     @property
@@ -251,20 +251,20 @@ class Aggregate:
 
     @property
     def payload_size(self) -> int:
-        """Bytes of the user records' payloads."""
+        """Total bytes of the user records' payloads."""
         if self.count == 1:
             return self.size
         return sum(map(len, self._parts[1::2]))
 
     def payload(self, index: int) -> bytes:
-        """The payload of one user record, by its place from 0."""
+        """Return the payload of one user record, by its index from 0."""
         return self._parts[2 * index + 1]
 
     def encode(self) -> bytes:
-        """The data of the Kinesis record; the payload itself if there is one user record only.
+        """Return the data of the Kinesis record; the payload itself if there is only one user record.
 
         Raises:
-            ValueError: Nothing was appended.
+            ValueError: If the aggregate is empty.
         """
         if self.count == 0:
             raise ValueError("an empty aggregate has no encoding")

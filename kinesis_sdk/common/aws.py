@@ -1,18 +1,20 @@
-"""AWS clients: how they are made, which calls we make, and how their failures become ours.
+"""AWS clients: their settings, the calls that the SDK makes, translation of errors, retries of control-plane calls.
 
-botocore resolves region, credentials and endpoints, `AWS_ENDPOINT_URL` and `AWS_ENDPOINT_URL_<SERVICE>`
-included; this module invents no variable of its own. Retries are set explicitly, because botocore's default
-mode changed between releases and because the data plane has deadlines of its own.
+botocore resolves region, credentials and endpoints, including `AWS_ENDPOINT_URL` and `AWS_ENDPOINT_URL_<SERVICE>`; the SDK
+adds no environment variable of its own. Retries are set explicitly, because botocore's default mode changed between
+releases, and because the data plane has deadlines of its own.
 """
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kinesis_sdk._version import __version__
+from kinesis_sdk.common.backoff import backoff
 from kinesis_sdk.common.errors import (
     AwsConfigError,
     AwsError,
@@ -35,12 +37,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _UNREACHABLE_ATTEMPTS = 3
+_FIRST_BACKOFF = 0.2
+_MAX_BACKOFF = 5.0
 _JSON_SERVICES = ("kinesis", "dynamodb")
 
 
-# How the protocols are written: `*args: Any, **kwargs: Any` means "any arguments" to a type checker, which is what lets
-# the typed clients of boto3-stubs match (`**kwargs: Unpack[...]` does not match `**kwargs: Any` alone). The SDK itself
-# passes keywords only, because boto3 accepts nothing else. Responses are mappings, because a TypedDict is not a dict.
+# On the signatures of the protocols: `*args: Any, **kwargs: Any` means "any arguments" to a type checker, so the typed
+# clients of boto3-stubs match (`**kwargs: Unpack[...]` does not match `**kwargs: Any` alone). The SDK itself passes only
+# keywords, because boto3 accepts nothing else. Responses are mappings, because a TypedDict is not a dict.
 
 
 class KinesisClient(Protocol):
@@ -137,7 +141,7 @@ _BAD_IDENTITY = frozenset(
         "OptInRequired",
     }
 )
-# Expired credentials are not permanent: botocore refreshes them, the next attempt is signed anew.
+# Expired credentials are not permanent: botocore refreshes them, and the next attempt has a new signature.
 _TRANSIENT = frozenset(
     {
         "InternalFailure",
@@ -154,19 +158,19 @@ _TRANSIENT = frozenset(
         "ExpiredTokenException",
         "ResourceInUseException",
         "TransactionInProgressException",
-        # Somebody's transaction on the same item.
+        # Another transaction on the same item is in progress.
         "TransactionConflictException",
-        # The list is begun anew.
+        # The listing restarts from its first page.
         "ExpiredNextTokenException",
     }
 )
 _OLD_SIGNATURE = ("Signature expired", "Signature not yet current")
-"""How messages begin where a signature is right and only its time is not: a process that was frozen between signing and
-sending, or a clock that is being set. The next attempt is signed anew."""
+"""Start of error messages for a valid signature whose time is wrong: the process was frozen between signing and sending,
+or its clock is being set. The next attempt has a new signature."""
 
 
-# For answers without an HTTP status (entries of PutRecords, events of a subscription): unknown codes are
-# given another try there, these would only fail again.
+# For errors without an HTTP status (entries of PutRecords, events of a subscription). There, unknown codes are retried;
+# these would only fail again.
 _PERMANENT = frozenset(
     {
         "AccessDenied",
@@ -185,7 +189,7 @@ _PERMANENT = frozenset(
 
 
 def is_throttle(code: str) -> bool:
-    """Return whether an error code says that the service asks for less."""
+    """Return whether an error code says that the request was throttled."""
     return code in _THROTTLED
 
 
@@ -198,9 +202,9 @@ def service_error(
     status: int | None = None,
     request_id: str | None = None,
 ) -> AwsError:
-    """The `AwsError` of the right class for an error code that a service returned.
+    """Return an `AwsError` of the right class for an error code that a service returned.
 
-    Unknown codes count as transient when the HTTP status is 5xx, 408, 429 or unknown, else as permanent.
+    An unknown code is transient if the HTTP status is 5xx, 408, 429 or unknown, else permanent.
     """
     context: dict[str, Any] = {
         "operation": operation,
@@ -230,16 +234,15 @@ def service_error(
 
 
 def translate_error(error: Exception, operation: str, client: object = None) -> KinesisSdkError:
-    """Turn an exception of botocore (or of the socket below it) into one of ours.
+    """Translate an exception of botocore (or of the socket below it) into an error of the SDK.
 
     Args:
-        error: What the call raised.
-        operation: API operation.
-        client: The client that was called; its endpoint goes into the message.
+        error: Exception that the call raised.
+        operation: API operation, for example ``ListShards``.
+        client: Client that was called; its endpoint becomes part of the message.
 
     Returns:
-        An `AwsError` whose class says whether a repetition makes sense. Errors that are ours already come
-        back unchanged.
+        An `AwsError` whose class says whether a retry may succeed. An error of the SDK is returned unchanged.
     """
     if isinstance(error, KinesisSdkError):
         return error
@@ -255,8 +258,9 @@ def translate_error(error: Exception, operation: str, client: object = None) -> 
         details = response.get("Error", {})
         metadata = response.get("ResponseMetadata", {})
         if metadata.get("HTTPStatusCode") == 400 and details.get("Code") == "400":
-            # botocore's way to say that there was no error document. The services always send one: it was cut off.
-            return TransientAwsError("a refusal without a reason", **{**context, "status": 400})
+            # With this code, botocore reports a response without an error document. The services always send one, so
+            # the response was truncated.
+            return TransientAwsError("truncated error response", **{**context, "status": 400})
         translated = service_error(
             str(details.get("Code", "Unknown")),
             str(details.get("Message") or "no message"),
@@ -280,13 +284,13 @@ def translate_error(error: Exception, operation: str, client: object = None) -> 
     ):
         return AwsConfigError(f"no usable AWS credentials: {error}", **context)
     if isinstance(error, (boto.CredentialRetrievalError, boto.MetadataRetrievalError)):
-        # Credentials were there and could not be refreshed: an outage of the metadata service or of STS
-        # passes, and must not fail records that have time left.
-        return TransientAwsError(f"no usable AWS credentials now: {error}", **context)
+        # Credentials exist but could not be refreshed. An outage of the metadata service or of STS passes, and must not
+        # fail records whose time-to-live has not expired.
+        return TransientAwsError(f"cannot refresh AWS credentials: {error}", **context)
     if isinstance(error, (boto.NoRegionError, boto.UnknownEndpointError)):
         return AwsConfigError(str(error), **context)
     if isinstance(error, (boto.ReadTimeoutError, boto.ConnectionClosedError)):
-        return TransientAwsError(f"{error} (the call may have had effect)", **context)
+        return TransientAwsError(f"{error} (the call may have taken effect)", **context)
     if isinstance(error, (boto.EndpointConnectionError, boto.ConnectTimeoutError, boto.ProxyConnectionError)):
         return EndpointUnreachableError(str(error), **context)
     if isinstance(
@@ -307,9 +311,9 @@ def translate_error(error: Exception, operation: str, client: object = None) -> 
 
 
 def _hide_userinfo(error: Exception) -> None:
-    """Remove passwords in URLs from an exception of botocore: it is our error's cause, and logged with a traceback."""
+    """Remove passwords in URLs from an exception of botocore, which becomes the cause of an error and may be logged."""
     error.args = tuple(without_userinfo(part) if isinstance(part, str) else part for part in error.args)
-    fields = getattr(error, "kwargs", None)  # what botocore pickles and formats
+    fields = getattr(error, "kwargs", None)  # botocore pickles and formats them
     if isinstance(fields, dict):
         fields.update(
             (name, without_userinfo(value)) for name, value in fields.items() if isinstance(value, str)
@@ -318,7 +322,7 @@ def _hide_userinfo(error: Exception) -> None:
 
 @contextmanager
 def translate_errors(operation: str, client: object = None) -> Iterator[None]:
-    """Run a block that makes one AWS call; whatever it raises leaves as an `AwsError`."""
+    """Run a block that makes one AWS call; every exception is raised as a `KinesisSdkError`."""
     try:
         yield
     except KinesisSdkError:
@@ -328,7 +332,7 @@ def translate_errors(operation: str, client: object = None) -> Iterator[None]:
 
 
 def endpoint_of(client: object) -> str | None:
-    """Endpoint URL of a boto3 client without user name and password, or None for objects that have none."""
+    """Return the endpoint URL of a boto3 client without user name and password; None for an object without one."""
     endpoint = getattr(getattr(client, "meta", None), "endpoint_url", None)
     return without_userinfo(str(endpoint)) if endpoint else None
 
@@ -342,24 +346,31 @@ def call_with_retries(
     attempts: int = 10,
     sleep: Callable[[float], None] | None = None,
 ) -> T:
-    """Make a control-plane call, repeating retryable failures with jittered exponential backoff.
+    """Make a control-plane call, and retry retryable failures with jittered exponential backoff (0.2 to 5 s).
 
-    An endpoint that nobody listens on is reported after three attempts: waiting does not bring it up.
+    Every control-plane call that blocks its thread is retried here. The loops of the producer and of the consumer do not
+    block: they compute the time of the next attempt with `kinesis_sdk.common.backoff`, and their tests run in virtual time.
+    An unreachable endpoint is reported after three attempts, because waiting rarely helps.
 
     Args:
-        call: The call.
+        call: Function that makes the call.
         operation: API operation, for messages.
-        client: Client, for messages.
-        timeout: Most seconds to go on for.
-        attempts: Most calls to make.
-        sleep: Replaces `time.sleep`, for tests and for waits that must be interruptible.
+        client: Client that makes the call, for messages; None if there is none.
+        timeout: Maximum seconds, after which no further attempt is made.
+        attempts: Maximum number of attempts, at least 1.
+        sleep: Called with the seconds to wait before an attempt; `time.sleep` by default. Pass a replacement for tests
+            or for waits that must be interruptible.
+
+    Returns:
+        The result of the first successful call.
 
     Raises:
-        AwsError: The last failure.
+        KinesisSdkError: Error of the last attempt, usually an `AwsError`.
     """
     import tenacity
 
     unreachable = 0
+    rng = random.Random()
 
     def guarded() -> T:
         nonlocal unreachable
@@ -370,12 +381,12 @@ def call_with_retries(
             unreachable += 1
             raise
 
-    def worth_it(error: BaseException) -> bool:
+    def may_succeed(error: BaseException) -> bool:
         return isinstance(error, KinesisSdkError) and error.retryable and unreachable < _UNREACHABLE_ATTEMPTS
 
     retrying = tenacity.Retrying(
-        retry=tenacity.retry_if_exception(worth_it),
-        wait=tenacity.wait_random_exponential(multiplier=0.2, max=5.0),
+        retry=tenacity.retry_if_exception(may_succeed),
+        wait=lambda state: backoff(state.attempt_number, _FIRST_BACKOFF, _MAX_BACKOFF, rng),
         stop=tenacity.stop_after_attempt(attempts) | tenacity.stop_after_delay(timeout),
         sleep=sleep or time.sleep,
         reraise=True,
@@ -394,27 +405,27 @@ def make_client(
     connect_timeout: float = 6.0,
     read_timeout: float = 6.0,
 ) -> Any:
-    """A boto3 client with everything set that must not change under us.
+    """Create a boto3 client whose retries, timeouts and connections do not depend on botocore's defaults.
 
     Args:
         service: ``kinesis``, ``dynamodb`` or ``cloudwatch``.
         session: Session whose credentials and region are used; a new default session if None.
-        region_name: Region; else the session's.
-        endpoint_url: Endpoint; else botocore's own resolution (``AWS_ENDPOINT_URL_…`` and profile).
-        config: Settings that win over ours where both say something.
-        max_pool_connections: Connections kept; at least the number of concurrent calls.
-        connect_timeout: Seconds to wait for a connection.
-        read_timeout: Seconds to wait for an answer.
+        region_name: Region; that of the session if None.
+        endpoint_url: Endpoint; if None, botocore resolves it (``AWS_ENDPOINT_URL_…``, profile).
+        config: Settings that override those of the SDK.
+        max_pool_connections: Number of connections that are kept open; at least that of concurrent calls.
+        connect_timeout: Maximum seconds to wait for a connection.
+        read_timeout: Maximum seconds to wait for a response.
 
     Raises:
-        AwsConfigError: No region, an unknown profile, a bad endpoint URL.
+        AwsConfigError: If there is no region, the profile does not exist, or the endpoint URL is invalid.
     """
     import boto3
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError
 
     ours = Config(
-        # One attempt: the SDK repeats calls itself, by its own deadlines and with its own backoff.
+        # One attempt: the SDK retries calls itself, with its own deadlines and backoff.
         retries={"mode": "standard", "total_max_attempts": 1},
         connect_timeout=connect_timeout,
         read_timeout=read_timeout,
@@ -433,7 +444,7 @@ def make_client(
     except (BotoCoreError, ValueError) as error:
         _hide_userinfo(error)
         raise AwsConfigError(
-            f"cannot make a {service} client: {error}",
+            f"cannot create a {service} client: {error}",
             operation="",
             code=type(error).__name__,
             endpoint=endpoint_url,

@@ -1,7 +1,7 @@
-"""Base64, which the service wraps every payload in.
+"""Base64 encoding, which Kinesis uses for every payload.
 
-With pybase64 installed (extra ``fast``) it costs a tenth on payloads of an aggregate's size; what is given and what is
-refused stays the same.
+With pybase64 (extra ``fast``), it costs a tenth for payloads of the size of an aggregate. The results and the rejected
+inputs are the same.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ __all__ = ["decode", "encode"]
 
 
 def encode_by_standard_library(data: bytes) -> bytes:
-    """Base64 of some bytes, without a line break."""
+    """Encode bytes as base64 without a line break."""
     return b2a_base64(data, newline=False)
 
 
 encode: Callable[[bytes], bytes] = encode_by_standard_library
-"""Base64 of some bytes, without a line break."""
+"""Encode bytes as base64 without a line break."""
 
 decode: Callable[[str], bytes] = a2b_base64
-"""Bytes from base64; what is not of its alphabet is passed over.
+"""Decode base64; characters outside its alphabet are ignored.
 
 Raises:
-    ValueError: Padding is missing (`binascii.Error`), or it is not ASCII.
+    ValueError: If padding is missing (`binascii.Error`), or if the text is not ASCII.
 """
 
 try:
     from pybase64 import b64decode, b64encode
 except ImportError:
-    pass  # the standard library's are there
+    pass  # use the standard library
 else:
 
     def _decode(text: str) -> bytes:
         try:
             return b64decode(text, None, True)
-        except ValueError:  # not the plain thing: one of both has the say about what it means
+        except ValueError:  # unusual input: the standard library decides how to read it
             return a2b_base64(text)
 
     encode, decode = b64encode, _decode

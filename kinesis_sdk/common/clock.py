@@ -1,4 +1,4 @@
-"""Time as the SDK sees it: always passed in, never read from a global."""
+"""Clock of the SDK: always passed as an argument, never read from a global."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What every part of the SDK needs to know about time.
+    """Monotonic and wall clock; every part of the SDK gets one.
 
-    Deadlines, ages and expiries use `monotonic` only. `time` is for wall-clock stamps that other systems
-    read; two machines' wall clocks are never compared.
+    Deadlines, ages and expiries use only `monotonic`. `time` is for timestamps that other systems read; the wall clocks of
+    two machines are never compared.
     """
 
     def monotonic(self) -> float:
-        """Seconds on a clock that never goes back; its zero has no meaning."""
+        """Return the seconds of a clock that never goes back; its zero has no meaning."""
         ...
 
     def time(self) -> float:
-        """Seconds since the Unix epoch."""
+        """Return the seconds since the Unix epoch."""
         ...
 
 
@@ -27,6 +27,6 @@ class SystemClock:
 
     __slots__ = ()
 
-    # The functions themselves: a producer asks for the time with every record.
+    # The functions themselves, without a wrapper: a producer reads the clock for every record.
     monotonic = staticmethod(time.monotonic)
     time = staticmethod(time.time)

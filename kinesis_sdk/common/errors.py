@@ -1,35 +1,35 @@
 """Every error that the SDK raises, in one tree.
 
 ```
-KinesisSdkError                      retryable: would the same call later have a chance?
-├── ConfigError (ValueError)         a configuration field is out of its range
-├── InvalidRecordError (ValueError)  a record that the service would refuse
+KinesisSdkError                      retryable: True if repeating the call later may succeed
+├── ConfigError (ValueError)         a configuration field is out of range
+├── InvalidRecordError (ValueError)  a record that Kinesis would reject
 ├── AwsError                         a call to AWS failed: operation, code, message, endpoint
 │   ├── PermanentAwsError            the same call fails again (missing stream, access denied …)
 │   │   ├── ResourceNotFoundError    the stream, table or shard does not exist
 │   │   ├── InvalidPositionError         a shard has no such position to read from
 │   │   └── AwsConfigError           no region, no credentials, wrong credentials
-│   ├── ThrottledError               the service asks for less            (retryable)
-│   ├── ConditionFailedError         a conditional write lost; carries the item if the service sent it
+│   ├── ThrottledError               the request was throttled            (retryable)
+│   ├── ConditionFailedError         a conditional write lost; carries the item if DynamoDB returned it
 │   ├── ExpiredIteratorError         a shard iterator is too old          (retryable with a new iterator)
 │   └── TransientAwsError            5xx, timeouts, connection trouble    (retryable)
-│       └── EndpointUnreachableError nothing answers at the endpoint      (retryable)
-├── ProtocolError                    an answer of the service that breaks its own contract (retryable)
+│       └── EndpointUnreachableError the endpoint does not respond        (retryable)
+├── ProtocolError                    a response that violates the API's contract (retryable)
 ├── ProducerError
 │   ├── RecordFailedError            a record's final failure: stream, key, attempts, real cause
 │   ├── PutManyError                 put_many stopped: index, accepted futures, the real cause
 │   ├── BufferFullError              the producer's buffer is full (retryable)
-│   ├── SpoolError                   an unsent record could not be spooled: file full, disk full
+│   ├── SpoolError                   a failed record could not be spooled: file full, disk full
 │   └── ProducerClosedError          put after close, or closed before the record was acknowledged
 └── ConsumerError
-    ├── LeaseLostError               this worker does not hold the lease any more
-    ├── StreamRecreatedError         the lease table belongs to a former stream of this name
+    ├── LeaseLostError               this worker no longer holds the lease
+    ├── StreamRecreatedError         the lease table belongs to a deleted stream of this name
     ├── InvalidCheckpointError (ValueError)  a checkpoint outside the delivered range
-    └── HandlerError                 the handler failed and the policy says stop
+    └── HandlerError                 the handler failed and the policy is to stop
 ```
 
-Catch at any level. Errors from botocore never leave the SDK bare: they are translated once, by
-`kinesis_sdk.common.aws.translate_error`, and stay reachable as ``__cause__``.
+Catch at any level. The SDK never raises errors of botocore directly: `kinesis_sdk.common.aws.translate_error`
+translates them, and the original error is the ``__cause__``.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from typing import Any, ClassVar
 from kinesis_sdk.common.records import Attempt
 
 _SHOWN = 200
-"""Most characters of a refused value that a message repeats."""
+"""Maximum characters of a rejected value that a message shows."""
 
 
 def _shown(value: object) -> str:
-    """``repr`` for a message, bounded."""
+    """Return the ``repr`` of a value for a message, with bounded length."""
     try:
         text = repr(value)
     except ValueError:  # an int, or one inside, with more digits than Python converts to text
@@ -54,7 +54,7 @@ def _shown(value: object) -> str:
 
 
 _USERINFO = re.compile(r"(?<=://)\S*@")
-"""User name and password of a URL. Up to the last ``@``: an unescaped ``/`` may be part of a password."""
+"""User name and password of a URL, up to the last ``@``: an unescaped ``/`` may be part of a password."""
 
 
 def without_userinfo(text: str) -> str:
@@ -63,34 +63,34 @@ def without_userinfo(text: str) -> str:
 
 
 def _restore(kind: type[KinesisSdkError], args: tuple[object, ...]) -> KinesisSdkError:
-    """An error as it was pickled or copied; its attributes follow as state."""
+    """Create an error that is unpickled or copied, without its constructor; its attributes follow as state."""
     return kind.__new__(kind, *args)
 
 
 class KinesisSdkError(Exception):
     """Root of every error of this package.
 
-    Every error can be copied and pickled with its attributes: it crosses process borders in multiprocessing
-    and Spark. Its ``__cause__`` stays behind, as it does for every Python exception.
+    Every error can be copied and pickled with its attributes, because multiprocessing and Spark pass errors between
+    processes. Its ``__cause__`` is not pickled, as for every Python exception.
 
     Attributes:
-        retryable: Whether repeating the same action later has a chance of success.
+        retryable: True if repeating the call later may succeed.
     """
 
     retryable: ClassVar[bool] = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Exception's own would call the class with the finished message alone, which most of ours refuse.
+        # The default would call the class with the final message alone, which most of the classes do not accept.
         return (_restore, (type(self), self.args), self.__dict__)
 
 
 class ConfigError(KinesisSdkError, ValueError):
-    """A configuration field has a value outside of its accepted range.
+    """A configuration field has a value outside its accepted range.
 
     Args:
         field: Name of the field as the user writes it.
-        value: What was given.
-        accepted: What is accepted, in words ("1 to 500").
+        value: Rejected value.
+        accepted: Accepted values, in words ("1 to 500").
     """
 
     def __init__(self, field: str, value: object, accepted: str) -> None:
@@ -101,13 +101,13 @@ class ConfigError(KinesisSdkError, ValueError):
 
 
 class InvalidRecordError(KinesisSdkError, ValueError):
-    """A record that the service would refuse; raised by ``put`` itself, before anything is buffered.
+    """A record that Kinesis would reject; raised by ``put`` itself, before the record is buffered.
 
     The message never contains the payload.
 
     Args:
         field: ``stream``, ``partition_key``, ``explicit_hash_key`` or ``data``.
-        problem: What is wrong, and what is accepted.
+        problem: Problem with the value, and accepted values.
     """
 
     def __init__(self, field: str, problem: str) -> None:
@@ -118,15 +118,15 @@ class InvalidRecordError(KinesisSdkError, ValueError):
 class AwsError(KinesisSdkError):
     """A call to an AWS service failed.
 
-    A user name and password in a URL (of a proxy in front of the service) are left out of every text.
+    User names and passwords in URLs (of a proxy in front of the service) are removed from every text.
 
     Args:
-        message: What the service (or the transport) said.
+        message: Message of the service, or of the transport error.
         operation: API operation, for example ``PutRecords``.
         code: Error code of the service, or the name of the transport error.
-        endpoint: Endpoint URL of the client that made the call, if known.
-        status: HTTP status, if there was an answer.
-        request_id: Request id of the service, if there was one.
+        endpoint: Endpoint URL of the client that made the call; None if unknown.
+        status: HTTP status; None if there was no response.
+        request_id: Request id of the response; None if there was none.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class AwsError(KinesisSdkError):
 
 
 class PermanentAwsError(AwsError):
-    """The same call will fail again until somebody changes something."""
+    """The call keeps failing until its cause is fixed."""
 
 
 class ResourceNotFoundError(PermanentAwsError):
@@ -162,7 +162,7 @@ class ResourceNotFoundError(PermanentAwsError):
 
 
 class InvalidPositionError(PermanentAwsError):
-    """A shard has no such position to read from: a checkpoint of another stream, a damaged one, an unknown instant."""
+    """A shard cannot be read from a position: a checkpoint of another stream, a damaged one, an unknown time."""
 
 
 class AwsConfigError(PermanentAwsError):
@@ -170,16 +170,16 @@ class AwsConfigError(PermanentAwsError):
 
 
 class ThrottledError(AwsError):
-    """The service asks for fewer calls or fewer bytes."""
+    """The request was throttled."""
 
     retryable: ClassVar[bool] = True
 
 
 class ConditionFailedError(AwsError):
-    """A conditional write found another state than expected.
+    """A conditional write failed because the item is not in the expected state.
 
     Attributes:
-        item: The item as it is, in DynamoDB's wire form, where the service returned it.
+        item: The current item, in DynamoDB's wire form; None if DynamoDB did not return it.
     """
 
     def __init__(self, message: str, *, item: Mapping[str, Any] | None = None, **context: Any) -> None:
@@ -188,39 +188,39 @@ class ConditionFailedError(AwsError):
 
 
 class ExpiredIteratorError(AwsError):
-    """A shard iterator is older than five minutes; a new one at the last position continues."""
+    """A shard iterator is older than five minutes; reading continues with a new one at the last position."""
 
     retryable: ClassVar[bool] = True
 
 
 class TransientAwsError(AwsError):
-    """A failure that usually passes: 5xx, a timeout, a broken connection. The call may have had effect."""
+    """A failure that usually passes: 5xx, a timeout, a broken connection. The call may have taken effect."""
 
     retryable: ClassVar[bool] = True
 
 
 class EndpointUnreachableError(TransientAwsError):
-    """Nothing answers at the endpoint: refused connection or unknown host name. Nothing was sent."""
+    """The endpoint does not respond: connection refused, or unknown host name. Nothing was sent."""
 
 
 class ProtocolError(KinesisSdkError):
-    """An answer of the service that breaks its own contract; the call is repeated."""
+    """A response that violates the contract of the API; the call is retried."""
 
     retryable: ClassVar[bool] = True
 
 
 class ProducerError(KinesisSdkError):
-    """Base of what the producer raises or puts into futures."""
+    """Base of the errors that the producer raises or sets on futures."""
 
 
 class RecordFailedError(ProducerError):
-    """A record reached its final failure; it is set on the future of that record only.
+    """A record failed for good; set on the future of that record only.
 
     Args:
-        message: One sentence with the real cause.
+        message: One sentence with the actual cause.
         stream: Name of the stream.
         partition_key: Partition key of the record.
-        attempts: Every attempt in order; the real cause is the last one that is not an expiry.
+        attempts: All attempts in order; the actual cause is the last one that is not an expiry.
     """
 
     def __init__(
@@ -233,14 +233,14 @@ class RecordFailedError(ProducerError):
 
 
 class PutManyError(ProducerError):
-    """`put_many` stopped at a record: those before it are accepted, it and those after it are not.
+    """`put_many` stopped at a record: earlier records are accepted; this record and later ones are not.
 
-    Its ``__cause__`` is what `put` would have raised for that record (or what the iterable raised).
+    Its ``__cause__`` is the error that `put` would have raised for that record (or the error of the iterable).
 
     Args:
         message: One sentence with the cause.
         index: Index of the first record that was not accepted, from 0.
-        accepted: Futures of the records before it. They stay behind when the error is pickled or copied.
+        accepted: Futures of the accepted records. They are left out when the error is pickled or copied.
     """
 
     def __init__(self, message: str, *, index: int, accepted: tuple[Any, ...] = ()) -> None:
@@ -249,39 +249,39 @@ class PutManyError(ProducerError):
         self.accepted = accepted
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Futures belong to their process.
+        # Futures cannot leave their process.
         return (_restore, (type(self), self.args), {**self.__dict__, "accepted": ()})
 
 
 class BufferFullError(ProducerError):
-    """The producer's buffer is at its bound and did not drain in the time given."""
+    """The producer's buffer is full, and no room became available within the timeout."""
 
     retryable: ClassVar[bool] = True
 
 
 class SpoolError(ProducerError):
-    """A record that was not stored could not be spooled either; the message names the file, and says why."""
+    """A failed record could not be spooled; the message names the file and the reason."""
 
 
 class ProducerClosedError(ProducerError):
-    """The producer is closed (or belongs to the parent of this forked process)."""
+    """The producer is closed, or it belongs to the parent of this forked process."""
 
 
 class ConsumerError(KinesisSdkError):
-    """Base of what the consumer raises."""
+    """Base of the errors that the consumer raises."""
 
 
 class LeaseLostError(ConsumerError):
-    """This worker does not hold the lease any more; another one continues from the last checkpoint."""
+    """This worker no longer holds the lease; another worker resumes from the last checkpoint."""
 
 
 class StreamRecreatedError(ConsumerError):
-    """The stream was deleted and made anew; its lease table still holds positions in the former one."""
+    """The stream was deleted and recreated; the lease table still holds checkpoints of the old one."""
 
 
 class InvalidCheckpointError(ConsumerError, ValueError):
-    """A checkpoint below the last one or beyond what was delivered."""
+    """A checkpoint below the last one, or beyond the delivered records."""
 
 
 class HandlerError(ConsumerError):
-    """The handler failed and its failure policy is to stop; the original error is the cause."""
+    """The handler failed and the policy is to stop; the original error is the cause."""

@@ -1,4 +1,4 @@
-"""Hooks on botocore clients. See `kinesis_sdk.common.fastpath` for what they are for."""
+"""Registration of the fast path's hooks on botocore clients. `kinesis_sdk.common.fastpath` explains their purpose."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from kinesis_sdk.common.errors import ProtocolError
 from kinesis_sdk.common.truncated_responses import reject_truncated_responses
 
 MARK = "kinesis_sdk.call"
-"""Key in botocore's request context, which the hooks of one call share."""
+"""Key of the SDK's entry in botocore's request context, which the hooks of one call share."""
 
 State = TypeVar("State")
 
 
 class Equipment(Generic[State]):
-    """Hooks on clients, registered on first sight, and what is known about each client.
+    """Registry of clients: registers the hooks with each client on first use, and keeps its state.
+
+    Thread-safe. Clients are referenced weakly.
 
     Args:
-        make_state: Makes the state of a client.
-        register: Registers the hooks with a client's event system.
+        make_state: Creates the state of a client.
+        register: Registers the hooks with the event system of a client.
     """
 
     def __init__(self, make_state: Callable[[], State], register: Callable[[Any], None]) -> None:
@@ -33,10 +35,10 @@ class Equipment(Generic[State]):
         self._known: weakref.WeakKeyDictionary[Any, State] = weakref.WeakKeyDictionary()
 
     def of(self, client: Any) -> State | None:
-        """The state of a client; None if it is none of botocore's for Kinesis, speaking JSON."""
+        """Return the state of a client; None for anything but a botocore client for Kinesis that uses JSON."""
         from botocore.client import BaseClient
 
-        # The type and not isinstance: a mock with a spec says yes to that.
+        # Not isinstance: a mock with a spec passes that check.
         if not issubclass(type(client), BaseClient):
             return None
         with self._lock:
@@ -49,15 +51,15 @@ class Equipment(Generic[State]):
 
 
 def _speaks_json(model: Any) -> bool:
-    # Today that is all that botocore speaks with Kinesis. botocore 1.38 does not resolve protocols yet.
+    # Today, botocore uses only JSON for Kinesis. botocore 1.38 does not resolve protocols yet.
     protocol = getattr(model, "resolved_protocol", None) or model.metadata.get("protocol")
     return bool(model.service_name == "kinesis" and protocol == "json")
 
 
 @contextmanager
 def decoding(operation: str) -> Iterator[None]:
-    """Answers that can not be decoded are the service's fault, in whatever layer that is noticed."""
+    """Raise `ProtocolError` for a response that cannot be decoded, whatever layer finds it."""
     try:
         yield
     except (UnicodeDecodeError, Base64Error) as error:
-        raise ProtocolError(f"{operation}: the answer can not be decoded: {error}") from error
+        raise ProtocolError(f"{operation}: cannot decode the response: {error}") from error

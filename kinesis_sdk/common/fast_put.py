@@ -1,4 +1,4 @@
-"""PutRecords with the body written here. See `kinesis_sdk.common.fastpath` for how it works."""
+"""PutRecords with a body that the SDK encodes itself. `kinesis_sdk.common.fastpath` explains how it works."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _LOGGER = logging.getLogger(__name__)
 
 _PLACEHOLDER_KEY = "-" * 257
 _PLACEHOLDER = {"Data": b"", "PartitionKey": _PLACEHOLDER_KEY, "ExplicitHashKey": "-"}
-"""Stands for all records while botocore serialises a request.
+"""Placeholder for all records while botocore serializes a request.
 
-If it ever reached the service, it would be refused there: the key is too long, the hash key is not a number.
+If it ever reached Kinesis, it would be rejected: the key is too long, and the hash key is not a number.
 """
 
 _PLACEHOLDER_ON_WIRE = {"Data": "", "PartitionKey": _PLACEHOLDER_KEY, "ExplicitHashKey": "-"}
@@ -33,9 +33,9 @@ class PutEntry(NamedTuple):
     """One record to put.
 
     Attributes:
-        data: Payload; ``repr`` shows its length only.
+        data: Payload; ``repr`` shows only its length.
         partition_key: Partition key, 1 to 256 characters.
-        explicit_hash_key: Decimal hash key instead of the partition key's, if any.
+        explicit_hash_key: Decimal hash key that replaces the partition key's; None if there is none.
     """
 
     data: bytes
@@ -51,15 +51,15 @@ def put_records(client: KinesisClient, stream: StreamId, entries: Sequence[PutEn
 
     Args:
         client: boto3 Kinesis client or one of its shape.
-        stream: The stream.
-        entries: The records.
+        stream: Stream to put into.
+        entries: Records to put, 1 to 500.
 
     Returns:
-        The answer as boto3 gives it; ``Records`` is a list.
+        The response as boto3 returns it; ``Records`` is a list.
 
     Raises:
-        AwsError: The call failed.
-        ProtocolError: The service accepted the call, and its answer can not be read.
+        AwsError: If the call fails.
+        ProtocolError: If Kinesis accepted the call but its response cannot be read.
     """
     with translate_errors("PutRecords", client), decoding("PutRecords"):
         state = _equipment.of(client)
@@ -71,21 +71,21 @@ def put_records(client: KinesisClient, stream: StreamId, entries: Sequence[PutEn
             if state is not None and state.useful:
                 state.useful = False
                 _LOGGER.warning(
-                    "requests of PutRecords are built by boto3 from now on, which costs more: "
-                    "a hook of the client gets in the way"
+                    "PutRecords: falling back to boto3 serialization (slower): "
+                    "a client event hook is incompatible with the fast path"
                 )
         if not isinstance(answer.get("Records"), list):
-            raise ProtocolError("PutRecords: the answer has no Records")
+            raise ProtocolError("PutRecords: the response has no list of Records")
         return answer
 
 
 class _State:
-    """What is known about a client.
+    """State of the fast path of a client.
 
     Attributes:
-        useful: Whether the hooks are worth trying; not any more once they did not work out.
-        completing: Whether the hook that completes requests was seen at work. The first call of a client is
-            made with all its records: no request leaves incomplete because a hook does not run.
+        useful: Whether to use the fast path; False once it has failed.
+        completing: Whether the hook that completes requests is known to run. The first call of a client is made with all
+            its records, so no incomplete request is sent if the hook does not run.
     """
 
     __slots__ = ("completing", "useful")
@@ -96,13 +96,13 @@ class _State:
 
 
 class _Records(list[dict[str, Any]]):
-    """The ``Records`` of a call of ours, and how far it got.
+    """``Records`` of a call of the SDK, with its progress.
 
     Attributes:
-        state: The client's.
-        parts: The records, once the placeholder has taken their place.
-        replaced: Whether the placeholder did.
-        placed: Whether the records went into the body.
+        state: State of the client.
+        parts: Data and encoded tail of each record, once the placeholder has replaced the records.
+        replaced: Whether the placeholder has replaced the records.
+        placed: Whether the records were written into the body.
     """
 
     __slots__ = ("parts", "placed", "replaced", "state")
@@ -116,7 +116,7 @@ class _Records(list[dict[str, Any]]):
 
 
 class _NotPlacedError(Exception):
-    """Stops a call whose body is not what it should be, before anything is sent."""
+    """Raised to stop a call before anything is sent, because its body is not as expected."""
 
 
 def _items(entries: Sequence[PutEntry]) -> list[dict[str, Any]]:
@@ -131,7 +131,7 @@ def _items(entries: Sequence[PutEntry]) -> list[dict[str, Any]]:
 def _put_fast(
     client: KinesisClient, stream: StreamId, entries: Sequence[PutEntry], state: _State
 ) -> Mapping[str, Any] | None:
-    """The answer, or None if nothing was put, for a reason that the plain call does not have."""
+    """Return the response; None if nothing was sent for a reason that does not concern the plain boto3 call."""
     records = _Records(_items(entries), state)
     try:
         answer = client.put_records(Records=records, **stream.request)
@@ -140,14 +140,16 @@ def _put_fast(
             _LOGGER.debug("a PutRecords request could not be completed", exc_info=error)
             return None
         raise
-    # Not replaced: boto3 sent the records itself. Not placed: the placeholder went out and stored nothing.
+    # Not replaced: boto3 sent the records itself. Not placed: the placeholder was sent, which stores nothing.
     return answer if records.placed or not records.replaced else None
 
 
 def _parts(records: _Records) -> list[tuple[bytes, bytes]] | None:
-    """Data of each record and the JSON that follows it; None for what boto3 is to judge.
+    """Return the data of each record and the JSON that follows it.
 
-    That is what it refuses, in its own words, and what only it understands, as text for data.
+    Returns:
+        None for records that boto3 must handle: those that it rejects with its own message, and those that only it can
+        convert, for example text as data.
     """
     parts: list[tuple[bytes, bytes]] = []
     for record in records:
@@ -166,7 +168,7 @@ def _parts(records: _Records) -> list[tuple[bytes, bytes]] | None:
 
 
 def _on_parameters(params: dict[str, Any], model: Any, context: dict[str, Any], **_: Any) -> None:
-    """``before-parameter-build``: take the records of a call of ours aside."""
+    """Handle ``before-parameter-build``: replace the records of a call of the SDK by the placeholder."""
     records = params.get("Records") if model.name == "PutRecords" else None
     if type(records) is not _Records:
         return
@@ -179,12 +181,12 @@ def _on_parameters(params: dict[str, Any], model: Any, context: dict[str, Any], 
 
 
 def _on_call(params: dict[str, Any], context: dict[str, Any], **_: Any) -> None:
-    """``before-call``: complete the request of a call of ours."""
+    """Handle ``before-call``: complete the request of a call of the SDK."""
     records = context.get(MARK)
     if type(records) is not _Records:
         return
     if records.replaced:
-        # Errors of the transport keep the request and its context, and live as long as what they befell.
+        # Transport errors keep the request and its context alive, as long as the records whose failure they describe.
         del context[MARK]
         _place(records, params)
     else:
@@ -192,10 +194,10 @@ def _on_call(params: dict[str, Any], context: dict[str, Any], **_: Any) -> None:
 
 
 def _place(records: _Records, params: dict[str, Any]) -> None:
-    """Put the records into the body, where their placeholder is.
+    """Write the records into the body, where the placeholder is.
 
     Raises:
-        _NotPlacedError: It is not there, or not alone.
+        _NotPlacedError: If the body does not consist of the placeholder alone.
     """
     try:
         envelope = json.loads(params["body"])
@@ -203,8 +205,8 @@ def _place(records: _Records, params: dict[str, Any]) -> None:
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise _NotPlacedError("the body is not the JSON that was expected") from error
     if found != [_PLACEHOLDER_ON_WIRE]:
-        raise _NotPlacedError("the body holds other records than those that were given")
-    # A buffer that grows is cheaper than a list of encoded parts to be joined: half the memory to touch.
+        raise _NotPlacedError("the body has other records than the placeholder")
+    # A growing buffer is cheaper than joining a list of encoded parts: it touches half the memory.
     buffer = BytesIO()
     write = buffer.write
     write(json.dumps(envelope)[:-1].encode("ascii"))
@@ -221,8 +223,8 @@ def _place(records: _Records, params: dict[str, Any]) -> None:
 
 
 def _register(events: Any) -> None:
-    # Of the handlers of one event, botocore calls those of the shortest name last, and those of names with
-    # wildcards first.
+    # Of the handlers of one event, botocore calls those that are registered under the shortest name last, and those
+    # under a name with wildcards first.
     events.register_first("before-call.*.*", _on_call, "kinesis-sdk-put-call")
     events.register_last("before-parameter-build", _on_parameters, "kinesis-sdk-put-parameters")
 

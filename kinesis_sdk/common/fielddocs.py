@@ -1,8 +1,8 @@
-"""Documentation of a configuration class: written once, under each field, and shown by `help` as well.
+"""Documentation of configuration classes: written once below each field, and shown by `help` too.
 
-Editors show the string below a field when the mouse is over it. Python drops that string, so `help` would not: it
-reads ``__doc__``. `documented_fields` makes ``__doc__`` a descriptor that reads the strings from the source, when they
-are first asked for, and adds them to the class docstring as an ``Attributes`` section.
+Editors show the string below a field as its documentation. Python drops that string, and `help` reads ``__doc__``.
+`documented_fields` therefore makes ``__doc__`` a descriptor: on first use, it reads the strings from the source and adds
+them to the class docstring as an ``Attributes`` section.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ C = TypeVar("C", bound=type)
 
 
 def documented_fields(cls: C) -> C:
-    """Class decorator: add the docstrings under the fields of a dataclass to its ``__doc__``.
+    """Add the docstrings below the fields of a dataclass to its ``__doc__`` (class decorator).
 
-    Without the source (an application that ships bytecode only), ``__doc__`` is what the class itself says.
+    Without the source (an application that ships only bytecode), ``__doc__`` is the class docstring alone.
     """
     cls.__doc__ = cast(Any, _Documentation(cls, cls.__doc__ or ""))
     return cls
 
 
 class _Documentation:
-    """A ``__doc__`` that is put together on first use. `type.__doc__` calls ``__get__`` of what it finds."""
+    """Descriptor for a ``__doc__`` that is built on first use: `type.__doc__` calls its ``__get__``."""
 
     def __init__(self, cls: type, summary: str) -> None:
         self._cls = cls
@@ -40,7 +40,7 @@ class _Documentation:
 
 
 def _with_attributes(summary: str, attributes: str) -> str:
-    """The summary with an ``Attributes`` section, which comes before ``Raises``."""
+    """Return the summary with an ``Attributes`` section before ``Raises``."""
     if not attributes:
         return summary
     head, raises, tail = summary.partition("\n\nRaises:")
@@ -48,10 +48,10 @@ def _with_attributes(summary: str, attributes: str) -> str:
 
 
 def _attributes(cls: type) -> str:
-    """An entry for each documented field, in the order of the source, with its default."""
+    """Return an entry for each documented field, in the order of the source, with its default."""
     try:
         (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
-    except (OSError, TypeError, SyntaxError):  # no source, or not of this class
+    except (OSError, TypeError, SyntaxError):  # no source, or the source of something else
         return ""
     assert isinstance(tree, ast.ClassDef)
     defaults = {field.name: _default(field) for field in dataclasses.fields(cls)}

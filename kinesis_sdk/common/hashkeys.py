@@ -1,8 +1,8 @@
-"""Hash keys: where a record belongs in the 128-bit space that the shards of a stream divide.
+"""Hash keys: positions of records in the 128-bit space that the shards of a stream divide.
 
-A hash key is kept as 16 big-endian bytes, so that comparing two of them is one `bytes` comparison; as an
-``int`` where arithmetic is needed; and as canonical decimal text on the wire. The service takes the MD5 of
-the UTF-8 partition key unless the producer gives an explicit hash key (PutRecords API reference).
+A hash key is kept as 16 big-endian bytes, so that two of them are compared with one `bytes` comparison. It is an ``int``
+where arithmetic is needed, and canonical decimal text in requests. Kinesis uses the MD5 of the UTF-8 partition key
+unless the request has an explicit hash key (PutRecords API reference).
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from hashlib import md5
 from kinesis_sdk.common.errors import InvalidRecordError
 
 MAX_HASH_KEY = 2**128 - 1
-"""The largest hash key; the space is the closed range 0 … MAX_HASH_KEY."""
+"""Largest hash key. The hash key space is the closed range from 0 to MAX_HASH_KEY."""
 
 _DECIMAL = re.compile(r"[0-9]{1,64}")
 
 
 def hash_partition_key(partition_key: str) -> bytes:
-    """The 16 bytes that the service hashes a partition key to (MD5 of its UTF-8 form, big-endian)."""
+    """Return the hash key of a partition key: 16 bytes, the MD5 of its UTF-8 form."""
     return md5(partition_key.encode(), usedforsecurity=False).digest()
 
 
 def parse_explicit_hash_key(value: str | int) -> str:
-    """Canonical decimal text of an explicit hash key.
+    """Return the canonical decimal text of an explicit hash key.
 
     Args:
         value: Decimal text of up to 64 digits, or an int. Leading zeros are accepted and removed, as by the
-            KPL's BigInteger; surrounding blanks too, which the KPL refuses.
+            KPL's BigInteger. Surrounding white space is removed too; the KPL rejects it.
 
     Returns:
         Decimal text without leading zeros, the only form that the API accepts.
 
     Raises:
-        InvalidRecordError: Not a decimal integer, or outside of 0 … 2^128 - 1.
+        InvalidRecordError: If the value is not a decimal integer from 0 to 2^128 - 1.
     """
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         raise InvalidRecordError(
@@ -58,12 +58,12 @@ def parse_explicit_hash_key(value: str | int) -> str:
 
 
 def explicit_hash_key_to_bytes(decimal: str) -> bytes:
-    """The 16 bytes of a canonical explicit hash key."""
+    """Return the 16 bytes of a canonical explicit hash key."""
     return int(decimal).to_bytes(16, "big")
 
 
 def hash_key_to_decimal(digest: bytes) -> str:
-    """Canonical decimal text of 16 hash key bytes, as ``ExplicitHashKey`` wants it."""
+    """Return the canonical decimal text of 16 hash key bytes, as ``ExplicitHashKey`` requires it."""
     return str(int.from_bytes(digest, "big"))
 
 
@@ -84,12 +84,12 @@ class HashKeyRange:
             raise ValueError(f"not a hash key range: {self.start} … {self.end}")
 
     def __contains__(self, hash_key: int | bytes) -> bool:
-        """Whether a hash key (int or 16 bytes) lies in the range."""
+        """Return whether a hash key (int or 16 bytes) lies in the range."""
         number = hash_key if isinstance(hash_key, int) else int.from_bytes(hash_key, "big")
         return self.start <= number <= self.end
 
     def overlaps(self, other: HashKeyRange) -> bool:
-        """Whether some hash key lies in both ranges."""
+        """Return whether the ranges have a hash key in common."""
         return self.start <= other.end and other.start <= self.end
 
     @property

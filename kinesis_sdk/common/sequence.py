@@ -17,7 +17,7 @@ SHARD_END = "SHARD_END"
 _RANKS = {AT_TIMESTAMP: 0, TRIM_HORIZON: 1, LATEST: 2, SHARD_END: 4}
 _NUMBER_RANK = 3
 _MAX_DIGITS = 129
-"""Most digits of a sequence number (pattern of ``SequenceNumber`` in the API reference)."""
+"""Maximum digits of a sequence number (pattern of ``SequenceNumber`` in the API reference)."""
 
 
 def check_sequence_numbers(numbers: Sequence[object]) -> None:
@@ -29,8 +29,8 @@ def check_sequence_numbers(numbers: Sequence[object]) -> None:
         ValueError: If one of them is not. The message names the first one.
     """
     try:
-        # All at once, in C: this is paid for every record that is read. Of UTF-8, `bytes.isdigit` accepts ASCII digits only.
-        good = "".join(numbers).encode().isdigit()  # type: ignore[arg-type]  # a TypeError is the finding
+        # One pass in C, because every record that is read pays for it. `bytes.isdigit` accepts only ASCII digits.
+        good = "".join(numbers).encode().isdigit()  # type: ignore[arg-type]  # a TypeError is caught below
         lengths = set(map(len, numbers))  # type: ignore[arg-type]
         good = good and 0 not in lengths and max(lengths) <= _MAX_DIGITS
     except (TypeError, UnicodeEncodeError):
@@ -45,7 +45,7 @@ def is_sequence_number(number: object) -> bool:
     return (
         isinstance(number, str)
         and number.isascii()
-        and number.isdigit()  # which is false for the empty text
+        and number.isdigit()  # false for empty text
         and len(number) <= _MAX_DIGITS
     )
 
@@ -54,7 +54,7 @@ def is_sequence_number(number: object) -> bool:
 class ExtendedSequenceNumber:
     """A checkpoint: a sequence number (or sentinel) and a sub-sequence number inside an aggregate.
 
-    Immutable, hashable, ordered as the KCL orders.
+    Immutable and hashable, with the order of the KCL.
 
     Args:
         sequence_number: Decimal sequence number, or ``TRIM_HORIZON``, ``LATEST``, ``AT_TIMESTAMP``,
@@ -62,9 +62,9 @@ class ExtendedSequenceNumber:
         sub_sequence_number: Position inside an aggregated record, from 0; 0 for anything else.
 
     Raises:
-        TypeError: A sequence number that is no text.
-        ValueError: Neither decimal (1 to 129 digits) nor a sentinel, or a sub-sequence number that is
-            negative or no int.
+        TypeError: If the sequence number is not text.
+        ValueError: If the sequence number is neither decimal (1 to 129 digits) nor a sentinel, or if the sub-sequence
+            number is not an int of at least 0.
     """
 
     __slots__ = ("_key", "sequence_number", "sub_sequence_number")

@@ -1,4 +1,4 @@
-"""Shards, how they descend from each other, and which one a hash key belongs to."""
+"""Shards of a stream: their listing, their lineage, and the prediction of the shard for a hash key."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ LIST_SHARDS_PAGE = 1000
 """Shards per ListShards page: the API's default; asking for more does not give more (API reference)."""
 
 MAX_LIST_SHARDS_PAGES = 1000
-"""Pages of one listing, enough for a million shards, after which the service is taken to page forever."""
+"""Maximum pages of one listing, enough for a million shards. A longer listing is rejected as endless."""
 
 
 _SHARD_ID = re.compile(r"shardId-[0-9]{12}")
 
 
 def is_shard_id(text: str) -> bool:
-    """Return whether a text has the form of a shard id; those of one stream are in order of their creation."""
+    """Return whether a text has the form of a shard id. The ids of one stream are in the order of their creation."""
     return _SHARD_ID.fullmatch(text) is not None
 
 
@@ -35,12 +35,12 @@ class Shard:
     """One shard as ``ListShards`` describes it.
 
     Attributes:
-        shard_id: For example ``shardId-000000000003``.
-        hash_key_range: Closed range of hash keys that it holds.
-        parent_shard_id: Shard that it came from by a split or a merge.
-        adjacent_parent_shard_id: The second parent of a merge.
-        starting_sequence_number: First sequence number that it can hold.
-        ending_sequence_number: Set once the shard is closed.
+        shard_id: Shard id, for example ``shardId-000000000003``.
+        hash_key_range: Closed range of hash keys of the shard.
+        parent_shard_id: Shard that was split or merged to create this one; None if there is none.
+        adjacent_parent_shard_id: Second parent of a merge; None if there is none.
+        starting_sequence_number: Lowest sequence number of the shard.
+        ending_sequence_number: Highest sequence number of a closed shard; None while the shard is open.
     """
 
     shard_id: str
@@ -55,9 +55,9 @@ class Shard:
         """Read one element of ``Shards`` of a ListShards or DescribeStream response.
 
         Raises:
-            KeyError: A member that every shard has is missing.
-            TypeError: A member has the wrong type.
-            ValueError: A hash key is not a number, or its range is none.
+            KeyError: If a required member is missing.
+            TypeError: If a member has the wrong type.
+            ValueError: If a hash key is not a number, or the range is invalid.
         """
         ranges = _mapping(item["HashKeyRange"], "HashKeyRange")
         sequence = _mapping(item.get("SequenceNumberRange") or {}, "SequenceNumberRange")
@@ -81,12 +81,12 @@ class Shard:
 
     @property
     def is_open(self) -> bool:
-        """Whether the shard still takes records."""
+        """Whether the shard accepts records."""
         return self.ending_sequence_number is None
 
     @property
     def parents(self) -> tuple[str, ...]:
-        """Ids of its parents: none, one (split) or two (merge); they need not be listed any more."""
+        """Ids of the parents: none, one (split) or two (merge). They may no longer be listed."""
         return tuple(p for p in (self.parent_shard_id, self.adjacent_parent_shard_id) if p)
 
 
@@ -109,10 +109,10 @@ def _text_or_none(value: Any, name: str) -> str | None:
 def list_shards(
     client: KinesisClient, stream: StreamId, *, shard_filter: Mapping[str, Any] | None = None
 ) -> list[Shard]:
-    """All shards of a stream, through all pages.
+    """Return all shards of a stream, from all pages of ListShards.
 
-    Later pages carry the token and no stream: the service refuses "NextToken and StreamARN" (or StreamName)
-    together, and the KPL learned it too (amazon-kinesis-producer#482).
+    Requests for later pages contain the token but not the stream, because Kinesis rejects requests with both
+    (amazon-kinesis-producer#482).
 
     Args:
         client: boto3 Kinesis client or one of its shape.
@@ -120,9 +120,9 @@ def list_shards(
         shard_filter: ``ShardFilter`` of the API, for example ``{"Type": "AT_LATEST"}`` for the open shards.
 
     Raises:
-        AwsError: The translated failure of a call.
-        ProtocolError: The service repeats a page token, sends more than 1,000 pages, or describes a shard without an id
-            or a range.
+        AwsError: If a call fails.
+        ProtocolError: If Kinesis repeats a page token, sends more than 1,000 pages, or describes a shard without an id or
+            a range.
     """
     request: dict[str, Any] = {**stream.request, "MaxResults": LIST_SHARDS_PAGE}
     if shard_filter:
@@ -147,7 +147,7 @@ def list_shards(
         if not isinstance(token, str):
             raise ProtocolError(f"ListShards: NextToken is not text but {type(token).__name__}")
         if token in seen_tokens:
-            raise ProtocolError("ListShards: the service repeats a page token")
+            raise ProtocolError("ListShards: a page token was repeated")
         seen_tokens.add(token)
         if len(seen_tokens) >= MAX_LIST_SHARDS_PAGES:
             raise ProtocolError(
@@ -157,7 +157,7 @@ def list_shards(
 
 
 def find_hole(ranges: Iterable[HashKeyRange]) -> HashKeyRange | None:
-    """The first part of the hash key space that no range covers; None if they cover it all (overlap is fine)."""
+    """Return the first hole: a part of the hash key space that no range covers. None if there is none; ranges may overlap."""
     next_start = 0
     for item in sorted(ranges):
         if item.start > next_start:
@@ -167,7 +167,7 @@ def find_hole(ranges: Iterable[HashKeyRange]) -> HashKeyRange | None:
 
 
 class ShardGraph:
-    """Lineage of listed shards: who came from whom. Parents that are not listed any more are not in it."""
+    """Lineage of listed shards: their parents and children, without parents that are no longer listed."""
 
     __slots__ = ("_children", "shards")
 
@@ -179,16 +179,16 @@ class ShardGraph:
                 self._children.setdefault(parent, []).append(shard.shard_id)
 
     def parents(self, shard_id: str) -> tuple[str, ...]:
-        """Listed parents of a shard."""
+        """Return the listed parents of a shard."""
         shard = self.shards.get(shard_id)
         return tuple(p for p in shard.parents if p in self.shards) if shard else ()
 
     def children(self, shard_id: str) -> tuple[str, ...]:
-        """Listed children of a shard, in id order."""
+        """Return the listed children of a shard, in the order of their ids."""
         return tuple(sorted(self._children.get(shard_id, ())))
 
     def ancestors(self, shard_id: str) -> Iterator[str]:
-        """Listed ancestors of a shard, nearest generation first, each once."""
+        """Yield the listed ancestors of a shard, nearest generation first, each once."""
         seen: set[str] = set()
         layer = self.parents(shard_id)
         while layer:
@@ -202,28 +202,30 @@ class ShardGraph:
 
     @property
     def open_shards(self) -> tuple[Shard, ...]:
-        """Shards that take records, in order of their ranges."""
+        """Shards that accept records, in the order of their hash key ranges."""
         return tuple(
             sorted((s for s in self.shards.values() if s.is_open), key=lambda s: s.hash_key_range.start)
         )
 
 
 class ShardMap:
-    """An immutable snapshot of the open shards that predicts where a record will land.
+    """Immutable snapshot of the open shards, which predicts the shard of a record.
 
-    A map remembers the ranges of the map before it, because an answer to a request that was sent on the old
-    map names shards of the old map.
+    A map keeps the ranges of the map before it, because the response to a request that was sent with the old map names
+    shards of the old map.
 
     Args:
-        shards: The open shards; their ranges must tile the whole hash key space.
-        loaded_at: Monotonic time at which loading *started* (what the service knew then is in it).
-        previous: The map that this one replaces.
+        shards: Open shards; their ranges must cover the hash key space without holes and overlaps.
+        loaded_at: Monotonic seconds at which loading *started*; the map includes all earlier changes.
+        previous: Map that this one replaces; None for the first map.
 
     Attributes:
-        predicted: What `predict` said lately, for who asks for every record. Bounded, emptied when full.
+        predicted: Cache of recent results of `predict` by hash key, for callers on the hot path. Cleared when full.
+        ids: Ids of the open shards, in the order of their ranges.
+        loaded_at: As the argument.
 
     Raises:
-        ProtocolError: The ranges leave a gap or overlap; the caller keeps its old map and loads again.
+        ProtocolError: If the ranges have a hole or overlap; the caller keeps its old map and loads again.
     """
 
     __slots__ = ("_ends", "_previous_ranges", "_ranges", "ids", "loaded_at", "predicted")
@@ -245,8 +247,8 @@ class ShardMap:
         self.ids: list[str] = [shard.shard_id for shard in ordered]
         self._ends: list[bytes] = [shard.hash_key_range.end_bytes for shard in ordered]
         self._ranges = {shard.shard_id: shard.hash_key_range for shard in ordered}
-        # Shard ids only ever grow while a stream lives. If the newest id went down, or an id changed its
-        # range, somebody deleted and recreated the stream: old ranges mean nothing any more.
+        # The ids of new shards only increase while a stream exists. If the highest id decreased, or a shard changed its
+        # range, the stream was deleted and recreated, and the old ranges are no longer valid.
         old = previous._ranges if previous else {}
         recreated = bool(old) and (
             max(self.ids) < max(old) or any(old[i] != r for i, r in self._ranges.items() if i in old)
@@ -254,7 +256,7 @@ class ShardMap:
         self._previous_ranges = {} if recreated else old
 
     def predict(self, hash_key: bytes) -> str:
-        """Id of the open shard that owns a hash key (16 bytes)."""
+        """Return the id of the open shard whose range contains a hash key (16 bytes)."""
         shard_id = self.ids[bisect_left(self._ends, hash_key)]
         if len(self.predicted) >= _PREDICTIONS:
             self.predicted.clear()
@@ -262,11 +264,11 @@ class ShardMap:
         return shard_id
 
     def range_of(self, shard_id: str) -> HashKeyRange | None:
-        """Range of a shard of this map or of the one before; None for a shard that neither knows."""
+        """Return the range of a shard of this map or of the one before; None for a shard of neither."""
         return self._ranges.get(shard_id) or self._previous_ranges.get(shard_id)
 
     def is_open(self, shard_id: str) -> bool:
-        """Whether a shard is open in this snapshot."""
+        """Return whether a shard is open in this snapshot."""
         return shard_id in self._ranges
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""Which stream: a name, or an ARN that also says in which account and region."""
+"""Identity of a stream: a name, or an ARN, which also names the account and the region."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class StreamId:
 
     Attributes:
         name: Stream name.
-        arn: Stream ARN where the user gave one; requests then carry the ARN, which is what cross-account
-            access needs.
+        arn: Stream ARN; None if the user gave a name. Requests contain the ARN if there is one, which access to a stream
+            of another account requires.
     """
 
     name: str
@@ -31,7 +31,7 @@ class StreamId:
         """Read a name or an ARN.
 
         Raises:
-            ConfigError: Neither a stream name (1 to 128 of ``a-zA-Z0-9_.-``) nor a Kinesis stream ARN.
+            ConfigError: If the value is neither a stream name (1 to 128 of ``a-zA-Z0-9_.-``) nor a Kinesis stream ARN.
         """
         if isinstance(value, StreamId):
             return value
@@ -47,18 +47,18 @@ class StreamId:
 
     @property
     def request(self) -> dict[str, str]:
-        """The parameter that names the stream in a request."""
+        """Request parameter that names the stream: ``StreamARN`` or ``StreamName``."""
         return {"StreamARN": self.arn} if self.arn else {"StreamName": self.name}
 
     @property
     def region(self) -> str | None:
-        """Region of the ARN, where there is one."""
+        """Region of the ARN; None without an ARN."""
         match = _ARN.fullmatch(self.arn) if self.arn else None
         return match["region"] if match else None
 
     @property
     def account_id(self) -> str | None:
-        """Account of the ARN, where there is one."""
+        """Account of the ARN; None without an ARN."""
         match = _ARN.fullmatch(self.arn) if self.arn else None
         return match["account"] if match else None
 

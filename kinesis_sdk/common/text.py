@@ -1,4 +1,4 @@
-"""Text from other writers, as it may be shown in a log line, an error message or a health report."""
+"""Escaping of text that other programs wrote, for log lines, error messages and health reports."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ def printable(text: str, limit: int = _LIMIT) -> str:
     lines.
 
     Args:
-        text: Text from another writer.
-        limit: Maximum number of characters that are shown.
+        text: Text that another program wrote.
+        limit: Maximum number of characters to show.
     """
     shown = text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"
     if shown.isprintable():

@@ -1,4 +1,4 @@
-"""Range checks for configuration: one way to say which field, which value, which range."""
+"""Range checks for configuration: each error names the field, the value and the accepted range."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _NAMESPACE = re.compile(r"[0-9A-Za-z.\-_/# ][0-9A-Za-z.\-_/#: ]{0,254}")
 
 
 def check_namespace(field: str, value: object) -> None:
-    """Raise `ConfigError` unless CloudWatch takes custom metrics under this namespace (CloudWatch user guide)."""
+    """Raise `ConfigError` unless CloudWatch accepts a namespace for custom metrics (CloudWatch user guide)."""
     if (
         not isinstance(value, str)
         or not _NAMESPACE.fullmatch(value)

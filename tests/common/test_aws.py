@@ -217,7 +217,7 @@ def test_failures_below_the_service(original: Exception, kind: type[AwsError]) -
     "original", [boto.ReadTimeoutError(endpoint_url=URL), boto.ConnectionClosedError(endpoint_url=URL)]
 )
 def test_a_call_that_may_have_had_effect_says_so(original: Exception) -> None:
-    assert "may have had effect" in str(translate_error(original, "PutRecords"))
+    assert "may have taken effect" in str(translate_error(original, "PutRecords"))
 
 
 def test_our_own_errors_pass_unchanged() -> None:
@@ -471,7 +471,7 @@ def test_a_client_that_can_not_be_made(
         bare_environment.setenv(name, value)
     with pytest.raises(AwsConfigError, match=text) as caught:
         make_client("kinesis", **arguments)
-    assert str(caught.value).count("cannot make a kinesis client") == 1
+    assert str(caught.value).count("cannot create a kinesis client") == 1
     assert caught.value.__cause__ is not None
     assert not caught.value.retryable
 

@@ -558,7 +558,7 @@ def test_broken_answers_to_puts(wire: Wire, body: bytes) -> None:
 @pytest.mark.parametrize("body", [b"", b"{", b"{}", b"\xff\xfe", b'{"Records":null}', b"<html></html>"])
 def test_answers_to_puts_without_results(wire: Wire, body: bytes) -> None:
     wire.answers = [(200, body)]
-    with pytest.raises(ProtocolError, match="PutRecords: the answer"):
+    with pytest.raises(ProtocolError, match="PutRecords: "):
         fastpath.put_records(wire.client, STREAM, [PutEntry(b"x", "k")])
 
 

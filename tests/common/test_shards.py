@@ -356,7 +356,7 @@ def test_pages_without_an_end_are_an_error(shards: list[dict[str, Any]]) -> None
 
 def test_a_repeated_token_is_an_error_and_not_an_endless_loop() -> None:
     client = Recorder(*[{"Shards": [], "NextToken": token} for token in ("t1", "t2", "t1", "t2")])
-    with pytest.raises(ProtocolError, match="repeats a page token"):
+    with pytest.raises(ProtocolError, match="page token was repeated"):
         list_shards(client, NAMED)  # type: ignore[arg-type]
     assert len(client.requests) == 3
 
