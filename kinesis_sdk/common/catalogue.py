@@ -23,7 +23,7 @@ from kinesis_sdk.common.metrics import (
 
 _OF_STREAM: dict[str, Any] = {"dimensions": (STREAM_NAME,)}
 _OF_PREDICTED_SHARD: dict[str, Any] = {"dimensions": (STREAM_NAME,), "optional": (SHARD_ID,)}
-"""A record of which no shard is known (no shard map yet) is counted at the stream."""
+"""Without a shard map, the shard of a record is unknown, and it is counted for the stream."""
 
 USER_RECORDS_RECEIVED = Metric(
     name="UserRecordsReceived",
@@ -108,7 +108,7 @@ ERRORS_BY_CODE = Metric(
     level="summary",
     dimensions=(ERROR_CODE, STREAM_NAME),
     optional=(SHARD_ID,),
-    description="Rejected Kinesis records and failed requests by error code; `Wrong Shard` is one that landed across a reshard.",
+    description="Rejected Kinesis records and failed requests by error code; `Wrong Shard` stands for an aggregate that landed across a reshard.",
 )
 USER_RECORDS_PER_KINESIS_RECORD = Metric(
     name="UserRecordsPerKinesisRecord",
@@ -186,7 +186,7 @@ MILLIS_BEHIND_LATEST = Metric(
     kind=Kind.GAUGE,
     level="summary",
     short_name="behind_latest",
-    description="How far the last read was behind the tip of the shard, as the service reported it.",
+    description="Time by which the last read was behind the tip of the shard, as reported by Kinesis.",
     **_OF_SHARD,
 )
 OLDEST_UNPROCESSED_RECORD_AGE = Metric(
@@ -194,7 +194,7 @@ OLDEST_UNPROCESSED_RECORD_AGE = Metric(
     unit="Milliseconds",
     kind=Kind.GAUGE,
     level="summary",
-    description="Age of the oldest record that the handler has not processed, recorded every 5 s whatever the handler does.",
+    description="Age of the oldest record that the handler has not processed, recorded every 5 s, even while the handler is busy.",
     **_OF_SHARD,
 )
 HANDLER_FAILURES = Metric(
@@ -219,7 +219,7 @@ RECORDS_DEAD_LETTERED = Metric(
     unit="Count",
     kind=Kind.COUNTER,
     level="summary",
-    description="User records that went to the dead-letter hook.",
+    description="User records that were passed to the dead-letter hook.",
     **_OF_SHARD,
 )
 CHECKPOINT_EXPIRED = Metric(
@@ -347,7 +347,7 @@ LEASES_HANDED_OFF = Metric(
     unit="Count",
     kind=Kind.COUNTER,
     level="summary",
-    description="Leases that the worker gave to a peer that had requested them (graceful handoff).",
+    description="Leases that the worker handed off to a peer that had requested them (graceful handoff).",
     **_RENEWING,
 )
 TAKEN_LEASES = Metric(
@@ -355,7 +355,7 @@ TAKEN_LEASES = Metric(
     unit="Count",
     kind=Kind.COUNTER,
     level="summary",
-    description="Leases that the worker took, for whatever reason.",
+    description="Leases that the worker took, for any reason.",
     **_TAKING,
 )
 EXPIRED_LEASES_TAKEN = Metric(

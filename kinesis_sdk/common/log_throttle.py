@@ -1,41 +1,75 @@
-"""Logging of conditions that repeat: the first one at once, then one line per minute with a count."""
+"""Throttled logging of conditions that repeat, as the KCL's ``ThrottlingReporter`` does it."""
 
 from __future__ import annotations
 
 import logging
+import threading
 
 
 class LogThrottle:
-    """Coalesces repeated messages. Used by one thread at a time.
+    """Throttle by time: logs the first message of a kind at once, then one line per interval with a count.
+
+    Not thread-safe.
 
     Args:
-        logger: Where to log.
-        level: At which level.
-        interval: Least seconds between two lines of one kind.
+        logger: Logger for the messages.
+        level: Level of the messages.
+        interval: Minimum seconds between two lines of one kind.
     """
 
     def __init__(self, logger: logging.Logger, level: int = logging.WARNING, interval: float = 60.0) -> None:
         self._logger = logger
         self._level = level
         self._interval = interval
-        self._said: dict[str, float] = {}
-        self._held_back: dict[str, int] = {}
+        self._logged_at: dict[str, float] = {}
+        self._suppressed: dict[str, int] = {}
 
     def log(self, now: float, kind: str, message: str, *arguments: object) -> None:
-        """Log now, or count.
+        """Log a message, or count it if its kind was logged less than an interval ago.
 
         Args:
-            now: Monotonic time.
-            kind: What repeats, for example an error's class.
+            now: Monotonic seconds.
+            kind: Kind of message that repeats, for example the class of an error.
             message: Format string of `logging`.
-            arguments: Its arguments.
+            arguments: Arguments of the format string.
         """
-        last = self._said.get(kind)
-        if last is not None and now - last < self._interval:
-            self._held_back[kind] = self._held_back.get(kind, 0) + 1
+        logged_at = self._logged_at.get(kind)
+        if logged_at is not None and now - logged_at < self._interval:
+            self._suppressed[kind] = self._suppressed.get(kind, 0) + 1
             return
-        more = self._held_back.pop(kind, 0)
-        self._said[kind] = now
-        if more:
-            message, arguments = message + " (%d more since the last such line)", (*arguments, more)
+        suppressed = self._suppressed.pop(kind, 0)
+        self._logged_at[kind] = now
+        if suppressed:
+            message, arguments = message + " (%d similar lines suppressed)", (*arguments, suppressed)
         self._logger.log(self._level, message, *arguments)
+
+
+class CountingLogThrottle:
+    """Throttle by number, for code without a clock: logs occurrences 1, 2, 4, 8 and so on. Thread-safe.
+
+    Args:
+        logger: Logger for the messages.
+        level: Level of the messages.
+    """
+
+    __slots__ = ("_count", "_level", "_lock", "_logger")
+
+    def __init__(self, logger: logging.Logger, level: int = logging.WARNING) -> None:
+        self._logger = logger
+        self._level = level
+        self._count = 0
+        self._lock = threading.Lock()
+
+    def log(self, message: str, *arguments: object, error: BaseException | None = None) -> None:
+        """Log an occurrence, or only count it.
+
+        Args:
+            message: Format string of `logging`, whose first field is the number of occurrences so far.
+            arguments: Arguments of the further fields.
+            error: Error to log with its traceback; None for no traceback.
+        """
+        with self._lock:
+            self._count += 1
+            count = self._count
+        if count & (count - 1) == 0:
+            self._logger.log(self._level, message, count, *arguments, exc_info=error)

@@ -1,15 +1,14 @@
-"""Metrics: what a metric is, under which dimensions it is recorded, and the interface of the sinks that take it.
+"""Metrics: their definition, the dimensions under which they are recorded, and the interface of metrics sinks.
 
 A `Metric` is a constant of the catalogue (`kinesis_sdk.common.catalogue`). A `Scope` holds the dimensions of the
 component that records: one per stream and shard of a producer, one per shard consumer, one per worker. A sink gets both
-with every observation, so it never has to guess what a name means or to which stream a shard belongs.
+with every observation, so it never has to guess the meaning of a name, or the stream of a shard.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,12 +17,13 @@ from types import MappingProxyType
 from typing import Literal, Protocol
 
 from kinesis_sdk.common.clock import Clock
+from kinesis_sdk.common.log_throttle import CountingLogThrottle
 from kinesis_sdk.common.stream import StreamId
 
 _LOGGER = logging.getLogger(__name__)
 
 OPERATION = "Operation"
-"""Dimension that names the task of the KCL to which a metric belongs; a property of the metric."""
+"""Dimension that names the KCL task to which a metric belongs; a property of the metric."""
 
 APPLICATION_NAME = "ApplicationName"
 WORKER_IDENTIFIER = "WorkerIdentifier"
@@ -46,33 +46,33 @@ DIMENSIONS = (
 """All dimensions of the SDK's metrics."""
 
 _PART_OF_STREAM = frozenset({ACCOUNT_ID, REGION})
-"""Dimensions of a stream that was named by its ARN: they come with `STREAM_NAME`."""
+"""Dimensions of a stream that was given by its ARN; they accompany `STREAM_NAME`."""
 
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _NO_WORD = re.compile(r"[^0-9A-Za-z]+")
 
 
 class Kind(Enum):
-    """What the observations of a metric are."""
+    """Kind of observations of a metric."""
 
     COUNTER = "counter"
-    """Amounts to be summed up."""
+    """Amounts, to be added up."""
 
     OUTCOME = "outcome"
-    """One for each success, zero for each failure."""
+    """1 for each success, 0 for each failure."""
 
     GAUGE = "gauge"
-    """Samples of a state: the newest counts, until the component that records them retires."""
+    """Samples of a state: the newest one is current until the component that records them retires."""
 
     TIMING = "timing"
-    """Durations that come one at a time: a histogram."""
+    """Durations that are recorded one at a time; sinks may keep a histogram."""
 
     DISTRIBUTION = "distribution"
-    """Anything else: the number of observations, and their sum."""
+    """Any other quantity: the number of observations and their sum are of interest."""
 
 
 def snake_case(name: str) -> str:
-    """``UserRecordsPut`` → ``user_records_put``, ``RenewLease.Time`` → ``renew_lease_time``."""
+    """Return a name in snake case: ``user_records_put`` for ``UserRecordsPut``, ``renew_lease_time`` for ``RenewLease.Time``."""
     return _NO_WORD.sub("_", _WORD.sub("_", name)).strip("_").lower() or "unnamed"
 
 
@@ -81,16 +81,16 @@ class Metric:
     """One metric of the catalogue. Compared by identity.
 
     Attributes:
-        name: Name in CloudWatch; the KPL's or KCL's where they have the metric.
+        name: Name in CloudWatch; that of the KPL or KCL if they have the metric.
         unit: CloudWatch unit: ``Count``, ``Bytes``, ``Milliseconds``.
-        kind: What its observations are.
+        kind: Kind of its observations.
         level: Lowest level of a sink at which it is recorded.
-        dimensions: Dimensions that it always comes with.
-        optional: Dimensions that it comes with where they are known.
+        dimensions: Dimensions that it always has.
+        optional: Dimensions that it has if they are known.
         description: One sentence.
         operation: The KCL's ``Operation`` dimension; empty for the producer's metrics.
-        short_name: Name in snake case without the unit, where it does not follow from ``name``.
-        rollup: Of a gauge: how its values at several shards or workers make the one of a broader level.
+        short_name: Name in snake case without the unit; empty if it follows from ``name``.
+        rollup: For a gauge: how the values of several shards or workers are combined for a broader level.
     """
 
     name: str
@@ -106,14 +106,14 @@ class Metric:
 
     @property
     def snake_name(self) -> str:
-        """Name for systems that write names in snake case, without prefix and unit."""
+        """Name in snake case, without prefix and unit."""
         return self.short_name or snake_case(self.name)
 
     def check(self, scope: Scope) -> None:
-        """Check that the dimensions of a scope are this metric's.
+        """Check that a scope has the dimensions of this metric.
 
         Raises:
-            ValueError: One is missing, or not in the catalogue. That is a defect of the caller.
+            ValueError: If a dimension is missing or unexpected, which is a defect of the caller.
         """
         names = scope.dimensions.keys()
         extra = names - {*self.dimensions, *self.optional, *(_PART_OF_STREAM if STREAM_NAME in names else ())}
@@ -121,19 +121,19 @@ class Metric:
         if extra or missing:
             raise ValueError(
                 f"metric {self.name} has the dimensions {', '.join(self.dimensions) or 'none'}"
-                f"{' and perhaps ' + ', '.join(self.optional) if self.optional else ''}, not {', '.join(names) or 'none'}"
+                f"{' and optionally ' + ', '.join(self.optional) if self.optional else ''}, not {', '.join(names) or 'none'}"
             )
 
 
 class Scope:
-    """The dimensions under which one component records. Compared by identity: two components are two scopes.
+    """Dimensions under which one component records. Compared by identity: two components are two scopes.
 
     Args:
         dimensions: Names and values, for example ``{"StreamName": "orders", "ShardId": "shardId-000000000000"}``.
 
     Attributes:
-        dimensions: The same, read-only.
-        retired: Whether the component has ended. Sinks drop its gauges, and take no further ones.
+        dimensions: As the argument, read-only.
+        retired: Whether the component has ended. Sinks drop its gauges and ignore later ones.
     """
 
     __slots__ = ("dimensions", "retired")
@@ -147,10 +147,11 @@ class Scope:
 
 
 def stream_dimensions(stream: StreamId) -> dict[str, str]:
-    """The dimensions that name a stream.
+    """Return the dimensions that name a stream.
 
-    An ARN adds its account and region, because streams of the same name in two accounts are two streams. Of a stream
-    that was given by name, the SDK knows neither: name streams of several regions by ARN, or use a sink for each.
+    A stream that is given by ARN also has account and region, because streams of the same name in two accounts are two
+    streams. They are unknown for a stream that is given by name: use ARNs for streams of several regions, or one sink per
+    region.
     """
     dimensions = {STREAM_NAME: stream.name}
     if stream.account_id is not None and stream.region is not None:
@@ -159,7 +160,7 @@ def stream_dimensions(stream: StreamId) -> dict[str, str]:
 
 
 class Metrics(Protocol):
-    """A sink for metrics. Implementations must be thread-safe and quick; they must not raise."""
+    """A sink for metrics. Implementations must be thread-safe and fast, and must not raise."""
 
     def add(
         self,
@@ -173,26 +174,26 @@ class Metrics(Protocol):
         """Record one observation, or several at once.
 
         Args:
-            metric: Which metric.
-            scope: Who records it, with the dimensions. `Metric.operation` is one more dimension where it is set.
+            metric: Metric from the catalogue.
+            scope: Dimensions of the component that records it. `Metric.operation` is one more dimension if it is set.
             total: The observation, or the sum of the observations, in ``metric.unit``.
-            count: How many observations; there is nothing to record if it is not positive.
-            low: The smallest of several; None if they are all the same.
-            high: The largest of several; None if they are all the same.
+            count: Number of observations; nothing is recorded if it is less than 1.
+            low: Smallest of several observations; None if all are equal.
+            high: Largest of several observations; None if all are equal.
         """
         ...
 
     def retire(self, scope: Scope) -> None:
-        """End the gauges of a scope: its component does not hold the shard any longer, or has stopped.
+        """End the gauges of a scope, because its component no longer holds the shard, or has stopped.
 
-        A sink that shows current values must not show those of this scope afterwards; counts stay. ``scope.retired``
-        is True already. May be called from any thread, and more than once.
+        A sink that shows current values must not show those of this scope afterwards; counts remain. ``scope.retired`` is
+        already True. May be called from any thread, and more than once.
         """
         ...
 
 
 class NoMetrics:
-    """Discards everything; the default."""
+    """Metrics sink that discards everything; the default."""
 
     __slots__ = ()
 
@@ -212,34 +213,30 @@ class NoMetrics:
 
 
 class SinkFailures:
-    """Logs that a sink raised, which it must not do: less and less often, as it may do it for every record."""
+    """Log of errors that a sink raised. Throttled, because a broken sink may raise for every record."""
 
-    __slots__ = ("_count", "_lock")
+    __slots__ = ("_throttle",)
 
     def __init__(self) -> None:
-        self._count = 0
-        self._lock = threading.Lock()
+        self._throttle = CountingLogThrottle(_LOGGER)
 
     def report(self, error: Exception) -> None:
-        """Count the failure; log the first, second, fourth, eighth and so on."""
-        with self._lock:
-            self._count += 1
-            count = self._count
-        if count & (count - 1) == 0:
-            _LOGGER.warning("metrics are lost: the sink raised, %d times so far", count, exc_info=error)
+        """Log an error of the sink, unless the line is throttled."""
+        self._throttle.log("metrics sink raised, observation lost (%d times so far)", error=error)
 
 
 class BoundMetrics:
-    """A sink together with the scope of one component. Thread-safe; a sink that raises is logged and costs nothing else.
+    """A sink together with the scope of one component. Thread-safe. Errors of the sink are logged and have no other effect.
 
     Args:
-        sink: Where observations go.
-        scope: The component's dimensions.
-        failures: Shared by the components of a worker, so that a broken sink is not logged once per shard.
+        sink: Metrics sink.
+        scope: Dimensions of the component.
+        failures: Log of the sink's errors; shared by the components of a worker, so that a broken sink is not logged for
+            each shard. A log of its own if None.
 
     Attributes:
-        enabled: Whether anything is recorded at all.
-        scope: The component's dimensions.
+        enabled: Whether observations are recorded; False with `NoMetrics`.
+        scope: Dimensions of the component.
     """
 
     __slots__ = ("_failures", "_sink", "enabled", "scope")
@@ -267,7 +264,7 @@ class BoundMetrics:
 
     @contextmanager
     def timed(self, clock: Clock, time: Metric, success: Metric) -> Iterator[None]:
-        """Record how long a call took, and whether it succeeded, that is: did not raise."""
+        """Record the duration of a block in milliseconds, and whether it succeeded, which means that it did not raise."""
         started = clock.monotonic()
         succeeded = 0
         try:

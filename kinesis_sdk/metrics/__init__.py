@@ -1,12 +1,12 @@
-"""Where the metrics of producer and consumer can go: CloudWatch, Prometheus, OpenTelemetry, memory.
+"""Metrics sinks for producer and consumer: CloudWatch, Prometheus, OpenTelemetry, memory.
 
     metrics = CloudWatchMetrics(region_name="eu-west-1", level="summary", granularity="stream")
     with metrics, Producer(metrics=metrics) as producer:
         ...
 
-All take the same calls (`kinesis_sdk.common.metrics.Metrics`). ``CATALOGUE`` defines every metric: name, unit, kind, level,
-dimensions and meaning; ``docs/metrics.md`` is generated from it.
-Everything is loaded on first use; ``prometheus_client`` and ``opentelemetry`` are extras of the distribution.
+All sinks have the interface `kinesis_sdk.common.metrics.Metrics`. ``CATALOGUE`` defines every metric: name, unit, kind,
+level, dimensions and meaning; ``docs/metrics.md`` is generated from it. Everything is loaded on first use.
+``prometheus_client`` and ``opentelemetry`` are extras of the distribution.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
-    # the interface, and what it speaks of
+    # the interface, and the types in it
     "CATALOGUE",
     "Kind",
     "Metric",
     "Metrics",
     "NoMetrics",
     "Scope",
-    # where numbers can go
+    # sinks
     "CloudWatchMetrics",
     "MemoryMetrics",
     "OpenTelemetryMetrics",
     "PrometheusMetrics",
-    # what they are made of
+    # building blocks for sinks
     "Accumulator",
     "CustomDimension",
     "Series",

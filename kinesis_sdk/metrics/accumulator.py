@@ -1,14 +1,14 @@
-"""Statistic sets: what CloudWatch, the KPL and the KCL make of single observations.
+"""Statistic sets: sums of observations, as CloudWatch, the KPL and the KCL use them.
 
-An observation costs one dictionary look-up and four numbers; sums over shards and streams are computed only when
-somebody reads. A metric exists at every level of its dimension path, as in the KPL:
+An observation costs one dictionary look-up and four numbers; sums over shards and streams are computed only when the
+statistics are read. A metric exists at every level of its dimension path, as in the KPL:
 
 ```
 MetricName ─► [ErrorCode] ─► StreamName ─► ShardId         MetricName ─► WorkerIdentifier
 ```
-so two streams with two shards each make seven metrics of one name (KPL metrics.md). Dimensions that are not on
-this path (``Operation``, ``ApplicationName``, account and region of a stream) belong to the metric itself: it has them
-at every level. Custom dimensions stand behind the level that they are given for, and multiply what is below it.
+Two streams with two shards each therefore make seven metrics of one name (KPL metrics.md). Dimensions that are not on
+this path (``Operation``, ``ApplicationName``, account and region of a stream) exist at every level. A custom dimension
+follows the level that it is given for, and multiplies the levels below it.
 """
 
 from __future__ import annotations
@@ -43,34 +43,35 @@ GRANULARITIES = ("global", "stream", "shard")
 _PATH = (ERROR_CODE, STREAM_NAME, SHARD_ID, WORKER_IDENTIFIER)
 
 MAX_MAGNITUDE = 2.0**360
-"""CloudWatch refuses values beyond it, and NaN (PutMetricData, API reference)."""
+"""CloudWatch rejects larger values, and NaN (PutMetricData, API reference)."""
 
 _LOWEST = -MAX_MAGNITUDE
 
 MAX_DIMENSIONS = 30
-"""Most dimensions of a CloudWatch metric (PutMetricData, API reference)."""
+"""Maximum dimensions of a CloudWatch metric (PutMetricData, API reference)."""
 
 MAX_CUSTOM_DIMENSIONS = MAX_DIMENSIONS - 6
-"""A shard's metrics have up to six of the SDK's: operation, application, account, region, stream, shard."""
+"""Maximum custom dimensions: a shard's metrics already have up to six (operation, application, account, region, stream,
+shard)."""
 
 MAX_SERIES = 20_000
-"""Default bound on what an accumulator tells apart; about 600 bytes each."""
+"""Default maximum number of series in an accumulator; about 600 bytes each."""
 
 _Owner: TypeAlias = "Scope | Pairs"
-"""Who recorded: a scope, or after its retirement just its dimensions."""
+"""Owner of a cell: a scope, or its dimensions alone after its retirement."""
 
 
 class Statistics(NamedTuple):
-    """What is known about a number of observations.
+    """Statistics of a number of observations, in the unit of the metric.
 
     Attributes:
-        samples: How many.
-        total: Their sum.
-        low: The smallest.
-        high: The largest.
-        last: The newest; only of interest for samples of a state. Where several shards or workers are summarized,
-            the sum or the largest of their newest ones, as the metric says.
-        buckets: Of durations, where the sink has a histogram: how many there were in each bucket.
+        samples: Number of observations.
+        total: Sum of the observations.
+        low: Smallest observation.
+        high: Largest observation.
+        last: Newest observation; meaningful only for gauges. For several shards or workers, the sum or the maximum of
+            their newest observations, according to `Metric.rollup`.
+        buckets: Number of observations in each bucket of a histogram; empty if the sink has no histograms.
     """
 
     samples: float
@@ -82,15 +83,15 @@ class Statistics(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """``total / samples``."""
+        """Mean of the observations."""
         return self.total / self.samples
 
     def merged(self, newer: Statistics) -> Statistics:
-        """Both as one, of which the other is the newer."""
+        """Return the combination of two statistics of the same component, of which the argument is newer."""
         return self._with(newer, newer.last)
 
     def beside(self, other: Statistics, metric: Metric) -> Statistics:
-        """Both as one, which other shards or workers recorded at the same time."""
+        """Return the combination of two statistics that different shards or workers recorded at the same time."""
         if metric.kind is not Kind.GAUGE:
             return self._with(other, other.last)
         return self._with(
@@ -109,7 +110,7 @@ class Statistics(NamedTuple):
 
 
 class Series(NamedTuple):
-    """What tells one metric from another.
+    """Identity of a metric at one level of its dimension path.
 
     Attributes:
         name: Metric name.
@@ -123,13 +124,13 @@ class Series(NamedTuple):
 
 
 class CustomDimension(NamedTuple):
-    """A dimension of the user's own, for example the host name.
+    """Dimension that the user adds, for example the host name.
 
     Attributes:
         name: 1 to 255 characters.
         value: 1 to 255 characters.
-        granularity: Where it stands on the path: behind the metric name (``global``: every level below exists
-            for each value), behind the stream name, or behind the shard id.
+        granularity: Position on the dimension path: after the metric name (``global``: every level below exists for each
+            value), after the stream name (``stream``), or after the shard id (``shard``).
     """
 
     name: str
@@ -142,13 +143,12 @@ def levels_of(
     granularity: Granularity,
     custom: Mapping[str, Pairs] | None = None,
 ) -> Iterator[Pairs]:
-    """Every level of a metric's dimension path, the broadest first.
+    """Yield every level of a metric's dimension path, the broadest first.
 
     Args:
-        dimensions: What an observation came with. Blank values count as absent, because CloudWatch refuses
-            them.
-        granularity: How deep to go: ``global`` stops before the stream name, ``stream`` before the shard id.
-        custom: Custom dimensions by granularity.
+        dimensions: Dimensions of an observation. Blank values count as absent, because CloudWatch rejects them.
+        granularity: Deepest level: ``global`` stops before the stream name, ``stream`` before the shard id.
+        custom: Custom dimensions by granularity; none if None.
 
     Yields:
         The dimensions of one level.
@@ -179,18 +179,18 @@ def levels_of(
 
 
 class Accumulator:
-    """Sums observations up until somebody takes them. Thread-safe; `add` never raises on any number.
+    """Sums of observations, kept until they are drained. Thread-safe; `add` accepts any number without raising.
 
     Args:
-        level: ``none`` takes nothing, ``summary`` only metrics of that level, ``detailed`` everything.
-        granularity: How deep `drain` and `read` split: ``global``, ``stream`` or ``shard`` (and worker).
-        custom_dimensions: Dimensions of the user's own, in the order in which they are inserted.
-        max_series: Maximum number of series told apart between two drains; observations of further ones are refused
-            and counted. At least 1.
-        bounds: Upper bounds of the buckets in which durations are counted, in seconds, ascending; none by default.
+        level: ``none`` accepts nothing, ``summary`` only metrics of that level, ``detailed`` everything.
+        granularity: Deepest level of `drain` and `read`: ``global``, ``stream`` or ``shard`` (and worker).
+        custom_dimensions: Dimensions that the user adds, in the order in which they appear on the path.
+        max_series: Maximum number of series between two drains, at least 1. Observations of further series are rejected
+            and counted.
+        bounds: Upper bounds of the histogram buckets for durations, in seconds, ascending; no histograms by default.
 
     Raises:
-        ConfigError: An argument is out of its range.
+        ConfigError: If an argument is out of range.
     """
 
     __slots__ = (
@@ -201,7 +201,7 @@ class Accumulator:
         "_lock",
         "_max_series",
         "_off",
-        "_refused",
+        "_rejected",
         "_summary_only",
     )
 
@@ -226,7 +226,7 @@ class Accumulator:
         self._lock = threading.Lock()
         # A cell is [samples, total, low, high, last, bucket, bucket …].
         self._cells: dict[tuple[Metric, _Owner], list[float]] = {}
-        self._refused = 0
+        self._rejected = 0
 
     def add(
         self,
@@ -237,15 +237,15 @@ class Accumulator:
         low: float | None = None,
         high: float | None = None,
     ) -> bool:
-        """Take one observation, or several; see `kinesis_sdk.common.metrics.Metrics.add`.
+        """Add one observation, or several; see `kinesis_sdk.common.metrics.Metrics.add`.
 
-        NaN, infinity and what is beyond 2^360 is refused and counted.
+        NaN, infinity and numbers beyond 2^360 are rejected and counted.
 
         Returns:
-            Whether it counts: False if the level leaves it out, or it was refused.
+            True if it was added; False if the level excludes it, or if it was rejected.
 
         Raises:
-            ValueError: The metric does not have these dimensions.
+            ValueError: If the scope does not have the dimensions of the metric.
         """
         if self._off or count < 1 or (self._summary_only and metric.level != "summary"):
             return False
@@ -270,11 +270,11 @@ class Accumulator:
         return True
 
     def takes(self, metric: Metric) -> bool:
-        """Whether observations of this metric count at this level."""
+        """Return whether the level includes a metric."""
         return not self._off and not (self._summary_only and metric.level != "summary")
 
     def retire(self, scope: Scope) -> None:
-        """Drop the gauges of a scope, keep its counts under its dimensions."""
+        """Drop the gauges of a scope, and keep its counts under its dimensions."""
         with self._lock:
             for key in [key for key in self._cells if key[1] is scope]:
                 cell = self._cells.pop(key)
@@ -282,31 +282,31 @@ class Accumulator:
                     self._fold(key[0], scope, cell)
 
     def leaf_of(self, metric: Metric, scope: Scope) -> Pairs:
-        """The dimensions of the deepest level that an observation counts at."""
+        """Return the dimensions of the deepest level of an observation."""
         *_, deepest = self._levels(metric, scope)
         return deepest
 
     def drain(self) -> tuple[dict[Series, Statistics], int]:
-        """Take everything out, split by granularity.
+        """Remove and return all statistics, split by granularity.
 
         Returns:
-            Statistics by series, and how many observations were refused since the last drain: not a finite
-            number, or one series too many.
+            Statistics by series, and the number of observations that were rejected since the last drain, because they
+            were not finite numbers, or because there were too many series.
         """
         with self._lock:
             cells, self._cells = self._cells, {}
-            refused, self._refused = self._refused, 0
-        return self._series(cells.items()), refused
+            rejected, self._rejected = self._rejected, 0
+        return self._series(cells.items()), rejected
 
     def read(self) -> dict[Series, Statistics]:
-        """Look at everything, split by granularity, without taking it out."""
+        """Return all statistics, split by granularity, without removing them."""
         return self._series(self._copy())
 
     def read_leaves(self, only: Metric | None = None) -> dict[Metric, dict[Pairs, Statistics]]:
-        """Look at everything as it came in, for systems that sum up themselves: the deepest level only.
+        """Return the statistics of the deepest level, for systems that compute the broader levels themselves.
 
         Args:
-            only: Only this metric.
+            only: Metric to return; all if None.
         """
         result: dict[Metric, dict[Pairs, Statistics]] = {}
         for metric, levels, statistics in self._split(self._copy(only)):
@@ -314,32 +314,32 @@ class Accumulator:
         return result
 
     @property
-    def refused(self) -> int:
-        """Observations refused since the last drain."""
-        return self._refused
+    def rejected(self) -> int:
+        """Number of observations that were rejected since the last drain."""
+        return self._rejected
 
     def reset_lock(self) -> None:
-        """In a forked child: forget everything, also who holds the lock."""
+        """Forget everything, including the holder of the lock. For forked children."""
         self._lock = threading.Lock()
         self._cells = {}
-        self._refused = 0
+        self._rejected = 0
 
     def _new_cell(
         self, metric: Metric, scope: Scope, total: float, low: float, high: float
     ) -> list[float] | None:
-        """The cell of a new series; None if it must not be recorded. With the lock held."""
+        """Return the cell of a new series; None if the observation must not be recorded. Requires the lock."""
         metric.check(scope)
         owner: _Owner = scope
         if scope.retired:
             if metric.kind is Kind.GAUGE:
-                return None  # of a call that was under way when its component ended
+                return None  # the call was in progress when its component ended
             owner = _pairs(scope)
         usable = _LOWEST <= low <= high <= MAX_MAGNITUDE and _LOWEST <= total <= MAX_MAGNITUDE
         known = self._cells.get((metric, owner))
         if usable and known is not None:
             return known
         if not usable or len(self._cells) >= self._max_series:
-            self._refused += 1
+            self._rejected += 1
             return None
         buckets = [0.0] * (len(self._bounds) + 1) if self._bounds and metric.kind is Kind.TIMING else []
         cell = self._cells[metric, owner] = [0, 0, low, high, high, *buckets]
@@ -367,7 +367,7 @@ class Accumulator:
     def _split(
         self, cells: Iterable[tuple[tuple[Metric, _Owner], list[float]]]
     ) -> Iterator[tuple[Metric, list[Pairs], Statistics]]:
-        known: dict[tuple[str, _Owner], list[Pairs]] = {}  # ten metrics of a shard share its path
+        known: dict[tuple[str, _Owner], list[Pairs]] = {}  # the metrics of a shard share its path
         for (metric, owner), cell in cells:
             levels = known.get((metric.operation, owner))
             if levels is None:
@@ -382,8 +382,35 @@ class Accumulator:
         return result
 
 
+class AccumulatingSink:
+    """Metrics sink on top of an `Accumulator`: the common part of the sinks that are read on request.
+
+    Args:
+        accumulator: Accumulator for the observations.
+    """
+
+    def __init__(self, accumulator: Accumulator) -> None:
+        self._accumulator = accumulator
+
+    def add(
+        self,
+        metric: Metric,
+        scope: Scope,
+        total: float,
+        count: int = 1,
+        low: float | None = None,
+        high: float | None = None,
+    ) -> None:
+        """Record one observation, or several at once; see `kinesis_sdk.common.metrics.Metrics.add`."""
+        self._accumulator.add(metric, scope, total, count, low, high)
+
+    def retire(self, scope: Scope) -> None:
+        """Drop the gauges of a scope; counts remain."""
+        self._accumulator.retire(scope)
+
+
 _BUCKETS_AT = 5
-"""Index in a cell of the first bucket."""
+"""Index of the first bucket in a cell."""
 
 
 def _statistics(cell: list[float]) -> Statistics:
@@ -411,7 +438,7 @@ def _by_granularity(dimensions: Iterable[CustomDimension]) -> dict[str, Pairs]:
         check_choice("custom_dimensions granularity", dimension.granularity, GRANULARITIES)
         if dimension.name in names:
             raise ConfigError(
-                "custom_dimensions", dimension.name, "each name once, none of " + ", ".join(DIMENSIONS)
+                "custom_dimensions", dimension.name, "unique names other than " + ", ".join(DIMENSIONS)
             )
         names.add(dimension.name)
         result[dimension.granularity] = (

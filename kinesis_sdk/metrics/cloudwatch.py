@@ -1,7 +1,7 @@
-"""Metrics to CloudWatch, as statistic sets, once a minute.
+"""Metrics sink for CloudWatch: uploads statistic sets once a minute.
 
-`upload.UploadPlan` decides (what to send, when, what to do after a failure), `CloudWatchMetrics` is the thread that
-carries it out. Whoever measures only adds numbers up: a slow or dead CloudWatch costs no record any time.
+`upload.UploadPlan` decides what to send and when, and how to handle failures. `CloudWatchMetrics` has the thread that makes
+the calls. Producers and workers only add up numbers, so a slow or unreachable CloudWatch does not delay any record.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from kinesis_sdk.common.aws import make_client, translate_errors
 from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import AwsError
+from kinesis_sdk.common.log_throttle import CountingLogThrottle
 from kinesis_sdk.common.metrics import Metric, Scope
 from kinesis_sdk.common.validation import check_int, check_namespace, check_seconds
 from kinesis_sdk.metrics.accumulator import MAX_SERIES, Accumulator, CustomDimension, Granularity, Level
@@ -32,7 +33,7 @@ _LONGEST_SLEEP = 3_600.0
 
 
 class CloudWatchClient(Protocol):
-    """The part of boto3's CloudWatch client that is used."""
+    """The part of boto3's CloudWatch client that the SDK uses."""
 
     def put_metric_data(self, *args: Any, **kwargs: Any) -> Any:
         """PutMetricData."""
@@ -40,40 +41,38 @@ class CloudWatchClient(Protocol):
 
 
 class CloudWatchMetrics:
-    """Sends statistic sets to CloudWatch. Thread-safe; `add` never raises and never waits for the network.
+    """Metrics sink that uploads statistic sets to CloudWatch. Thread-safe; `add` never raises or waits for the network.
 
         with CloudWatchMetrics(region_name="eu-west-1", granularity="stream") as metrics:
             ...
 
-    Close it after the producers and workers that use it: what they measure later is dropped (and logged once).
-    Whatever is still open when the interpreter ends is closed then. The thread starts with the first `add`.
+    Close it after the producers and workers that use it: later observations are dropped (and logged once). A sink that is
+    open when the interpreter ends is closed then. The upload thread starts with the first `add`.
 
-    Costs: one PutMetricData call a minute for each 1,000 metrics, and what CloudWatch charges for each custom
-    metric. With ``level="detailed"`` and ``granularity="shard"`` the KPL's metrics are 8 for each shard, 13 for
-    each stream and 13 more; with ``level="summary"`` and ``granularity="stream"`` 4 for each stream and 4 more.
-    Errors come on top, each code at each level.
+    Costs: one PutMetricData call per minute for each 1,000 metrics, and CloudWatch's charge for each custom metric. With
+    ``level="detailed"`` and ``granularity="shard"``, the KPL's metrics are 8 per shard, 13 per stream and 13 in total; with
+    ``level="summary"`` and ``granularity="stream"``, 4 per stream and 4 in total. Each error code adds one per level.
 
     Args:
-        client: A ready boto3 CloudWatch client; else one is made.
-        session: Session whose credentials and region a client is made with.
-        region_name: Region for the client.
-        endpoint_url: Endpoint for the client; else botocore's resolution.
-        namespace: CloudWatch namespace, 1 to 255 characters, not starting with ``AWS/`` or a colon. None is the way of
-            the KPL and the KCL: a producer's metrics go to ``KinesisProducerLibrary``, and a worker's to the namespace
-            of its application's name. In a namespace given here, workers' metrics have the dimension
-            ``ApplicationName`` instead.
+        client: boto3 CloudWatch client; created from the next three arguments if None.
+        session: Session with credentials and region for the client; a new default session if None.
+        region_name: Region for the client; that of the session if None.
+        endpoint_url: Endpoint for the client; resolved by botocore if None.
+        namespace: CloudWatch namespace, 1 to 255 characters, not starting with ``AWS/`` or a colon. With None, as in the
+            KPL and the KCL, a producer's metrics go to ``KinesisProducerLibrary``, and a worker's to the namespace with
+            the name of its application. With a namespace, workers' metrics have the dimension ``ApplicationName``.
         level: ``none`` (nothing), ``summary`` or ``detailed``.
         granularity: ``global``, ``stream`` or ``shard``.
         upload_delay: Seconds between two uploads, 0.001 to 60.
-        custom_dimensions: Dimensions of the user's own.
-        max_series: Most metrics told apart within one period.
-        max_pending: Most statistic sets kept while CloudWatch does not take them; 1 and more.
-        clock: Time, for tests.
-        rng: Jitter, for tests.
+        custom_dimensions: Dimensions that the user adds, at most 24.
+        max_series: Maximum number of series within one period, at least 1.
+        max_pending: Maximum number of statistic sets that are kept while CloudWatch does not accept them, at least 1.
+        clock: Monotonic and wall clock; replaced in tests.
+        rng: Source of jitter; pass a seeded instance for reproducible runs.
 
     Raises:
-        ConfigError: An argument is out of its range.
-        AwsConfigError: No client can be made: no region, unknown profile, bad endpoint URL.
+        ConfigError: If an argument is out of range.
+        AwsConfigError: If no client can be created: no region, an unknown profile, or an invalid endpoint URL.
     """
 
     def __init__(
@@ -99,7 +98,7 @@ class CloudWatchMetrics:
         check_int("max_pending", max_pending, 1)
         self._accumulator = Accumulator(level, granularity, custom_dimensions, max_series)
         self._on = level != "none"
-        # What `add` calls; closing puts something else there.
+        # Called by `add`; replaced by `close`.
         self._add: Callable[..., object] = self._accumulator.add
         if client is None and self._on:
             client = make_client(
@@ -122,7 +121,7 @@ class CloudWatchMetrics:
         self._wake = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closed = False
-        self._complained = False
+        self._errors = CountingLogThrottle(_LOGGER)
         self._late = False
         _open.add(self)
 
@@ -141,19 +140,19 @@ class CloudWatchMetrics:
             if self._thread is None and self._on:
                 self._start()
         except Exception as error:  # noqa: BLE001 - measuring must not cost a record
-            self._complain(metric, error)
+            self._log_error(metric, error)
 
     def retire(self, scope: Scope) -> None:
-        """Nothing to do: what was sampled in this upload period is uploaded, and nothing follows it."""
+        """Do nothing: the samples of this upload period are uploaded, and no others follow."""
 
     def close(self, timeout: float = 10.0) -> int:
-        """Upload the rest and stop. Closing twice is harmless.
+        """Upload the remaining statistic sets and stop. Closing again has no effect.
 
         Args:
-            timeout: Most seconds to wait for the upload.
+            timeout: Maximum seconds to wait for the upload.
 
         Returns:
-            Statistic sets that were not uploaded in that time; 0 is success. They are lost, and logged.
+            Number of statistic sets that were not uploaded in time; they are lost, and logged. 0 means success.
         """
         with self._wake:
             if self._closed:
@@ -168,7 +167,7 @@ class CloudWatchMetrics:
             return 0
         thread.join(timeout)
         if thread.is_alive():
-            _LOGGER.warning("metrics: CloudWatch did not answer within %g s of closing", timeout)
+            _LOGGER.warning("CloudWatch metrics: no response within %g s of closing", timeout)
         return self._plan.pending
 
     def __enter__(self) -> CloudWatchMetrics:
@@ -178,7 +177,7 @@ class CloudWatchMetrics:
         self.close()
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("CloudWatchMetrics holds a thread and a connection and can not be pickled")
+        raise TypeError("CloudWatchMetrics holds a thread and a connection and cannot be pickled")
 
     def _start(self) -> None:
         with self._wake:
@@ -188,7 +187,7 @@ class CloudWatchMetrics:
             self._thread = thread
             try:
                 thread.start()
-            except RuntimeError:  # the interpreter is ending, or the machine has no thread left
+            except RuntimeError:  # the interpreter is exiting, or no more threads can be started
                 self._thread = None
                 raise
 
@@ -211,11 +210,11 @@ class CloudWatchMetrics:
                 self._send(batch)
             self._report(final=True)
         except Exception:
-            # A bug here ends the upload, not the program; whoever reads the log can mend it.
-            _LOGGER.exception("the upload of metrics failed and is off from now on")
+            # A defect here ends the upload, not the program.
+            _LOGGER.exception("CloudWatch upload failed unexpectedly; uploads are disabled")
 
     def _send(self, batch: list[Datum]) -> None:
-        assert self._client is not None  # only with level "none", and then nothing is ever sent
+        assert self._client is not None  # it is None only with level "none", which sends nothing
         try:
             with translate_errors("PutMetricData", self._client):
                 self._client.put_metric_data(**self._plan.request(batch))
@@ -230,26 +229,23 @@ class CloudWatchMetrics:
         if report is not None:
             given = self._plan.namespace
             _LOGGER.warning(
-                "metrics for CloudWatch%s: %s", f" namespace {given}" if given is not None else "", report
+                "CloudWatch metrics%s: %s", f" namespace {given}" if given is not None else "", report
             )
 
     def _too_late(self, metric: Metric, *_rest: object) -> None:
         if not self._late:
             self._late = True
             _LOGGER.warning(
-                "metric %r (and what follows it) came after the metrics were closed: dropped", metric.name
+                "CloudWatch metrics: %r was recorded after close; it and all later ones are dropped",
+                metric.name,
             )
 
-    def _complain(self, metric: Metric, error: Exception) -> None:
-        """Log what went wrong in a caller's thread: the first time only, it may be every record."""
-        if not self._complained:
-            self._complained = True
-            _LOGGER.warning(
-                "metric %r not recorded; further ones are not logged", metric.name, exc_info=error
-            )
+    def _log_error(self, metric: Metric, error: Exception) -> None:
+        """Log an error of a caller's thread, throttled, because it may occur for every record."""
+        self._errors.log("CloudWatch metrics: observation lost (%d so far): %r", metric.name, error=error)
 
     def _forget_after_fork(self) -> None:
-        """In a forked child: the thread is gone, and the numbers are the parent's to upload."""
+        """Reset the sink in a forked child: it has no upload thread, and the parent uploads the statistics."""
         self._wake = threading.Condition()
         self._accumulator.reset_lock()
         self._plan = UploadPlan(

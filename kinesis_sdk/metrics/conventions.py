@@ -1,4 +1,4 @@
-"""How the catalogue's metrics are written for systems that are not CloudWatch: base units and histogram buckets."""
+"""Names, base units and histogram buckets of metrics in Prometheus and OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -16,32 +16,31 @@ _SCALES = {
 }
 
 TIMING_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-"""Upper bounds in seconds of the histograms' buckets: from a request in the same zone to a batch that takes long."""
+"""Upper bounds of the histogram buckets in seconds, from a request in the same zone to a slow batch."""
 
 
 def base_unit(unit: str) -> tuple[float, str, str]:
-    """How to get from a CloudWatch unit to the base unit.
+    """Return the base unit for a CloudWatch unit.
 
     Returns:
-        The factor, the base unit as Prometheus writes it in names (empty for plain numbers), and its UCUM code
-        for OpenTelemetry.
+        The factor, the base unit in Prometheus names (empty for plain numbers), and its UCUM code for OpenTelemetry.
     """
     return _SCALES.get(unit, (1.0, "", "1"))
 
 
 def prometheus_name(metric: Metric, prefix: str) -> str:
-    """Name of the metric's family: with the base unit, without ``_total`` and other suffixes of samples."""
+    """Return the name of a metric family: with the base unit, without ``_total`` and other suffixes of samples."""
     suffix = base_unit(metric.unit)[1]
     name = f"{prefix}_{metric.snake_name}"
     return name if not suffix or name.endswith(f"_{suffix}") else f"{name}_{suffix}"
 
 
 def prometheus_sample(metric: Metric, prefix: str) -> str:
-    """Name under which the metric is queried: counters end in ``_total``, the base name of histograms and summaries."""
+    """Return the name for queries: with ``_total`` for counters, the base name for histograms and summaries."""
     counts = metric.kind in (Kind.COUNTER, Kind.OUTCOME)
     return prometheus_name(metric, prefix) + ("_total" if counts else "")
 
 
 def opentelemetry_name(metric: Metric, prefix: str) -> str:
-    """Name of the metric's instrument; a distribution has two, with the suffixes ``.sum`` and ``.count``."""
+    """Return the name of an instrument. A distribution has two, with the suffixes ``.sum`` and ``.count``."""
     return f"{prefix}.{metric.snake_name}"

@@ -1,12 +1,13 @@
-"""Metrics in memory, for tests and status pages."""
+"""Metrics sink that keeps statistics in memory, for tests and status pages."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kinesis_sdk.common.metrics import OPERATION, Metric, Scope
+from kinesis_sdk.common.metrics import OPERATION, Metric
 from kinesis_sdk.metrics.accumulator import (
     MAX_SERIES,
+    AccumulatingSink,
     Accumulator,
     CustomDimension,
     Granularity,
@@ -16,17 +17,17 @@ from kinesis_sdk.metrics.accumulator import (
 )
 
 
-class MemoryMetrics:
-    """Keeps every statistic since the start (or the last `reset`). Thread-safe.
+class MemoryMetrics(AccumulatingSink):
+    """Metrics sink that keeps all statistics since the start, or since the last `reset`. Thread-safe.
 
     Args:
         level: ``none``, ``summary`` or ``detailed``.
         granularity: ``global``, ``stream`` or ``shard``.
-        custom_dimensions: Dimensions of the user's own.
-        max_series: Maximum number of series told apart.
+        custom_dimensions: Dimensions that the user adds, at most 24.
+        max_series: Maximum number of series; observations of further ones are dropped. At least 1.
 
     Raises:
-        ConfigError: An argument is out of its range.
+        ConfigError: If an argument is out of range.
     """
 
     def __init__(
@@ -36,47 +37,31 @@ class MemoryMetrics:
         custom_dimensions: Iterable[CustomDimension] = (),
         max_series: int = MAX_SERIES,
     ) -> None:
-        self._accumulator = Accumulator(level, granularity, custom_dimensions, max_series)
-
-    def add(
-        self,
-        metric: Metric,
-        scope: Scope,
-        total: float,
-        count: int = 1,
-        low: float | None = None,
-        high: float | None = None,
-    ) -> None:
-        """Record one observation, or several at once; see `kinesis_sdk.common.metrics.Metrics`."""
-        self._accumulator.add(metric, scope, total, count, low, high)
-
-    def retire(self, scope: Scope) -> None:
-        """Forget the gauges of a scope; counts stay."""
-        self._accumulator.retire(scope)
+        super().__init__(Accumulator(level, granularity, custom_dimensions, max_series))
 
     def snapshot(self) -> dict[Series, Statistics]:
-        """Everything known, at every level of every dimension path."""
+        """Return all statistics, at every level of every dimension path."""
         return self._accumulator.read()
 
     def get(self, metric: Metric | str, **dimensions: str) -> Statistics | None:
-        """Statistics of one metric at one level.
+        """Return the statistics of one metric at one level.
 
         Args:
-            metric: The metric, or its name.
-            dimensions: Exactly its dimensions, custom ones included: none for the sum over all streams of a producer.
-                A consumer's metrics have ``ApplicationName`` at every level; ``Operation`` is implied.
+            metric: Metric, or its name.
+            dimensions: All dimensions of the level, including custom ones; none for the sum over all streams of a
+                producer. A consumer's metrics have ``ApplicationName`` at every level; ``Operation`` is implied.
 
         Returns:
-            None if nothing was observed there.
+            None without observations at this level.
         """
         name = metric if isinstance(metric, str) else metric.name
-        wanted = sorted(dimensions.items())
+        expected = sorted(dimensions.items())
         for series, statistics in self.snapshot().items():
             found = sorted(pair for pair in series.dimensions if pair[0] != OPERATION)
-            if series.name == name and found == wanted:
+            if series.name == name and found == expected:
                 return statistics
         return None
 
     def reset(self) -> dict[Series, Statistics]:
-        """Start again from nothing; return what was known."""
+        """Remove and return all statistics."""
         return self._accumulator.drain()[0]

@@ -1,18 +1,19 @@
-"""Metrics for OpenTelemetry: instruments of a meter.
+"""Metrics sink for OpenTelemetry: instruments of a meter.
 
-``pip install kinesis-sdk[opentelemetry]``. Names are the KPL's and KCL's in snake case under a prefix, units UCUM:
+``pip install kinesis-sdk[opentelemetry]``. Names are those of the KPL and KCL in snake case after a prefix; units are UCUM:
 
-| metric | becomes |
+| metric | instrument |
 |---|---|
 | counts and bytes | counter ``kinesis.user_records_data_put`` (``By``) |
 | ``UserRecordsPut``, ``KinesisRecordsPut`` | counter with the attribute ``outcome`` = ``success`` or ``failure`` |
-| states | gauge ``kinesis.user_records_pending``, ``kinesis.behind_latest`` (``s``) |
+| gauges | gauge ``kinesis.user_records_pending``, ``kinesis.behind_latest`` (``s``) |
 | durations of single calls | histogram ``kinesis.request_time`` (``s``) |
-| everything else | two counters: ``kinesis.buffering_time.sum`` (``s``) and ``kinesis.buffering_time.count`` |
+| all others | two counters: ``kinesis.buffering_time.sum`` (``s``) and ``kinesis.buffering_time.count`` |
 
-Attributes are ``application_name``, ``stream_name``, ``shard_id``, ``error_code`` … Everything but the histograms is asynchronous: the
-SDK's reader asks for the sums, a record costs no call into OpenTelemetry. Distributions are two counters because
-a producer measures a whole Kinesis record at a time, and a histogram would want each user record on its own.
+Attributes are ``application_name``, ``stream_name``, ``shard_id``, ``error_code`` … All instruments except histograms are
+asynchronous: the reader of the OpenTelemetry SDK collects the sums, and a record costs no call into OpenTelemetry.
+Distributions are two counters, because a producer records all user records of a Kinesis record at once, while a histogram
+needs each user record by itself.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from kinesis_sdk.common.metrics import Kind, Metric, Scope, snake_case
 from kinesis_sdk.common.validation import check_text
 from kinesis_sdk.metrics.accumulator import (
     MAX_SERIES,
+    AccumulatingSink,
     Accumulator,
     CustomDimension,
     Granularity,
@@ -40,20 +42,20 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import Meter
 
 
-class OpenTelemetryMetrics:
-    """A sink for metrics that makes its instruments as metrics come. Thread-safe.
+class OpenTelemetryMetrics(AccumulatingSink):
+    """Metrics sink that creates an OpenTelemetry instrument on the first observation of a metric. Thread-safe.
 
     Args:
-        meter: The meter to use; one of the global meter provider if None.
+        meter: Meter to use; one of the global meter provider if None.
         prefix: First part of every name.
         level: ``none``, ``summary`` or ``detailed``.
         granularity: ``global``, ``stream`` or ``shard``.
-        custom_dimensions: More attributes, the same for every metric that is deep enough.
-        max_series: Most sets of attributes over all metrics; observations of further ones are dropped.
+        custom_dimensions: Further attributes for all metrics at or below their granularity, at most 24.
+        max_series: Maximum sets of attributes over all metrics; observations of further ones are dropped. At least 1.
 
     Raises:
-        ImportError: ``opentelemetry`` is not installed.
-        ConfigError: An argument is out of its range.
+        ImportError: If ``opentelemetry`` is not installed.
+        ConfigError: If an argument is out of range.
     """
 
     def __init__(
@@ -76,7 +78,7 @@ class OpenTelemetryMetrics:
         self._observation: Any = metrics.Observation
         self._meter = meter if meter is not None else metrics.get_meter("kinesis_sdk", __version__)
         self._prefix = prefix
-        self._accumulator = Accumulator(level, granularity, custom_dimensions, max_series)
+        super().__init__(Accumulator(level, granularity, custom_dimensions, max_series))
         self._lock = threading.Lock()
         self._known: set[Metric] = set()
         self._histograms: dict[Metric, Any] = {}
@@ -92,7 +94,7 @@ class OpenTelemetryMetrics:
     ) -> None:
         """Record one observation, or several at once; see `kinesis_sdk.common.metrics.Metrics`.
 
-        Of a metric that is a histogram here, several observations count as one with the value of their mean.
+        For a histogram, several observations count as one with the value of their mean.
         """
         if metric not in self._known:
             self._instrument(metric)
@@ -104,12 +106,8 @@ class OpenTelemetryMetrics:
             leaf = self._accumulator.leaf_of(metric, scope)
             histogram.record(total / count * base_unit(metric.unit)[0], _attributes(leaf))
 
-    def retire(self, scope: Scope) -> None:
-        """Stop observing the gauges of a scope: the reader's next collection does not have them. Counters stay."""
-        self._accumulator.retire(scope)
-
     def _instrument(self, metric: Metric) -> None:
-        """Make the instruments of a metric that is new."""
+        """Create the instruments of a metric, unless they exist."""
         with self._lock:
             if metric in self._known:
                 return
@@ -143,7 +141,7 @@ class OpenTelemetryMetrics:
         create: Any = self._meter.create_histogram
         try:
             return create(name, unit, description, explicit_bucket_boundaries_advisory=list(TIMING_BUCKETS))
-        except TypeError:  # an API before 1.29: the reader's own buckets, unless a view says otherwise
+        except TypeError:  # an API before 1.29: the buckets come from the reader or a view
             return create(name, unit, description)
 
     def _reader(

@@ -1,18 +1,18 @@
-"""Metrics for Prometheus: a collector that is read when Prometheus asks.
+"""Metrics sink for Prometheus: a collector that is read by each scrape.
 
-``pip install kinesis-sdk[prometheus]``. Names are the KPL's and KCL's in snake case with base units:
+``pip install kinesis-sdk[prometheus]``. Names are those of the KPL and KCL in snake case with base units:
 
-| metric | becomes |
+| metric | time series |
 |---|---|
 | counts and bytes | ``kinesis_user_records_data_put_bytes_total`` |
 | ``UserRecordsPut``, ``KinesisRecordsPut`` | ``kinesis_user_records_put_total{outcome="success"}`` and ``"failure"`` |
-| states | gauges: ``kinesis_user_records_pending``, ``kinesis_behind_latest_seconds`` |
+| gauges | gauges: ``kinesis_user_records_pending``, ``kinesis_behind_latest_seconds`` |
 | durations of single calls | histograms: ``kinesis_request_time_seconds`` |
-| everything else | summaries (count and sum): ``kinesis_buffering_time_seconds`` |
+| all others | summaries (count and sum): ``kinesis_buffering_time_seconds`` |
 
 Labels: ``application_name``, ``stream_name``, ``shard_id``, ``worker_identifier``, ``error_code`` … Only the deepest
-level is exported: ``sum by (stream_name)`` makes the others. The gauges of a shard disappear when its worker does not
-hold the lease any longer; ``docs/metrics.md`` lists all metrics.
+level is exported; ``sum by (stream_name)`` computes the others. The gauges of a shard disappear when its worker no longer
+holds the lease. ``docs/metrics.md`` lists all metrics.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from kinesis_sdk.common.errors import ConfigError
-from kinesis_sdk.common.metrics import Kind, Metric, Scope, snake_case
+from kinesis_sdk.common.metrics import Kind, Metric, snake_case
 from kinesis_sdk.metrics.accumulator import (
     MAX_SERIES,
+    AccumulatingSink,
     Accumulator,
     CustomDimension,
     Granularity,
@@ -38,22 +39,24 @@ if TYPE_CHECKING:
     from prometheus_client.registry import CollectorRegistry
 
 
-class PrometheusMetrics:
-    """A sink for metrics that registers itself as a collector. Thread-safe.
+class PrometheusMetrics(AccumulatingSink):
+    """Metrics sink that registers itself as a Prometheus collector. Thread-safe.
+
+    Several durations that are recorded at once count in the histogram bucket of their mean.
 
     Args:
-        registry: Where to register; the client library's default registry if None.
+        registry: Registry for the collector; the default registry of `prometheus_client` if None.
         prefix: First part of every name.
         level: ``none``, ``summary`` or ``detailed``.
-        granularity: ``global``, ``stream`` or ``shard``: a label for each shard is a time series for each shard.
-        custom_dimensions: More labels, the same for every metric that is deep enough.
-        max_series: Most time series; observations of further ones are dropped, and counted in
-            ``kinesis_metrics_refused_total``.
+        granularity: ``global``, ``stream`` or ``shard``; ``shard`` creates time series for each shard.
+        custom_dimensions: Further labels for all metrics at or below their granularity, at most 24.
+        max_series: Maximum number of time series, at least 1; observations of further ones are dropped, and counted in
+            ``kinesis_metrics_rejected_total``.
 
     Raises:
-        ImportError: ``prometheus_client`` is not installed.
-        ConfigError: An argument is out of its range.
-        ValueError: The registry has such a collector with this prefix already (by `prometheus_client`).
+        ImportError: If ``prometheus_client`` is not installed.
+        ConfigError: If an argument is out of range.
+        ValueError: If the registry already has a collector with this prefix (raised by `prometheus_client`).
     """
 
     def __init__(
@@ -77,41 +80,22 @@ class PrometheusMetrics:
             raise ConfigError("prefix", prefix, "snake case that starts with a letter")
         self._core: Any = core
         self._prefix = prefix
-        self._accumulator = Accumulator(
-            level, granularity, custom_dimensions, max_series, bounds=TIMING_BUCKETS
+        super().__init__(
+            Accumulator(level, granularity, custom_dimensions, max_series, bounds=TIMING_BUCKETS)
         )
         (prometheus_client.REGISTRY if registry is None else registry).register(self)
 
-    def add(
-        self,
-        metric: Metric,
-        scope: Scope,
-        total: float,
-        count: int = 1,
-        low: float | None = None,
-        high: float | None = None,
-    ) -> None:
-        """Record one observation, or several at once; see `kinesis_sdk.common.metrics.Metrics`.
-
-        Several durations at once count in the bucket of their mean.
-        """
-        self._accumulator.add(metric, scope, total, count, low, high)
-
-    def retire(self, scope: Scope) -> None:
-        """Remove the gauges of a scope: the next scrape does not show them. Counters stay."""
-        self._accumulator.retire(scope)
-
     def describe(self) -> Iterator[Any]:
-        """What `prometheus_client` tells collectors apart by."""
-        yield self._core.CounterMetricFamily(f"{self._prefix}_metrics_refused", _REFUSED_HELP)
+        """Yield the metric family by which `prometheus_client` identifies the collector."""
+        yield self._core.CounterMetricFamily(f"{self._prefix}_metrics_rejected", _REJECTED_HELP)
 
     def collect(self) -> Iterator[Any]:
-        """All metric families, for `prometheus_client`."""
+        """Yield all metric families, for `prometheus_client`."""
         leaves = self._accumulator.read_leaves()
         for metric in sorted(leaves, key=lambda metric: (metric.name, metric.operation)):
             yield self._family(metric, sorted(leaves[metric].items()))
         yield self._core.CounterMetricFamily(
-            f"{self._prefix}_metrics_refused", _REFUSED_HELP, value=self._accumulator.refused
+            f"{self._prefix}_metrics_rejected", _REJECTED_HELP, value=self._accumulator.rejected
         )
 
     def _family(self, metric: Metric, members: list[tuple[Pairs, Statistics]]) -> Any:
@@ -119,7 +103,7 @@ class PrometheusMetrics:
         scale = base_unit(metric.unit)[0]
         full = prometheus_name(metric, self._prefix)
         text = metric.description
-        # All members of a family have the same labels; an empty value is the same as none.
+        # All members of a family need the same labels; an empty value means that there is none.
         keys = list(dict.fromkeys(key for dimensions, _ in members for key, _ in dimensions))
         labels = [snake_case(key) for key in keys]
         core = self._core
@@ -157,4 +141,4 @@ def _cumulative(buckets: tuple[float, ...]) -> list[tuple[str, float]]:
     return list(zip(bounds, accumulate(buckets), strict=True))
 
 
-_REFUSED_HELP = "Observations dropped: not a finite number, or one time series too many"
+_REJECTED_HELP = "Observations that were dropped: not finite numbers, or too many time series"

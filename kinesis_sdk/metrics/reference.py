@@ -1,4 +1,4 @@
-"""The tables of ``docs/metrics.md``, generated from the catalogue: ``python -m kinesis_sdk.metrics.reference docs/metrics.md``."""
+"""Generator of the tables in ``docs/metrics.md``: ``python -m kinesis_sdk.metrics.reference docs/metrics.md``."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _PARTS = {"producer": PRODUCER_METRICS, "consumer": CONSUMER_METRICS}
 
 
 def table(metrics: Iterable[Metric]) -> str:
-    """A Markdown table of metrics."""
+    """Return a Markdown table of metrics."""
     lines = [
-        "| CloudWatch | unit | kind | level | dimensions | Prometheus | OpenTelemetry | what |",
+        "| CloudWatch | unit | kind | level | dimensions | Prometheus | OpenTelemetry | description |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for metric in metrics:
@@ -31,7 +31,7 @@ def table(metrics: Iterable[Metric]) -> str:
 
 
 def updated(document: str) -> str:
-    """A document whose tables, between ``<!-- producer -->`` and ``<!-- end of producer -->``, are those of the catalogue."""
+    """Return a document with new tables between ``<!-- producer -->`` and ``<!-- end of producer -->`` (and of consumer)."""
     for name, metrics in _PARTS.items():
         begin, end = f"<!-- {name} -->\n", f"\n<!-- end of {name} -->"
         before, rest = document.split(begin, 1)

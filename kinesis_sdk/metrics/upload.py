@@ -1,9 +1,9 @@
-"""What goes to CloudWatch and when: the decisions of the upload, without thread, clock or network.
+"""Decisions of the CloudWatch upload (what to send, and when), without thread, clock or network.
 
-A call takes up to 1,000 statistic sets (PutMetricData, API reference; the KPL's 20 and 38 KiB are limits of 2015):
-calls are billed, and 10,000 metrics are 10 calls a minute in place of 500. What was not taken is kept with its
-time and goes with the next upload. A backlog that reaches its bound loses resolution first: the oldest sets of
-equal metrics become one. Only what has more different metrics than the bound is dropped, and reported.
+A call has up to 1,000 statistic sets (PutMetricData, API reference; the KPL's 20 sets and 38 KiB are limits of 2015).
+Calls are billed, and 10,000 metrics take 10 calls a minute instead of 500. A set that was not accepted is kept with its
+timestamp and sent with the next upload. A backlog at its bound first loses resolution: the oldest sets of the same metric
+are merged. Sets are dropped, and reported, only if there are more different metrics than the bound.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from kinesis_sdk.metrics.accumulator import (
 )
 
 DEFAULT_NAMESPACE = "KinesisProducerLibrary"
-"""The KPL's."""
+"""Namespace of the KPL."""
 
 MAX_DATA_PER_CALL = 1_000
-"""Most metrics of one PutMetricData call (API reference)."""
+"""Maximum number of metrics in one PutMetricData call (API reference)."""
 
 MAX_BYTES_PER_CALL = 768 * 1024
-"""Most bytes of one call by our estimate; the service takes 1 MB. The estimate is of the form-encoded protocol,
-the longest of the three that botocore speaks with CloudWatch."""
+"""Maximum estimated bytes of one call; CloudWatch accepts 1 MB. The estimate is for the form-encoded protocol, the longest
+of the three that botocore uses with CloudWatch."""
 
 MAX_PENDING = 10_000
-"""Default bound on statistic sets that wait for an upload; about 500 bytes each."""
+"""Default maximum number of statistic sets that wait for an upload; about 500 bytes each."""
 
 _DATUM_BYTES = 420
 """Bytes of a form-encoded statistic set without its names and values: its keys, numbers and timestamp."""
@@ -43,15 +43,15 @@ _DATUM_BYTES = 420
 _DIMENSION_BYTES = 110
 
 _MAX_TRIES = 3
-"""Failed calls of one upload period; then the next period tries again."""
+"""Maximum failed calls in one upload period; the next period tries again."""
 
 _FIRST_PAUSE = 0.5
 _NEVER = float("inf")
 _REPORT_INTERVAL = 60.0
 
-_MAX_REFUSALS = 8
-"""Single data that may be refused in a row, without anything taken, before it is not the data: calls are billed, and
-halving 1,000 of them down to each one costs 2,000."""
+_MAX_REJECTIONS = 8
+"""Maximum number of single sets that are rejected in a row before the cause must be something else. Calls are billed, and
+halving 1,000 sets down to single ones takes 2,000 calls."""
 
 _ABOUT_CONTENT = frozenset(
     {
@@ -67,7 +67,7 @@ _ABOUT_CONTENT = frozenset(
         "ValidationException",
     }
 )
-"""Codes with which CloudWatch refuses a whole call for one datum, or for its length."""
+"""Error codes with which CloudWatch rejects a whole call because of one set, or because of its size."""
 
 _UNITS = frozenset(
     f"{unit}{rate}"
@@ -80,12 +80,12 @@ _UNITS = frozenset(
 
 
 class Datum(NamedTuple):
-    """A statistic set on its way.
+    """Statistic set that waits for its upload.
 
     Attributes:
-        series: Which metric.
-        statistics: What was observed.
-        time: Epoch seconds of the end of the period that it is about.
+        series: Metric and dimensions.
+        statistics: Statistics of the period.
+        time: End of the period in seconds since the Unix epoch.
     """
 
     series: Series
@@ -94,7 +94,7 @@ class Datum(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes that it adds to a call, by a generous estimate."""
+        """Estimated bytes that it adds to a call, rather too high than too low."""
         series = self.series
         return (
             _DATUM_BYTES
@@ -104,12 +104,12 @@ class Datum(NamedTuple):
 
     @property
     def problem(self) -> str | None:
-        """Why CloudWatch would refuse it, and with it the whole call; None if it would not."""
+        """Reason for which CloudWatch would reject it, and the whole call with it; None if there is none."""
         series, statistics = self.series, self.statistics
         if not 1 <= len(series.name) <= 255:
-            return "the metric name has not 1 to 255 characters"
+            return "the metric name must have 1 to 255 characters"
         if series.unit not in _UNITS:
-            return f"CloudWatch has no unit {series.unit!r}"
+            return f"unit {series.unit!r} does not exist in CloudWatch"
         if len(series.dimensions) > MAX_DIMENSIONS:
             return f"more than {MAX_DIMENSIONS} dimensions"
         for name, value in series.dimensions:
@@ -122,10 +122,10 @@ class Datum(NamedTuple):
         return None
 
     def to_api(self, implied: str | None = None) -> dict[str, Any]:
-        """As PutMetricData takes it.
+        """Return the element of ``MetricData`` in a PutMetricData request.
 
         Args:
-            implied: A dimension to leave out, because the namespace says it.
+            implied: Dimension to leave out, because the namespace has its value; None for none.
         """
         statistics = self.statistics
         return {
@@ -145,15 +145,15 @@ class Datum(NamedTuple):
 
 
 class UploadPlan:
-    """What to upload and when. Pure: time comes in; not thread-safe, one call at a time.
+    """Plan of the uploads. Not thread-safe; time is passed as an argument, and there is at most one call in progress.
 
     Args:
-        accumulator: Where the numbers come from.
+        accumulator: Source of the statistics.
         upload_delay: Seconds between two uploads.
-        max_pending: Most statistic sets kept.
-        rng: Jitter.
+        max_pending: Maximum number of statistic sets to keep.
+        rng: Source of jitter.
         now: Monotonic seconds; the first upload is due ``upload_delay`` later.
-        namespace: Namespace of everything; None takes the application's name where there is one, else the KPL's.
+        namespace: Namespace of all metrics; None uses the name of the application, or the KPL's for a producer.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class UploadPlan:
         self._pending: deque[Datum] = deque()
         self._isolated: deque[list[Datum]] = deque()
         self._tries = 0
-        self._refusals = 0
+        self._rejections = 0
         self._paused_until = -_NEVER
         self._dropped: Counter[str] = Counter()
         self._failure: AwsError | None = None
@@ -182,15 +182,15 @@ class UploadPlan:
 
     @property
     def pending(self) -> int:
-        """Statistic sets that were not uploaded yet."""
+        """Number of statistic sets that are not yet uploaded."""
         return len(self._pending) + sum(map(len, self._isolated))
 
     def poll(self, now: float, wall_time: float) -> list[Datum] | None:
-        """The next call to make, or None if there is nothing to do before `next_event`.
+        """Return the statistic sets of the next call; None if there is nothing to do before `next_event`.
 
         Args:
             now: Monotonic seconds.
-            wall_time: Epoch seconds, for the timestamps.
+            wall_time: Seconds since the Unix epoch, for the timestamps.
         """
         if now >= self._due:
             self._due = now + self.upload_delay
@@ -202,13 +202,13 @@ class UploadPlan:
         return self._cut() or None
 
     def next_event(self, now: float) -> float:
-        """Monotonic seconds at which `poll` has something to do; infinity after `finish` when all is done."""
+        """Return the monotonic seconds at which `poll` has work to do; infinity once everything is uploaded after `finish`."""
         if self.pending and self._tries < _MAX_TRIES:
             return min(self._due, max(now, self._paused_until))
         return self._due
 
     def request(self, batch: list[Datum]) -> dict[str, Any]:
-        """Parameters of PutMetricData; all data of a batch have the same namespace."""
+        """Return the parameters of PutMetricData; all sets of a batch have the same namespace."""
         implied = None if self.namespace is not None else APPLICATION_NAME
         return {
             "Namespace": self._namespace_of(batch[0]),
@@ -216,27 +216,27 @@ class UploadPlan:
         }
 
     def finish(self, wall_time: float) -> None:
-        """Collect what there is for a last time; nothing is due afterwards but its upload."""
+        """Collect statistics for the last time; only their upload is due afterwards."""
         self._collect(wall_time)
         self._due = _NEVER
         self._paused_until = -_NEVER
 
     def on_success(self) -> None:
-        """The call was made."""
-        self._tries = self._refusals = 0
+        """Handle a successful call."""
+        self._tries = self._rejections = 0
         self._failure = None
 
     def on_failure(self, batch: list[Datum], error: AwsError, now: float) -> None:
-        """The call failed: split it, keep it, or drop the one datum that CloudWatch refuses."""
+        """Handle a failed call: split it, keep it, or drop the one set that CloudWatch rejects."""
         if error.code in _ABOUT_CONTENT or error.status == 413:
             if len(batch) > 1:
                 middle = len(batch) // 2
                 self._isolated.extendleft((batch[middle:], batch[:middle]))
             else:
-                self._refusals += 1
-                self._dropped[f"CloudWatch refuses {batch[0].series.name}: {error}"] += 1
-                if self._refusals >= _MAX_REFUSALS:
-                    self._give_up(error)
+                self._rejections += 1
+                self._dropped[f"CloudWatch rejected {batch[0].series.name}: {error}"] += 1
+                if self._rejections >= _MAX_REJECTIONS:
+                    self._drop_rest(error)
             return
         self._pending.extendleft(reversed(batch))
         self._failure = error
@@ -244,18 +244,18 @@ class UploadPlan:
         self._paused_until = now + _FIRST_PAUSE * 2 ** (self._tries - 1) * self._rng.uniform(0.5, 1.0)
 
     def take_report(self, now: float, *, final: bool = False) -> str | None:
-        """What an operator should know, at most once a minute; None if there is nothing (new).
+        """Return a report for the log, at most once a minute; None if there is nothing new.
 
         Args:
             now: Monotonic seconds.
-            final: Whether this is the last chance: nothing is held back, what is pending is lost.
+            final: True for the last report, which is not delayed and counts pending sets as lost.
         """
         if not final and now < self._reported + _REPORT_INTERVAL:
             return None
         parts = [f"{count:,} dropped ({reason})" for reason, count in self._dropped.most_common()]
         if self._failure is not None:
-            fate = "are lost" if final else "wait for the next upload"
-            parts.append(f"{self.pending:,} statistic sets {fate}: {self._failure}")
+            outcome = "are lost" if final else "wait for the next upload"
+            parts.append(f"{self.pending:,} statistic sets {outcome}: {self._failure}")
         if not parts:
             return None
         self._dropped.clear()
@@ -264,9 +264,9 @@ class UploadPlan:
 
     def _collect(self, wall_time: float) -> None:
         self._tries = 0
-        series, refused = self._accumulator.drain()
-        if refused:
-            self._dropped["not a finite number, or too many different metrics at a time"] += refused
+        series, rejected = self._accumulator.drain()
+        if rejected:
+            self._dropped["not a finite number, or too many different metrics in one period"] += rejected
         for key in sorted(series, key=lambda key: (len(key.dimensions), key)):
             datum = Datum(key, series[key], wall_time)
             problem = datum.problem or self._namespace_problem(datum)
@@ -277,17 +277,17 @@ class UploadPlan:
         if len(self._pending) > self.max_pending:
             self._shrink()
 
-    def _give_up(self, error: AwsError) -> None:
-        """Nothing is taken, whatever it is: the rest of this upload is dropped; the next one tries again."""
+    def _drop_rest(self, error: AwsError) -> None:
+        """Drop the rest of this upload, because CloudWatch rejects every set; the next upload tries again."""
         rest = self.pending
         if rest:
-            self._dropped[f"CloudWatch refuses everything: {error}"] += rest
+            self._dropped[f"CloudWatch rejects all metrics: {error}"] += rest
         self._pending.clear()
         self._isolated.clear()
-        self._refusals = 0
+        self._rejections = 0
 
     def _shrink(self) -> None:
-        """Back to the bound: fold the older half's equal metrics, then everything's, then drop the deepest."""
+        """Reduce the backlog to its bound: merge equal metrics of the older half, then of all, then drop the deepest levels."""
         for older in (len(self._pending) // 2, len(self._pending)):
             data = list(self._pending)
             folded: dict[Series, Datum] = {}
@@ -299,7 +299,9 @@ class UploadPlan:
             self._pending = deque([*folded.values(), *data[older:]])
             if len(self._pending) <= self.max_pending:
                 return
-        kept = sorted(self._pending, key=lambda datum: len(datum.series.dimensions))  # stable: sums stay
+        kept = sorted(
+            self._pending, key=lambda datum: len(datum.series.dimensions)
+        )  # stable: the broad levels are kept
         self._dropped["the backlog is full"] += len(kept) - self.max_pending
         self._pending = deque(kept[: self.max_pending])
 
@@ -313,11 +315,11 @@ class UploadPlan:
         try:
             check_namespace("namespace", namespace)
         except ConfigError:
-            return f"CloudWatch has no namespace {namespace!r}; give one to the sink"
+            return f"namespace {namespace!r} is not valid in CloudWatch; pass namespace to CloudWatchMetrics"
         return None
 
     def _cut(self) -> list[Datum]:
-        """The next call's data: the oldest ones of one namespace, as many as fit."""
+        """Remove and return the sets of the next call: the oldest ones of one namespace, as many as fit."""
         batch: list[Datum] = []
         others: list[Datum] = []
         size = 0

@@ -185,12 +185,12 @@ def test_what_cloudwatch_would_refuse_is_refused_and_counted(value: float, known
         add_statistics(accumulator, "Y", 1, 1, 1, 1, "Count", {})
     add(accumulator, "X", value, "Count", {})
     add_statistics(accumulator, "Y", 2, value, 1, 1, "Count", {})
-    assert accumulator.refused == 2
+    assert accumulator.rejected == 2
     series, refused = accumulator.drain()
     assert refused == 2
     assert all(v == Statistics(1, 1, 1, 1, 1) for v in series.values())
     assert len(series) == 2 * known
-    assert accumulator.refused == 0
+    assert accumulator.rejected == 0
 
 
 def test_series_are_bounded() -> None:
@@ -337,12 +337,14 @@ def test_a_call_that_ends_after_its_component_leaves_a_count_and_no_state() -> N
     (statistics,) = accumulator.read_leaves()[COUNTER].values()
     assert statistics.total == 3
     assert leaf(accumulator, GAUGE) == []
-    assert accumulator.refused == 1
+    assert accumulator.rejected == 1
 
 
 @pytest.mark.parametrize("dimensions", [{}, {"ShardId": "s"}, {**at("a", "s"), "WorkerIdentifier": "w"}])
 def test_a_metric_of_the_catalogue_is_not_recorded_under_other_dimensions(dimensions: Any) -> None:
-    with pytest.raises(ValueError, match="metric UserRecordsPut has the dimensions StreamName and perhaps"):
+    with pytest.raises(
+        ValueError, match="metric UserRecordsPut has the dimensions StreamName and optionally"
+    ):
         Accumulator().add(catalogue.USER_RECORDS_PUT, Scope(dimensions), 1)
 
 

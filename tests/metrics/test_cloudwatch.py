@@ -165,7 +165,7 @@ def test_a_call_that_is_refused_for_its_content_is_halved_until_the_bad_one_is_a
     assert calls <= 15
     report = plan.take_report(60.0)
     assert report is not None
-    assert "1 dropped (CloudWatch refuses M00042" in report
+    assert "1 dropped (CloudWatch rejected M00042" in report
 
 
 def test_when_everything_is_refused_it_does_not_pay_for_each_datum() -> None:
@@ -181,7 +181,7 @@ def test_when_everything_is_refused_it_does_not_pay_for_each_datum() -> None:
         assert plan.pending == 0
     report = plan.take_report(120.0)
     assert report is not None
-    assert "CloudWatch refuses everything" in report
+    assert "CloudWatch rejects all metrics" in report
     assert sum(int(part.split()[0].replace(",", "")) for part in report.split("; ")) == 5_000
 
 
@@ -249,14 +249,14 @@ def test_more_metrics_than_the_bound_lose_the_deepest_and_say_so() -> None:
     [
         ("", "Count", {}, "metric name"),
         ("n" * 256, "Count", {}, "metric name"),
-        ("n", "Furlongs", {}, "no unit 'Furlongs'"),
+        ("n", "Furlongs", {}, "unit 'Furlongs' does not exist"),
         ("n", "Count", {"StreamName": "ü"}, "ASCII"),
         ("n", "Count", {"A": "v" * 1025}, "too long"),
         ("n", "Count", {":a": "v"}, "colon"),
         ("n", "Count", {f"D{index}": "v" for index in range(31)}, "30 dimensions"),
     ],
 )
-def test_what_cloudwatch_would_refuse_is_not_sent(
+def test_statistics_that_cloudwatch_would_reject_are_not_sent(
     name: str, unit: str, dimensions: dict[str, str], problem: str
 ) -> None:
     accumulator = Accumulator()
@@ -421,7 +421,7 @@ def test_an_application_that_is_no_namespace_is_reported() -> None:
     plan = make_plan(accumulator)
     add(accumulator, "X", 1, "Count", {"ApplicationName": "AWS/billing"})
     assert plan.poll(60.0, WALL) is None
-    assert "no namespace 'AWS/billing'" in (plan.take_report(60.0) or "")
+    assert "namespace 'AWS/billing' is not valid" in (plan.take_report(60.0) or "")
 
 
 def test_what_a_component_recorded_before_it_ended_is_uploaded_and_nothing_after_it() -> None:
@@ -469,14 +469,15 @@ def test_a_dead_cloudwatch_costs_a_log_line_and_no_exception(caplog: pytest.LogC
     assert len(caplog.records) <= 2
 
 
-def test_a_bug_in_a_caller_is_logged_once_and_not_raised(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_bug_in_a_caller_is_logged_with_throttling_and_not_raised(caplog: pytest.LogCaptureFixture) -> None:
     metrics = CloudWatchMetrics(FakeAws().client("cloudwatch"))
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             add(metrics, "X", "much", "Count", {})  # type: ignore[arg-type]
             metrics.add(metric_of("X", "Count"), None, 1)  # type: ignore[arg-type]
-    assert len(caplog.records) == 1
-    assert "metric 'X' not recorded" in caplog.text
+    assert [record.getMessage() for record in caplog.records] == [
+        f"CloudWatch metrics: observation lost ({count} so far): 'X'" for count in (1, 2, 4)
+    ]
     metrics.close()
 
 
@@ -539,7 +540,7 @@ def test_a_bug_in_the_upload_is_logged(
     with caplog.at_level(logging.ERROR):
         add(metrics, "X", 1, "Count", {})
         metrics.close()
-    assert "the upload of metrics failed" in caplog.text
+    assert "uploads are disabled" in caplog.text
     assert "ZeroDivisionError" in caplog.text
 
 
@@ -587,9 +588,9 @@ CloudWatchMetrics(Client(), namespace="orders").add(X, Scope({}), 7)
     assert result.stdout == "orders 7.0\n"
 
 
-def test_it_can_not_be_pickled() -> None:
+def test_it_cannot_be_pickled() -> None:
     metrics = CloudWatchMetrics(FakeAws().client("cloudwatch"))
-    with pytest.raises(TypeError, match="can not be pickled"):
+    with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(metrics)
     metrics.close()
 

@@ -105,7 +105,7 @@ def test_granularity_level_prefix_and_custom_labels() -> None:
     assert value(registry, name, stream_name="orders", host_name="h", outcome="success") == 1
     assert {family.name for family in registry.collect()} == {
         "kds_kinesis_records_put",
-        "kds_metrics_refused",
+        "kds_metrics_rejected",
     }
 
 
@@ -128,7 +128,7 @@ def test_what_is_refused_is_counted() -> None:
     add(metrics, "RequestTime", 1, "Milliseconds", {"StreamName": "a"})
     add(metrics, "RequestTime", 1, "Milliseconds", {"StreamName": "b"})
     add(metrics, "RequestTime", float("nan"), "Milliseconds", {"StreamName": "a"})
-    assert value(registry, "kinesis_metrics_refused_total") == 2
+    assert value(registry, "kinesis_metrics_rejected_total") == 2
     assert value(registry, "kinesis_request_time_seconds_count", stream_name="a") == 1
     assert value(registry, "kinesis_request_time_seconds_bucket", stream_name="a", le="+Inf") == 1
 

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-import logging
 import threading
 
 from kinesis_sdk.common.clock import SystemClock
-from kinesis_sdk.common.log_throttle import LogThrottle
 from kinesis_sdk.consumer.runtime.scheduler import Scheduler
 from kinesis_sdk.consumer.runtime.threads import DaemonPool, LoopThread
 from kinesis_sdk.testing import VirtualClock
@@ -206,17 +204,3 @@ def test_a_loop_survives_errors_and_can_stop_itself():
     assert seen.wait(HANG)
     loop.stop()
     assert len(errors) == 1
-
-
-def test_repeated_messages_are_counted(caplog):
-    caplog.set_level(logging.WARNING)
-    log = LogThrottle(logging.getLogger("kinesis_sdk.consumer"))
-    for second in range(130):
-        log.log(float(second), "a", "slow down, %s", "please")
-    log.log(0.0, "b", "other")
-    assert [record.getMessage() for record in caplog.records] == [
-        "slow down, please",
-        "slow down, please (59 more since the last such line)",
-        "slow down, please (59 more since the last such line)",
-        "other",
-    ]
