@@ -25,7 +25,7 @@ def test_unknown_options_and_bad_values_are_errors(spark: Any, stream: Any) -> N
         (orders.options(maxRecordPerShard="5"), "maxRecordsPerShard"),
         (orders.options(tipLag="5"), "with a unit"),
         (orders.options(startingPosition="YESTERDAY"), "TRIM_HORIZON"),
-        (orders.options(consumerMode="efo"), "enhanced fan-out"),
+        (orders.options(retrievalMode="fanout"), "enhanced fan-out"),
         ({}, "streamName"),
     ):
         with pytest.raises(Exception, match=problem):

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 — Spark's habit
 
 from integration.spark.harness import wait_for
 from kinesis_sdk.producer import ProducerConfig
-from kinesis_sdk.spark import Access, KinesisPartitionWriter, ProducerSettings, shared_producer
+from kinesis_sdk.spark import ConnectionSettings, KinesisPartitionWriter, ProducerSettings, shared_producer
 
 
 def rows_of(spark: Any, count: int, partitions: int = 2) -> Any:
@@ -185,7 +185,9 @@ def test_credentials_of_a_role_are_resolved_in_each_process(
     frame = spark.read.format("kinesis_sdk").options(**orders.options(**secret)).load()
     assert frame.count() == 10
     assert "do-not-show-this" not in frame._jdf.queryExecution().toString()
-    assert "do-not-show-this" not in repr(Access(access_key_id="a", secret_access_key="do-not-show-this"))
+    assert "do-not-show-this" not in repr(
+        ConnectionSettings(access_key_id="a", secret_access_key="do-not-show-this")
+    )
 
 
 def test_tasks_of_a_worker_share_a_producer_and_leave_nothing_behind(spark: Any, stream: Any) -> None:

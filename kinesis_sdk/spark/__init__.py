@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kinesis_sdk.spark.access import Access
+from kinesis_sdk.spark.connection import ConnectionSettings
 from kinesis_sdk.spark.errors import DataLossError, OffsetError, StalledError
 from kinesis_sdk.spark.partition import (
     KinesisPartitionWriter,
@@ -28,8 +28,8 @@ __all__ = [
     "ProducerSettings",
     "TaskProducer",
     "shared_producer",
-    # access and errors
-    "Access",
+    # connection and errors
+    "ConnectionSettings",
     "DataLossError",
     "OffsetError",
     "StalledError",

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kinesis_sdk.common.errors import ConfigError
-from kinesis_sdk.common.sequence import LATEST
+from kinesis_sdk.common.position import Ended, Latest, TrimHorizon
 from kinesis_sdk.common.shards import ShardGraph
-from kinesis_sdk.spark.offsets import Ended, Horizon, Position, StreamOffset
+from kinesis_sdk.spark.offsets import ShardPosition, StreamOffset
 from kinesis_sdk.spark.positions import StartingPosition
 
 
 def initial_positions(
     graph: ShardGraph, candidates: Iterable[str], starting: StartingPosition, started: int
-) -> dict[str, Position]:
+) -> dict[str, ShardPosition]:
     """Positions that a query begins with.
 
     Args:
@@ -39,7 +39,7 @@ def initial_positions(
             raise ConfigError("startingPosition", name, "ids of shards that the stream lists")
     named = set(starting.shards)
     chosen = set(candidates) & graph.shards.keys()
-    if starting.default.kind == LATEST:
+    if isinstance(starting.default, Latest):
         # The shards that were open at an instant do not descend from each other. Some emulators list others, too:
         # an old parent among them would bring its children in at their oldest record.
         for name in tuple(chosen):
@@ -52,16 +52,16 @@ def initial_positions(
     for name in named:
         chosen -= set(graph.ancestors(name))
     chosen |= {name for name in named if not named.intersection(graph.ancestors(name))}
-    return {name: starting.of(name).position(started) for name in sorted(chosen)}
+    return {name: starting.resolve(name, started) for name in sorted(chosen)}
 
 
-def admitted(graph: ShardGraph, tracked: Mapping[str, Position]) -> dict[str, Position]:
+def admitted(graph: ShardGraph, tracked: Mapping[str, ShardPosition]) -> dict[str, ShardPosition]:
     """Shards that enter now: not tracked, no ancestor of a tracked one, every listed parent finished before."""
     old: set[str] = set()
     for name in tracked:
         old.update(graph.ancestors(name))
     return {
-        name: Horizon()
+        name: TrimHorizon()
         for name in sorted(graph.shards)
         if name not in tracked
         and name not in old
@@ -69,7 +69,7 @@ def admitted(graph: ShardGraph, tracked: Mapping[str, Position]) -> dict[str, Po
     }
 
 
-def retired(graph: ShardGraph, tracked: Mapping[str, Position]) -> set[str]:
+def retired(graph: ShardGraph, tracked: Mapping[str, ShardPosition]) -> set[str]:
     """Finished shards that need no place any more: not listed, or all their listed children are tracked.
 
     A finished shard whose children are not listed yet stays: without it nothing would say that it was read.
@@ -83,14 +83,14 @@ def retired(graph: ShardGraph, tracked: Mapping[str, Position]) -> set[str]:
     return gone
 
 
-def start_of(shard_id: str, start: StreamOffset, end: StreamOffset) -> Position:
+def start_of(shard_id: str, start: StreamOffset, end: StreamOffset) -> ShardPosition:
     """Where a batch begins in a shard, from the two offsets alone.
 
     The first batch's start has no shards: the end says what its starting position was resolved to, also after a
     restart that resolved it anew. A shard that only the end has is a child, or one of a stream made anew.
     """
     if start.created != end.created:
-        return Horizon()
+        return TrimHorizon()
     if start.is_initial:
-        return StartingPosition.parse(end.starting).of(shard_id).position(end.started)
-    return start.shards.get(shard_id, Horizon())
+        return StartingPosition.parse(end.starting).resolve(shard_id, end.started)
+    return start.shards.get(shard_id, TrimHorizon())

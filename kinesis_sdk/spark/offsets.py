@@ -19,60 +19,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from kinesis_sdk.common.position import AfterSequence, AtTimestamp, Ended, TrimHorizon
 from kinesis_sdk.spark.errors import OffsetError
 
 VERSION = 1
 
 
-@dataclass(frozen=True)
-class After:
-    """Consumed up to a record.
-
-    Attributes:
-        sequence_number: The record, inclusive.
-        arrival: Its arrival, epoch milliseconds.
-        drained: Epoch milliseconds at which the shard was last seen to hold nothing behind it, if ever.
-    """
-
-    sequence_number: str
-    arrival: int
-    drained: int | None = None
-
-    @property
-    def number(self) -> int:
-        """The sequence number as a number: only these compare."""
-        return int(self.sequence_number)
-
-    @property
-    def known(self) -> int:
-        """Up to when nothing of the shard can be missing, epoch milliseconds."""
-        return max(self.arrival, self.drained or 0)
-
-
-@dataclass(frozen=True)
-class AtTimestamp:
-    """Nothing consumed; begins with what arrived at ``millis`` (epoch milliseconds) or later."""
-
-    millis: int
-
-
-@dataclass(frozen=True)
-class Horizon:
-    """Nothing consumed; begins with the oldest record."""
-
-
-@dataclass(frozen=True)
-class Ended:
-    """Read to its end.
-
-    Attributes:
-        known: Epoch milliseconds at which the shard was open still, where that is known: its children are younger.
-    """
-
-    known: int | None = None
-
-
-Position = After | AtTimestamp | Horizon | Ended
+ShardPosition = AfterSequence | AtTimestamp | TrimHorizon | Ended
+"""Positions that an offset can hold: between Kinesis records, and resolved."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,14 +47,14 @@ class StreamOffset:
     created: int
     starting: str
     started: int
-    shards: Mapping[str, Position] = field(default_factory=dict)
+    shards: Mapping[str, ShardPosition] = field(default_factory=dict)
 
     @property
     def is_initial(self) -> bool:
         """Whether this is where a query begins, before its first batch was planned."""
         return not self.shards
 
-    def with_shards(self, shards: Mapping[str, Position]) -> StreamOffset:
+    def with_shards(self, shards: Mapping[str, ShardPosition]) -> StreamOffset:
         """The same query at other positions."""
         return replace(self, shards=dict(shards))
 
@@ -109,9 +63,7 @@ class StreamOffset:
         return {
             "created": self.created,
             "init": self.starting,
-            "shards": {
-                shard_id: _position_to_json(self.shards[shard_id]) for shard_id in sorted(self.shards)
-            },
+            "shards": {shard_id: position_to_json(self.shards[shard_id]) for shard_id in sorted(self.shards)},
             "stream": self.stream,
             "t0": self.started,
             "v": VERSION,
@@ -145,9 +97,7 @@ class StreamOffset:
                 created=_whole(value["created"]),
                 starting=_text(value["init"]),
                 started=_whole(value["t0"]),
-                shards={
-                    _text(name): _position_from_json(name, item) for name, item in sorted(shards.items())
-                },
+                shards={_text(name): position_from_json(name, item) for name, item in sorted(shards.items())},
             )
         except (KeyError, TypeError) as error:
             raise OffsetError(f"an incomplete offset ({type(error).__name__}: {error})") from error
@@ -165,31 +115,40 @@ class StreamOffset:
             raise OffsetError(f"an offset that is no JSON: {error}") from error
 
 
-def _position_to_json(position: Position) -> dict[str, Any]:
-    if isinstance(position, After):
-        item: dict[str, Any] = {"s": position.sequence_number, "t": position.arrival}
+def position_to_json(position: ShardPosition) -> dict[str, Any]:
+    """Return the JSON object of a shard's position, with its keys in order."""
+    if isinstance(position, AfterSequence):
+        item: dict[str, Any] = {"s": position.sequence_number, "t": position.arrival or 0}
         return item if position.drained is None else {"c": position.drained, **item}
     if isinstance(position, AtTimestamp):
         return {"ts": position.millis}
-    if isinstance(position, Horizon):
+    if isinstance(position, TrimHorizon):
         return {"th": True}
     return {"end": True} if position.known is None else {"end": True, "t": position.known}
 
 
-def _position_from_json(shard_id: str, item: Any) -> Position:
+def position_from_json(shard_id: str, item: Any) -> ShardPosition:
+    """Return the position that `position_to_json` wrote.
+
+    Raises:
+        OffsetError: If the object is not a position.
+        TypeError: If one of its values has the wrong type.
+    """
     if isinstance(item, Mapping):
         keys = set(item)
         if keys in ({"s", "t"}, {"s", "t", "c"}):
             number = _text(item["s"])
             if number.isascii() and number.isdigit():
-                return After(number, _whole(item["t"]), _whole(item["c"]) if "c" in keys else None)
+                arrival = _whole(item["t"]) or None
+                drained = _whole(item["c"]) if "c" in keys else None
+                return AfterSequence(number, arrival=arrival, drained=drained)
         elif keys == {"ts"}:
             return AtTimestamp(_whole(item["ts"]))
         elif keys == {"th"} and item["th"] is True:
-            return Horizon()
+            return TrimHorizon()
         elif keys in ({"end"}, {"end", "t"}) and item["end"] is True:
             return Ended(_whole(item["t"]) if "t" in keys else None)
-    raise OffsetError(f"shard {shard_id}: not a position: {item!r:.200}")
+    raise OffsetError(f"shard {shard_id}: {item!r:.200} is not a position")
 
 
 def _text(value: Any) -> str:

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kinesis_sdk.common.errors import ConfigError
-from kinesis_sdk.common.sequence import LATEST, TRIM_HORIZON
+from kinesis_sdk.common.position import AtTimestamp, Latest
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer import ProducerConfig
-from kinesis_sdk.spark.access import Access
+from kinesis_sdk.spark.connection import ConnectionSettings
 from kinesis_sdk.spark.partition import ProducerSettings
-from kinesis_sdk.spark.positions import Spec, StartingPosition
+from kinesis_sdk.spark.positions import StartingPosition
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)", re.IGNORECASE | re.ASCII)
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -34,10 +34,10 @@ class SourceOptions:
     """Options of the reader. Durations are seconds."""
 
     stream: StreamId
-    access: Access = field(default_factory=Access)
+    connection: ConnectionSettings = field(default_factory=ConnectionSettings)
     starting_position: StartingPosition | None = None
     """None: LATEST for streams, TRIM_HORIZON for batch reads."""
-    ending_position: Spec = field(default_factory=lambda: Spec(LATEST))
+    ending_position: Latest | AtTimestamp = field(default_factory=Latest)
     """Of batch reads: LATEST (when the read is planned) or AT_TIMESTAMP."""
     max_batch_span: float | None = None
     """Most stream time per shard and batch; 0 is no limit. None: 2 minutes where Spark runs AvailableNow in several
@@ -76,10 +76,10 @@ class SourceOptions:
             ConfigError: An unknown option, a missing stream, a value out of its range.
         """
         values = _read(options, _SOURCE, engine=frozenset())
-        if values.pop("consumer_mode", "polling") != "polling":
-            raise ConfigError("consumerMode", "efo", "polling (enhanced fan-out is not supported yet)")
-        access, stream = _take_target(values)
-        chosen = cls(stream=stream, access=access, **values)
+        if values.pop("retrieval_mode", "polling") != "polling":
+            raise ConfigError("retrievalMode", "fanout", "polling (enhanced fan-out is not supported yet)")
+        connection, stream = _take_target(values)
+        chosen = cls(stream=stream, connection=connection, **values)
         if chosen.misplaced_aggregates == "discard" and not chosen.deaggregate:
             raise ConfigError("misplacedAggregates", "discard", "deliver where deaggregate is false")
         return chosen
@@ -106,7 +106,7 @@ class SinkOptions:
             ConfigError: An unknown option, a missing stream, a value out of its range.
         """
         values = _read(options, _SINK, engine=_ENGINE_OPTIONS)
-        access, stream = _take_target(values)
+        connection, stream = _take_target(values)
         flush_timeout = values.pop("flush_timeout", 600.0)
         config = ProducerConfig(
             aggregation_enabled=values.pop("aggregation", True),
@@ -121,7 +121,7 @@ class SinkOptions:
         )
         return cls(
             stream=stream,
-            settings=ProducerSettings(config=config, access=access),
+            settings=ProducerSettings(config=config, connection=connection),
             random_partition_key=values.pop("partition_key", "column") == "random",
             error_sample=values.pop("error_sample", 5),
             flush_timeout=flush_timeout,
@@ -190,9 +190,9 @@ def _secret(text: str, option: str) -> str:
     return text
 
 
-def _ending(text: str, option: str) -> Spec:
+def _ending(text: str, option: str) -> Latest | AtTimestamp:
     position = StartingPosition.parse(text, option)
-    if position.shards or position.default.kind == TRIM_HORIZON:
+    if position.shards or not isinstance(position.default, Latest | AtTimestamp):
         raise ConfigError(option, text, "LATEST or 'AT_TIMESTAMP <ISO 8601 time or epoch milliseconds>'")
     return position.default
 
@@ -200,7 +200,7 @@ def _ending(text: str, option: str) -> Spec:
 _Reader = Callable[[str, str], Any]
 _Table = dict[str, tuple[str, _Reader]]
 
-_ACCESS: _Table = {
+_CONNECTION: _Table = {
     "region": ("region_name", _text),
     "endpointUrl": ("endpoint_url", _text),
     "profile": ("profile_name", _text),
@@ -211,7 +211,7 @@ _ACCESS: _Table = {
     "secretAccessKey": ("secret_access_key", _secret),
     "sessionToken": ("session_token", _secret),
 }
-_COMMON: _Table = {"streamName": ("stream_name", _text), "streamArn": ("stream_arn", _text), **_ACCESS}
+_COMMON: _Table = {"streamName": ("stream_name", _text), "streamArn": ("stream_arn", _text), **_CONNECTION}
 _SOURCE: _Table = {
     **_COMMON,
     "startingPosition": ("starting_position", StartingPosition.parse),
@@ -229,7 +229,7 @@ _SOURCE: _Table = {
     "deaggregate": ("deaggregate", _flag),
     "misplacedAggregates": ("misplaced_aggregates", _choice("deliver", "discard")),
     "failOnDataLoss": ("fail_on_data_loss", _flag),
-    "consumerMode": ("consumer_mode", _choice("polling", "efo")),
+    "retrievalMode": ("retrieval_mode", _choice("polling", "fanout")),
 }
 _SINK: _Table = {
     **_COMMON,
@@ -264,12 +264,12 @@ def _read(options: Mapping[str, str], table: _Table, *, engine: frozenset[str]) 
     return values
 
 
-def _take_target(values: dict[str, Any]) -> tuple[Access, StreamId]:
+def _take_target(values: dict[str, Any]) -> tuple[ConnectionSettings, StreamId]:
     stream = _take_stream(values)
-    fields = {name: values.pop(name) for name, _ in _ACCESS.values() if name in values}
+    fields = {name: values.pop(name) for name, _ in _CONNECTION.values() if name in values}
     if stream.region is not None:
         fields.setdefault("region_name", stream.region)
-    return Access(**fields), stream
+    return ConnectionSettings(**fields), stream
 
 
 def _take_stream(values: dict[str, Any]) -> StreamId:

@@ -30,8 +30,8 @@ from typing import Any
 from kinesis_sdk.common.errors import ConfigError, InvalidRecordError, ProducerError, RecordFailedError
 from kinesis_sdk.producer import Producer, ProducerConfig
 from kinesis_sdk.producer.record import PendingRecord
-from kinesis_sdk.spark.access import Access
-from kinesis_sdk.spark.garbage import rare_collections
+from kinesis_sdk.spark.connection import ConnectionSettings
+from kinesis_sdk.spark.gc_tuning import rare_collections
 
 Field = str | Callable[[Any], Any]
 """A column name, or a picklable function of the row."""
@@ -50,13 +50,13 @@ class ProducerSettings:
         config: The producer's configuration.
         region_name: AWS region; else what the executor's environment says.
         endpoint_url: Endpoint; else botocore's resolution in the executor.
-        access: Profile, role or other credentials where the executor's own are not the ones to use.
+        connection: Profile, role or other credentials where the executor's own are not the ones to use.
     """
 
     config: ProducerConfig = field(default_factory=ProducerConfig)
     region_name: str | None = None
     endpoint_url: str | None = None
-    access: Access | None = None
+    connection: ConnectionSettings | None = None
 
     def make_producer(self) -> Producer:
         """A new producer in this process.
@@ -64,14 +64,14 @@ class ProducerSettings:
         Raises:
             AwsConfigError: No region, unknown profile, bad endpoint URL.
         """
-        access = self.access
-        if access is None:
+        connection = self.connection
+        if connection is None:
             return Producer(self.config, region_name=self.region_name, endpoint_url=self.endpoint_url)
         return Producer(
             self.config,
-            session=access.session(),
-            region_name=self.region_name or access.region_name,
-            endpoint_url=self.endpoint_url or access.endpoint_url,
+            session=connection.session(),
+            region_name=self.region_name or connection.region_name,
+            endpoint_url=self.endpoint_url or connection.endpoint_url,
         )
 
 

@@ -1,7 +1,7 @@
 """The driver's half of the reader: which records a batch holds, fixed before any task runs.
 
 State is a cache: everything that decides what is read is in the offsets. API cost: a ListShards for each
-``shardRefreshInterval`` and shard end, a DescribeStreamSummary a minute, and what `kinesis_sdk.spark.probe` says for
+``shardRefreshInterval`` and shard end, a DescribeStreamSummary a minute, and what `kinesis_sdk.spark.end_offset` says for
 each shard and ``minProbeInterval``; a question inside that interval costs nothing and is answered with the start.
 """
 
@@ -18,14 +18,14 @@ from kinesis_sdk.common.aws import KinesisClient, call_with_retries
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.hashkeys import HashKeyRange
-from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON
+from kinesis_sdk.common.position import AfterSequence, AtTimestamp, Ended, Latest, TrimHorizon
 from kinesis_sdk.common.shards import Shard, ShardGraph, list_shards
+from kinesis_sdk.spark.end_offset import Found, ShardProbe, is_reached, time_of
 from kinesis_sdk.spark.errors import DataLossError, OffsetError
 from kinesis_sdk.spark.lineage import admitted, initial_positions, retired, start_of
-from kinesis_sdk.spark.offsets import After, AtTimestamp, Ended, Horizon, Position, StreamOffset
+from kinesis_sdk.spark.offsets import ShardPosition, StreamOffset
 from kinesis_sdk.spark.options import SourceOptions
-from kinesis_sdk.spark.positions import Spec, StartingPosition
-from kinesis_sdk.spark.probe import Found, ShardProbe, is_reached, time_of
+from kinesis_sdk.spark.positions import StartingPosition
 from kinesis_sdk.spark.reading import ShardRange
 from kinesis_sdk.spark.shardio import ShardIo
 
@@ -93,11 +93,11 @@ class StreamPlanner:
         self._created = 0
         self._retention = 0
         self._probes: dict[str, ShardProbe] = {}
-        self._caps: dict[str, Position] | None = None
+        self._caps: dict[str, ShardPosition] | None = None
         self._stopping = False
         self._looked_at = float("-inf")
         self._answer: StreamOffset | None = None
-        self._behind: dict[str, int] = {}
+        self._behind: dict[str, int | None] = {}
 
     # -- questions of the engine --------------------------------------------------------------------------------
 
@@ -108,7 +108,7 @@ class StreamPlanner:
             AwsError: The stream can not be described.
         """
         self._describe()
-        starting = self._options.starting_position or StartingPosition(Spec(LATEST))
+        starting = self._options.starting_position or StartingPosition(Latest())
         return StreamOffset(
             stream=str(self._options.stream),
             created=self._created,
@@ -161,9 +161,13 @@ class StreamPlanner:
         items: list[ShardRange] = []
         for shard_id in sorted(end.shards):
             goal, begin = end.shards[shard_id], start_of(shard_id, start, end)
-            if not isinstance(goal, After | Ended) or isinstance(begin, Ended):
+            if not isinstance(goal, AfterSequence | Ended) or isinstance(begin, Ended):
                 continue
-            if isinstance(begin, After) and isinstance(goal, After) and begin.number >= goal.number:
+            if (
+                isinstance(begin, AfterSequence)
+                and isinstance(goal, AfterSequence)
+                and begin.number >= goal.number
+            ):
                 continue
             if self._described_at == float("-inf"):
                 self._describe()
@@ -181,8 +185,8 @@ class StreamPlanner:
             AwsError: A call failed for good.
         """
         options = self._options
-        starting = options.starting_position or StartingPosition(Spec(TRIM_HORIZON))
-        if any(spec.kind == LATEST for spec in (starting.default, *starting.shards.values())):
+        starting = options.starting_position or StartingPosition(TrimHorizon())
+        if any(isinstance(start, Latest) for start in (starting.default, *starting.shards.values())):
             raise ConfigError(
                 "startingPosition", str(starting), "a position other than LATEST for a batch read"
             )
@@ -191,22 +195,23 @@ class StreamPlanner:
         for name in starting.shards:
             if name not in graph.shards:
                 raise ConfigError("startingPosition", name, "ids of shards that the stream lists")
-        before = options.ending_position.millis if options.ending_position.kind == AT_TIMESTAMP else None
-        starts = {name: starting.of(name).position(0) for name in graph.shards}
+        ending = options.ending_position
+        before = ending.millis if isinstance(ending, AtTimestamp) else None
+        starts = {name: starting.resolve(name, 0) for name in graph.shards}
         if before is not None:
             starts = {
                 n: p for n, p in starts.items() if not (isinstance(p, AtTimestamp) and p.millis >= before)
             }
         until = None if before is None else before + _ARRIVAL_MARGIN
 
-        def tip(name: str) -> Position:
+        def tip(name: str) -> ShardPosition:
             closed = not graph.shards[name].is_open
             return self._probe(name).find_tip(starts[name], closed=closed, until=until)
 
         return [
             ShardRange(name, starts[name], goal, None, before, self._owned(name))
             for name, goal in self._for_all(tip, starts).items()
-            if isinstance(goal, After | Ended) and not is_reached(starts[name], goal)
+            if isinstance(goal, AfterSequence | Ended) and not is_reached(starts[name], goal)
         ]
 
     def report(self) -> dict[str, Any] | None:
@@ -215,9 +220,11 @@ class StreamPlanner:
         if answer is None:
             return None
         following = {n: b for n, b in self._behind.items() if n in answer.shards}
+        known = [lag for lag in following.values() if lag is not None]
         return {
             "behindMs": {name: following[name] for name in sorted(following)},
-            "maxBehindMs": max(following.values(), default=0),
+            # A lag that Kinesis does not report is unknown, not 0.
+            "maxBehindMs": max(known, default=None if following else 0),
             "shards": len(answer.shards),
             "ended": sum(isinstance(position, Ended) for position in answer.shards.values()),
             "stream": answer.stream,
@@ -294,7 +301,7 @@ class StreamPlanner:
         if start.created != self._created:
             self._probes.clear()
             roots = initial_positions(
-                self._graph, self._graph.shards, StartingPosition(Spec(TRIM_HORIZON)), start.started
+                self._graph, self._graph.shards, StartingPosition(TrimHorizon()), start.started
             )
             return replace(start, created=self._created, shards=roots)
         if not start.is_initial:
@@ -302,10 +309,10 @@ class StreamPlanner:
         starting = StartingPosition.parse(start.starting)
         default = starting.default
         candidates: Iterable[str] = self._graph.shards
-        if default.kind == LATEST:
+        if isinstance(default, Latest):
             # Not those that are open now: a child born since the query began has a parent with records to deliver.
             candidates = self._open_at(start.started - _LATEST_MARGIN)
-        elif default.kind == AT_TIMESTAMP:
+        elif isinstance(default, AtTimestamp):
             candidates = self._open_at(default.millis)
         return start.with_shards(initial_positions(self._graph, candidates, starting, start.started))
 
@@ -340,7 +347,7 @@ class StreamPlanner:
             # The children of what ended come next.
             self._listed_at = float("-inf")
         gone = retired(graph, positions)
-        ends: dict[str, Position] = {n: p for n, p in positions.items() if n not in gone}
+        ends: dict[str, ShardPosition] = {n: p for n, p in positions.items() if n not in gone}
         moved = set(ends) != set(start.shards)
         for name, result in found.items():
             self._behind[name] = result.behind
@@ -349,7 +356,7 @@ class StreamPlanner:
         self._probes = {name: probe for name, probe in self._probes.items() if name in ends}
         return start.with_shards(self._with_drains(ends, positions, found, moved=moved))
 
-    def _look(self, name: str, start: Position, graph: ShardGraph, *, unlimited: bool) -> Found:
+    def _look(self, name: str, start: ShardPosition, graph: ShardGraph, *, unlimited: bool) -> Found:
         begin, via = self._entry(name, start)
         options = self._options
         found = self._probe(name).find_end(
@@ -363,27 +370,27 @@ class StreamPlanner:
         # An entry that was moved is no progress: only what was read is.
         return replace(found, end=start) if found.end == begin else found
 
-    def _find_caps(self, graph: ShardGraph, tracked: Mapping[str, Position]) -> dict[str, Position]:
+    def _find_caps(self, graph: ShardGraph, tracked: Mapping[str, ShardPosition]) -> dict[str, ShardPosition]:
         """Where each shard that exists now ends for a query that stops at now."""
         old: set[str] = set()
         for name in tracked:
             old.update(graph.ancestors(name))
         wanted = [n for n in graph.shards if n not in old and not isinstance(tracked.get(n), Ended)]
 
-        def tip(name: str) -> Position:
-            begin, via = self._entry(name, tracked.get(name, Horizon()))
+        def tip(name: str) -> ShardPosition:
+            begin, via = self._entry(name, tracked.get(name, TrimHorizon()))
             return self._probe(name).find_tip(begin, via=via, closed=not graph.shards[name].is_open)
 
         return self._for_all(tip, wanted)
 
     def _with_drains(
         self,
-        ends: dict[str, Position],
-        starts: Mapping[str, Position],
+        ends: dict[str, ShardPosition],
+        starts: Mapping[str, ShardPosition],
         found: Mapping[str, Found],
         *,
         moved: bool,
-    ) -> dict[str, Position]:
+    ) -> dict[str, ShardPosition]:
         """Note in positions that did not move when their shards were seen to be empty.
 
         A shard that is idle for a whole retention has no usable sequence number any more, although nothing was lost:
@@ -395,32 +402,32 @@ class StreamPlanner:
         for name, item in found.items():
             if item.drained_at is None or item.end != starts[name]:
                 continue
-            since = item.end.known if isinstance(item.end, After) else time_of(item.end)
+            since = item.end.known if isinstance(item.end, AfterSequence) else time_of(item.end)
             if since is None or item.drained_at - since > self._retention // 4:
                 due = due or since is not None
-            if isinstance(item.end, After):
+            if isinstance(item.end, AfterSequence):
                 result[name] = replace(item.end, drained=item.drained_at - _DRAIN_MARGIN)
             elif isinstance(item.end, AtTimestamp):
                 result[name] = AtTimestamp(max(item.end.millis, item.drained_at - _DRAIN_MARGIN))
         return result if due else ends
 
-    def _entry(self, shard_id: str, position: Position) -> tuple[Position, Position | None]:
+    def _entry(self, shard_id: str, position: ShardPosition) -> tuple[ShardPosition, ShardPosition | None]:
         """Where to begin reading, and where to open the iterator if the service may not know that place."""
-        if isinstance(position, Ended | Horizon):
+        if isinstance(position, Ended | TrimHorizon):
             return position, None
         now = self._io.service_clock.millis()
-        known = position.known if isinstance(position, After) else position.millis
+        known = position.known if isinstance(position, AfterSequence) else position.millis
         if known == 0:
             return position, None
-        if known < now - self._retention and isinstance(position, After):
+        if known < now - self._retention and isinstance(position, AfterSequence):
             self._lose(
                 f"shard {shard_id} was read up to sequence number {position.sequence_number} and seen "
                 f"{(now - known) / 3_600_000:.1f} h ago; the stream keeps {self._retention / 3_600_000:g} h, "
                 "so that records in between may be deleted",
                 shard_id,
             )
-            return position, Horizon()
-        if isinstance(position, After) and position.arrival < now - self._retention * _FRESH:
+            return position, TrimHorizon()
+        if isinstance(position, AfterSequence) and (position.arrival or 0) < now - self._retention * _FRESH:
             return position, AtTimestamp(known - _DRAIN_MARGIN)
         return position, None
 

@@ -1,13 +1,13 @@
-"""Starting positions: what users write, its canonical text, and where a shard then begins.
+"""Starting positions as users write them, and their canonical text.
 
-| written | meaning |
+| option value | meaning |
 | --- | --- |
-| ``LATEST`` | what arrives after the query's first start |
+| ``LATEST`` | records that arrive after the first start of the query |
 | ``TRIM_HORIZON`` | the oldest record |
-| ``AT_TIMESTAMP 2026-01-31T12:00:00Z``, ``AT_TIMESTAMP 1769860800000`` | what arrived then (epoch milliseconds) or later |
-| ``{"default": "TRIM_HORIZON", "shardId-000000000001": "AFTER_SEQUENCE_NUMBER 4957…"}`` | per shard |
+| ``AT_TIMESTAMP 2026-01-31T12:00:00Z``, ``AT_TIMESTAMP 1769860800000`` | records that arrived then (epoch milliseconds) or later |
+| ``{"default": "TRIM_HORIZON", "shardId-000000000001": "AFTER_SEQUENCE_NUMBER 4957…"}`` | one position per shard |
 
-A shard that is born later always begins at its oldest record, whatever the starting position says.
+A shard that is created later always starts at its oldest record, whatever the starting position is.
 """
 
 from __future__ import annotations
@@ -19,122 +19,125 @@ from datetime import datetime, timezone
 from typing import Any
 
 from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.position import (
+    AFTER_SEQUENCE_NUMBER,
+    AfterSequence,
+    AtTimestamp,
+    Latest,
+    TrimHorizon,
+)
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON
-from kinesis_sdk.spark.offsets import After, AtTimestamp, Horizon, Position
+from kinesis_sdk.spark.offsets import ShardPosition
 
-AFTER_SEQUENCE_NUMBER = "AFTER_SEQUENCE_NUMBER"
 _ACCEPTED = (
     "LATEST, TRIM_HORIZON, 'AT_TIMESTAMP <ISO 8601 time or epoch milliseconds>', or a JSON object of shard ids "
     "(and 'default') with these or 'AFTER_SEQUENCE_NUMBER <number>'"
 )
 
-
-@dataclass(frozen=True)
-class Spec:
-    """One position as written.
-
-    Attributes:
-        kind: ``LATEST``, ``TRIM_HORIZON``, ``AT_TIMESTAMP`` or ``AFTER_SEQUENCE_NUMBER``.
-        value: Epoch milliseconds or sequence number, as text; empty for the first two.
-    """
-
-    kind: str
-    value: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.value}" if self.value else self.kind
-
-    @property
-    def millis(self) -> int:
-        """Epoch milliseconds of ``AT_TIMESTAMP``."""
-        return int(self.value)
-
-    def position(self, started: int) -> Position:
-        """Where a shard begins that this was said of; ``started`` is what LATEST was resolved to."""
-        if self.kind == TRIM_HORIZON:
-            return Horizon()
-        if self.kind == AFTER_SEQUENCE_NUMBER:
-            # Arrival 0: not known, and nothing may be concluded from it.
-            return After(self.value, 0)
-        return AtTimestamp(self.millis if self.kind == AT_TIMESTAMP else started)
+Start = TrimHorizon | Latest | AtTimestamp | AfterSequence
+"""Positions that users can write. Their text is canonical."""
 
 
 @dataclass(frozen=True)
 class StartingPosition:
-    """Where a query begins.
+    """Position from which a query starts.
 
     Attributes:
-        default: For every shard that is not named.
-        shards: For the shards that are named.
+        default: Position in every shard without one of its own.
+        shards: Positions by shard id.
     """
 
-    default: Spec
-    shards: Mapping[str, Spec] = field(default_factory=dict)
+    default: Start
+    shards: Mapping[str, Start] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, text: str, option: str = "startingPosition") -> StartingPosition:
-        """Read what the user wrote, or the canonical text of it.
+        """Parse what the user wrote, or its canonical text.
+
+        Args:
+            text: The text.
+            option: Name of the option, for the error.
 
         Raises:
-            ConfigError: It is none of the accepted forms.
+            ConfigError: If the text has none of the accepted forms.
         """
         stripped = text.strip()
         if not stripped.startswith("{"):
-            spec = _parse_spec(stripped, option)
-            if spec.kind == AFTER_SEQUENCE_NUMBER:
+            start = _parse_start(stripped, option)
+            if isinstance(start, AfterSequence):
                 raise ConfigError(option, text, "a sequence number for one shard only, in a JSON object")
-            return cls(spec)
+            return cls(start)
         try:
             items = json.loads(stripped)
         except json.JSONDecodeError as error:
             raise ConfigError(option, text, f"{_ACCEPTED}; this is not JSON ({error})") from error
-        default = Spec(LATEST)
-        shards: dict[str, Spec] = {}
+        default: Start = Latest()
+        shards: dict[str, Start] = {}
         for name, value in items.items():
-            spec = _parse_spec(value, f"{option}[{name}]")
+            start = _parse_start(value, f"{option}[{name}]")
             if name != "default":
-                shards[name] = spec
-            elif spec.kind == AFTER_SEQUENCE_NUMBER:
-                raise ConfigError(f"{option}[default]", value, "no sequence number: those are one shard's")
+                shards[name] = start
+            elif isinstance(start, AfterSequence):
+                raise ConfigError(
+                    f"{option}[default]",
+                    value,
+                    "a position without a sequence number: it belongs to one shard",
+                )
             else:
-                default = spec
+                default = start
         return cls(default, dict(sorted(shards.items())))
 
-    def of(self, shard_id: str) -> Spec:
-        """What was said of a shard."""
+    def of(self, shard_id: str) -> Start:
+        """Return the position that was written for a shard."""
         return self.shards.get(shard_id, self.default)
+
+    def resolve(self, shard_id: str, started: int) -> ShardPosition:
+        """Return the position at which a query starts in a shard.
+
+        Args:
+            shard_id: The shard.
+            started: Time that LATEST was resolved to, in epoch milliseconds.
+        """
+        start = self.of(shard_id)
+        return AtTimestamp(started) if isinstance(start, Latest) else start
 
     def __str__(self) -> str:
         if not self.shards:
             return str(self.default)
-        items = {"default": str(self.default), **{name: str(spec) for name, spec in self.shards.items()}}
+        items = {"default": str(self.default), **{name: str(start) for name, start in self.shards.items()}}
         return json.dumps(items, separators=(",", ":"), sort_keys=True)
 
 
-def _parse_spec(value: Any, option: str) -> Spec:
+def _parse_start(value: Any, option: str) -> Start:
     if not isinstance(value, str):
         raise ConfigError(option, value, _ACCEPTED)
     kind, _, rest = value.strip().partition(" ")
     kind, rest = kind.upper(), rest.strip()
-    if kind in {LATEST, TRIM_HORIZON} and not rest:
-        return Spec(kind)
+    if kind == LATEST and not rest:
+        return Latest()
+    if kind == TRIM_HORIZON and not rest:
+        return TrimHorizon()
     if kind == AT_TIMESTAMP and rest:
-        return Spec(kind, str(parse_instant(rest, option)))
+        return AtTimestamp(parse_instant(rest, option))
     if kind == AFTER_SEQUENCE_NUMBER and rest.isascii() and rest.isdigit() and len(rest) <= 129:
-        return Spec(kind, rest)
+        return AfterSequence(rest)
     raise ConfigError(option, value, _ACCEPTED)
 
 
 def parse_instant(text: str, option: str) -> int:
-    """Epoch milliseconds from epoch milliseconds or ISO 8601; without a zone it is UTC.
+    """Return epoch milliseconds from epoch milliseconds or ISO 8601; a time without a zone is UTC.
+
+    Args:
+        text: The text.
+        option: Name of the option, for the error.
 
     Raises:
-        ConfigError: It is neither.
+        ConfigError: If the text is neither.
     """
     if text.isascii() and text.isdigit():
         return int(text)
     try:
-        # Python 3.10 does not know the letter Z.
+        # Python 3.10 does not accept the letter Z.
         moment = datetime.fromisoformat(text[:-1] + "+00:00" if text[-1:] in "Zz" else text)
     except ValueError as error:
         raise ConfigError(option, text, "an ISO 8601 time or epoch milliseconds") from error

@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from kinesis_sdk.common.position import AfterSequence, Ended
 from kinesis_sdk.spark.errors import OffsetError
-from kinesis_sdk.spark.offsets import After, Ended, StreamOffset
+from kinesis_sdk.spark.offsets import StreamOffset
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,7 +39,7 @@ def describe_progress(progress: Mapping[str, Any]) -> dict[str, Any] | None:
             offsets.append(StreamOffset.from_dict(end))
         except OffsetError:
             continue
-        if isinstance(latest, Mapping) and "maxBehindMs" in latest:
+        if isinstance(latest, Mapping) and latest.get("maxBehindMs") is not None:
             reported.append(int(latest["maxBehindMs"]))
     if not offsets:
         return None
@@ -69,7 +70,7 @@ def _loaded(value: Any) -> Any:
 
 def _age(positions: list[Any], moment: str) -> int | None:
     """Milliseconds between a moment and what is known of the shard that is furthest behind."""
-    known = [position.known for position in positions if isinstance(position, After)]
+    known = [position.known for position in positions if isinstance(position, AfterSequence)]
     if not known or not moment:
         return None
     now = datetime.fromisoformat(moment[:-1] + "+00:00" if moment.endswith("Z") else moment)

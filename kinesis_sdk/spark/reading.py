@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 from kinesis_sdk.common.errors import KinesisSdkError
 from kinesis_sdk.common.hashkeys import HashKeyRange
+from kinesis_sdk.common.position import AfterSequence, Ended
 from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.spark.errors import DataLossError, StalledError
-from kinesis_sdk.spark.offsets import After, Ended, Position
+from kinesis_sdk.spark.offsets import ShardPosition
 from kinesis_sdk.spark.shardio import ShardIo, arrival_of
 
 _LOGGER = logging.getLogger(__name__)
@@ -32,7 +33,7 @@ class ShardRange:
 
     Attributes:
         shard_id: The shard.
-        start: Exclusive if `After`, inclusive otherwise.
+        start: Exclusive if `AfterSequence`, inclusive otherwise.
         end: Inclusive record, or the shard's end.
         via: Where the iterator is opened if the service may not know ``start`` any more.
         before: Only records that arrived before this (epoch milliseconds) belong to the range; for batch reads.
@@ -40,9 +41,9 @@ class ShardRange:
     """
 
     shard_id: str
-    start: Position
-    end: After | Ended
-    via: Position | None = None
+    start: ShardPosition
+    end: AfterSequence | Ended
+    via: ShardPosition | None = None
     before: int | None = None
     owned: HashKeyRange | None = None
 
@@ -73,7 +74,7 @@ def read_range(io: ShardIo, item: ShardRange, policy: ReadPolicy) -> Iterator[li
         AwsError: A call failed for good.
     """
     cursor = io.cursor(item.shard_id, item.start, via=item.via)
-    last = item.end.number if isinstance(item.end, After) else None
+    last = item.end.number if isinstance(item.end, AfterSequence) else None
     empty = 0
     progress = io.clock.monotonic()
     while True:
@@ -123,7 +124,7 @@ def _lose(item: ShardRange, policy: ReadPolicy) -> None:
     _LOGGER.error("%s; going on with what is left", message)
 
 
-def _name(end: After | Ended) -> str:
+def _name(end: AfterSequence | Ended) -> str:
     return "its end" if isinstance(end, Ended) else f"sequence number {end.sequence_number}"
 
 

@@ -17,7 +17,7 @@ from pyspark.sql import datasource as spark_datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from kinesis_sdk.common.errors import ConfigError, InvalidRecordError
-from kinesis_sdk.spark.garbage import rare_collections
+from kinesis_sdk.spark.gc_tuning import rare_collections
 from kinesis_sdk.spark.options import SinkOptions
 from kinesis_sdk.spark.partition import shared_producer
 

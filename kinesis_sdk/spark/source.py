@@ -19,9 +19,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 
 from kinesis_sdk.common.clock import SystemClock
 from kinesis_sdk.common.errors import ConfigError
-from kinesis_sdk.spark.access import shared_client
 from kinesis_sdk.spark.arrow import COLUMNS, DDL, BatchBuilder
-from kinesis_sdk.spark.garbage import rare_collections
+from kinesis_sdk.spark.connection import shared_client
+from kinesis_sdk.spark.gc_tuning import rare_collections
 from kinesis_sdk.spark.offsets import StreamOffset
 from kinesis_sdk.spark.options import SinkOptions, SourceOptions
 from kinesis_sdk.spark.planner import StreamPlanner
@@ -131,7 +131,7 @@ def _group(ranges: Sequence[ShardRange], shards_per_task: int | None) -> list[In
 
 def _new_planner(options: SourceOptions) -> StreamPlanner:
     return StreamPlanner(
-        shared_client(options.access),
+        shared_client(options.connection),
         options,
         clock=SystemClock(),
         sleep=time.sleep,
@@ -145,7 +145,7 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
     ranges: Sequence[ShardRange] = partition.value or ()
     if not ranges:  # Spark makes a partition of its own where there is none
         return
-    client = shared_client(options.access)
+    client = shared_client(options.connection)
     clock = SystemClock()
     policy = ReadPolicy(
         limit=options.records_per_fetch,

@@ -4,13 +4,14 @@ import pytest
 
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.hashkeys import HashKeyRange
+from kinesis_sdk.common.position import AfterSequence, AtTimestamp, Ended, TrimHorizon
 from kinesis_sdk.common.shards import Shard, ShardGraph
 from kinesis_sdk.spark.lineage import admitted, initial_positions, retired, start_of
-from kinesis_sdk.spark.offsets import After, AtTimestamp, Ended, Horizon, StreamOffset
+from kinesis_sdk.spark.offsets import StreamOffset
 from kinesis_sdk.spark.positions import StartingPosition
 
 FULL = HashKeyRange(0, 2**128 - 1)
-READ = After("5", 5)
+READ = AfterSequence("5", arrival=5)
 
 
 def graph(*shards: tuple[str, ...]) -> ShardGraph:
@@ -29,7 +30,7 @@ def test_children_enter_after_all_listed_parents_ended() -> None:
     assert admitted(FAMILY, {"a": READ, "d": READ}) == {}
     assert set(admitted(FAMILY, {"a": Ended(), "d": READ})) == {"b", "c"}
     assert admitted(FAMILY, {"b": READ, "c": Ended(), "d": READ}) == {}
-    assert admitted(FAMILY, {"b": READ, "c": Ended(), "d": Ended()}) == {"e": Horizon()}
+    assert admitted(FAMILY, {"b": READ, "c": Ended(), "d": Ended()}) == {"e": TrimHorizon()}
 
 
 def test_ancestors_of_what_is_tracked_never_come_back() -> None:
@@ -37,7 +38,7 @@ def test_ancestors_of_what_is_tracked_never_come_back() -> None:
 
 
 def test_a_shard_whose_parents_are_not_listed_any_more_enters() -> None:
-    assert admitted(graph(("x", "gone"), ("y",)), {"y": READ}) == {"x": Horizon()}
+    assert admitted(graph(("x", "gone"), ("y",)), {"y": READ}) == {"x": TrimHorizon()}
 
 
 def test_finished_shards_leave_when_all_their_children_are_tracked() -> None:
@@ -52,16 +53,16 @@ def test_the_oldest_candidates_begin() -> None:
     def begin(text: str, *candidates: str) -> dict[str, object]:
         return dict(initial_positions(FAMILY, candidates, StartingPosition.parse(text), 9))
 
-    assert begin("TRIM_HORIZON", "a", "b", "c", "d", "e") == {"a": Horizon(), "d": Horizon()}
+    assert begin("TRIM_HORIZON", "a", "b", "c", "d", "e") == {"a": TrimHorizon(), "d": TrimHorizon()}
     assert begin("AT_TIMESTAMP 3", "b", "c", "d") == dict.fromkeys("bcd", AtTimestamp(3))
     assert begin("LATEST", "b", "e") == {"b": AtTimestamp(9), "e": AtTimestamp(9)}
     # An emulator lists shards that were closed long ago: their children must not come in at their oldest record.
     assert begin("LATEST", "a", "b", "c", "d", "e") == {"b": AtTimestamp(9), "e": AtTimestamp(9)}
     assert begin('{"default": "TRIM_HORIZON", "c": "TRIM_HORIZON"}', *"abcde") == {
-        "c": Horizon(),
-        "d": Horizon(),
+        "c": TrimHorizon(),
+        "d": TrimHorizon(),
     }
-    assert begin('{"default": "LATEST", "a": "TRIM_HORIZON"}', "b", "e") == {"a": Horizon()}
+    assert begin('{"default": "LATEST", "a": "TRIM_HORIZON"}', "b", "e") == {"a": TrimHorizon()}
     with pytest.raises(ConfigError, match="zzz"):
         begin('{"zzz": "LATEST"}', "b")
 
@@ -73,7 +74,7 @@ def test_the_start_of_a_shard_comes_from_the_two_offsets_alone() -> None:
     end = at(a=READ)
     restarted = StreamOffset(stream="s", created=1, starting="LATEST", started=500)
     assert start_of("a", restarted, end) == AtTimestamp(9), "not the time of the restart"
-    assert start_of("a", at(a=After("2", 2)), end) == After("2", 2)
-    assert start_of("b", at(a=Ended()), at(a=Ended(), b=READ)) == Horizon()
+    assert start_of("a", at(a=AfterSequence("2", arrival=2)), end) == AfterSequence("2", arrival=2)
+    assert start_of("b", at(a=Ended()), at(a=Ended(), b=READ)) == TrimHorizon()
     anew = StreamOffset(stream="s", created=2, starting="LATEST", started=9, shards={"a": READ})
-    assert start_of("a", end, anew) == Horizon()
+    assert start_of("a", end, anew) == TrimHorizon()

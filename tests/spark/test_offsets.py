@@ -7,14 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kinesis_sdk.common.position import AfterSequence, AtTimestamp, Ended, TrimHorizon
 from kinesis_sdk.spark.errors import OffsetError
-from kinesis_sdk.spark.offsets import After, AtTimestamp, Ended, Horizon, Position, StreamOffset
+from kinesis_sdk.spark.offsets import ShardPosition, StreamOffset
 
 MILLIS = st.integers(0, 2**45)
 POSITIONS = st.one_of(
-    st.builds(After, st.integers(0, 10**128).map(str), MILLIS, st.none() | MILLIS),
+    st.builds(
+        AfterSequence,
+        st.integers(0, 10**128).map(str),
+        arrival=st.none() | st.integers(1, 2**45),  # an unknown arrival is 0 in the text
+        drained=st.none() | MILLIS,
+    ),
     st.builds(AtTimestamp, MILLIS),
-    st.just(Horizon()),
+    st.just(TrimHorizon()),
     st.builds(Ended, st.none() | MILLIS),
 )
 SHARDS = st.dictionaries(st.integers(0, 10**12).map(lambda n: f"shardId-{n:012d}"), POSITIONS, max_size=8)
@@ -54,12 +60,12 @@ def test_spark_gets_the_same_text_from_the_dictionary(offset: StreamOffset) -> N
 
 def test_the_text_is_pinned() -> None:
     """Checkpoints outlive versions of this package."""
-    shards: dict[str, Position] = {
-        "shardId-000000000003": Horizon(),
+    shards: dict[str, ShardPosition] = {
+        "shardId-000000000003": TrimHorizon(),
         "shardId-000000000002": Ended(),
         "shardId-000000000001": AtTimestamp(1795154863000),
-        "shardId-000000000000": After("4968402", 1795154862950),
-        "shardId-000000000004": After("4968403", 1795154862950, 1795154863001),
+        "shardId-000000000000": AfterSequence("4968402", arrival=1795154862950),
+        "shardId-000000000004": AfterSequence("4968403", arrival=1795154862950, drained=1795154863001),
         "shardId-000000000005": Ended(7),
     }
     offset = StreamOffset(
@@ -71,6 +77,16 @@ def test_the_text_is_pinned() -> None:
         '"shardId-000000000003":{"th":true},"shardId-000000000004":{"c":1795154863001,"s":"4968403",'
         '"t":1795154862950},"shardId-000000000005":{"end":true,"t":7}},"stream":"orders","t0":1795154863000,"v":1}'
     )
+
+
+def test_an_unknown_arrival_is_zero_in_the_text() -> None:
+    """A position that the user wrote has no arrival time."""
+    offset = StreamOffset.from_dict({**good(), "shards": {"a": {"s": "12", "t": 0}}})
+    assert offset.shards == {"a": AfterSequence("12")}
+    assert offset.to_dict()["shards"] == {"a": {"s": "12", "t": 0}}
+    drained = StreamOffset.from_dict({**good(), "shards": {"a": {"s": "12", "t": 0, "c": 7}}})
+    assert drained.shards == {"a": AfterSequence("12", drained=7)}
+    assert json.dumps(drained.to_dict()["shards"]) == '{"a": {"c": 7, "s": "12", "t": 0}}'
 
 
 def good() -> dict[str, Any]:
@@ -120,4 +136,4 @@ def test_a_missing_field_and_broken_text_are_refused() -> None:
 
 
 def test_sequence_numbers_compare_as_numbers() -> None:
-    assert After("9", 0).number < After("10", 0).number
+    assert AfterSequence("9").number < AfterSequence("10").number

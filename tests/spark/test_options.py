@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesis_sdk.common.errors import ConfigError
-from kinesis_sdk.spark.access import Access
-from kinesis_sdk.spark.offsets import After, AtTimestamp, Horizon
+from kinesis_sdk.common.position import AfterSequence, AtTimestamp, Latest, TrimHorizon
+from kinesis_sdk.spark.connection import ConnectionSettings
 from kinesis_sdk.spark.options import SinkOptions, SourceOptions, parse_duration
-from kinesis_sdk.spark.positions import Spec, StartingPosition, parse_instant
+from kinesis_sdk.spark.positions import StartingPosition, parse_instant
 
 NAME = {"streamName": "orders"}
 
@@ -51,10 +51,10 @@ def test_every_reader_option_in_any_case() -> None:
             "retryTimeout": "1h",
             "deaggregate": "False",
             "failOnDataLoss": "FALSE",
-            "consumerMode": "polling",
+            "retrievalMode": "polling",
         }
     )
-    assert options.access == Access(
+    assert options.connection == ConnectionSettings(
         region_name="eu-west-1",
         endpoint_url="http://127.0.0.1:1",
         profile_name="p",
@@ -71,7 +71,7 @@ def test_every_reader_option_in_any_case() -> None:
     assert (options.max_records_per_shard, options.probe_threads, options.shards_per_task) == (7, 3, 2)
     assert not options.deaggregate
     assert not options.fail_on_data_loss
-    assert options.ending_position == Spec("AT_TIMESTAMP", "5")
+    assert options.ending_position == AtTimestamp(5)
     assert pickle.loads(pickle.dumps(options)) == options
 
 
@@ -92,7 +92,7 @@ def test_an_unknown_option_names_the_closest_one_and_never_its_value(name: str, 
 
 
 def test_an_option_like_no_other_names_all() -> None:
-    with pytest.raises(ConfigError, match="one of accessKeyId, consumerMode"):
+    with pytest.raises(ConfigError, match="one of accessKeyId, deaggregate"):
         SourceOptions.parse({**NAME, "zzz": "1"})
 
 
@@ -110,7 +110,7 @@ def test_an_option_like_no_other_names_all() -> None:
         ("maxRecordsPerShard", "-5"),
         ("maxRecordsPerShard", "1.5"),
         ("deaggregate", "yes"),
-        ("consumerMode", "efo"),
+        ("retrievalMode", "fanout"),
         ("endingPosition", "TRIM_HORIZON"),
         ("endingPosition", '{"shardId-000000000000": "LATEST"}'),
         ("startingPosition", "EARLIEST"),
@@ -139,9 +139,11 @@ def test_the_stream_is_required_and_an_arn_brings_its_region() -> None:
         SourceOptions.parse({})
     arn = "arn:aws:kinesis:eu-north-1:123456789012:stream/orders"
     options = SourceOptions.parse({"streamArn": arn})
-    assert options.access.region_name == "eu-north-1"
+    assert options.connection.region_name == "eu-north-1"
     assert str(options.stream) == arn
-    assert SourceOptions.parse({"streamArn": arn, "region": "us-east-1"}).access.region_name == "us-east-1"
+    assert (
+        SourceOptions.parse({"streamArn": arn, "region": "us-east-1"}).connection.region_name == "us-east-1"
+    )
     with pytest.raises(ConfigError, match="streamName"):
         SourceOptions.parse({"streamArn": arn, "streamName": "others"})
 
@@ -203,14 +205,14 @@ def test_what_is_no_duration(text: str) -> None:
 
 
 def test_positions() -> None:
-    assert StartingPosition.parse("latest").of("x").position(77) == AtTimestamp(77)
-    assert StartingPosition.parse("TRIM_HORIZON").of("x").position(77) == Horizon()
+    assert StartingPosition.parse("latest").resolve("x", 77) == AtTimestamp(77)
+    assert StartingPosition.parse("TRIM_HORIZON").resolve("x", 77) == TrimHorizon()
     text = json.dumps({"default": "TRIM_HORIZON", "b": "AT_TIMESTAMP 2026-01-31T12:00:00Z", "a": "LATEST"})
     parsed = StartingPosition.parse(text)
-    assert parsed.of("b").position(1) == AtTimestamp(1769860800000)
-    assert parsed.of("c").position(1) == Horizon()
-    assert StartingPosition.parse('{"a": "AFTER_SEQUENCE_NUMBER 12"}').of("a").position(1) == After("12", 0)
-    assert StartingPosition.parse('{"a": "TRIM_HORIZON"}').of("b").kind == "LATEST"
+    assert parsed.resolve("b", 1) == AtTimestamp(1769860800000)
+    assert parsed.resolve("c", 1) == TrimHorizon()
+    assert StartingPosition.parse('{"a": "AFTER_SEQUENCE_NUMBER 12"}').resolve("a", 1) == AfterSequence("12")
+    assert StartingPosition.parse('{"a": "TRIM_HORIZON"}').of("b") == Latest()
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,12 @@ import pytest
 from kinesis_sdk.common.aggregate_reader import Aggregate
 from kinesis_sdk.common.errors import AwsError, ConfigError
 from kinesis_sdk.common.hashkeys import HashKeyRange, hash_partition_key
+from kinesis_sdk.common.position import AfterSequence, AtTimestamp, Ended, TrimHorizon
+from kinesis_sdk.spark.end_offset import PEEK
 from kinesis_sdk.spark.errors import DataLossError, OffsetError
-from kinesis_sdk.spark.offsets import After, AtTimestamp, Ended, Horizon, StreamOffset
+from kinesis_sdk.spark.offsets import StreamOffset
 from kinesis_sdk.spark.planner import StreamPlanner
 from kinesis_sdk.spark.positions import StartingPosition
-from kinesis_sdk.spark.probe import PEEK
 from kinesis_sdk.testing import Fault
 
 from .support import HALF, STREAM, Query, World, options, read
@@ -41,7 +42,7 @@ def test_a_batch_ends_at_a_record_that_exists_and_holds_exactly_what_is_before_i
     late = world.put(5)
     assert [payload for _, _, payload in query.read()] == put, "what came after planning is not in the batch"
     end = query.log[0].shards[FIRST]
-    assert isinstance(end, After)
+    assert isinstance(end, AfterSequence)
     query.commit(query.read())
     query.run()
     assert query.payloads == put + late
@@ -641,8 +642,8 @@ def test_a_position_beyond_the_retention_is_read_from_the_horizon() -> None:
     query.restart()
     assert query.plan()
     (item,) = query.planner.ranges(query.start, query.log[-1])
-    assert isinstance(item.start, After)
-    assert item.via == Horizon()
+    assert isinstance(item.start, AfterSequence)
+    assert item.via == TrimHorizon()
     assert [payload for _, _, payload in query.read()] == put
 
 
@@ -673,7 +674,7 @@ def test_a_sequence_number_near_the_end_of_the_retention_is_not_asked_for_any_mo
     world.clock.advance(2)
     assert query.plan()
     (item,) = query.planner.ranges(query.start, query.log[-1])
-    assert isinstance(item.start, After)
+    assert isinstance(item.start, AfterSequence)
     assert isinstance(item.via, AtTimestamp)
     assert item.start.arrival < item.via.millis
     assert len(query.read()) == 1
@@ -991,4 +992,4 @@ def test_the_positions_of_an_offset_are_those_that_were_planned() -> None:
     world2 = World()
     query2 = Query(world2, TRIM)
     assert query2.run_batch() == 0
-    assert query2.log[0].shards == {FIRST: Horizon()}
+    assert query2.log[0].shards == {FIRST: TrimHorizon()}

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from kinesis_sdk.common.errors import KinesisSdkError, PermanentAwsError
+from kinesis_sdk.common.position import AfterSequence, AtTimestamp, Ended, TrimHorizon
+from kinesis_sdk.common.service_clock import EstimatedServiceClock
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.spark.errors import DataLossError, StalledError
-from kinesis_sdk.spark.offsets import After, AtTimestamp, Ended, Horizon
 from kinesis_sdk.spark.reading import ReadPolicy, ShardRange, read_range, read_ranges
-from kinesis_sdk.spark.shardio import ServiceClock, ShardIo
+from kinesis_sdk.spark.shardio import ShardIo
 from kinesis_sdk.testing import Fault, VirtualClock
 from tests import HANG
 
@@ -48,10 +49,10 @@ def test_a_range_is_exclusive_at_its_start_and_inclusive_at_its_end() -> None:
     world = World()
     put = world.put(10)
     found = numbers(world)
-    item = ShardRange(SHARD, After(found[2], 0), After(found[6], 0))
+    item = ShardRange(SHARD, AfterSequence(found[2]), AfterSequence(found[6]))
     for limit in (1, 2, 3, 10_000):
         assert payloads(world, item, limit=limit) == put[3:7]
-    assert payloads(world, ShardRange(SHARD, Horizon(), After(found[0], 0))) == put[:1]
+    assert payloads(world, ShardRange(SHARD, TrimHorizon(), AfterSequence(found[0]))) == put[:1]
 
 
 def test_an_iterator_that_expires_in_the_middle_goes_on_where_it_was() -> None:
@@ -59,18 +60,23 @@ def test_an_iterator_that_expires_in_the_middle_goes_on_where_it_was() -> None:
     put = world.put(60)
     found = numbers(world)
     world.aws.faults.add(Fault(kind="expired_iterator", probability=0.4))
-    assert payloads(world, ShardRange(SHARD, After(found[4], 0), After(found[-1], 0)), limit=3) == put[5:]
+    assert (
+        payloads(world, ShardRange(SHARD, AfterSequence(found[4]), AfterSequence(found[-1])), limit=3)
+        == put[5:]
+    )
 
 
 def test_an_end_that_is_gone_is_a_loss_at_once_when_something_later_is_there() -> None:
     world = World()
     world.put(10)
     found = numbers(world)
-    gone = After(str(int(found[4]) + 1), 0)
+    gone = AfterSequence(str(int(found[4]) + 1))
     with pytest.raises(DataLossError) as caught:
-        payloads(world, ShardRange(SHARD, After(found[2], 0), gone))
+        payloads(world, ShardRange(SHARD, AfterSequence(found[2]), gone))
     assert caught.value.shard_id == SHARD
-    assert len(payloads(world, ShardRange(SHARD, After(found[2], 0), gone), fail_on_data_loss=False)) == 2
+    assert (
+        len(payloads(world, ShardRange(SHARD, AfterSequence(found[2]), gone), fail_on_data_loss=False)) == 2
+    )
 
 
 def test_an_end_that_does_not_come_is_waited_for_and_then_a_loss() -> None:
@@ -79,7 +85,7 @@ def test_an_end_that_does_not_come_is_waited_for_and_then_a_loss() -> None:
     found = numbers(world)
     before = world.clock.monotonic()
     with pytest.raises(DataLossError):
-        payloads(world, ShardRange(SHARD, Horizon(), After(str(int(found[2]) + 1), 0)), interval=0.0)
+        payloads(world, ShardRange(SHARD, TrimHorizon(), AfterSequence(str(int(found[2]) + 1))), interval=0.0)
     assert 5 <= world.clock.monotonic() - before < 10
 
 
@@ -89,14 +95,14 @@ def test_an_end_behind_the_end_of_the_shard_is_a_loss() -> None:
     found = numbers(world)
     world.split(SHARD)
     with pytest.raises(DataLossError):
-        payloads(world, ShardRange(SHARD, Horizon(), After(str(int(found[2]) + 1), 0)))
+        payloads(world, ShardRange(SHARD, TrimHorizon(), AfterSequence(str(int(found[2]) + 1))))
 
 
 def test_the_end_of_a_shard_that_stays_open_is_given_up() -> None:
     world = World()
     world.put(3)
     with pytest.raises(StalledError, match="brought nothing for 6"):
-        payloads(world, ShardRange(SHARD, Horizon(), Ended()))
+        payloads(world, ShardRange(SHARD, TrimHorizon(), Ended()))
 
 
 def test_calls_for_a_shard_keep_their_distance() -> None:
@@ -105,7 +111,7 @@ def test_calls_for_a_shard_keep_their_distance() -> None:
     found = numbers(world)
     world.clock.advance(2)
     before = world.clock.monotonic()
-    assert payloads(world, ShardRange(SHARD, Horizon(), After(found[-1], 0)), limit=4) == put
+    assert payloads(world, ShardRange(SHARD, TrimHorizon(), AfterSequence(found[-1])), limit=4) == put
     assert 9 * 0.25 <= world.clock.monotonic() - before < 4
     assert world.aws.stats()["reads_throttled"] == 0
 
@@ -124,7 +130,7 @@ def test_many_ranges_are_read_whole_and_each_in_order() -> None:
     for shard in world.open_shards():
         hash_key = int(shard["HashKeyRange"]["StartingHashKey"])
         expected[shard["ShardId"]] = world.put(30, hash_key=hash_key)
-    items = [ShardRange(name, Horizon(), After(numbers(world, name)[-1], 0)) for name in expected]
+    items = [ShardRange(name, TrimHorizon(), AfterSequence(numbers(world, name)[-1])) for name in expected]
     got = run_ranges(world, items)
     for name, put in expected.items():
         assert [data for shard_id, data in got if shard_id == name] == put
@@ -137,7 +143,7 @@ def test_a_failure_of_one_range_is_the_readers_failure() -> None:
     world.aws.faults.add(
         Fault(kind="error", operation="GetRecords", shard_id=SHARD, code="AccessDeniedException", status=400)
     )
-    items = [ShardRange(name, Horizon(), Ended()) for name in (SHARD, "shardId-000000000001")]
+    items = [ShardRange(name, TrimHorizon(), Ended()) for name in (SHARD, "shardId-000000000001")]
     with pytest.raises(PermanentAwsError, match="AccessDenied"):
         run_ranges(world, items[:1])
     world.split("shardId-000000000001")
@@ -150,7 +156,7 @@ def test_closing_the_reader_early_stops_its_threads() -> None:
     for shard in world.open_shards():
         world.put(5, hash_key=int(shard["HashKeyRange"]["StartingHashKey"]))
         world.split(shard["ShardId"])
-    items = [ShardRange(f"shardId-{n:012d}", Horizon(), Ended()) for n in range(3)]
+    items = [ShardRange(f"shardId-{n:012d}", TrimHorizon(), Ended()) for n in range(3)]
     pages = read_ranges(lambda: io_of(world), items, POLICY)
     next(pages)
     pages.close()
@@ -162,7 +168,7 @@ def test_closing_the_reader_early_stops_its_threads() -> None:
 
 def test_the_service_clock_uses_our_own_within_a_headers_second() -> None:
     clock = VirtualClock(1_700_000_000.0)
-    service = ServiceClock(clock)
+    service = EstimatedServiceClock(clock)
     assert service.millis() == 1_700_000_000_000
 
     def answer(second: int) -> dict[str, Any]:
@@ -204,5 +210,5 @@ def test_a_start_by_time_holds_where_a_client_sends_whole_seconds_only() -> None
 
     io = io_of(world)
     io.client = Cutting()
-    item = ShardRange(SHARD, moment, After(found[-1], 0))
+    item = ShardRange(SHARD, moment, AfterSequence(found[-1]))
     assert [record.data for records in read_range(io, item, POLICY) for record in records] == put

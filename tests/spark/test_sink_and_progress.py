@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.position import AfterSequence, Ended
 from kinesis_sdk.spark import KinesisPartitionWriter, describe_progress
-from kinesis_sdk.spark.access import Access, shared_client
-from kinesis_sdk.spark.offsets import After, Ended, StreamOffset
+from kinesis_sdk.spark.connection import ConnectionSettings, shared_client
+from kinesis_sdk.spark.offsets import StreamOffset
 from kinesis_sdk.spark.progress import format_progress
 
 
@@ -42,7 +43,7 @@ NOON = 1_769_860_800_000
 
 
 def test_progress_with_the_planners_lag() -> None:
-    end = offset(a=After("1", NOON), b=Ended())
+    end = offset(a=AfterSequence("1", arrival=NOON), b=Ended())
     numbers = describe_progress(progress(endOffset=end, latestOffset={"maxBehindMs": 1_500}))
     assert numbers is not None
     assert (numbers["batchId"], numbers["rows"], numbers["maxLagMs"]) == (7, 1_234, 1_500)
@@ -53,7 +54,9 @@ def test_progress_with_the_planners_lag() -> None:
 
 
 def test_progress_without_it_uses_what_is_known_of_the_slowest_shard() -> None:
-    end = offset(a=After("1", NOON), b=After("1", NOON - 5_000, NOON + 9_000))
+    end = offset(
+        a=AfterSequence("1", arrival=NOON), b=AfterSequence("1", arrival=NOON - 5_000, drained=NOON + 9_000)
+    )
     for text in (end, json.dumps(end)):
         numbers = describe_progress(progress(endOffset=text, latestOffset=end))
         assert numbers is not None
@@ -70,26 +73,26 @@ def test_progress_of_another_source_is_none() -> None:
 
 
 def test_clients_are_shared_within_a_process() -> None:
-    access = Access(
+    connection = ConnectionSettings(
         region_name="us-east-1", endpoint_url="http://127.0.0.1:1", access_key_id="a", secret_access_key="b"
     )
-    assert shared_client(access) is shared_client(access)
-    other = Access(
+    assert shared_client(connection) is shared_client(connection)
+    other = ConnectionSettings(
         region_name="us-east-1", endpoint_url="http://127.0.0.1:2", access_key_id="a", secret_access_key="b"
     )
-    assert shared_client(other) is not shared_client(access)
+    assert shared_client(other) is not shared_client(connection)
 
 
 def test_a_role_is_assumed_when_it_is_needed_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_STS", "http://127.0.0.1:9")
-    access = Access(
+    connection = ConnectionSettings(
         region_name="us-east-1",
         role_arn="arn:aws:iam::123456789012:role/reader",
         external_id="e",
         access_key_id="AKIDBASE",
         secret_access_key="b",
     )
-    session = access.session()
+    session = connection.session()
     credentials = session.get_credentials()
     assert type(credentials).__name__ == "DeferredRefreshableCredentials"
     assert credentials.method == "assume-role"
@@ -98,11 +101,11 @@ def test_a_role_is_assumed_when_it_is_needed_and_not_before(monkeypatch: pytest.
 
 def test_half_of_a_pair_is_refused() -> None:
     with pytest.raises(ConfigError):
-        Access(access_key_id="a")
+        ConnectionSettings(access_key_id="a")
     with pytest.raises(ConfigError):
-        Access(session_token="t")
+        ConnectionSettings(session_token="t")
     with pytest.raises(ConfigError):
-        Access(external_id="e")
+        ConnectionSettings(external_id="e")
 
 
 def test_importing_what_foreach_partition_needs_imports_nothing_heavy() -> None:

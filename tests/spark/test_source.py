@@ -22,9 +22,10 @@ from pyspark.sql.types import (
 )
 
 from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.position import Ended, TrimHorizon
 from kinesis_sdk.spark import source
 from kinesis_sdk.spark.arrow import COLUMNS
-from kinesis_sdk.spark.offsets import Ended, Horizon, StreamOffset
+from kinesis_sdk.spark.offsets import StreamOffset
 from kinesis_sdk.spark.reading import ShardRange
 from kinesis_sdk.spark.source import (
     HAS_ADMISSION_CONTROL,
@@ -112,7 +113,7 @@ def test_a_query_with_and_without_a_start(aws: FakeAws) -> None:
 
 def test_shards_are_grouped_so_that_there_are_at_most_64_tasks() -> None:
     def sizes(shards: int, per_task: int | None) -> list[int]:
-        ranges = [ShardRange(f"shardId-{n:012d}", Horizon(), Ended()) for n in range(shards)]
+        ranges = [ShardRange(f"shardId-{n:012d}", TrimHorizon(), Ended()) for n in range(shards)]
         return [len(part.value) for part in source._group(ranges, per_task)]
 
     assert sizes(3, None) == [1, 1, 1]

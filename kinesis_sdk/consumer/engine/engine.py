@@ -33,6 +33,7 @@ from kinesis_sdk.common.metrics import (
     SinkFailures,
     stream_dimensions,
 )
+from kinesis_sdk.common.position import Position
 from kinesis_sdk.common.shards import Shard, list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.text import printable
@@ -41,7 +42,7 @@ from kinesis_sdk.consumer.engine.fetchers import FetcherSource
 from kinesis_sdk.consumer.engine.lease_coordinator import LeaseCoordinator
 from kinesis_sdk.consumer.engine.stall_detector import StallDetector, find_stall
 from kinesis_sdk.consumer.fetch.budget import ByteBudget
-from kinesis_sdk.consumer.fetch.fetcher import Fetcher, Position
+from kinesis_sdk.consumer.fetch.fetcher import Fetcher
 from kinesis_sdk.consumer.handler import HandlerSource
 from kinesis_sdk.consumer.health import LeaseProblem, ShardHealth
 from kinesis_sdk.consumer.leases.java.worker_metrics import JavaMembership

@@ -10,16 +10,17 @@ from typing import Any, cast
 from kinesis_sdk.common.aws import KinesisClient
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.metrics import BoundMetrics
+from kinesis_sdk.common.position import Position
+from kinesis_sdk.common.service_clock import ServiceClock
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer.config import ConsumerConfig
 from kinesis_sdk.consumer.fetch.budget import ByteBudget
 from kinesis_sdk.consumer.fetch.fanout import FanOutFetcher
-from kinesis_sdk.consumer.fetch.fetcher import Fetcher, Position
+from kinesis_sdk.consumer.fetch.fetcher import Fetcher
 from kinesis_sdk.consumer.fetch.polling import PollingFetcher
 from kinesis_sdk.consumer.fetch.prefetch import Prefetcher
-from kinesis_sdk.consumer.fetch.read_rate import ReadPace, TipIdle
+from kinesis_sdk.consumer.fetch.read_rate import ReadRate, TipIdle
 from kinesis_sdk.consumer.fetch.registration import ConsumerRegistration, FanOutClient
-from kinesis_sdk.consumer.fetch.service_clock import ServiceClock
 from kinesis_sdk.consumer.runtime.scheduler import Scheduler
 
 
@@ -60,7 +61,7 @@ class FetcherSource:
         self._service_clock = ServiceClock()
         self._lock = threading.Lock()
         # Outlive fetchers: a new one must not spend the budget of a shard a second time.
-        self._paces: dict[str, ReadPace] = {}
+        self._read_rates: dict[str, ReadRate] = {}
         self._registrations: dict[str, ConsumerRegistration] = {}
 
     def open(
@@ -116,13 +117,13 @@ class FetcherSource:
     def forget(self, key: str) -> None:
         """A lease is gone: so is what was remembered about reading it."""
         with self._lock:
-            self._paces.pop(key, None)
+            self._read_rates.pop(key, None)
 
     def _poll(
         self, stream: StreamId, shard_id: str, key: str, start: Position, now: float, metrics: BoundMetrics
     ) -> PollingFetcher:
         with self._lock:
-            pace = self._paces.setdefault(key, ReadPace())
+            read_rate = self._read_rates.setdefault(key, ReadRate())
         return PollingFetcher(
             self._kinesis,
             stream,
@@ -131,7 +132,7 @@ class FetcherSource:
             rng=self._rng,
             max_records=self._config.max_records,
             idle=TipIdle(*self._config.idle_times),
-            pace=pace,
+            read_rate=read_rate,
             now=now,
             clock=self._clock,
             service_clock=self._service_clock,

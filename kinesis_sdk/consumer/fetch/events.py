@@ -12,8 +12,8 @@ from kinesis_sdk.common.errors import ProtocolError
 from kinesis_sdk.common.records import KinesisRecord, check_records
 from kinesis_sdk.common.response_header import ResponseHeader
 from kinesis_sdk.common.sequence import check_sequence_numbers
+from kinesis_sdk.common.service_clock import ServiceClock
 from kinesis_sdk.consumer.fetch.fetcher import FetchResult, read_child_shards
-from kinesis_sdk.consumer.fetch.service_clock import ServiceClock
 
 
 class EventSink(Protocol):

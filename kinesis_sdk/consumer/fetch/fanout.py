@@ -45,13 +45,15 @@ from kinesis_sdk.common.errors import (
     TransientAwsError,
 )
 from kinesis_sdk.common.metrics import NOT_MEASURED, BoundMetrics
+from kinesis_sdk.common.position import AfterSequence, Position, subscription_request
 from kinesis_sdk.common.response_header import NO_RESPONSE
+from kinesis_sdk.common.service_clock import ServiceClock, response_date
+from kinesis_sdk.common.shard_cursor import invalid_position
 from kinesis_sdk.consumer.fetch.budget import ByteBudget, Expansion, Reservation
 from kinesis_sdk.consumer.fetch.events import EventReader, joined, read_event, start_thread
-from kinesis_sdk.consumer.fetch.fetcher import Fetcher, FetchResult, Position, record_read
+from kinesis_sdk.consumer.fetch.fetcher import Fetcher, FetchResult, record_read
 from kinesis_sdk.consumer.fetch.prefetch import size_of
 from kinesis_sdk.consumer.fetch.registration import ConsumerRegistration, FanOutClient
-from kinesis_sdk.consumer.fetch.service_clock import ServiceClock, date_of
 
 TAKE_OVER_SECONDS = 5.0
 """Seconds after a successful SubscribeToShard before which the next one is refused (API reference)."""
@@ -218,7 +220,7 @@ class FanOutFetcher:
             return FetchResult(records=[], header=NO_RESPONSE, started_at_millis=self._started_at_millis)
         result = self._polling.fetch(now)
         if result.records:
-            self._position = Position.after_sequence_number(result.records[-1].sequence_number)
+            self._position = AfterSequence(result.records[-1].sequence_number)
         self._ended = result.header.ended
         return result
 
@@ -279,14 +281,10 @@ class FanOutFetcher:
         if arn is None:
             self._attempt_at = max(self._registration.due, now + 0.2)
             return None
-        start = position.request
-        start["Type"] = start.pop("ShardIteratorType")
-        if "StartingSequenceNumber" in start:
-            start["SequenceNumber"] = start.pop("StartingSequenceNumber")
         try:
             with translate_errors("SubscribeToShard", self._client):
                 answer = self._client.subscribe_to_shard(
-                    ConsumerARN=arn, ShardId=self._shard_id, StartingPosition=start
+                    ConsumerARN=arn, ShardId=self._shard_id, StartingPosition=subscription_request(position)
                 )
         except ResourceNotFoundError as error:
             if self._missing:
@@ -299,16 +297,8 @@ class FanOutFetcher:
         except PermanentAwsError as error:
             if error.code != "InvalidArgumentException":
                 raise
-            raise InvalidPositionError(
-                f"shard {self._shard_id} can not be read from {position}: the lease's checkpoint is not a "
-                f"position of this shard ({error.message})",
-                operation=error.operation,
-                code=error.code,
-                endpoint=error.endpoint,
-                status=error.status,
-                request_id=error.request_id,
-            ) from error
-        date = date_of(answer.get("ResponseMetadata", {}))
+            raise invalid_position(self._shard_id, position, error) from error
+        date = response_date(answer.get("ResponseMetadata", {}))
         if date is not None:
             self._service_clock.observe(date, self._clock.monotonic())
         if "EventStream" not in answer:
@@ -409,7 +399,7 @@ class FanOutFetcher:
                 self._failures = 0
                 self._ended = result.header.ended
                 if following is not None:
-                    self._position = Position.after_sequence_number(following)
+                    self._position = AfterSequence(following)
                 if reservation is not None:
                     self._ready_bytes += size
                     charge = self._expansion.charge(reservation, size)

@@ -1,27 +1,31 @@
-"""When a shard may be read, and how much of it at once. Pure: the time is always passed in.
+"""Read rate of a shard: when it may be read again. Pure: the time is always passed in.
 
-The service allows five GetRecords calls per second and shard and 2 MiB per second and shard, *shared* by all
-applications that poll the stream; an answer of 10 MiB is paid for by five seconds without reads (GetRecords API
-reference). `ReadPace` keeps to the first two for as long as the worker lives, whatever happens to consumers and
-iterators of the shard, and gives way when other applications use the same budget.
+Kinesis allows five GetRecords calls and 2 MiB per second and shard, *shared* by all applications that poll the stream. After a
+response of 10 MiB, calls for the next five seconds are throttled (GetRecords API reference). `ReadRate` keeps to both limits
+for as long as the worker lives, whatever happens to the shard's consumers and iterators, and gives way to other applications.
 """
 
 from __future__ import annotations
 
 READ_INTERVAL = 0.2
-"""Least seconds between two reads of a shard."""
+"""Minimum seconds between two reads of a shard."""
 
 READ_BYTES_PER_SECOND = 2 * 1024 * 1024
-"""Bytes that a shard gives per second."""
+"""Maximum bytes per second that can be read from a shard."""
 
-_MOST_INTERVAL = 2.0
+_MAX_INTERVAL = 2.0
+"""Maximum seconds between two reads of a shard that is throttled."""
 
 
-class ReadPace:
-    """The budget of one shard. Thread-safe: its fields are single assignments.
+class ReadRate:
+    """Read rate of one shard. Thread-safe: its fields are single assignments.
 
-    Additive-increase, multiplicative-decrease: a throttle doubles the interval between reads (up to 2 s), each
-    read that succeeds takes a twentieth of it back. So several applications on one shard settle at a share.
+    Additive increase, multiplicative decrease: a throttled read doubles the interval between reads (up to 2 s), each
+    successful one reduces it by a twentieth. Several applications that poll one shard therefore settle at a share.
+
+    Attributes:
+        interval: Seconds between two reads at present.
+        ready_at: Monotonic seconds at which the shard may be read again.
     """
 
     __slots__ = ("interval", "ready_at")
@@ -31,44 +35,47 @@ class ReadPace:
         self.ready_at = float("-inf")
 
     def sent(self, now: float) -> None:
-        """A read goes out now."""
+        """Record a read that is sent now."""
         self.ready_at = max(self.ready_at, now + self.interval)
 
     def succeeded(self, now: float, size: int) -> None:
-        """It brought that many bytes."""
+        """Record a read that returned ``size`` bytes."""
         self.interval = max(READ_INTERVAL, self.interval * 0.95)
         self.ready_at = max(self.ready_at, now + size / READ_BYTES_PER_SECOND)
 
     def throttled(self) -> None:
-        """The budget was used up, by whomever."""
-        self.interval = min(_MOST_INTERVAL, self.interval * 2)
+        """Back off: the shard's read limit is exhausted, by this or another application."""
+        self.interval = min(_MAX_INTERVAL, self.interval * 2)
 
 
 class TipIdle:
-    """How long to leave a shard alone once everything in it is read.
+    """Pauses between reads at the tip of a shard.
 
-    While reads bring records, the pause halves down to ``least``; while they bring none, it grows by a quarter
-    each time up to ``most``.
+    While reads return records, the pause halves down to ``minimum``. While they return none, it grows by a quarter
+    each time up to ``maximum``.
 
     Args:
-        usual: Seconds of the first pause.
-        least: Seconds.
-        most: Seconds.
+        initial: Seconds of the first pause at the tip.
+        minimum: Minimum seconds of a pause.
+        maximum: Maximum seconds of a pause.
     """
 
-    __slots__ = ("_least", "_most", "_usual", "pause")
+    __slots__ = ("_initial", "_maximum", "_minimum", "pause")
 
-    def __init__(self, usual: float, least: float, most: float) -> None:
-        self._usual = usual
-        self._least = least
-        self._most = most
-        self.pause = usual
+    def __init__(self, initial: float, minimum: float, maximum: float) -> None:
+        self._initial = initial
+        self._minimum = minimum
+        self._maximum = maximum
+        self.pause = initial
 
     def after(self, records: int) -> float:
-        """Seconds to wait after a read at the tip that brought so many records."""
-        self.pause = max(self._least, self.pause / 2) if records else min(self._most, self.pause * 1.25)
+        """Return the seconds to wait after a read at the tip that returned this many records."""
+        if records:
+            self.pause = max(self._minimum, self.pause / 2)
+        else:
+            self.pause = min(self._maximum, self.pause * 1.25)
         return self.pause
 
     def behind(self) -> None:
-        """The shard is not read to its tip: the next pause begins anew."""
-        self.pause = self._usual
+        """Reset the pause, because the shard was not read to its tip."""
+        self.pause = self._initial

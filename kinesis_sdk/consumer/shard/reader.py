@@ -13,19 +13,22 @@ from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.aggregate_reader import deaggregate
 from kinesis_sdk.common.errors import InvalidPositionError, ResourceNotFoundError, TransientAwsError
 from kinesis_sdk.common.metrics import BoundMetrics
+from kinesis_sdk.common.position import (
+    AfterSequence,
+    AtSequence,
+    Latest,
+    Position,
+    TrimHorizon,
+    from_checkpoint,
+    iterator_start,
+)
 from kinesis_sdk.common.records import KinesisRecord, UserRecord
 from kinesis_sdk.common.response_header import ResponseHeader
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, ExtendedSequenceNumber
 from kinesis_sdk.common.shards import Shard
 from kinesis_sdk.common.user_records import UserRecords
 from kinesis_sdk.consumer.config import ConsumerConfig
-from kinesis_sdk.consumer.fetch.fetcher import (
-    AT_SEQUENCE_NUMBER,
-    Fetcher,
-    FetchResult,
-    KnowsStart,
-    Position,
-)
+from kinesis_sdk.consumer.fetch.fetcher import Fetcher, FetchResult, KnowsStart
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 from kinesis_sdk.consumer.leases.table.lease import INITIAL_TIMESTAMP, Lease
 from kinesis_sdk.consumer.shard.state import ShardConsumerParts
@@ -130,27 +133,21 @@ def start_position(lease: Lease, config: ConsumerConfig, *, follows_parent: bool
     Raises:
         InvalidPositionError: An AT_TIMESTAMP start without an instant: the KCL's lease table does not hold it.
     """
-    name = lease.checkpoint.sequence_number
-    pinned = lease.initial_timestamp_millis
-    if not lease.checkpoint.is_sentinel:
-        # At, not after: the checkpoint may lie inside an aggregate. What was processed is dropped.
-        return Position.at_sequence_number(name)
-    if name == AT_TIMESTAMP:
+    checkpoint, instant = lease.checkpoint, lease.initial_timestamp_millis
+    if checkpoint.sequence_number == LATEST and follows_parent:
+        return TrimHorizon()
+    if checkpoint.sequence_number == AT_TIMESTAMP and instant is None:
         # The pin first: a worker that comes later may have been given a later instant ("an hour ago").
-        if pinned is not None:
-            return Position.at_timestamp(pinned)
-        configured = config.initial_timestamp_millis
-        if configured is not None:
-            return Position.at_timestamp(configured)
-        raise InvalidPositionError(
-            f"lease {lease.lease_key} starts at AT_TIMESTAMP, and neither the lease table nor initial_position says at "
-            "which instant. Give this worker the initial_position (a datetime) of the worker that created the lease, "
-            f"or put the instant into the row ({INITIAL_TIMESTAMP}, a number of epoch milliseconds), or another "
-            "checkpoint"
-        )
-    if name == LATEST and not follows_parent:
-        return Position.at_timestamp(pinned) if pinned is not None else Position.latest()
-    return Position.trim_horizon()
+        instant = config.initial_timestamp_millis
+        if instant is None:
+            raise InvalidPositionError(
+                f"lease {lease.lease_key} starts at AT_TIMESTAMP, and neither the lease table nor initial_position says at "
+                "which instant. Give this worker the initial_position (a datetime) of the worker that created the lease, "
+                f"or put the instant into the row ({INITIAL_TIMESTAMP}, a number of epoch milliseconds), or another "
+                "checkpoint"
+            )
+    # A checkpoint may lie inside an aggregate: it opens at its Kinesis record, and `take` drops what was processed.
+    return from_checkpoint(checkpoint, instant)
 
 
 class ShardReader:
@@ -235,9 +232,9 @@ class ShardReader:
         """
         lease = self._held.lease
         if self._taken_through is not None:
-            start = Position.after_sequence_number(self._taken_through)
+            start: Position = AfterSequence(self._taken_through)
         elif self._rewound is not None:
-            start = Position.at_sequence_number(self._rewound.sequence_number)
+            start = from_checkpoint(self._rewound)
             self._skip_through = self._rewound
         else:
             start = start_position(lease, self._parts.config, follows_parent=self._follows_parent)
@@ -246,9 +243,10 @@ class ShardReader:
             self._fetcher = self._parts.open_fetcher(
                 self._held.shard_id, start, now, self._on_ready, self._metrics
             )
-            self._awaited = start.sequence_number if start.kind == AT_SEQUENCE_NUMBER else None
-            _LOGGER.info("shard %s: starts at %s (lease %s)", self._held.shard_id, start, lease.checkpoint)
-        if start.kind == LATEST and isinstance(self._fetcher, KnowsStart):
+            opened = iterator_start(start)
+            self._awaited = opened.sequence_number if isinstance(opened, AtSequence) else None
+            _LOGGER.info("shard %s: starts at %s (lease %s)", self._held.shard_id, opened, lease.checkpoint)
+        if isinstance(start, Latest) and isinstance(self._fetcher, KnowsStart):
             self._pin(self._fetcher.started_at_millis)
 
     def close(self) -> None:

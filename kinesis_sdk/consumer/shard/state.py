@@ -10,11 +10,12 @@ from random import Random
 
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.metrics import BoundMetrics
+from kinesis_sdk.common.position import Position
 from kinesis_sdk.common.shards import Shard
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer.config import ConsumerConfig
 from kinesis_sdk.consumer.fetch.budget import ByteBudget
-from kinesis_sdk.consumer.fetch.fetcher import Fetcher, Position
+from kinesis_sdk.consumer.fetch.fetcher import Fetcher
 from kinesis_sdk.consumer.handler import HandlerSource
 from kinesis_sdk.consumer.leases.table.store import LeaseStore
 from kinesis_sdk.consumer.runtime.threads import run_inline

@@ -16,12 +16,13 @@ from kinesis_sdk.common.errors import (
     ThrottledError,
     TransientAwsError,
 )
+from kinesis_sdk.common.position import AfterSequence, AtSequence, AtTimestamp, Latest, TrimHorizon
 from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.response_header import ResponseHeader
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer import ConsumerConfig
 from kinesis_sdk.consumer.engine.engine import ConsumerEngine
-from kinesis_sdk.consumer.fetch import ByteBudget, FetchResult, PollingFetcher, Position, ReadPace, TipIdle
+from kinesis_sdk.consumer.fetch import ByteBudget, FetchResult, PollingFetcher, ReadRate, TipIdle
 from kinesis_sdk.consumer.fetch.budget import Expansion
 from kinesis_sdk.consumer.fetch.events import joined
 from kinesis_sdk.consumer.fetch.fanout import FanOutFetcher
@@ -86,7 +87,7 @@ class Rig:
         self.sent = []
         self.read = []
         self.polling = polling
-        self.fetcher = self.make(start or Position.trim_horizon())
+        self.fetcher = self.make(start or TrimHorizon())
         self.due = self.clock.monotonic()
 
     def make(self, start):
@@ -114,7 +115,7 @@ class Rig:
             rng=Random(1),
             max_records=10_000,
             idle=TipIdle(1.0, 0.5, 2.0),
-            pace=ReadPace(),
+            read_rate=ReadRate(),
             now=now,
             clock=self.clock,
         )
@@ -300,10 +301,10 @@ def test_start_positions():
     rig.pump()
     numbers = [record.sequence_number for record in rig.fetch().records]
     for start, found in [
-        (Position.at_sequence_number(numbers[1]), [b"b", b"c"]),
-        (Position.after_sequence_number(numbers[1]), [b"c"]),
-        (Position.at_timestamp(int(rig.clock.time() * 1000) + 3000), [b"c"]),
-        (Position.latest(), []),
+        (AtSequence(numbers[1]), [b"b", b"c"]),
+        (AfterSequence(numbers[1]), [b"c"]),
+        (AtTimestamp(int(rig.clock.time() * 1000) + 3000), [b"c"]),
+        (Latest(), []),
     ]:
         rig.clock.advance(6)
         if len(rig.sent) == 2:
@@ -331,7 +332,7 @@ def test_subscriptions_are_renewed_every_five_minutes_without_a_gap():
 
 
 def test_an_idle_shard_is_renewed_where_it_is():
-    rig = Rig(Position.latest())
+    rig = Rig(Latest())
     rig.run(301)
     assert [position["Type"] for _, position in rig.client.subscribed] == ["LATEST", "AFTER_SEQUENCE_NUMBER"]
     rig.put(b"a")
@@ -570,9 +571,9 @@ def test_a_shard_that_is_gone_and_a_position_that_never_was():
     rig.step()
     with pytest.raises(ResourceNotFoundError):
         rig.fetch()
-    rig = Rig(Position.at_sequence_number("12345"))
+    rig = Rig(AtSequence("12345"))
     rig.step()
-    with pytest.raises(InvalidPositionError, match="can not be read from AT_SEQUENCE_NUMBER 12345"):
+    with pytest.raises(InvalidPositionError, match="cannot be read from AT_SEQUENCE_NUMBER 12345"):
         rig.fetch()
 
 
@@ -619,7 +620,7 @@ def test_a_slow_handler_stops_the_reading(budget, ready):
     rig.client.instead["subscribe_to_shard"] = lambda method, request: {"EventStream": stream}
     arrived = threading.Semaphore(0)
     rig.on_ready = arrived.release
-    rig.fetcher = rig.make(Position.trim_horizon())
+    rig.fetcher = rig.make(TrimHorizon())
     rig.step()
     thread = threading.Thread(target=rig.readers.pop().run)
     thread.start()
@@ -674,7 +675,7 @@ def test_closing_frees_a_reader_that_waits_for_room_and_gives_bytes_back():
     rig.client.instead["subscribe_to_shard"] = lambda method, request: {"EventStream": stream}
     arrived = threading.Semaphore(0)
     rig.on_ready = arrived.release
-    rig.fetcher = rig.make(Position.trim_horizon())
+    rig.fetcher = rig.make(TrimHorizon())
     rig.step()
     thread = threading.Thread(target=rig.readers.pop().run)
     thread.start()
@@ -719,7 +720,7 @@ class FanOutEngine(ConsumerEngine):
             rng=self._runtime.rng,
             max_records=10_000,
             idle=TipIdle(1.0, 0.5, 2.0),
-            pace=ReadPace(),
+            read_rate=ReadRate(),
             now=now,
             clock=self._clock,
         )

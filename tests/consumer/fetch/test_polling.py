@@ -7,8 +7,9 @@ from random import Random
 import pytest
 
 from kinesis_sdk.common.errors import PermanentAwsError, ProtocolError, ThrottledError, TransientAwsError
+from kinesis_sdk.common.position import AfterSequence, AtSequence, AtTimestamp, Latest, TrimHorizon
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.consumer.fetch import PollingFetcher, Position, ReadPace, TipIdle
+from kinesis_sdk.consumer.fetch import PollingFetcher, ReadRate, TipIdle
 from kinesis_sdk.testing import Fault
 from tests.consumer.simulation import STREAM, Fleet
 
@@ -20,8 +21,8 @@ class Reader:
         self.fleet = Fleet(shards=more.pop("shards", 1))
         self.clock = self.fleet.clock
         self.client = self.fleet.kinesis
-        self.pace = ReadPace()
-        self.fetcher = self.make(start or Position.trim_horizon(), **more)
+        self.read_rate = ReadRate()
+        self.fetcher = self.make(start or TrimHorizon(), **more)
 
     def make(self, start, *, client=None, stream=None, max_records=10_000):
         return PollingFetcher(
@@ -32,7 +33,7 @@ class Reader:
             rng=Random(1),
             max_records=max_records,
             idle=TipIdle(1.0, 0.5, 2.0),
-            pace=self.pace,
+            read_rate=self.read_rate,
             now=self.clock.monotonic(),
             clock=self.clock,
         )
@@ -79,14 +80,14 @@ def test_an_expired_iterator_continues_after_the_last_record():
 
 
 def test_a_latest_start_is_resolved_once():
-    reader = Reader(Position.latest())
+    reader = Reader(Latest())
     reader.fleet.put(3)
     reader.clock.advance(10)
     result = reader.fetch()
     assert result.records == []
     resolved = int(reader.clock.time()) * 1000 - 1000
     assert result.started_at_millis == resolved
-    assert reader.fetcher.position == Position.at_timestamp(resolved)
+    assert reader.fetcher.position == AtTimestamp(resolved)
     reader.fleet.put(2)
     reader.clock.advance(400)
     # A second LATEST would have skipped these two.
@@ -94,11 +95,11 @@ def test_a_latest_start_is_resolved_once():
 
 
 def test_a_latest_start_without_a_date_is_told(caplog):
-    reader = Reader(Position.latest())
+    reader = Reader(Latest())
     reader.client.dated = False
     assert reader.fetch().started_at_millis is None
-    assert "can not be remembered" in caplog.text
-    assert reader.fetcher.position == Position.latest()
+    assert "cannot pin the LATEST start" in caplog.text
+    assert reader.fetcher.position == Latest()
 
 
 def test_start_positions():
@@ -109,10 +110,10 @@ def test_start_positions():
     reader.clock.advance(5)
     reader.fleet.put(1)
     for start, first in [
-        (Position.at_sequence_number(numbers[2]), b"2"),
-        (Position.after_sequence_number(numbers[2]), b"3"),
-        (Position.at_timestamp(moment + 1000), b"5"),
-        (Position.trim_horizon(), b"0"),
+        (AtSequence(numbers[2]), b"2"),
+        (AfterSequence(numbers[2]), b"3"),
+        (AtTimestamp(moment + 1000), b"5"),
+        (TrimHorizon(), b"0"),
     ]:
         reader.fetcher = reader.make(start)
         reader.clock.advance(2)
@@ -133,7 +134,7 @@ def test_throttles_back_off_and_keep_the_position():
     assert pauses[4] > pauses[0] * 4
     assert reader.data() == [b"0", b"1", b"2"]
     assert reader.fetcher.due - reader.clock.monotonic() == pytest.approx(2.0), "others use this shard, too"
-    assert reader.pace.interval == pytest.approx(1.9)
+    assert reader.read_rate.interval == pytest.approx(1.9)
 
 
 def test_a_lost_answer_is_read_again():
@@ -150,7 +151,7 @@ def test_an_answer_that_does_not_arrive_is_asked_for_in_smaller_parts():
     reader.fleet.put(30)
     limits = []
     reader.fetcher = reader.make(
-        Position.trim_horizon(),
+        TrimHorizon(),
         client=Spying(reader.client, lambda name, request: limits.append(request.get("Limit"))),
         max_records=8,
     )
@@ -244,8 +245,8 @@ def test_fast_and_plain_reads_bring_the_same(many):
     )
     client.meta.events.register("before-send.kinesis", answer)
     reader = Reader()
-    fast = reader.make(Position.trim_horizon(), client=client).fetch(0.0)
-    plain = reader.make(Position.trim_horizon(), client=Spying(client, lambda *_: None)).fetch(0.0)
+    fast = reader.make(TrimHorizon(), client=client).fetch(0.0)
+    plain = reader.make(TrimHorizon(), client=Spying(client, lambda *_: None)).fetch(0.0)
     assert len(fast.records) == many
     assert fast == plain
 
@@ -322,7 +323,7 @@ CHILD = {
 def test_a_broken_answer_is_refused_and_the_read_repeated(change):
     reader = Reader()
     reader.fleet.put(3)
-    reader.fetcher = reader.make(Position.trim_horizon(), client=Broken(reader.client, "get_records", change))
+    reader.fetcher = reader.make(TrimHorizon(), client=Broken(reader.client, "get_records", change))
     with pytest.raises(ProtocolError):
         reader.fetch()
     assert reader.data() == [b"0", b"1", b"2"]
@@ -338,9 +339,7 @@ def test_a_service_that_never_sends_children_is_asked_for_a_listing():
         answer.pop("ChildShards", None)
         return answer
 
-    reader.fetcher = reader.make(
-        Position.trim_horizon(), client=Broken(reader.client, "get_records", *[strip] * 9)
-    )
+    reader.fetcher = reader.make(TrimHorizon(), client=Broken(reader.client, "get_records", *[strip] * 9))
     result = None
     refused = 0
     while result is None or not result.header.ended:
@@ -353,9 +352,9 @@ def test_a_service_that_never_sends_children_is_asked_for_a_listing():
 
 
 def test_a_position_that_the_shard_does_not_have():
-    reader = Reader(Position.at_sequence_number("12345"))
+    reader = Reader(AtSequence("12345"))
     with pytest.raises(
-        PermanentAwsError, match=r"shard shardId-000000000000 can not be read from AT_SEQUENCE_NUMBER 12345"
+        PermanentAwsError, match=r"shard shardId-000000000000 cannot be read from AT_SEQUENCE_NUMBER 12345"
     ):
         reader.fetch()
 
@@ -375,6 +374,6 @@ def test_an_arn_goes_with_every_request():
 
             return call
 
-    reader.fetcher = reader.make(Position.trim_horizon(), client=Spy(), stream=StreamId.parse(arn))
+    reader.fetcher = reader.make(TrimHorizon(), client=Spy(), stream=StreamId.parse(arn))
     reader.fetch()
     assert seen == [("get_shard_iterator", arn), ("get_records", arn)]

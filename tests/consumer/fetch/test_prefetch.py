@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kinesis_sdk.common.errors import PermanentAwsError, TransientAwsError
 from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.response_header import NO_RESPONSE, ResponseHeader
-from kinesis_sdk.consumer.fetch import ByteBudget, FetchResult, Prefetcher, ReadPace, TipIdle
+from kinesis_sdk.consumer.fetch import ByteBudget, FetchResult, Prefetcher, ReadRate, TipIdle
 from kinesis_sdk.consumer.fetch.prefetch import RECORD_OVERHEAD
 
 NEVER = float("inf")
@@ -20,7 +20,7 @@ MB = 1024 * 1024
 
 
 def test_the_pace_is_five_reads_and_two_megabytes_a_second():
-    pace = ReadPace()
+    pace = ReadRate()
     pace.sent(10.0)
     assert pace.ready_at == pytest.approx(10.2)
     pace.succeeded(10.0, 10 * MB)
@@ -30,7 +30,7 @@ def test_the_pace_is_five_reads_and_two_megabytes_a_second():
 
 
 def test_throttles_slow_the_pace_and_successes_bring_it_back():
-    pace = ReadPace()
+    pace = ReadRate()
     for _ in range(10):
         pace.throttled()
     assert pace.interval == 2.0

@@ -19,13 +19,14 @@ from kinesis_sdk.common.errors import (
 )
 from kinesis_sdk.common.hashkeys import HashKeyRange, hash_partition_key
 from kinesis_sdk.common.metrics import NOT_MEASURED
+from kinesis_sdk.common.position import AfterSequence, AtTimestamp, Latest, TrimHorizon
 from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.response_header import ResponseHeader
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.common.shards import Shard
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer import ConsumerConfig, Lease, RecordHandler, ShardState
-from kinesis_sdk.consumer.fetch import FetchResult, Position
+from kinesis_sdk.consumer.fetch import FetchResult
 from kinesis_sdk.consumer.handler import HandlerSource
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 from kinesis_sdk.consumer.shard.consumer import ShardConsumer
@@ -251,7 +252,7 @@ def test_the_context_of_a_resumed_shard():
     context = scene.context
     assert (context.shard_id, context.worker_id, context.checkpoint) == ("s", "me", at(5, 1))
     assert (context.pending_checkpoint, context.pending_checkpoint_state) == (at(9), b"x")
-    assert scene.opened == [Position.at_sequence_number("5")]
+    assert scene.opened == [AfterSequence("5", sub_sequence_number=1)]
 
 
 def test_a_resume_inside_an_aggregate():
@@ -282,7 +283,7 @@ def test_progress_inside_of_an_aggregate_is_kept_wherever_the_shard_was_begun(po
     scene.handler = scene.function
     scene.take("me")
     scene.run()
-    assert scene.opened[-1] == Position.at_sequence_number("5")
+    assert scene.opened[-1] == AfterSequence("5", sub_sequence_number=2)
     assert scene.delivered == [b"5/3", b"6"]
 
 
@@ -574,10 +575,10 @@ def unreadable(key):
 @pytest.mark.parametrize(
     ("parents", "pinned", "expected"),
     [
-        ((), None, Position.latest()),
-        ((), 5000, Position.at_timestamp(5000)),
-        (("gone",), None, Position.latest()),
-        (("p",), None, Position.trim_horizon()),
+        ((), None, Latest()),
+        ((), 5000, AtTimestamp(5000)),
+        (("gone",), None, Latest()),
+        (("p",), None, TrimHorizon()),
     ],
 )
 def test_latest_starts(parents, pinned, expected):
@@ -611,7 +612,7 @@ def test_an_idle_latest_start_is_pinned_too():
     scene.take("other")
     scene.take("me")
     scene.run(3)
-    assert scene.opened == [Position.latest(), Position.at_timestamp(123_000)]
+    assert scene.opened == [Latest(), AtTimestamp(123_000)]
 
 
 def test_timestamp_starts_come_from_the_pin_else_from_the_configuration():
@@ -620,15 +621,15 @@ def test_timestamp_starts_come_from_the_pin_else_from_the_configuration():
     millis = int(moment.timestamp() * 1000)
     scene = Scene(got(), lease=row("s", AT_TIMESTAMP), initial_position=moment)
     scene.run(1)
-    assert scene.opened == [Position.at_timestamp(millis)]
+    assert scene.opened == [AtTimestamp(millis)]
     assert scene.row.initial_timestamp_millis == millis
     later = Scene(lease=row("s", AT_TIMESTAMP, initial_timestamp_millis=777), initial_position=moment)
     later.run(1)
-    assert later.opened == [Position.at_timestamp(777)]
+    assert later.opened == [AtTimestamp(777)]
     assert later.row.initial_timestamp_millis == 777
     other = Scene(lease=row("s", AT_TIMESTAMP, initial_timestamp_millis=777))
     other.run(1)
-    assert other.opened == [Position.at_timestamp(777)]
+    assert other.opened == [AtTimestamp(777)]
     unknown = Scene(lease=row("s", AT_TIMESTAMP))
     unknown.run(1)
     assert unknown.opened == []

@@ -6,7 +6,7 @@ from datetime import datetime, timezone
 
 import pytest
 
-from kinesis_sdk.consumer.fetch.service_clock import ServiceClock, date_of
+from kinesis_sdk.common.service_clock import ServiceClock, response_date
 
 
 def at(seconds: float) -> datetime:
@@ -61,8 +61,8 @@ def test_what_is_long_ago_is_forgotten_because_clocks_drift() -> None:
     ],
 )
 def test_an_answer_without_a_usable_date(metadata: dict[str, object]) -> None:
-    assert date_of(metadata) is None
+    assert response_date(metadata) is None
 
 
 def test_the_date_of_an_answer() -> None:
-    assert date_of({"HTTPHeaders": {"date": "Sun, 06 Nov 1994 08:49:37 GMT"}}) == 784_111_777.0
+    assert response_date({"HTTPHeaders": {"date": "Sun, 06 Nov 1994 08:49:37 GMT"}}) == 784_111_777.0

@@ -12,8 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kinesis_sdk.common.errors import PermanentAwsError
+from kinesis_sdk.common.position import AfterSequence, AtTimestamp, Ended
 from kinesis_sdk.common.records import KinesisRecord
-from kinesis_sdk.spark.offsets import After, AtTimestamp, Ended, Position
+from kinesis_sdk.spark.offsets import ShardPosition
 from kinesis_sdk.spark.shardio import Cursor, Page, ShardIo, arrival_of
 
 PEEK = 25
@@ -38,12 +39,12 @@ class Found:
 
     Attributes:
         end: The position; the start itself if there is nothing to read.
-        behind: Milliseconds from the end to the tip, as far as known.
+        behind: Milliseconds from the end to the tip; None if that is not known.
         drained_at: Epoch milliseconds at which nothing was found behind the end; None if not looked for.
     """
 
-    end: Position
-    behind: int
+    end: ShardPosition
+    behind: int | None
     drained_at: int | None = None
 
 
@@ -61,18 +62,18 @@ class ShardProbe:
         self._shard_id = shard_id
         self._tip_lag = tip_lag
         self._active = False
-        self._peek_at: Position | None = None
+        self._peek_at: ShardPosition | None = None
         self._peek_cursor: Cursor | None = None
 
     def find_end(
         self,
-        start: Position,
+        start: ShardPosition,
         *,
-        via: Position | None = None,
+        via: ShardPosition | None = None,
         closed: bool = False,
         span: int | None = None,
         count: int | None = None,
-        cap: Position | None = None,
+        cap: ShardPosition | None = None,
     ) -> Found:
         """The end of the next batch.
 
@@ -82,7 +83,7 @@ class ShardProbe:
             closed: Whether the listing says that the shard takes no more records.
             span: Most milliseconds of stream time.
             count: Most Kinesis records.
-            cap: Position that must not be passed, of a query that stops there.
+            cap: ShardPosition that must not be passed, of a query that stops there.
 
         Raises:
             AwsError: A call failed for good.
@@ -97,13 +98,13 @@ class ShardProbe:
 
     def find_tip(
         self,
-        start: Position,
+        start: ShardPosition,
         *,
-        via: Position | None = None,
+        via: ShardPosition | None = None,
         closed: bool = False,
         until: int | None = None,
-    ) -> Position:
-        """The newest record now (`After`), `Ended`, or ``start`` if there is nothing behind it.
+    ) -> ShardPosition:
+        """The newest record now (`AfterSequence`), `Ended`, or ``start`` if there is nothing behind it.
 
         Unlike `find_end` it does not give up on empty pages.
 
@@ -130,7 +131,9 @@ class ShardProbe:
 
     # -- the two kinds of batches -------------------------------------------------------------------------------
 
-    def _counted(self, start: Position, via: Position | None, count: int, cap: Position | None) -> Found:
+    def _counted(
+        self, start: ShardPosition, via: ShardPosition | None, count: int, cap: ShardPosition | None
+    ) -> Found:
         cursor = self._io.cursor(self._shard_id, start, via=via)
         page = self._follow(cursor, count, patient=cap is not None)
         if not page.records:
@@ -141,12 +144,17 @@ class ShardProbe:
         return Found(after(records[-1]) if records else start, page.behind)
 
     def _spanned(
-        self, start: Position, via: Position | None, closed: bool, span: int | None, cap: Position | None
+        self,
+        start: ShardPosition,
+        via: ShardPosition | None,
+        closed: bool,
+        span: int | None,
+        cap: ShardPosition | None,
     ) -> Found:
         now = self._io.service_clock.millis()
         begun = time_of(start)
         if span is None or (begun is not None and begun + span >= now):
-            if isinstance(cap, After):
+            if isinstance(cap, AfterSequence):
                 return Found(cap, 0)
             if closed:
                 return Found(Ended(begun), 0)
@@ -177,20 +185,24 @@ class ShardProbe:
         found = self._search(target, now, arrival_of(within[-1]), historical=target < tip, page=known)
         return self._bounded(self._later(found, within[-1]), cap, now, at_tip=target == tip)
 
-    def _bounded(self, end: Position, cap: Position | None, now: int, *, at_tip: bool = False) -> Found:
-        if isinstance(cap, After) and (isinstance(end, Ended) or is_reached(end, cap)):
+    def _bounded(
+        self, end: ShardPosition, cap: ShardPosition | None, now: int, *, at_tip: bool = False
+    ) -> Found:
+        if isinstance(cap, AfterSequence) and (isinstance(end, Ended) or is_reached(end, cap)):
             end = cap
-        behind = 0 if at_tip or not isinstance(end, After) else max(0, now - end.arrival - self._tip_lag)
-        return Found(end, behind)
+        if at_tip or not isinstance(end, AfterSequence):
+            return Found(end, 0)
+        arrival = end.arrival
+        return Found(end, None if arrival is None else max(0, now - arrival - self._tip_lag))
 
-    def _nothing(self, start: Position, page: Page) -> Found:
+    def _nothing(self, start: ShardPosition, page: Page) -> Found:
         if page.ended:
             return Found(Ended(time_of(start)), 0)
         return Found(start, page.behind, self._io.service_clock.millis() if page.caught_up else None)
 
     # -- looking ------------------------------------------------------------------------------------------------
 
-    def _peek(self, start: Position, via: Position | None, *, patient: bool = False) -> Page:
+    def _peek(self, start: ShardPosition, via: ShardPosition | None, *, patient: bool = False) -> Page:
         """The first records behind the start; the cursor is kept while there are none."""
         cursor = self._peek_cursor
         if cursor is None or self._peek_at != start:
@@ -220,7 +232,7 @@ class ShardProbe:
         historical: bool = False,
         patient: bool = False,
         page: Page | None = None,
-    ) -> After | Ended | None:
+    ) -> AfterSequence | Ended | None:
         """A record at a time, or the last one before it.
 
         Args:
@@ -281,36 +293,36 @@ class ShardProbe:
         )
 
     @staticmethod
-    def _later(found: After | Ended | None, floor: KinesisRecord) -> After | Ended:
-        if found is None or (isinstance(found, After) and found.number < int(floor.sequence_number)):
+    def _later(found: AfterSequence | Ended | None, floor: KinesisRecord) -> AfterSequence | Ended:
+        if found is None or (isinstance(found, AfterSequence) and found.number < int(floor.sequence_number)):
             return after(floor)
         return found
 
 
-def after(record: KinesisRecord) -> After:
+def after(record: KinesisRecord) -> AfterSequence:
     """The position behind a record."""
-    return After(record.sequence_number, arrival_of(record))
+    return AfterSequence(record.sequence_number, arrival=arrival_of(record))
 
 
-def time_of(position: Position) -> int | None:
+def time_of(position: ShardPosition) -> int | None:
     """Stream time of a position in epoch milliseconds, if it has one."""
-    if isinstance(position, After):
-        return position.arrival or None
+    if isinstance(position, AfterSequence):
+        return position.arrival
     if isinstance(position, AtTimestamp):
         return position.millis
     return None
 
 
-def is_reached(position: Position, goal: Position) -> bool:
+def is_reached(position: ShardPosition, goal: ShardPosition) -> bool:
     """Whether nothing is left between a position and a goal."""
     if isinstance(position, Ended):
         return True
-    if isinstance(goal, After):
-        return isinstance(position, After) and position.number >= goal.number
+    if isinstance(goal, AfterSequence):
+        return isinstance(position, AfterSequence) and position.number >= goal.number
     return not isinstance(goal, Ended)
 
 
-def _hit(page: Page, lower: int, *, historical: bool) -> After | Ended | None:
+def _hit(page: Page, lower: int, *, historical: bool) -> AfterSequence | Ended | None:
     """The end that a page at a target gives: its first record if the target is not the tip, else its last one."""
     if page.records and historical:
         return after(page.records[0])
@@ -319,7 +331,7 @@ def _hit(page: Page, lower: int, *, historical: bool) -> After | Ended | None:
     return Ended(lower) if page.ended else None
 
 
-def _until(records: list[KinesisRecord], cap: Position | None) -> list[KinesisRecord]:
-    if not isinstance(cap, After):
+def _until(records: list[KinesisRecord], cap: ShardPosition | None) -> list[KinesisRecord]:
+    if not isinstance(cap, AfterSequence):
         return records
     return [record for record in records if int(record.sequence_number) <= cap.number]

@@ -22,7 +22,7 @@ POOL = 32
 
 
 @dataclass(frozen=True, kw_only=True)
-class Access:
+class ConnectionSettings:
     """Where Kinesis is, and as whom to call it.
 
     Attributes:
@@ -99,15 +99,15 @@ class Access:
         return client
 
 
-def _assume(base: boto3.Session, access: Access, role_arn: str) -> boto3.Session:
+def _assume(base: boto3.Session, connection: ConnectionSettings, role_arn: str) -> boto3.Session:
     """A session with a role's credentials, fetched on first use and renewed before they expire."""
     import boto3
     from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
     from botocore.session import get_session
 
-    extra: dict[str, Any] = {"RoleSessionName": access.role_session_name or "kinesis-sdk-spark"}
-    if access.external_id:
-        extra["ExternalId"] = access.external_id
+    extra: dict[str, Any] = {"RoleSessionName": connection.role_session_name or "kinesis-sdk-spark"}
+    if connection.external_id:
+        extra["ExternalId"] = connection.external_id
     core = base._session
     fetcher = AssumeRoleCredentialFetcher(
         client_creator=core.create_client,
@@ -123,10 +123,10 @@ def _assume(base: boto3.Session, access: Access, role_arn: str) -> boto3.Session
 
 
 _lock = threading.Lock()
-_clients: dict[tuple[int, Access], KinesisClient] = {}
+_clients: dict[tuple[int, ConnectionSettings], KinesisClient] = {}
 
 
-def shared_client(access: Access) -> KinesisClient:
+def shared_client(connection: ConnectionSettings) -> KinesisClient:
     """The client of this process for these settings.
 
     Spark reuses worker processes for many tasks; connections and refreshed credentials outlive each of them.
@@ -134,9 +134,9 @@ def shared_client(access: Access) -> KinesisClient:
     Raises:
         AwsConfigError: No region, unknown profile, bad endpoint.
     """
-    slot = (os.getpid(), access)
+    slot = (os.getpid(), connection)
     with _lock:
         client = _clients.get(slot)
         if client is None:
-            client = _clients[slot] = access.client()
+            client = _clients[slot] = connection.client()
         return client

@@ -1,0 +1,183 @@
+"""Positions in a shard: where reading starts, or continues.
+
+The consumer, the Spark reader and the users' settings all say it in these six types. They are plain data: compare them,
+pickle them, and match on their types.
+
+| position | the next record |
+| --- | --- |
+| `TrimHorizon` | the oldest one |
+| `Latest` | the first one that arrives after the iterator was opened |
+| `AtTimestamp` | the first one that arrived at that time or later |
+| `AtSequence` | the Kinesis record with that sequence number |
+| `AfterSequence` | the one after that Kinesis record, or after one of the user records in it |
+| `Ended` | none: the shard was read to its end |
+
+A Kinesis iterator cannot start inside an aggregated record. A position after a user record therefore opens at its Kinesis
+record (see `iterator_start`), and the reader drops the user records up to the position.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any
+
+from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
+
+AT_SEQUENCE_NUMBER = "AT_SEQUENCE_NUMBER"
+AFTER_SEQUENCE_NUMBER = "AFTER_SEQUENCE_NUMBER"
+
+
+@dataclass(frozen=True)
+class TrimHorizon:
+    """The oldest record of the shard."""
+
+    def __str__(self) -> str:
+        return TRIM_HORIZON
+
+
+@dataclass(frozen=True)
+class Latest:
+    """The tip of the shard at the time when the iterator is opened."""
+
+    def __str__(self) -> str:
+        return LATEST
+
+
+@dataclass(frozen=True)
+class AtTimestamp:
+    """The first record that arrived at a time or later.
+
+    Attributes:
+        millis: Epoch milliseconds by the clock of Kinesis.
+    """
+
+    millis: int
+
+    def __str__(self) -> str:
+        return f"{AT_TIMESTAMP} {self.millis}"
+
+
+@dataclass(frozen=True)
+class AtSequence:
+    """A Kinesis record itself.
+
+    Attributes:
+        sequence_number: Its sequence number.
+    """
+
+    sequence_number: str
+
+    def __str__(self) -> str:
+        return f"{AT_SEQUENCE_NUMBER} {self.sequence_number}"
+
+
+@dataclass(frozen=True)
+class AfterSequence:
+    """The place after a record.
+
+    Attributes:
+        sequence_number: Sequence number of the Kinesis record.
+        sub_sequence_number: The user record in it that was read last, from 0; None for all of the Kinesis record.
+        arrival: Arrival time of the Kinesis record in epoch milliseconds; None if it is unknown. Set by the Spark reader.
+        drained: Latest time in epoch milliseconds at which the shard was seen to be empty after the record; None if it was
+            never seen so. Set by the Spark reader.
+    """
+
+    sequence_number: str
+    sub_sequence_number: int | None = field(default=None, kw_only=True)
+    arrival: int | None = field(default=None, kw_only=True)
+    drained: int | None = field(default=None, kw_only=True)
+
+    @property
+    def number(self) -> int:
+        """The sequence number as an integer; the texts do not compare."""
+        return int(self.sequence_number)
+
+    @property
+    def known(self) -> int:
+        """Epoch milliseconds up to which every record of the shard was read; 0 if that is unknown."""
+        return max(self.arrival or 0, self.drained or 0)
+
+    def __str__(self) -> str:
+        sub = "" if self.sub_sequence_number is None else f"/{self.sub_sequence_number}"
+        return f"{AFTER_SEQUENCE_NUMBER} {self.sequence_number}{sub}"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The end of a shard that was read completely.
+
+    Attributes:
+        known: A time in epoch milliseconds at which the shard was still open, so that its children are younger; None if no
+            such time is known. Set by the Spark reader.
+    """
+
+    known: int | None = None
+
+    def __str__(self) -> str:
+        return SHARD_END
+
+
+Position = TrimHorizon | Latest | AtTimestamp | AtSequence | AfterSequence | Ended
+
+
+def from_checkpoint(checkpoint: ExtendedSequenceNumber, timestamp_millis: int | None = None) -> Position:
+    """Return the position that a checkpoint of the KCL stands for.
+
+    Args:
+        checkpoint: The user record that was processed last, or a sentinel.
+        timestamp_millis: Time that an ``AT_TIMESTAMP`` checkpoint means, or that a ``LATEST`` one was resolved to, in epoch
+            milliseconds; None if it is unknown. Other checkpoints do not use it.
+
+    Raises:
+        ValueError: If the checkpoint is ``AT_TIMESTAMP`` and the time is unknown.
+    """
+    name = checkpoint.sequence_number
+    if name == TRIM_HORIZON:
+        return TrimHorizon()
+    if name == SHARD_END:
+        return Ended()
+    if name == LATEST and timestamp_millis is None:
+        return Latest()
+    if name in {AT_TIMESTAMP, LATEST}:
+        if timestamp_millis is None:
+            raise ValueError("an AT_TIMESTAMP checkpoint needs its timestamp")
+        return AtTimestamp(timestamp_millis)
+    return AfterSequence(name, sub_sequence_number=checkpoint.sub_sequence_number)
+
+
+def iterator_start(position: Position) -> Position:
+    """Return where an iterator is opened for a position: inside an aggregated record, at the record itself."""
+    if isinstance(position, AfterSequence) and position.sub_sequence_number is not None:
+        return AtSequence(position.sequence_number)
+    return position
+
+
+def iterator_request(position: Position) -> dict[str, Any]:
+    """Return the parameters of GetShardIterator that name a position.
+
+    Raises:
+        ValueError: If the position is `Ended`.
+    """
+    start = iterator_start(position)
+    if isinstance(start, AfterSequence):
+        return {"ShardIteratorType": AFTER_SEQUENCE_NUMBER, "StartingSequenceNumber": start.sequence_number}
+    if isinstance(start, AtSequence):
+        return {"ShardIteratorType": AT_SEQUENCE_NUMBER, "StartingSequenceNumber": start.sequence_number}
+    if isinstance(start, AtTimestamp):
+        moment = datetime.fromtimestamp(start.millis / 1000, timezone.utc)
+        return {"ShardIteratorType": AT_TIMESTAMP, "Timestamp": moment}
+    if isinstance(start, Ended):
+        raise ValueError("a shard that was read to its end has no iterator")  # noqa: TRY004 - a state, not a type
+    return {"ShardIteratorType": str(start)}
+
+
+def subscription_request(position: Position) -> dict[str, Any]:
+    """Return the ``StartingPosition`` of SubscribeToShard for a position.
+
+    Raises:
+        ValueError: If the position is `Ended`.
+    """
+    names = {"ShardIteratorType": "Type", "StartingSequenceNumber": "SequenceNumber"}
+    return {names.get(name, name): value for name, value in iterator_request(position).items()}

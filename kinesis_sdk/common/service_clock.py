@@ -1,0 +1,146 @@
+"""The time at Kinesis, as far as its responses show it.
+
+`ServiceClock` ages records for metrics and health: a lower bound that needs no wall clock. `EstimatedServiceClock` gives
+the Spark reader a best estimate in epoch milliseconds, because its positions are timestamps of Kinesis. Neither decides
+anything between two machines.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from kinesis_sdk.common.clock import Clock
+from kinesis_sdk.common.records import KinesisRecord
+from kinesis_sdk.common.response_header import ArrivalTimes
+
+_WINDOW = 600.0
+"""Seconds after which an observation is dropped, at the latest after twice that, because clocks drift."""
+
+_UNKNOWN = float("-inf")
+
+
+def response_date(metadata: Mapping[str, Any] | None) -> float | None:
+    """Return the ``Date`` header of a response in epoch seconds, without fractions; None if it has no usable one.
+
+    Args:
+        metadata: ``ResponseMetadata`` of the response; None for clients without it.
+    """
+    headers = (metadata or {}).get("HTTPHeaders", {})
+    date = headers.get("date") or headers.get("Date")
+    try:
+        return parsedate_to_datetime(date).timestamp() if date else None
+    except (ValueError, OverflowError):
+        return None
+
+
+class ServiceClock:
+    """Largest lower bound of the time at Kinesis that recent responses for all shards gave. Thread-safe.
+
+    Every time in a response had passed when the response arrived: its ``Date``, and the arrival of its newest record plus
+    the lag that it reports. So this clock is never ahead. While Kinesis sends dates, it is behind by at most one second
+    (dates have no fractions) plus the latency of the response. The wall clock of this machine is not read.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._before = self._now = _UNKNOWN
+        self._since = _UNKNOWN
+
+    def observe(self, service_time: float, at: float) -> None:
+        """Record a time that Kinesis had reached.
+
+        Args:
+            service_time: Epoch seconds of Kinesis.
+            at: Monotonic seconds of this process at which that was known.
+        """
+        bound = service_time - at
+        with self._lock:
+            if at - self._since > _WINDOW:
+                self._before, self._now, self._since = self._now, bound, at
+            elif bound > self._now:
+                self._now = bound
+
+    def arrivals(
+        self, records: Sequence[KinesisRecord], millis_behind_latest: int | None, read_at: float
+    ) -> ArrivalTimes | None:
+        """Return the arrival times of the records of a response; None if it has no records.
+
+        Args:
+            records: The records of the response, in order.
+            millis_behind_latest: Lag that the response reports, in milliseconds; None if it reports none.
+            read_at: Monotonic seconds at which the response arrived.
+        """
+        if not records:
+            return None
+        newest = records[-1].approximate_arrival_timestamp
+        return ArrivalTimes(self.arrival(newest, millis_behind_latest, read_at), newest)
+
+    def arrival(self, newest: datetime | None, millis_behind_latest: int | None, read_at: float) -> float:
+        """Return the monotonic seconds at which the newest record of a response arrived at Kinesis.
+
+        Args:
+            newest: Arrival time of that record by the clock of Kinesis; None if it reports none.
+            millis_behind_latest: Lag that the response reports, in milliseconds; None if it reports none.
+            read_at: Monotonic seconds at which the response arrived.
+        """
+        behind = (millis_behind_latest or 0) / 1000
+        if newest is not None:
+            arrived = newest.timestamp()
+            self.observe(arrived + behind, read_at)
+            with self._lock:
+                service_time = max(self._before, self._now) + read_at
+            behind = max(behind, service_time - arrived)
+        return read_at - behind
+
+
+class EstimatedServiceClock:
+    """Best estimate of the time at Kinesis in epoch milliseconds.
+
+    A ``Date`` header has whole seconds, so each response bounds the difference between the clock of Kinesis and the clock
+    of this machine from both sides. Where the machine's clock lies within the bounds, it is used; elsewhere it is moved to
+    the nearer bound.
+
+    Args:
+        clock: Clock of this machine.
+    """
+
+    __slots__ = ("_clock", "_lower", "_upper")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lower = float("-inf")
+        self._upper = float("inf")
+
+    def observe(self, metadata: Mapping[str, Any] | None, sent: float, received: float) -> None:
+        """Narrow the bounds by the ``Date`` of a response.
+
+        Args:
+            metadata: ``ResponseMetadata`` of the response; None for clients without it.
+            sent: Wall time in epoch seconds before the call.
+            received: Wall time in epoch seconds after the call.
+        """
+        second = response_date(metadata)
+        if second is None:
+            return
+        lower, upper = second - received, second + 1 - sent
+        if lower > self._upper or upper < self._lower:
+            # One of the clocks was set: the earlier bounds no longer hold.
+            self._lower, self._upper = lower, upper
+        self._lower = max(self._lower, lower)
+        self._upper = min(self._upper, upper)
+
+    def millis(self) -> int:
+        """Return the estimated time at Kinesis in epoch milliseconds."""
+        return int((self._clock.time() + min(max(0.0, self._lower), self._upper)) * 1000)
+
+    def past_millis(self) -> int:
+        """Return a time in epoch milliseconds that Kinesis has reached, at most about a second ago.
+
+        Where the machine's clock is known to be wrong, it is the lower bound instead of the estimate.
+        """
+        offset = 0.0 if self._lower <= 0.0 <= self._upper else self._lower
+        return int((self._clock.time() + offset) * 1000)
