@@ -11,7 +11,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
-from tests.consumer.simulation import STREAM, Fleet
+from tests.consumer.fleet.engines import STREAM, Fleet
 
 RENEW = 3.308
 FAILOVER = 10.0

@@ -17,7 +17,7 @@ from kinesis_sdk.consumer.runtime.scheduler import Scheduler
 from kinesis_sdk.consumer.shard import delivery
 from kinesis_sdk.testing import VirtualClock
 from tests.consumer.fetch.test_fanout import GOOD, Rig
-from tests.consumer.simulation import Fleet
+from tests.consumer.fleet.engines import Fleet
 from tests.consumer.test_worker import QUICK, Scenario
 
 FIRST = "shardId-000000000000"

@@ -14,7 +14,8 @@ from kinesis_sdk.common.errors import LeaseLostError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer import ConsumerConfig, DynamoDBLeaseStore
 from kinesis_sdk.testing import Fault
-from tests.consumer.simulation import STREAM, CheckedStore, Fleet
+from tests.consumer.fleet.engines import STREAM, Fleet
+from tests.consumer.fleet.table import LeaseTable
 
 HORIZON = ConsumerConfig(initial_position="TRIM_HORIZON")
 
@@ -263,7 +264,7 @@ def test_a_checkpoint_saves_a_heartbeat():
 
 
 EXAMPLES = max(30, int(os.environ.get("KINESIS_SDK_FLEETS", "0")) // 4)
-"""Random lives of whole workers; each takes as long as several of `fleet_lives.chaos`. `make fuzz` plays 500."""
+"""Random runs of whole workers; each takes as long as several of `fleet.runs.chaos`. `make fuzz` plays 500."""
 ACTIONS = ["put", "put", "put", "run", "run", "split", "merge", "crash", "add", "stop", "pause"]
 
 
@@ -299,9 +300,8 @@ def test_whatever_happens_everything_is_delivered_in_order(seed, actions, classe
     """The checked store asserts that counters and checkpoints only rise; here: delivery and exclusiveness."""
     rng = Random(seed)
     fleet = Fleet(shards=rng.randint(1, 4), seed=seed)
-    assert isinstance(fleet.store, CheckedStore)
+    assert isinstance(fleet.store, LeaseTable)
     number = 0
-    paused = {}
 
     def add():
         nonlocal number
@@ -309,7 +309,7 @@ def test_whatever_happens_everything_is_delivered_in_order(seed, actions, classe
         name = f"w{number}"
         fleet.add(name, fleet.recorder(name) if classes else None)
 
-    def nothing_undelivered_below(lease):
+    def nothing_undelivered_below(before, lease):
         """At each write: every record of the shard up to the checkpoint was delivered."""
         if lease.checkpoint.is_sentinel:
             return
@@ -338,7 +338,7 @@ def test_whatever_happens_everything_is_delivered_in_order(seed, actions, classe
         return answer
 
     fleet.raw.put_records = put_records
-    fleet.store.watch = nothing_undelivered_below
+    fleet.store.on_write.append(nothing_undelivered_below)
     add()
     for action in actions:
         if action == "put":
@@ -358,7 +358,7 @@ def test_whatever_happens_everything_is_delivered_in_order(seed, actions, classe
         elif action == "pause" and fleet.engines:
             # A process that stands still (a long garbage collection, a suspended machine) and comes back.
             name = rng.choice(sorted(fleet.engines))
-            paused[name] = fleet.due[name] = fleet.clock.monotonic() + rng.choice([4.0, 15.0, 40.0])
+            fleet.freeze(name, rng.choice([4.0, 15.0, 40.0]))
         fleet.run(rng.random())
     add()
     assert fleet.run(200, fleet.all_delivered)

@@ -1,4 +1,4 @@
-"""Fleets at the level of leases: random lives that must end well, and what the renewal rules are worth."""
+"""Fleets of lease coordinators: random runs that must end well, and the worth of the renewal schedules."""
 
 from __future__ import annotations
 
@@ -11,27 +11,28 @@ import pytest
 from kinesis_sdk.consumer import ConsumerConfig
 from kinesis_sdk.consumer.leases import Lease
 from kinesis_sdk.consumer.leases.intervals import retry_pause
-from tests.consumer.fleet_lives import chaos, rest, settle
-from tests.consumer.fleet_simulator import FleetSimulator, Measured, unfair
-from tests.consumer.fleet_table import Faults
+from tests.consumer.fleet.balance import unfair
+from tests.consumer.fleet.connection import TableFaults
+from tests.consumer.fleet.coordinators import CoordinatorFleet, FixedRateMeter
+from tests.consumer.fleet.runs import chaos, rest, settle
 
 HORIZON = ConsumerConfig(
     initial_position="TRIM_HORIZON", shard_sync_interval=3600, lease_cleanup_interval=3600
 )
 SEEDS = int(os.environ.get("KINESIS_SDK_FLEETS", "100"))
-"""Random lives; `make fuzz`, which is part of `make test`, plays 2,000, and more on demand. A failure names its seed, and ``chaos(seed)`` replays it."""
+"""Random runs; `make fuzz`, which is part of `make test`, plays 2,000, and more on demand. A failure names its seed, and ``chaos(seed)`` replays it."""
 FIRST = int(os.environ.get("KINESIS_SDK_FIRST_FLEET", "0"))
-"""The first seed: a long run need not repeat the lives of the last one."""
+"""The first seed: a long session need not repeat the runs of the last one."""
 PART = 50
 
 
 @pytest.mark.parametrize("first", range(FIRST, FIRST + SEEDS, PART))
-def test_random_lives_end_well(first):
+def test_random_runs_end_well(first):
     for seed in range(first, min(first + PART, FIRST + SEEDS)):
         try:
             chaos(seed)
         except Exception as error:
-            raise AssertionError(f"fleet_lives.chaos({seed}): {error}") from error
+            raise AssertionError(f"fleet.runs.chaos({seed}): {error}") from error
 
 
 def test_a_seed_replays_exactly():
@@ -44,7 +45,7 @@ def test_a_seed_replays_exactly():
 
 
 def fleet_of(names, shards, config=HORIZON, **more):
-    fleet = FleetSimulator(shards_at_start=shards, config=config, **more)
+    fleet = CoordinatorFleet(shards_at_start=shards, config=config, **more)
     for name in names:
         fleet.add(name)
     return fleet
@@ -95,12 +96,12 @@ def test_a_crash_costs_the_failover_time_and_two_looks_and_moves_only_what_it_mu
 
 
 def lost_leases(rule, kind, chance, *, hours):
-    """Spurious expiries: transfers away from a worker that lives, in a fleet of two that is at rest."""
+    """Count spurious expiries: transfers from a live worker, in a fleet of two that is at rest."""
     fleet = fleet_of(["holder", "peer"], 12, replace(HORIZON, lease_renewal_schedule=rule), seed=5)
     settle(fleet, 30)
     for process in fleet.processes:
         process._consume = lambda held: None  # no checkpoints: renewals alone keep the leases
-    fleet.faults = Faults(**{kind: chance})
+    fleet.faults = TableFaults(**{kind: chance})
     expired = 0
     original = fleet.table.take
 
@@ -116,16 +117,16 @@ def lost_leases(rule, kind, chance, *, hours):
 
 
 def expiries(*, interval, failover, timeout, pause, lost, slow, cycles, seed):
-    """How often a lease expires although its owner lives, renewal by renewal.
+    """Count how often a lease expires although its owner is alive, renewal by renewal.
 
     Args:
         interval: Seconds between renewals.
         failover: Seconds.
-        timeout: After which an attempt without an answer is given up.
-        pause: Most seconds before it is repeated; None repeats with the next renewal, at a fixed rate, as the KCL.
+        timeout: Seconds after which an attempt without a response is abandoned.
+        pause: Maximum seconds before it is repeated; None repeats with the next renewal, at a fixed rate, as the KCL.
         lost: Part of the writes without effect or answer.
         slow: Part of the writes that take up to three seconds.
-        cycles: LeaseRenewer to try.
+        cycles: Renewals to try.
         seed: For the generator.
     """
     rng = Random(seed)
@@ -191,8 +192,8 @@ def test_what_an_unreachable_table_costs():
         for _ in range(12):
             fleet.run(fleet.now + 29.3)
             before = fleet.table.transfers
-            fleet.faults = Faults(throttled=1.0)
-            fleet.at(fleet.now + seconds, lambda: setattr(fleet, "faults", Faults()))
+            fleet.faults = TableFaults(throttled=1.0)
+            fleet.at(fleet.now + seconds, lambda: setattr(fleet, "faults", TableFaults()))
             fleet.run(fleet.now + seconds + 20)
             if fleet.table.transfers != before:
                 return True
@@ -207,7 +208,7 @@ def test_what_an_unreachable_table_costs():
 def test_a_fleet_larger_than_its_limits_leaves_nothing_lying():
     """Workers with different limits: the plan counts on all of them alike, and what they leave goes to who has room."""
     small = replace(HORIZON, max_leases_for_worker=1)
-    fleet = FleetSimulator(shards_at_start=9, config=HORIZON)
+    fleet = CoordinatorFleet(shards_at_start=9, config=HORIZON)
     fleet.add("small", config=small)
     fleet.add("large")
     fleet.run(60)
@@ -243,7 +244,7 @@ def test_by_throughput_a_fleet_rests_while_rates_are_steady(seed, shards, worker
 def test_beside_kcl_2_workers_a_slow_stream_comes_to_rest(kbps):
     """KCL 2.x writes no rates: a lease that its workers hold must weigh what the known ones weigh."""
     theirs = replace(HORIZON, lease_strategy="kcl2", lease_renewal_schedule="kcl2")
-    fleet = FleetSimulator(shards_at_start=8, config=HORIZON, jitter=1.1)
+    fleet = CoordinatorFleet(shards_at_start=8, config=HORIZON, jitter=1.1)
     fleet.rate = lambda key: kbps
     for n in range(2):
         fleet.add(f"java-{n}", config=theirs, java=True)
@@ -269,7 +270,7 @@ def test_shards_without_records_beside_slow_ones_move_nothing():
     for process in fleet.processes:
         for held in process.coordinator.held:
             if held.key not in empty:
-                held.meter = Measured(fleet, held.key)
+                held.meter = FixedRateMeter(fleet, held.key)
     fleet.run(fleet.now + 120)
     assert {row.lease_key for row in fleet.leases() if row.throughput_kbps is None} == empty
     assert fleet.load() == {"one": 6, "other": 6}

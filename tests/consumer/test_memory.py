@@ -16,7 +16,7 @@ from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore
 from kinesis_sdk.consumer.engine.engine import ConsumerEngine
 from kinesis_sdk.consumer.handler import HandlerSource
 from kinesis_sdk.consumer.runtime.runtime import InlineRuntime
-from tests.consumer.simulation import STREAM, Fleet
+from tests.consumer.fleet.engines import STREAM, Fleet
 
 MB = 1 << 20
 COUNT = 8_000

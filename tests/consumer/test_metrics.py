@@ -19,7 +19,7 @@ from kinesis_sdk.consumer.leases.table.store import checkpointed
 from kinesis_sdk.metrics import MemoryMetrics
 from kinesis_sdk.producer import Producer, ProducerConfig
 from kinesis_sdk.testing import FakeAws, Fault
-from tests.consumer.simulation import Fleet
+from tests.consumer.fleet.engines import Fleet
 from tests.consumer.test_streams import Streams
 
 CONFIG = ConsumerConfig(initial_position="TRIM_HORIZON", stall_timeout=30.0)

@@ -20,9 +20,9 @@ from kinesis_sdk.consumer.leases.table.dynamodb import MOST_PAGES
 from kinesis_sdk.consumer.shard_sync.audit import find_cycles
 from kinesis_sdk.consumer.shard_sync.plan import plan_sync
 from kinesis_sdk.testing import FakeAws, VirtualClock
+from tests.consumer.fleet.table import LeaseTable
 from tests.consumer.leases.test_handoff import key, on_dynamodb
 from tests.consumer.shard_sync.test_plan import shard
-from tests.consumer.simulation import CheckedStore
 
 START = ExtendedSequenceNumber(TRIM_HORIZON)
 CONFIG = ConsumerConfig(initial_position="TRIM_HORIZON", stall_timeout=30.0)
@@ -451,7 +451,7 @@ def test_what_is_refused_for_the_whole_table_still_ends_a_worker():
         fleet.run(20)
 
 
-class RefusingMemory(CheckedStore):
+class RefusingMemory(LeaseTable):
     def _swap(self, seen, change, **conditions):
         raise PermanentAwsError("Item size", operation="UpdateItem", code="ValidationException")
 

@@ -10,16 +10,17 @@ import pytest
 from kinesis_sdk.common.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.consumer import ConsumerConfig
 from kinesis_sdk.consumer.leases import Lease
-from tests.consumer.fleet_simulator import FleetSimulator, Process
+from tests.consumer.fleet.coordinators import CoordinatorFleet, WorkerProcess
+from tests.consumer.fleet.engines import Fleet
+from tests.consumer.fleet.table import LeaseTable
 from tests.consumer.java import JavaLeader
 from tests.consumer.leases.test_handoff import key, on_dynamodb
 from tests.consumer.leases.test_membership import Heart, join, tables
-from tests.consumer.simulation import CheckedStore, Fleet
 
 HORIZON = ConsumerConfig(initial_position="TRIM_HORIZON")
 
 
-class SlowTakes(CheckedStore):
+class SlowTakes(LeaseTable):
     """A table whose takes have effect at once and answer after four seconds."""
 
     clock = None
@@ -44,7 +45,7 @@ def test_belief_in_a_lease_begins_when_its_take_was_sent():
     assert not held.is_held(sent_at + fleet.config.failover_time + 0.2)
 
 
-class Reluctant(Process):
+class Reluctant(WorkerProcess):
     """A worker whose handlers do not end: what it is asked for stays with it until the timeout."""
 
     def on_handoff_requested(self, held):
@@ -53,10 +54,8 @@ class Reluctant(Process):
 
 def test_a_lease_that_is_promised_away_does_not_count_as_ours():
     """Two leases here, one of them on its way to a peer that holds one: a free fourth is due here, and not to the peer."""
-    fleet = FleetSimulator(shards_at_start=2, config=HORIZON, drifting=False)
-    process = Reluctant(fleet, "a", HORIZON)
-    fleet.processes.append(process)
-    fleet.at(0.0, process.start)
+    fleet = CoordinatorFleet(shards_at_start=2, config=HORIZON, drifting=False)
+    process = fleet.join(Reluctant(fleet, "a", HORIZON))
     fleet.run(5)
     first, second = sorted(fleet.leases(), key=lambda row: row.lease_key)
     assert {first.owner, second.owner} == {"a"}

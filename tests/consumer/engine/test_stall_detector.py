@@ -20,7 +20,8 @@ from kinesis_sdk.consumer.runtime.runtime import InlineRuntime
 from kinesis_sdk.consumer.shard.bad_position import Quarantine
 from kinesis_sdk.testing import Fault, VirtualClock
 from tests import HANG
-from tests.consumer.simulation import CheckedStore, Fleet
+from tests.consumer.fleet.engines import Fleet
+from tests.consumer.fleet.table import LeaseTable
 
 CONFIG = ConsumerConfig(initial_position="TRIM_HORIZON", stall_timeout=30.0)
 
@@ -439,7 +440,7 @@ def test_a_batch_that_its_handler_refuses_gives_its_memory_to_others():
 
 
 def test_a_store_that_fails_at_the_end_of_a_shard_only_delays():
-    class Store(CheckedStore):
+    class Store(LeaseTable):
         failures = 3
 
         def create_if_absent(self, lease):

@@ -29,8 +29,8 @@ from kinesis_sdk.consumer.fetch.fanout import FanOutFetcher
 from kinesis_sdk.consumer.fetch.registration import ConsumerRegistration
 from kinesis_sdk.testing import FakeAws, Fault, VirtualClock
 from tests import HANG
-from tests.consumer import simulation
-from tests.consumer.simulation import Fleet
+from tests.consumer.fleet import engines
+from tests.consumer.fleet.engines import Fleet
 
 SHARD = "shardId-000000000000"
 NEVER = float("inf")
@@ -751,7 +751,7 @@ class FanOutEngine(ConsumerEngine):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_fleet_over_resharding_crashes_and_broken_streams(monkeypatch, seed):
-    monkeypatch.setattr(simulation, "ConsumerEngine", FanOutEngine)
+    monkeypatch.setattr(engines, "ConsumerEngine", FanOutEngine)
     config = ConsumerConfig(initial_position="TRIM_HORIZON", checkpoint_interval=1.0)
     fleet = Fleet(shards=3, seed=seed, config=config)
     fleet.aws.faults.add(Fault(kind="broken_stream", probability=0.01))
@@ -781,7 +781,7 @@ def test_a_fleet_over_resharding_crashes_and_broken_streams(monkeypatch, seed):
 
 
 def test_a_latest_start_is_remembered(monkeypatch):
-    monkeypatch.setattr(simulation, "ConsumerEngine", FanOutEngine)
+    monkeypatch.setattr(engines, "ConsumerEngine", FanOutEngine)
     fleet = Fleet(config=ConsumerConfig(initial_position="LATEST", failover_time=3.0))
     fleet.put(5)
     fleet.run(10)

@@ -11,7 +11,7 @@ from kinesis_sdk.common.position import AfterSequence, AtSequence, AtTimestamp, 
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer.fetch import PollingFetcher, ReadRate, TipIdle
 from kinesis_sdk.testing import Fault
-from tests.consumer.simulation import STREAM, Fleet
+from tests.consumer.fleet.engines import STREAM, Fleet
 
 SHARD = "shardId-000000000000"
 

@@ -1,20 +1,19 @@
-"""Whole fleets at the level of leases, in virtual time: real coordinators, no records.
+"""Fleets of real lease coordinators in virtual time, without records.
 
-Every worker runs the coordinator, observer, strategy and held leases that ship. What is simulated is the world: a table
-that loses, delays and refuses calls, processes that freeze and die, clocks that drift, a stream that splits and
-merges. Calls take time: while one worker waits for the table, the others go on. A seed replays exactly.
+Every worker runs the coordinator, observer, strategy and held leases that ship. The world is simulated: a table
+that loses, delays and rejects calls, processes that freeze and die, clocks that drift, a stream that splits and
+merges. Calls take time: while one worker waits for the table, the others continue. A seed replays exactly.
 
-Checked at every write: counters only rise, by one; only the last taker writes; nobody takes a lease as expired from
-a worker that still believes in it; a child lease appears only where each parent is finished or has a lease.
+`ownership` checks every write.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
-from heapq import heappop, heappush
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -28,38 +27,41 @@ from kinesis_sdk.consumer.config import ConsumerConfig
 from kinesis_sdk.consumer.engine.lease_coordinator import LeaseCoordinator
 from kinesis_sdk.consumer.leases import Lease
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
-from kinesis_sdk.consumer.leases.strategies import group_of
-from kinesis_sdk.consumer.leases.strategies.by_throughput import MARGIN, weights_of
+from kinesis_sdk.consumer.leases.strategies.by_throughput import weights_of
 from kinesis_sdk.consumer.runtime.runtime import InlineRuntime, Loop
 from kinesis_sdk.consumer.shard_sync.children import ChildLeases
 from kinesis_sdk.consumer.streams import StreamDirectory, TrackedStream
-from tests.consumer.fleet_table import DRIFT, Faults, Gone, Link, Table
+from tests.consumer.fleet.balance import spread, uneven, unfair
+from tests.consumer.fleet.connection import KclTableConnection, ProcessDied, TableConnection, TableFaults
+from tests.consumer.fleet.lifecycle import Lifecycle
+from tests.consumer.fleet.ownership import DRIFT, OwnedLeaseTable
+from tests.consumer.fleet.timeline import Alarm, Timeline
 from tests.consumer.java_strategy import JavaKcl2Strategy
 
 END = ExtendedSequenceNumber(SHARD_END)
 
 
-class OneAtATime:
-    """In place of a held lease's lock: all of a simulated process is one thread, which a real lock would let in."""
+class SingleThreadedLock:
+    """Replacement of a held lease's lock: a simulated process is one thread, which a real re-entrant lock admits."""
 
-    def __init__(self, fleet: FleetSimulator) -> None:
+    def __init__(self, fleet: CoordinatorFleet) -> None:
         self._fleet = fleet
         self._depths: list[int] = []
 
     def __enter__(self) -> None:
         # The same call may enter again, as with the real lock; another one runs deeper, within the first one's wait.
-        if self._depths and self._fleet.depth > self._depths[-1]:
+        if self._depths and self._fleet.timeline.depth > self._depths[-1]:
             raise TransientAwsError("another write of this lease is under way", operation="table")
-        self._depths.append(self._fleet.depth)
+        self._depths.append(self._fleet.timeline.depth)
 
     def __exit__(self, *error: object) -> None:
         self._depths.pop()
 
 
-class Measured:
-    """In place of a held lease's meter: a rate that is known to the test, with the jitter of a measurement."""
+class FixedRateMeter:
+    """Replacement of a held lease's meter: a rate that the test sets, with the jitter of a measurement."""
 
-    def __init__(self, fleet: FleetSimulator, key: str) -> None:
+    def __init__(self, fleet: CoordinatorFleet, key: str) -> None:
         self._fleet, self._key = fleet, key
         self._average: float | None = None
 
@@ -73,7 +75,7 @@ class Measured:
 class ProcessRuntime(InlineRuntime):
     """The clock of a process; its calls take time. A renewal that failed is repeated right after its loop's run."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: WorkerProcess) -> None:
         super().__init__(process, Random(f"{process.fleet.seed} {process.name}"), process.wait)
         self._process = process
 
@@ -82,33 +84,40 @@ class ProcessRuntime(InlineRuntime):
             self._process.renew_again()
 
 
-class Process:
-    """One worker: its coordinator with two loops, and a shard consumer that only knows how to end."""
+class WorkerProcess:
+    """One worker: its coordinator with two loops, and a shard consumer that only checkpoints and ends.
 
-    kind = "balanced"
+    Attributes:
+        is_java: Whether it follows the KCL 2.x's rules, which take leases without a handoff.
+    """
+
+    connection_class = TableConnection
     measures = True
     """Whether it writes the throughput of its shards, as KCL 3 does and KCL 2.x does not."""
 
-    def __init__(self, fleet: FleetSimulator, name: str, config: ConsumerConfig) -> None:
+    def __init__(self, fleet: CoordinatorFleet, name: str, config: ConsumerConfig) -> None:
         self.fleet, self.name, self.config = fleet, name, config
-        self.kind = config.lease_strategy if isinstance(config.lease_strategy, str) else "custom"
-        self.state = "live"
-        self.thaw_at = 0.0
+        self.is_java = config.lease_strategy == "kcl2"
+        self.life = Lifecycle()
         rng = fleet.rng
         self.rate = 1 + DRIFT * rng.uniform(-1, 1) if fleet.drifting else 1.0
         self.offset = rng.uniform(0, 1e6)
-        self.link = Link(self, fleet.table)
-        self._due = {"renew": 0.0, "tick": 0.0}
+        self.connection = self.connection_class(self, fleet.table)
+        self._alarms = {
+            loop: Alarm(fleet.timeline, self.life, partial(self._step, loop)) for loop in ("renew", "tick")
+        }
         self._running: set[str] = set()
         self._again = False
         self.error: BaseException | None = None
-        self.children = ChildLeases(self.link, lambda: list_shards(fleet, StreamId("orders")), self._nothing)
+        self.children = ChildLeases(
+            self.connection, lambda: list_shards(fleet, StreamId("orders")), self._nothing
+        )
         self.coordinator = LeaseCoordinator(
             streams=StreamDirectory(config, fleet, stream=StreamId("orders"), sleep=self.wait),  # type: ignore[arg-type]
             worker_id=name,
             config=config,
-            store=self.link,
-            kinesis=fleet,  # type: ignore[arg-type] - only list_shards is called
+            store=self.connection,
+            kinesis=fleet,  # type: ignore[arg-type] - only its list_shards is called
             runtime=ProcessRuntime(self),
             listener=self,
             metrics=NOT_MEASURED,
@@ -123,34 +132,34 @@ class Process:
         return 1.7e9 + self.fleet.now
 
     def wait(self, seconds: float) -> None:
-        """Spend time in a call: the world goes on, and so do this process's freezes and its death."""
-        fleet = self.fleet
-        if fleet.depth == 1:
-            # A call returns only after the calls that began within it, so those take no time of their own: else
-            # they would add up. Each call is the outer one often enough.
+        """Spend time in a call. The world continues, and this process may freeze or die meanwhile."""
+        fleet, life = self.fleet, self.life
+        if fleet.timeline.depth == 1:
+            # A call returns only after the calls that began while it waited. Those take no time of their own, because
+            # their times would add up. Each call is the outermost one often enough.
             fleet.run(fleet.now + seconds)
-        while self.state != "dead" and fleet.now < self.thaw_at:
-            fleet.run(self.thaw_at)
-        if self.state == "dead":
-            raise Gone
+        while not life.is_dead and life.is_frozen(fleet.now):
+            fleet.run(life.frozen_until)
+        if life.is_dead:
+            raise ProcessDied
 
     def start(self) -> None:
         self._guard("tick", lambda: self.coordinator.start() or 0.0)
         if not self.coordinator._due:
-            return  # the table could not be reached for longer than a start repeats its calls; see `_step`
+            return  # the table was unreachable for longer than a start repeats its calls; `_step` starts it again
         self._guard("tick", lambda: self.coordinator.tick(self.monotonic()))
         self._guard("renew", lambda: self.coordinator.renew(self.monotonic()))
 
     def _guard(self, loop: str, step: Callable[[], float]) -> None:
         """Run a step of a loop unless it is still in a call, then come back when it is due."""
-        if self.state == "dead" or loop in self._running:
+        if self.life.is_dead or loop in self._running:
             return
         self._running.add(loop)
         try:
             due = step()
             if loop == "renew" and self._again:
                 self._again, due = False, self.monotonic()
-        except Gone:
+        except ProcessDied:
             return
         except AwsError as error:
             assert error.retryable
@@ -160,19 +169,15 @@ class Process:
         self.wake(loop, due)
 
     def wake(self, loop: str, due: float) -> None:
-        fleet = self.fleet
-        moment = max(fleet.now + 0.001, (due - self.offset) / self.rate)
-        self._due[loop] = moment
-        fleet.at(moment, lambda: self._step(loop, moment))
+        """Run a loop when this process's own clock shows ``due``."""
+        self._alarms[loop].set(max(self.fleet.now + 0.001, (due - self.offset) / self.rate))
 
-    def _step(self, loop: str, moment: float) -> None:
-        if self.state == "dead" or self._due[loop] != moment:
-            return
-        if self.fleet.now < self.thaw_at:
-            self.wake(loop, self.offset + self.thaw_at * self.rate)
+    def _step(self, loop: str) -> None:
+        if self.life.is_frozen(self.fleet.now):
+            self.wake(loop, self.offset + self.life.frozen_until * self.rate)
             return
         if not self.coordinator._due:
-            self.start()  # whoever runs it starts it again
+            self.start()  # its supervisor starts it again
             return
         body = self.coordinator.renew if loop == "renew" else self.coordinator.tick
         self._guard(loop, lambda: body(self.monotonic()))
@@ -183,9 +188,9 @@ class Process:
         return self.coordinator.held._by_key.get(key)
 
     def on_lease_acquired(self, held: HeldLease) -> None:
-        held._lock = OneAtATime(self.fleet)  # type: ignore[assignment]
+        held._lock = SingleThreadedLock(self.fleet)  # type: ignore[assignment]
         if self.fleet.rate is not None and self.measures:
-            held.meter = Measured(self.fleet, held.key)  # type: ignore[assignment]
+            held.meter = FixedRateMeter(self.fleet, held.key)  # type: ignore[assignment]
         self.wake("renew", self.monotonic())
         self._work(held, 0.3 + self.fleet.rng.random() * 2)
 
@@ -195,16 +200,16 @@ class Process:
     def _consume(self, held: HeldLease) -> None:
         """Checkpoint now and then, and end with the shard."""
         fleet = self.fleet
-        if self.state == "dead" or held.gone is not None:
+        if self.life.is_dead or held.gone is not None:
             return
-        if fleet.now < self.thaw_at:
-            self._work(held, self.thaw_at - fleet.now)
+        if self.life.is_frozen(fleet.now):
+            self._work(held, self.life.frozen_until - fleet.now)
             return
         if not held.is_held(self.monotonic()):
-            return  # the loop that renews finds out
+            return  # the loop that renews ends it
         try:
             children = fleet.children_of(held.key)
-            parents = [self.link._table.get(key) for key in held.lease.parent_shard_ids]
+            parents = [fleet.table.get(key) for key in held.lease.parent_shard_ids]
             if children and all(row is None or row.is_finished for row in parents):
                 if self.children.create(held.key, children):
                     held.checkpoint(END)
@@ -216,13 +221,13 @@ class Process:
             elif fleet.rng.random() < 0.3:
                 position = held.lease.checkpoint
                 sequence = 10**6 if position.is_sentinel else int(position.sequence_number) + 1
-                asked = held.handoff_requester is not None
+                requested_before = held.handoff_requester is not None
                 held.checkpoint(ExtendedSequenceNumber(str(sequence)))
-                if held.handoff_requester is not None and not asked:
-                    self.on_handoff_requested(
+                if held.handoff_requester is not None and not requested_before:
+                    self._release_soon(
                         held
-                    )  # a checkpoint shows a request as well; a consumer looks at each step
-        except (Gone, LeaseLostError):
+                    )  # a checkpoint shows a request as well; a consumer checks at each step
+        except (ProcessDied, LeaseLostError):
             return
         except AwsError:
             pass
@@ -232,14 +237,14 @@ class Process:
         self.fleet.at(self.fleet.now + self.fleet.rng.random(), lambda: self._release(held))
 
     def _release(self, held: HeldLease) -> None:
-        if self.state == "dead":
+        if self.life.is_dead:
             return
-        if self.fleet.now < self.thaw_at:
-            self.fleet.at(self.thaw_at, lambda: self._release(held))
+        if self.life.is_frozen(self.fleet.now):
+            self.fleet.at(self.life.frozen_until, lambda: self._release(held))
             return
         try:
             held.release()
-        except (Gone, LeaseLostError):
+        except (ProcessDied, LeaseLostError):
             pass
         except AwsError:
             self.fleet.at(self.fleet.now + 0.5, lambda: self._release(held))
@@ -251,18 +256,20 @@ class Process:
     # What happens to it
 
     def stop(self) -> None:
-        """A clean stop: no more takes, every lease released; the process then is gone."""
-        self.state = "stopping" if self.state == "live" else self.state
+        """Stop cleanly: take no more leases, release all, and end after five seconds."""
+        self.life.begin_stop()
         self.coordinator.stop_taking()
         for held in self.coordinator.held:
             self._release(held)
         self.fleet.at(self.fleet.now + 5, self.crash)
 
     def crash(self) -> None:
-        self.state = "dead"
+        """End without releasing anything."""
+        self.life.die()
 
     def freeze(self, seconds: float) -> None:
-        self.thaw_at = max(self.thaw_at, self.fleet.now + seconds)
+        """Stand still for some seconds."""
+        self.life.freeze(self.fleet.now + seconds)
 
     def on_lease_lost(self, held: HeldLease) -> None:
         pass
@@ -277,7 +284,7 @@ class Process:
         return ()
 
     def on_fatal_error(self, error: BaseException) -> None:
-        if self.state != "dead" and not isinstance(error, Gone):
+        if not self.life.is_dead and not isinstance(error, ProcessDied):
             self.error = error
             raise error
 
@@ -289,34 +296,22 @@ class Process:
         pass
 
 
-class JavaProcess(Process):
-    """A KCL 2.x worker: fixed-rate renewals without repetition, no handoffs, finished leases counted."""
+class KclWorkerProcess(WorkerProcess):
+    """A KCL 2.x worker: fixed-rate renewals without repetition, no handoffs, finished leases counted.
 
+    Its rows carry no handoff marker, so peers take its leases without asking.
+    """
+
+    connection_class = KclTableConnection
     measures = False
 
-    def __init__(self, fleet: FleetSimulator, name: str, config: ConsumerConfig) -> None:
+    def __init__(self, fleet: CoordinatorFleet, name: str, config: ConsumerConfig) -> None:
         super().__init__(fleet, name, replace(config, lease_strategy=JavaKcl2Strategy()))
-        self.kind = "kcl2"
-        # It knows no markers: what it takes carries none of ours, so peers take from it plainly.
-        self.link = JavaLink(self, fleet.table)
-        self.coordinator._store = self.coordinator._handoffs._store = self.link
-
-
-class JavaLink(Link):
-    """Writes rows as Java does: without the attribute that says "ask me"."""
-
-    def take(self, lease: Lease, owner: str) -> Any:
-        return self._write(lambda: self._table.take(lease, owner))
-
-    def _apply(self, call: Callable[[], Any]) -> Any:
-        result = super()._apply(call)
-        if isinstance(result, Lease) and result.handoff_owner == self._process.name:
-            self._table._set(result.lease_key, handoff_owner=None)
-        return result
+        self.is_java = True
 
 
 @dataclass
-class FleetSimulator:
+class CoordinatorFleet:
     """The world: time, the table, the stream, the processes."""
 
     seed: int = 1
@@ -330,17 +325,14 @@ class FleetSimulator:
 
     def __post_init__(self) -> None:
         self.rng = Random(self.seed)
-        self.now = 0.0
-        self.faults = Faults()
-        self.table = Table(self)
+        self.timeline = Timeline()
+        self.faults = TableFaults()
+        self.table = OwnedLeaseTable(self)
         self.rates: dict[str, float] = {}
-        self.processes: list[Process] = []
+        self.processes: list[WorkerProcess] = []
         self.shards: dict[str, dict[str, Any]] = {}
         self.closed: set[str] = set()
-        random.seed(self.seed)  # the pauses between repeated calls come from the module's generator
-        self._heap: list[tuple[float, int, Callable[[], None]]] = []
-        self._number = 0
-        self.depth = 0
+        random.seed(self.seed)  # the pauses between retries come from the module's generator
         self.meta = None
         size = (MAX_HASH_KEY + 1) // self.shards_at_start
         for n in range(self.shards_at_start):
@@ -349,22 +341,16 @@ class FleetSimulator:
 
     # Time
 
+    @property
+    def now(self) -> float:
+        return self.timeline.now
+
     def at(self, moment: float, action: Callable[[], None]) -> None:
-        self._number += 1
-        heappush(self._heap, (moment, self._number, action))
+        self.timeline.at(moment, action)
 
     def run(self, until: float) -> None:
         """Let time pass; called from within calls as well, so it nests."""
-        heap = self._heap
-        self.depth += 1
-        try:
-            while heap and heap[0][0] <= until:
-                moment, _, action = heappop(heap)
-                self.now = max(self.now, moment)
-                action()
-        finally:
-            self.depth -= 1
-        self.now = max(self.now, until)
+        self.timeline.run(until)
 
     # The stream
 
@@ -382,9 +368,8 @@ class FleetSimulator:
 
     def list_shards(self, **request: Any) -> dict[str, Any]:
         shards = [*self.shards.values()]
-        if (
-            "ShardFilter" in request
-        ):  # at TRIM_HORIZON only what has no parents, as long as nothing is trimmed
+        if "ShardFilter" in request:
+            # TRIM_HORIZON shows only shards without parents, as long as nothing is trimmed.
             shards = [shard for shard in shards if "ParentShardId" not in shard]
         return {"Shards": shards}
 
@@ -420,20 +405,23 @@ class FleetSimulator:
 
     # The fleet
 
-    def add(self, name: str, *, config: ConsumerConfig | None = None, java: bool = False) -> Process:
-        kind = JavaProcess if java else Process
-        process = kind(self, name, config or self.config)
+    def add(self, name: str, *, config: ConsumerConfig | None = None, java: bool = False) -> WorkerProcess:
+        kind = KclWorkerProcess if java else WorkerProcess
+        return self.join(kind(self, name, config or self.config))
+
+    def join(self, process: WorkerProcess) -> WorkerProcess:
+        """Start a worker of any kind now."""
         self.processes.append(process)
         self.at(self.now, process.start)
         return process
 
     @property
-    def live(self) -> list[Process]:
-        return [process for process in self.processes if process.state == "live"]
+    def live(self) -> list[WorkerProcess]:
+        return [process for process in self.processes if process.life.is_live]
 
     @property
-    def java(self) -> list[Process]:
-        return [process for process in self.live if isinstance(process, JavaProcess)]
+    def java(self) -> list[WorkerProcess]:
+        return [process for process in self.live if isinstance(process, KclWorkerProcess)]
 
     # What must be true in the end
 
@@ -445,7 +433,7 @@ class FleetSimulator:
         return {process.name: counts[process.name] for process in self.live}
 
     def settled(self) -> str | None:
-        """None if everything is owned, held and balanced; else what is not."""
+        """Return None if every lease is owned, held and balanced; else what is not."""
         leases = self.leases()
         live = {process.name: process for process in self.live}
         ranges = [lease.hash_key_range for lease in leases if lease.hash_key_range is not None]
@@ -462,49 +450,21 @@ class FleetSimulator:
                 return f"{lease.lease_key}: {lease.owner} does not believe in it"
         if not self.java:
             weights = weights_of(leases)
-            return unfair(self.load()) if weights is None else uneven(self, weights)
-        # The KCL's worker does not take a lease for the sake of its group; and it counts finished leases as work, so
-        # that a fleet of nothing else need not even be level.
+            if weights is None:
+                return unfair(self.load())
+            return uneven(leases, [process.name for process in self.live], weights)
+        # A KCL worker does not take a lease for the sake of its group. It counts finished leases as work, so a fleet
+        # of KCL workers alone need not even be level.
         load = self.load()
-        level = len(self.java) == len(live) or max(load.values()) - min(load.values()) <= 1
+        level = len(self.java) == len(live) or spread(load) <= 1
         return None if level else f"spread over workers: {load}"
 
     def believers(self) -> dict[str, list[str]]:
+        """Return the processes that believe they hold a lease, by its key."""
         result: dict[str, list[str]] = {}
         for process in self.processes:
-            if process.state != "dead" and self.now >= process.thaw_at:
+            if not process.life.is_dead and not process.life.is_frozen(self.now):
                 for held in process.coordinator.held:
                     if held.is_held(process.monotonic()):
                         result.setdefault(held.key, []).append(process.name)
         return result
-
-
-def unfair(load: dict[str, int], separator: str = "|") -> str | None:
-    """None if no worker and no group has a share that rounding alone would not give it."""
-    total, workers = sum(load.values()), len(load)
-    if max(load.values()) - min(load.values()) > 1:
-        return f"spread over workers: {load}"
-    members: dict[str, list[int]] = {}
-    for name, count in load.items():
-        members.setdefault(group_of(name, separator), []).append(count)
-    for group, counts in members.items():
-        share = total * len(counts) / workers
-        if not share - 1 < sum(counts) < share + 1:
-            return f"group {group or '-'} has {sum(counts)} instead of {share:.2f}"
-    return None
-
-
-def uneven(fleet: FleetSimulator, weights: Mapping[str, int]) -> str | None:
-    """None if no group has a worker that is fuller than another by more than its lightest lease and the margin."""
-    held: dict[str, list[int]] = {process.name: [] for process in fleet.live}
-    for lease in fleet.leases():
-        held[lease.owner or ""].append(weights[lease.lease_key])
-    margin = MARGIN * sum(map(sum, held.values())) / len(held)
-    groups: dict[str, list[list[int]]] = {}
-    for name, mine in held.items():
-        groups.setdefault(group_of(name), []).append(mine)
-    for group, members in groups.items():
-        fullest, emptiest = max(members, key=sum), min(members, key=sum)
-        if fullest and sum(fullest) - sum(emptiest) > min(fullest) + margin:
-            return f"spread in group {group or '-'}: {fullest} beside {emptiest}"
-    return None

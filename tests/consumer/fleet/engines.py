@@ -1,25 +1,32 @@
-"""A fleet of workers in virtual time: one thread, every run the same."""
+"""Fleets of whole workers in virtual time: real engines, handlers and records, on the fake AWS.
+
+One thread; every run is the same.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count
 from random import Random
 from typing import Any
 
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore, Lease, RecordBatch, RecordHandler
+from kinesis_sdk.consumer import ConsumerConfig, RecordBatch, RecordHandler
 from kinesis_sdk.consumer.engine.engine import ConsumerEngine
 from kinesis_sdk.consumer.handler import HandlerSource
 from kinesis_sdk.consumer.runtime.runtime import InlineRuntime, Runtime
-from kinesis_sdk.testing import FakeAws, VirtualClock
+from kinesis_sdk.testing import FakeAws
+from tests.consumer.fleet.lifecycle import Lifecycle
+from tests.consumer.fleet.table import LeaseTable
+from tests.consumer.fleet.timeline import Alarm, Timeline
 
 STREAM = "orders"
 
 
 class DatedKinesis:
-    """The fake client, which can be told to leave out the ``Date`` header that HTTP answers carry."""
+    """The fake client, which can leave out the ``Date`` header that HTTP responses carry."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -30,39 +37,39 @@ class DatedKinesis:
         method = getattr(self._client, name)
 
         def call(**request: Any) -> Any:
-            answer = method(**request)
+            response = method(**request)
             if not self.dated:
-                del answer["ResponseMetadata"]["HTTPHeaders"]["date"]
-            return answer
+                del response["ResponseMetadata"]["HTTPHeaders"]["date"]
+            return response
 
         return call
 
 
-class CheckedStore(InMemoryLeaseStore):
-    """Checks what must hold of every write: counters rise, checkpoints rise, parents finish before children."""
+@dataclass
+class Member:
+    """A worker of the fleet.
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.writes = 0
-        self.watch: Callable[[Lease], None] = lambda lease: None
+    Attributes:
+        life: Its life cycle.
+        alarm: When it runs next.
+        rank: Order among workers that are due at the same time.
+    """
 
-    def _swap(self, seen: Lease, change: Any, **conditions: Any) -> Any:
-        before = self.get(seen.lease_key)
-        result = super()._swap(seen, change, **conditions)
-        after = self.get(seen.lease_key)
-        if before is not None and after is not None:
-            assert after.counter >= before.counter
-            assert after.checkpoint >= before.checkpoint
-            if after is not before:
-                assert after.counter == before.counter + 1
-                self.writes += 1
-                self.watch(after)
-        return result
+    life: Lifecycle
+    alarm: Alarm
+    rank: int
 
 
 @dataclass
 class Fleet:
-    """Workers over one fake stream and one lease store."""
+    """Workers on one fake stream and one lease store.
+
+    Args:
+        shards: Shards of the stream.
+        seed: Of the workers' generators.
+        config: Of workers that get none of their own.
+        store: Lease store; a `LeaseTable` by default.
+    """
 
     shards: int = 1
     seed: int = 1
@@ -70,38 +77,38 @@ class Fleet:
     store: Any = None
 
     def __post_init__(self) -> None:
-        self.clock = VirtualClock()
+        self.timeline = Timeline()
+        self.clock = self.timeline.clock
         self.aws = FakeAws(clock=self.clock)
         self.raw = self.aws.client("kinesis")
         self.kinesis = DatedKinesis(self.raw)
         self.raw.create_stream(StreamName=STREAM, ShardCount=self.shards)
-        self.store = self.store or CheckedStore()
+        self.store = self.store or LeaseTable()
         self.engines: dict[str, ConsumerEngine] = {}
-        self.due: dict[str, float] = {}
-        # Workers of other makes: functions of the time that return when they want to be called again.
-        self.scripts: dict[str, Callable[[float], float]] = {}
+        self._members: dict[str, Member] = {}
+        self._ranks = count(1)
         # Further arguments of engines, and the class of their runtime.
         self.more: dict[str, Any] = {}
         self.runtime: Callable[..., Runtime] = InlineRuntime
         self.put_count = 0
         self.sent: list[bytes] = []
-        # (worker and acquisition, shard, data, sequence number, sub) in order of delivery
+        # (worker and acquisition, shard, data, sequence number, sub-sequence number) in order of delivery
         self.delivered: list[tuple[str, str, bytes, str, int]] = []
         self.events: list[tuple[float, str, str, str]] = []
         self.generation = 0
-        self.stays: dict[Any, int] = {}
+        self.acquisitions: dict[Any, int] = {}
 
     # Producing
 
-    def put(self, count: int) -> None:
+    def put(self, number: int) -> None:
         entries = []
-        for _ in range(count):
+        for _ in range(number):
             data = b"%d" % self.put_count
             entries.append({"Data": data, "PartitionKey": f"k{self.put_count}"})
             self.sent.append(data)
             self.put_count += 1
-        answer = self.raw.put_records(StreamName=STREAM, Records=entries)
-        assert answer["FailedRecordCount"] == 0
+        response = self.raw.put_records(StreamName=STREAM, Records=entries)
+        assert response["FailedRecordCount"] == 0
 
     def open_shards(self) -> list[dict[str, Any]]:
         return self.raw.list_shards(StreamName=STREAM, ShardFilter={"Type": "AT_LATEST"})["Shards"]
@@ -139,8 +146,38 @@ class Fleet:
         )
         engine.start()
         self.engines[name] = engine
-        self.due[name] = self.clock.monotonic()
+        self._join(name, lambda: self._tick(name, engine))
         return engine
+
+    def add_script(self, name: str, script: Callable[[float], float]) -> None:
+        """Add a worker of another make: a function of the time that returns when to call it again."""
+
+        def step() -> None:
+            now = self.clock.monotonic()
+            self._members[name].alarm.set(max(script(now), now + 0.001))
+
+        self._join(name, step)
+
+    def _join(self, name: str, step: Callable[[], None]) -> None:
+        former = self._members.get(name)
+        if former is not None:
+            former.alarm.cancel()
+        # Of workers that are due at the same time, the one that joined first runs first.
+        rank = former.rank if former is not None else next(self._ranks)
+        life = Lifecycle()
+        member = self._members[name] = Member(life, Alarm(self.timeline, life, step, rank=rank), rank)
+        member.alarm.set(self.clock.monotonic())
+
+    def _tick(self, name: str, engine: ConsumerEngine) -> None:
+        now = self.clock.monotonic()
+        following = engine.tick(now)
+        if engine.error is not None:
+            raise engine.error
+        if following is None:
+            del self.engines[name]
+            self._members.pop(name).life.die()
+        else:
+            self._members[name].alarm.set(max(following, now + 0.001))
 
     def function(self, name: str) -> Callable[[RecordBatch], None]:
         def handle(batch: RecordBatch) -> None:
@@ -149,10 +186,16 @@ class Fleet:
         return handle
 
     def note(self, name: str, batch: RecordBatch) -> None:
-        stay = f"{name}#{self.stays.setdefault(batch.checkpointer, len(self.stays))}"
+        number = self.acquisitions.setdefault(batch.checkpointer, len(self.acquisitions))
         for record in batch.records:
             self.delivered.append(
-                (stay, batch.shard_id, record.data, record.sequence_number, record.sub_sequence_number)
+                (
+                    f"{name}#{number}",
+                    batch.shard_id,
+                    record.data,
+                    record.sequence_number,
+                    record.sub_sequence_number,
+                )
             )
 
     def recorder(
@@ -190,48 +233,35 @@ class Fleet:
 
         return Recorder
 
-    def add_script(self, name: str, script: Callable[[float], float]) -> None:
-        self.scripts[name] = script
-        self.due[name] = self.clock.monotonic()
-
     def crash(self, name: str) -> None:
-        """The process is gone: it just is not stepped any more."""
+        """End a worker without warning, as by SIGKILL."""
         self.engines.pop(name, None)
-        self.scripts.pop(name, None)
-        del self.due[name]
+        self._members.pop(name).life.die()
 
     def freeze(self, name: str, seconds: float) -> None:
-        """The process stands still and comes back: SIGSTOP, SIGCONT."""
-        self.due[name] = self.clock.monotonic() + seconds
+        """Let a worker stand still and continue: SIGSTOP, SIGCONT."""
+        member = self._members[name]
+        member.life.freeze(self.clock.monotonic() + seconds)
+        member.alarm.set(self.clock.monotonic() + seconds)
 
     def stop(self, name: str) -> None:
+        """Request a clean stop."""
         self.engines[name].request_stop()
-        self.due[name] = self.clock.monotonic()
+        self._members[name].alarm.set(self.clock.monotonic())
 
     def run(self, seconds: float, until: Callable[[], bool] | None = None) -> bool:
-        """Let time pass, waking each worker when it asked for it."""
-        end = self.clock.monotonic() + seconds
-        while True:
-            if until is not None and until():
-                return True
-            if not self.due or min(self.due.values()) > end:
-                self.clock.advance_to(end)
-                return until() if until is not None else True
-            name = min(self.due, key=lambda n: self.due[n])
-            self.clock.advance_to(self.due[name])
-            now = self.clock.monotonic()
-            script = self.scripts.get(name)
-            if script is not None:
-                self.due[name] = max(script(now), now + 0.001)
-                continue
-            following = self.engines[name].tick(now)
-            error = self.engines[name].error
-            if error is not None:
-                raise error
-            if following is None:
-                del self.engines[name], self.due[name]
-            else:
-                self.due[name] = max(following, now + 0.001)
+        """Let time pass.
+
+        Args:
+            seconds: Time after which to return.
+            until: Condition that ends the run earlier.
+
+        Returns:
+            Whether ``until`` is true in the end; True without ``until``.
+        """
+        if until is not None and until():
+            return True
+        return self.timeline.run(self.clock.monotonic() + seconds, until)
 
     # Checking
 
@@ -249,7 +279,7 @@ class Fleet:
         }
 
     def check_order(self) -> None:
-        """Within one worker's stay at a shard, positions only rise."""
+        """Check that positions only rise within one acquisition of a lease."""
         last: dict[str, tuple[str, ExtendedSequenceNumber]] = {}
         for worker, shard, _, sequence, sub in self.delivered:
             position = ExtendedSequenceNumber(sequence, sub)

@@ -1,4 +1,4 @@
-"""Random lives of simulated fleets, each from one seed, and what it means that one ended well."""
+"""Random runs of simulated fleets, each from one seed, and the conditions of a good end."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ from dataclasses import replace
 from random import Random
 
 from kinesis_sdk.consumer.config import ConsumerConfig
-from tests.consumer.fleet_simulator import FleetSimulator
-from tests.consumer.fleet_table import Faults
+from tests.consumer.fleet.connection import TableFaults
+from tests.consumer.fleet.coordinators import CoordinatorFleet
 
 
-def chaos(seed: int) -> FleetSimulator:
-    """A random life of a fleet, then peace; raises AssertionError where an invariant breaks.
+def chaos(seed: int) -> CoordinatorFleet:
+    """Play a random run of a fleet, then let it settle.
 
     Returns:
-        The fleet after it settled, for looking at it.
+        The fleet after it settled, for further checks.
+
+    Raises:
+        AssertionError: If an invariant breaks, or the fleet does not settle.
     """
     rng = Random(f"chaos {seed}")
     mixed = rng.random() < 0.25
@@ -28,9 +31,9 @@ def chaos(seed: int) -> FleetSimulator:
         initial_rebalance_delay=20.0 if seed % 5 == 0 else 0.0,
     )
     theirs = replace(config, lease_strategy="kcl2", lease_renewal_schedule="kcl2")
-    fleet = FleetSimulator(seed, rng.choice([1, 2, 3, 5, 8, 12]), config, drifting=rng.random() < 0.7)
+    fleet = CoordinatorFleet(seed, rng.choice([1, 2, 3, 5, 8, 12]), config, drifting=rng.random() < 0.7)
     if not mixed and seed % 3 == 0:
-        # What shards deliver, up to a factor of 32; some of them change when peace comes, and then stay.
+        # Rates of shards, up to a factor of 32 apart; some of them change when the faults end, and then stay.
         rates = Random(f"rates {seed}")
         fleet.rate = lambda key: fleet.rates.setdefault(key, 30 * 2 ** rates.uniform(0, 5))
     groups = rng.choice([("",), ("",), ("a|", "b|"), ("a|", "b|", "c|")])
@@ -45,7 +48,7 @@ def chaos(seed: int) -> FleetSimulator:
             fleet.add(f"{rng.choice(groups)}w{number}")
 
     def replace_all(gap: float, *, clean: bool, first_new: bool) -> None:
-        """A deploy: one by one, all at once, or the new fleet beside the old one."""
+        """Deploy: one by one, all at once, or the new fleet before the old one stops."""
         for process in fleet.live:
             if first_new:
                 add()
@@ -73,7 +76,7 @@ def chaos(seed: int) -> FleetSimulator:
             rng.choice(live).freeze(rng.choice([0.5, 0.9, 1.1, 3.0]) * config.failover_time)
         elif action == "faults":
             worst = rng.choice([0.02, 0.1, 0.3])
-            fleet.faults = Faults(*(worst * rng.random() for _ in range(5)))
+            fleet.faults = TableFaults(*(worst * rng.random() for _ in range(5)))
         elif action == "split" and len(fleet.open_shards()) < 14:
             for _ in range(rng.choice([1, 1, 3])):
                 fleet.split()
@@ -85,7 +88,7 @@ def chaos(seed: int) -> FleetSimulator:
             replace_all(0.0, clean=rng.random() < 0.5, first_new=False)
         elif action == "blue/green":
             replace_all(0.0, clean=rng.random() < 0.5, first_new=True)
-    fleet.faults = Faults()
+    fleet.faults = TableFaults()
     for key in fleet.rates:
         if rng.random() < 0.2:
             fleet.rates[key] *= rng.choice([0.1, 10])
@@ -93,7 +96,7 @@ def chaos(seed: int) -> FleetSimulator:
         add()
     settle(fleet, 400)
     if fleet.rate is not None:
-        # Until what is measured is what is; in a short life nothing may have been measured yet.
+        # Until measurements have caught up with the rates; a short run may not have measured anything yet.
         fleet.run(fleet.now + 10 * config.failover_time)
         settle(fleet, 400)
     if not mixed or not fleet.java:
@@ -101,19 +104,27 @@ def chaos(seed: int) -> FleetSimulator:
     return fleet
 
 
-def settle(fleet: FleetSimulator, patience: float) -> float:
-    """Wait until everything is owned and balanced; returns how long it took."""
-    begun = fleet.now
-    awake = max((process.thaw_at for process in fleet.processes), default=0.0)
-    fleet.run(max(begun, awake) + fleet.config.failover_time)
+def settle(fleet: CoordinatorFleet, patience: float) -> float:
+    """Let time pass until every lease is owned and the table is balanced.
+
+    Args:
+        fleet: The fleet.
+        patience: Maximum seconds.
+
+    Returns:
+        Seconds that it took.
+    """
+    started_at = fleet.now
+    thawed_at = max((process.life.frozen_until for process in fleet.processes), default=0.0)
+    fleet.run(max(started_at, thawed_at) + fleet.config.failover_time)
     while (problem := fleet.settled()) is not None:
-        assert fleet.now - begun < patience, f"not settled after {patience:g} s: {problem}"
+        assert fleet.now - started_at < patience, f"not settled after {patience:g} s: {problem}"
         fleet.run(fleet.now + 2)
-    return fleet.now - begun
+    return fleet.now - started_at
 
 
-def rest(fleet: FleetSimulator, seconds: float) -> None:
-    """Once balanced, nothing moves, and exactly one process believes in each lease."""
+def rest(fleet: CoordinatorFleet, seconds: float) -> None:
+    """Check that nothing moves once a fleet is balanced, and that exactly one process believes in each lease."""
     before = fleet.table.transfers
     fleet.run(fleet.now + seconds)
     assert fleet.table.transfers == before, "leases move although the table is balanced"

@@ -25,7 +25,7 @@ from kinesis_sdk.consumer import (
     TakeLimits,
     TakeReason,
 )
-from tests.consumer.fleet_simulator import FleetSimulator
+from tests.consumer.fleet.coordinators import CoordinatorFleet
 from tests.consumer.test_fleet_simulator import HORIZON
 
 
@@ -86,7 +86,7 @@ def test_the_documented_example_runs():
 
 
 def test_a_fleet_runs_the_documented_example():
-    fleet = FleetSimulator(
+    fleet = CoordinatorFleet(
         shards_at_start=8, config=replace(HORIZON, lease_strategy=example().lease_strategy)
     )
     first = fleet.add("a")
@@ -101,7 +101,7 @@ def test_a_fleet_runs_the_documented_example():
 
 
 def test_a_fleet_follows_the_plans_and_the_intervals_of_a_users_strategy():
-    fleet = FleetSimulator(
+    fleet = CoordinatorFleet(
         shards_at_start=4, config=replace(HORIZON, lease_strategy=SmallestFirst()), drifting=False
     )
     workers = [fleet.add(name) for name in "ab"]
@@ -110,11 +110,11 @@ def test_a_fleet_follows_the_plans_and_the_intervals_of_a_users_strategy():
     fleet.run(60)
     assert fleet.load() == {"a": 2, "b": 2}
     assert fleet.believers().keys() == {row.lease_key for row in fleet.leases()}
-    before = [(worker.link.reads, worker.link.writes) for worker in workers]
+    before = [(worker.connection.reads, worker.connection.writes) for worker in workers]
     fleet.run(60 + 110)
     for worker, (reads, writes) in zip(workers, before, strict=True):
-        assert worker.link.reads - reads == 10, "a scan every 11 s: 7 s and one for each lease"
-        assert worker.link.writes - writes == pytest.approx(2 * 110 / 2, abs=4), "two leases, every 2 s"
+        assert worker.connection.reads - reads == 10, "a scan every 11 s: 7 s and one for each lease"
+        assert worker.connection.writes - writes == pytest.approx(2 * 110 / 2, abs=4), "two leases, every 2 s"
     fleet.add("c")._consume = lambda held: None
     fleet.run(60 + 110 + 40)
     assert sorted(fleet.load().values()) == [1, 1, 2], "the new worker was handed one lease"

@@ -16,8 +16,8 @@ from kinesis_sdk.consumer.leases import Conflict, LeaseObserver
 from kinesis_sdk.consumer.leases.ownership.handoff import IncomingHandoffs, supports_handoff
 from kinesis_sdk.testing import Fault
 from tests.consumer.engine.test_engine import Deferred
+from tests.consumer.fleet.engines import Fleet
 from tests.consumer.java import JavaLeader, JavaWorker
-from tests.consumer.simulation import Fleet
 
 START = ExtendedSequenceNumber("TRIM_HORIZON")
 

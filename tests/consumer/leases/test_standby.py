@@ -10,9 +10,9 @@ from kinesis_sdk.common.errors import TransientAwsError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore, Lease
 from kinesis_sdk.consumer.leases.ownership.standby import StandbyHeartbeats
-from tests.consumer.fleet_lives import rest, settle
-from tests.consumer.fleet_simulator import FleetSimulator
-from tests.consumer.simulation import Fleet
+from tests.consumer.fleet.coordinators import CoordinatorFleet
+from tests.consumer.fleet.engines import Fleet
+from tests.consumer.fleet.runs import rest, settle
 
 HORIZON = ConsumerConfig(initial_position="TRIM_HORIZON")
 
@@ -154,7 +154,7 @@ def groups_of(fleet):
 
 def test_a_zone_of_many_gets_what_it_is_due_although_nobody_sees_its_idle_workers():
     """Six shards, ten workers in zone a, two in b: five and one, whoever came first."""
-    fleet = FleetSimulator(shards_at_start=6, config=HORIZON)
+    fleet = CoordinatorFleet(shards_at_start=6, config=HORIZON)
     for n in range(2):
         fleet.add(f"b|{n}")
     fleet.run(20)
@@ -177,27 +177,27 @@ def test_a_zone_of_many_gets_what_it_is_due_although_nobody_sees_its_idle_worker
 
 
 def test_who_has_no_groups_leaves_no_marks():
-    fleet = FleetSimulator(shards_at_start=2, config=HORIZON)
+    fleet = CoordinatorFleet(shards_at_start=2, config=HORIZON)
     for n in range(5):
         fleet.add(f"w{n}")
     settle(fleet, 40)
-    writes = [process.link.writes for process in fleet.live]
+    writes = [process.connection.writes for process in fleet.live]
     fleet.run(fleet.now + 60)
     idle = [n for n, count in enumerate(fleet.load().values()) if not count]
     assert len(idle) == 3
-    assert all(fleet.live[n].link.writes == writes[n] for n in idle)
+    assert all(fleet.live[n].connection.writes == writes[n] for n in idle)
     assert not any(row.standby_heartbeats for row in fleet.table.list())
 
 
 def test_a_standby_costs_as_much_as_a_lease():
-    fleet = FleetSimulator(shards_at_start=1, config=HORIZON, drifting=False)
+    fleet = CoordinatorFleet(shards_at_start=1, config=HORIZON, drifting=False)
     fleet.add("a|0")
     fleet.run(5)
     waiting = fleet.add("b|0")
     fleet.run(30)
-    before = waiting.link.writes
+    before = waiting.connection.writes
     fleet.run(630)
-    assert (waiting.link.writes - before) / 10 == pytest.approx(60 / HORIZON.renew_interval, abs=0.3)
+    assert (waiting.connection.writes - before) / 10 == pytest.approx(60 / HORIZON.renew_interval, abs=0.3)
 
 
 def test_a_clean_stop_takes_the_mark_away():
@@ -218,7 +218,7 @@ def test_a_clean_stop_takes_the_mark_away():
 
 def deploy(config, *, surge):
     """Every worker of a fleet at rest is replaced, one by one; leases moved per lease, and the longest gap."""
-    fleet = FleetSimulator(shards_at_start=24, config=config, drifting=False)
+    fleet = CoordinatorFleet(shards_at_start=24, config=config, drifting=False)
     for n in range(6):
         fleet.add(f"old-{n}")
     settle(fleet, 60)
@@ -250,7 +250,7 @@ def test_a_deploy_that_stops_first_moves_each_lease_twice_which_is_the_least():
 
 
 def test_patience_ends():
-    fleet = FleetSimulator(
+    fleet = CoordinatorFleet(
         shards_at_start=8, config=replace(HORIZON, initial_rebalance_delay=15.0), drifting=False
     )
     fleet.add("a")
