@@ -1,4 +1,4 @@
-"""A TCP proxy that harms connections on purpose: real sockets, real resets, whatever speaks through it.
+"""A TCP proxy that injects faults: real sockets and real resets, for any protocol.
 
 ```python
 with Proxy("http://127.0.0.1:4566", seed=1) as proxy:
@@ -8,12 +8,12 @@ with Proxy("http://127.0.0.1:4566", seed=1) as proxy:
     proxy.heal()
 ```
 
-| harm | what the client meets |
+| fault | what the client sees |
 | --- | --- |
-| `delay` | every piece of an answer comes so many seconds late |
-| `reset_after` | a reset (RST) after so many bytes of an answer; 0: in place of it |
-| `truncate_after` | the orderly end of the connection (FIN) after so many bytes of an answer |
-| `stall` | the answer stops; it goes on once healed |
+| `delay` | every piece of a response comes this many seconds late |
+| `reset_after` | a reset (RST) after this many bytes of a response; 0: instead of it |
+| `truncate_after` | the orderly end of the connection (FIN) after this many bytes of a response |
+| `stall` | the response stops; it continues once healed |
 | `black_hole` | requests are swallowed, connections stay open and are never answered again |
 | `cut()` | live connections are reset at once, event streams or all |
 """
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _PIECE = 1 << 16
-_LOOK = 0.02
-_LOOKS_AT_END = 250
+_POLL = 0.02
+_POLLS_AT_END = 250
 _EVENT_STREAM = b"application/vnd.amazon.eventstream"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Harm:
-    """What is done to answers; see the module's table. The default does nothing."""
+class FaultPlan:
+    """Faults of responses; see the module's table. The default has none."""
 
     delay: float = 0.0
     reset_after: int | None = None
@@ -51,7 +51,7 @@ class Harm:
     stall: bool = False
     black_hole: bool = False
     probability: float = 1.0
-    """Chance of each request to be harmed, by the proxy's seed."""
+    """Chance of each request to be affected, by the proxy's seed."""
 
 
 class _Link:
@@ -60,8 +60,8 @@ class _Link:
     def __init__(self, client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:
         self.client = client
         self.server = server
-        self.harmed = False
-        self.answered = 0
+        self.affected = False
+        self.forwarded = 0
         self.is_event_stream = False
         self.is_lost = False
 
@@ -92,33 +92,33 @@ class Proxy:
         assert parts.port is not None
         self._target = (parts.hostname, parts.port)
         self._random = random.Random(seed)
-        self._harm = Harm()
+        self._fault = FaultPlan()
         self._links: set[_Link] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="proxy", daemon=True)
         self._started = threading.Event()
         self._stop = asyncio.Event()
         self._port = 0
-        self.harmed = 0
-        """Requests that were harmed so far."""
+        self.affected = 0
+        """Requests that were affected so far."""
 
     # -- from any thread ----------------------------------------------------------------------------------------
 
     @property
     def endpoint_url(self) -> str:
-        """What boto3 takes as ``endpoint_url``."""
+        """``endpoint_url`` for boto3."""
         return f"http://127.0.0.1:{self._port}"
 
-    def configure(self, **harm: object) -> None:
-        """Do this harm from now on, instead of any other; to answers under way, too."""
-        self._harm = Harm(**harm)  # type: ignore[arg-type]
+    def configure(self, **fault: object) -> None:
+        """Inject these faults from now on, instead of any others, into responses under way as well."""
+        self._fault = FaultPlan(**fault)  # type: ignore[arg-type]
 
     def heal(self) -> None:
-        """Do no more harm."""
-        self._harm = Harm()
+        """Inject no more faults."""
+        self._fault = FaultPlan()
 
     def cut(self, *, streams_only: bool = False) -> int:
-        """Reset live connections, or only those with an event stream; how many it were."""
+        """Reset live connections, or only those with an event stream; return their number."""
         done: list[int] = []
         finished = threading.Event()
 
@@ -127,7 +127,7 @@ class Proxy:
             for link in links:
                 link.close(reset=True)
             done.append(len(links))
-            # Sockets are closed by callbacks that wait in the loop already: whoever asked is told after those.
+            # Sockets are closed by callbacks that wait in the loop already; tell the caller after those.
             self._loop.call_soon(finished.set)
 
         self._loop.call_soon_threadsafe(do)
@@ -156,15 +156,15 @@ class Proxy:
         await self._stop.wait()
         server.close()
         # Connections end by themselves once their sockets are gone; a cancelled one would be logged as an error.
-        # One that is just being made has no link yet.
-        self._harm = Harm()
-        for _ in range(_LOOKS_AT_END):
+        # One that is just being made has no `_Link` yet.
+        self._fault = FaultPlan()
+        for _ in range(_POLLS_AT_END):
             for link in list(self._links):
                 link.close(reset=True)
             pending = asyncio.all_tasks() - {asyncio.current_task()}
             if not pending:
                 return
-            await asyncio.wait(pending, timeout=_LOOK)
+            await asyncio.wait(pending, timeout=_POLL)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -176,7 +176,7 @@ class Proxy:
         self._links.add(link)
         pumps = [
             asyncio.ensure_future(self._requests(link, reader)),
-            asyncio.ensure_future(self._answers(link, from_server)),
+            asyncio.ensure_future(self._responses(link, from_server)),
         ]
         try:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
@@ -193,40 +193,40 @@ class Proxy:
     async def _requests(self, link: _Link, reader: asyncio.StreamReader) -> None:
         with contextlib.suppress(ConnectionError):
             while piece := await reader.read(_PIECE):
-                harm = self._harm
-                if link.answered or not link.harmed:
-                    # The first piece of a request decides for all of its answer.
-                    link.harmed = harm != Harm() and self._random.random() < harm.probability
-                    self.harmed += link.harmed
-                link.answered = 0
-                link.is_lost = link.is_lost or (harm.black_hole and link.harmed)
+                fault = self._fault
+                if link.forwarded or not link.affected:
+                    # The first piece of a request decides for its whole response.
+                    link.affected = fault != FaultPlan() and self._random.random() < fault.probability
+                    self.affected += link.affected
+                link.forwarded = 0
+                link.is_lost = link.is_lost or (fault.black_hole and link.affected)
                 if not link.is_lost:
                     link.server.write(piece)
                     await link.server.drain()
 
-    async def _answers(self, link: _Link, reader: asyncio.StreamReader) -> None:
+    async def _responses(self, link: _Link, reader: asyncio.StreamReader) -> None:
         with contextlib.suppress(ConnectionError):
             while piece := await reader.read(_PIECE):
-                if not link.answered:
+                if not link.forwarded:
                     link.is_event_stream = _EVENT_STREAM in piece
-                if not await self._pass_on(link, piece):
+                if not await self._forward(link, piece):
                     return
 
-    async def _pass_on(self, link: _Link, piece: bytes) -> bool:
-        """Send a piece of an answer to the client, or what the harm leaves of it; False when that was the end."""
-        # A stream goes on for minutes: harm that comes later meets it as well.
-        while (harm := self._harm).stall and (link.harmed or link.is_event_stream):  # noqa: ASYNC110 — healed elsewhere
-            await asyncio.sleep(_LOOK)
-        hit = link.harmed or (link.is_event_stream and harm != Harm())
-        if hit and harm.delay:
-            await asyncio.sleep(harm.delay)
-        for limit, reset in ((harm.reset_after, True), (harm.truncate_after, False)):
-            if hit and limit is not None and link.answered + len(piece) > limit:
-                link.client.write(piece[: max(0, limit - link.answered)])
+    async def _forward(self, link: _Link, piece: bytes) -> bool:
+        """Send a piece of a response to the client, or what the fault leaves of it; return False at the end."""
+        # An event stream lasts for minutes: a fault that begins later affects it as well.
+        while (fault := self._fault).stall and (link.affected or link.is_event_stream):  # noqa: ASYNC110 — healed elsewhere
+            await asyncio.sleep(_POLL)
+        hit = link.affected or (link.is_event_stream and fault != FaultPlan())
+        if hit and fault.delay:
+            await asyncio.sleep(fault.delay)
+        for limit, reset in ((fault.reset_after, True), (fault.truncate_after, False)):
+            if hit and limit is not None and link.forwarded + len(piece) > limit:
+                link.client.write(piece[: max(0, limit - link.forwarded)])
                 await link.client.drain()
                 link.close(reset=reset)
                 return False
         link.client.write(piece)
         await link.client.drain()
-        link.answered += len(piece)
+        link.forwarded += len(piece)
         return True

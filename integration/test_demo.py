@@ -1,4 +1,4 @@
-"""The main job as a user runs it: processes, sockets, a crash on the way."""
+"""The demo as a user runs it: processes, sockets, a split and a crash."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEMO = [sys.executable, "-m", "kinesis_sdk.cli", "demo"]
 
 def test_demo_accounts_for_every_record() -> None:
     result = subprocess.run(
-        [*DEMO, "--seconds", "6", "--json"], capture_output=True, text=True, timeout=HANG, check=False
+        [*DEMO, "--duration", "6", "--json"], capture_output=True, text=True, timeout=HANG, check=False
     )
     assert result.returncode == 0, result.stdout + result.stderr
     report = json.loads(result.stdout)
@@ -36,7 +36,7 @@ def test_demo_accounts_for_every_record() -> None:
 
 def test_demo_prints_plain_lines_where_there_is_no_terminal() -> None:
     result = subprocess.run(
-        [*DEMO, "--seconds", "2", "--no-kill", "--no-split"],
+        [*DEMO, "--duration", "2", "--no-kill-worker", "--no-split-shard"],
         capture_output=True,
         text=True,
         timeout=HANG,
@@ -51,7 +51,7 @@ def test_demo_prints_plain_lines_where_there_is_no_terminal() -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 def test_a_lease_that_is_lost_and_taken_again_is_accounted_for() -> None:
     # What an overloaded machine does, forced: the only worker cannot run for longer than its leases last.
-    started = [*DEMO, "--workers", "1", "--seconds", "6"]
+    started = [*DEMO, "--workers", "1", "--duration", "6"]
     printed = []
     with subprocess.Popen(started, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         try:
@@ -132,7 +132,7 @@ _WITH_SIGINT = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 def test_ctrl_c_stops_everything_that_the_demo_started() -> None:
     # A shell starts what it puts into the background with SIGINT ignored, and children inherit that.
-    started = [sys.executable, "-c", _WITH_SIGINT, *DEMO, "--seconds", "60"]
+    started = [sys.executable, "-c", _WITH_SIGINT, *DEMO, "--duration", "60"]
     with subprocess.Popen(
         started, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:

@@ -116,8 +116,8 @@ def test_pushed_records_are_delivered_sooner_than_polled_ones(remote: ServerProc
     kinesis.close()
 
 
-@pytest.mark.parametrize("harm", ["cut", "truncate", "stall"])
-def test_wires_that_break_lose_and_repeat_nothing(harm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("fault", ["cut", "truncate", "stall"])
+def test_wires_that_break_lose_and_repeat_nothing(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         worker, "_READ_TIMEOUT", 2.0
     )  # a stall is to be noticed soon; heartbeats come each 5 s
@@ -138,9 +138,9 @@ def test_wires_that_break_lose_and_repeat_nothing(harm: str, monkeypatch: pytest
             await_readers(2)
             put(20)
             arrivals.wait_for(sent, HANG)
-            if harm == "cut":
+            if fault == "cut":
                 proxy.cut()
-            elif harm == "truncate":
+            elif fault == "truncate":
                 proxy.configure(truncate_after=300)
             else:
                 proxy.configure(stall=True)

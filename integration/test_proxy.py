@@ -1,4 +1,4 @@
-"""The harming proxy: every harm is what it says, by plain HTTP and by boto3."""
+"""The fault-injecting proxy, by plain HTTP and by boto3."""
 
 from __future__ import annotations
 
@@ -70,14 +70,14 @@ def put(kinesis: Any, data: bytes = b"x") -> Any:
     return kinesis.put_record(StreamName="s", Data=data, PartitionKey="k")
 
 
-def test_without_harm_everything_passes(aws: FakeAws, proxy: Proxy, kinesis: Any) -> None:
+def test_without_faults_everything_passes(aws: FakeAws, proxy: Proxy, kinesis: Any) -> None:
     data = bytes(1_000_000)
     put(kinesis, data)
     iterator = kinesis.get_shard_iterator(
         StreamName="s", ShardId="shardId-000000000000", ShardIteratorType="TRIM_HORIZON"
     )["ShardIterator"]
     assert kinesis.get_records(ShardIterator=iterator)["Records"][0]["Data"] == data
-    assert proxy.harmed == 0
+    assert proxy.affected == 0
 
 
 def test_delay(proxy: Proxy) -> None:
@@ -101,13 +101,13 @@ def test_reset_and_truncation_in_the_middle_of_an_answer(aws: FakeAws, proxy: Pr
     assert aws.stats()["records_stored"] == 1
     proxy.heal()
     put(kinesis)
-    assert proxy.harmed == 3
+    assert proxy.affected == 3
 
 
 def test_a_reset_is_a_reset_and_a_truncation_is_an_end(proxy: Proxy) -> None:
     host, port = urlsplit(proxy.endpoint_url).netloc.split(":")
-    for harm, ends in (({"reset_after": 5}, "reset"), ({"truncate_after": 5}, "end")):
-        proxy.configure(**harm)
+    for fault, ends in (({"reset_after": 5}, "reset"), ({"truncate_after": 5}, "end")):
+        proxy.configure(**fault)
         with socket.create_connection((host, int(port)), timeout=HANG) as sock:
             sock.sendall(b"GET /_fake/health HTTP/1.1\r\n\r\n")
             received, how = b"", "end"

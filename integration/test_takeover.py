@@ -159,11 +159,11 @@ class Fleet:
 @pytest.fixture
 def fleet():
     with start_server_process("--create-stream", f"orders:{SHARDS}") as server:
-        scene = Fleet(server.endpoint_url)
+        fleet = Fleet(server.endpoint_url)
         try:
-            yield scene
+            yield fleet
         finally:
-            scene.close()
+            fleet.close()
 
 
 class Takeover:

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from integration.endtoend import leases, records
-from integration.endtoend.history import History, Violation
+from integration.endtoend.recorded_events import RecordedEvents, Violation
 from integration.endtoend.records import listed
 from kinesis_sdk.testing.accounting.verify import Delivery, account_for, take_over_times
 
@@ -29,7 +29,7 @@ _SHARD_WINDOW = 30.0
 
 @dataclass(frozen=True)
 class Findings:
-    """The verdict.
+    """The result.
 
     Attributes:
         violations: What must not be; none in a good run.
@@ -59,40 +59,40 @@ class Findings:
         return Counter(violation.kind for violation in self.violations)
 
 
-def check(history: History) -> Findings:
+def check(recorded: RecordedEvents) -> Findings:
     """Judge a run that has come to its end."""
-    extra = records.unacknowledged(history)
-    in_time = records.in_time(history.deliveries)
-    verdict = account_for(
-        {**history.puts, **extra},
+    extra = records.unacknowledged(recorded)
+    in_time = records.in_time(recorded.deliveries)
+    result = account_for(
+        {**recorded.puts, **extra},
         in_time,
-        explain=lambda again, before, put: records.explain(history, again, before, put),
+        explain=lambda again, before, put: records.explain(recorded, again, before, put),
     )
     violations = [
-        *listed("lost", verdict.lost),
-        *records.check_results(history),
-        *listed("unknown record", verdict.unknown),
-        *listed("duplicate", [_told(delivery) for delivery in verdict.without_reason]),
+        *listed("lost", result.lost),
+        *records.check_results(recorded),
+        *listed("unknown record", result.unknown),
+        *listed("duplicate", [_told(delivery) for delivery in result.without_reason]),
         *records.check_shard_order(in_time),
-        *records.check_lineage(history, in_time),
-        *records.check_key_order(history, in_time),
-        *leases.check_checkpoints(history, in_time),
-        *leases.check_starts(history, in_time),
-        *leases.check_owners(history, in_time),
-        *leases.check_deletions(history),
-        *leases.check_table(history, in_time),
-        *history.watch.violations,
+        *records.check_lineage(recorded, in_time),
+        *records.check_key_order(recorded, in_time),
+        *leases.check_checkpoints(recorded, in_time),
+        *leases.check_starts(recorded, in_time),
+        *leases.check_owners(recorded, in_time),
+        *leases.check_deletions(recorded),
+        *leases.check_table(recorded, in_time),
+        *recorded.table_monitor.violations,
     ]
     return Findings(
         violations=violations,
-        acknowledged=sum(put.position is not None for put in history.puts.values()),
+        acknowledged=sum(put.position is not None for put in recorded.puts.values()),
         unacknowledged=len(extra),
-        processed=verdict.delivered,
-        lost=verdict.lost,
-        duplicates=dict(verdict.explained),
-        overtaken=verdict.overtaken,
-        take_overs=_take_overs(history, in_time),
-        put_to_process=verdict.put_to_process,
+        processed=result.delivered,
+        lost=result.lost,
+        duplicates=dict(result.explained),
+        overtaken=result.overtaken,
+        take_overs=_take_overs(recorded, in_time),
+        put_to_process=result.put_to_process,
     )
 
 
@@ -100,12 +100,12 @@ def _told(delivery: Delivery) -> str:
     return f"{delivery.number} of {delivery.shard_id} by {delivery.worker}"
 
 
-def _take_overs(history: History, in_time: list[Delivery]) -> list[float]:
+def _take_overs(recorded: RecordedEvents, in_time: list[Delivery]) -> list[float]:
     """One time for each shard that somebody was busy with when killed."""
     found: list[float] = []
-    for life in history.workers.values():
-        if life.killed_at is not None:
-            begin, end = life.killed_at - _SHARD_WINDOW, life.killed_at + _TAKE_OVER_WINDOW
+    for run in recorded.workers.values():
+        if run.killed_at is not None:
+            begin, end = run.killed_at - _SHARD_WINDOW, run.killed_at + _TAKE_OVER_WINDOW
             near = [delivery for delivery in in_time if begin <= delivery.at <= end]
-            found += take_over_times(near, killed={life.name: life.killed_at}).values()
+            found += take_over_times(near, killed={run.name: run.killed_at}).values()
     return sorted(found)

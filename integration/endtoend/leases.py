@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from integration.endtoend.history import Acquisition, History, Violation
+from integration.endtoend.recorded_events import Acquisition, RecordedEvents, Violation
 from integration.endtoend.records import listed
 from kinesis_sdk.common.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.testing.accounting.verify import Delivery
@@ -21,24 +21,24 @@ def position_of(delivery: Delivery) -> ExtendedSequenceNumber:
     return ExtendedSequenceNumber(str(delivery.position[0]), delivery.position[1])
 
 
-def _by_shard(history: History) -> dict[str, list[Acquisition]]:
+def _by_shard(recorded: RecordedEvents) -> dict[str, list[Acquisition]]:
     found: dict[str, list[Acquisition]] = defaultdict(list)
-    for held in sorted(history.acquisitions.values(), key=lambda a: a.at):
+    for held in sorted(recorded.acquisitions.values(), key=lambda a: a.at):
         found[held.shard_id].append(held)
     return found
 
 
-def check_checkpoints(history: History, deliveries: Sequence[Delivery]) -> Iterator[Violation]:
+def check_checkpoints(recorded: RecordedEvents, deliveries: Sequence[Delivery]) -> Iterator[Violation]:
     """Within an acquisition and from one to the next, checkpoints go forward, and never beyond what was delivered.
 
     A worker that was frozen between taking a lease and beginning with it, so that others had it meanwhile, begins with
     an old checkpoint; it can store nothing.
     """
     reached = _reached(deliveries)
-    for shard_id, acquisitions in sorted(_by_shard(history).items()):
+    for shard_id, acquisitions in sorted(_by_shard(recorded).items()):
         highest = ExtendedSequenceNumber(TRIM_HORIZON)
         for held in acquisitions:
-            is_late = history.pause_of(held.worker, held.at - _GRACE, held.at) is not None
+            is_late = recorded.pause_of(held.worker, held.at - _GRACE, held.at) is not None
             if held.start < highest and not is_late:
                 text = f"{shard_id}: {held.worker} was given {held.start} after {highest} was stored"
                 yield Violation("checkpoint went back", text)
@@ -74,11 +74,11 @@ def _reached(
     return found
 
 
-def check_starts(history: History, deliveries: Sequence[Delivery]) -> Iterator[Violation]:
+def check_starts(recorded: RecordedEvents, deliveries: Sequence[Delivery]) -> Iterator[Violation]:
     """Nothing is delivered that was checkpointed when the lease was taken."""
     wrong = []
     for delivery in deliveries:
-        held = history.acquisitions.get((delivery.worker, delivery.acquisition))
+        held = recorded.acquisitions.get((delivery.worker, delivery.acquisition))
         if held is None or held.shard_id != delivery.shard_id:
             yield Violation("delivery without a lease", f"{delivery.number} by {delivery.worker}")
         elif position_of(delivery) <= held.start:
@@ -86,13 +86,13 @@ def check_starts(history: History, deliveries: Sequence[Delivery]) -> Iterator[V
     yield from listed("delivered below the checkpoint", wrong)
 
 
-def check_owners(history: History, deliveries: Sequence[Delivery]) -> Iterator[Violation]:
+def check_owners(recorded: RecordedEvents, deliveries: Sequence[Delivery]) -> Iterator[Violation]:
     """Once a lease was taken anew and begun with, its former acquisition delivers nothing more.
 
     Unless it was kept from noticing: it may then have one batch in its hands, and begins no other.
     """
     next_begins: dict[tuple[str, int], float] = {}
-    for acquisitions in _by_shard(history).values():
+    for acquisitions in _by_shard(recorded).values():
         for held, following in pairwise(acquisitions):
             next_begins[held.worker, held.number] = following.at
     wrong = []
@@ -102,7 +102,7 @@ def check_owners(history: History, deliveries: Sequence[Delivery]) -> Iterator[V
         if delivery.at <= lost_at:
             continue
         late[delivery.worker, delivery.acquisition].add(delivery.at)
-        if history.pause_of(delivery.worker, lost_at - history.failover_time - _GRACE, delivery.at) is None:
+        if recorded.pause_of(delivery.worker, lost_at - recorded.failover_time - _GRACE, delivery.at) is None:
             wrong.append(f"{delivery.number} of {delivery.shard_id} by {delivery.worker}")
     yield from listed("two owners at a time", wrong)
     went_on = [
@@ -111,33 +111,33 @@ def check_owners(history: History, deliveries: Sequence[Delivery]) -> Iterator[V
     yield from listed("went on without the lease", went_on)
 
 
-def check_deletions(history: History) -> Iterator[Violation]:
+def check_deletions(recorded: RecordedEvents) -> Iterator[Violation]:
     """Leases are deleted once their shards are finished, not before."""
     finished: dict[str, float] = {}
-    for held in history.acquisitions.values():
+    for held in recorded.acquisitions.values():
         for at, position in held.checkpoints:
             if position.is_shard_end:
                 finished[held.shard_id] = min(at, finished.get(held.shard_id, at))
-    for at, key, position in history.watch.vanished:
+    for at, key, position in recorded.table_monitor.vanished:
         if finished.get(key, at) >= at:
             yield Violation("unfinished lease deleted", f"{key} at {position}")
 
 
-def check_table(history: History, deliveries: Sequence[Delivery]) -> Iterator[Violation]:
+def check_table(recorded: RecordedEvents, deliveries: Sequence[Delivery]) -> Iterator[Violation]:
     """After a clean stop of everybody: a lease per open shard, nobody's, up to the last record; no leftovers."""
     last: dict[str, ExtendedSequenceNumber] = {}
     for delivery in deliveries:
         position = position_of(delivery)
         last[delivery.shard_id] = max(position, last.get(delivery.shard_id, position))
     children: dict[str, list[str]] = defaultdict(list)
-    for shard_id, shard in history.shards.items():
+    for shard_id, shard in recorded.shards.items():
         for parent in shard.parents:
             children[parent].append(shard_id)
-    for shard_id, shard in sorted(history.shards.items()):
-        if shard.is_open and shard_id not in history.rows:
+    for shard_id, shard in sorted(recorded.shards.items()):
+        if shard.is_open and shard_id not in recorded.rows:
             yield Violation("no lease", shard_id)
-    for key, row in sorted(history.rows.items()):
-        listing = history.shards.get(key)
+    for key, row in sorted(recorded.rows.items()):
+        listing = recorded.shards.get(key)
         if listing is None:
             yield Violation("foreign lease", key)
             continue
@@ -150,7 +150,9 @@ def check_table(history: History, deliveries: Sequence[Delivery]) -> Iterator[Vi
         if row.is_finished:
             if listing.is_open:
                 yield Violation("open shard finished", key)
-            elif all(child not in history.rows or history.rows[child].is_started for child in children[key]):
+            elif all(
+                child not in recorded.rows or recorded.rows[child].is_started for child in children[key]
+            ):
                 yield Violation("finished lease left over", key)
         elif not listing.is_open:
             yield Violation("closed shard not finished", f"{key} at {row.checkpoint}")

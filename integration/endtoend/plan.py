@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 from typing import Literal
 
-from integration.endtoend.harm import HARMS
+from integration.endtoend.fault_plan import WIRE_FAULTS
 
 ActionKind = Literal[
     "kill worker",
@@ -30,7 +30,7 @@ _DECK: tuple[tuple[ActionKind, str | None], ...] = (
     ("split", None),
     ("merge", None),
     ("scale", None),
-    *(("wire", name) for name in HARMS),
+    *(("wire", name) for name in WIRE_FAULTS),
 )
 
 
@@ -41,20 +41,20 @@ class Action:
     Attributes:
         at: Seconds after the start.
         kind: What.
-        harm: Which fault on the wire.
+        fault: Which fault on the wire.
         seconds: How long it lasts: a freeze, a fault on the wire, the time until a successor is started.
         choice: Random number from 0 to 1 for what can only be decided on the spot, such as a shard count.
     """
 
     at: float
     kind: ActionKind
-    harm: str | None = None
+    fault: str | None = None
     seconds: float = 0.0
     choice: float = 0.0
 
     def __str__(self) -> str:
         lasting = f" for {self.seconds:.1f} s" if self.seconds else ""
-        return f"{self.at:.1f} s: {self.kind}{f' {self.harm}' if self.harm else ''}{lasting}"
+        return f"{self.at:.1f} s: {self.kind}{f' {self.fault}' if self.fault else ''}{lasting}"
 
 
 def make_plan(seed: int, seconds: float, *, failover_time: float) -> list[Action]:
@@ -75,7 +75,7 @@ def make_plan(seed: int, seconds: float, *, failover_time: float) -> list[Action
         if not deck:
             deck = list(_DECK)
             rng.shuffle(deck)
-        kind, harm = deck.pop()
+        kind, fault = deck.pop()
         lasts = 0.0
         if kind == "freeze worker":
             lasts = failover_time * rng.uniform(0.4, 2.0)
@@ -83,6 +83,6 @@ def make_plan(seed: int, seconds: float, *, failover_time: float) -> list[Action
             lasts = rng.uniform(1.5, failover_time * 1.3)
         elif kind in {"kill worker", "stop worker", "kill producer"}:
             lasts = rng.uniform(0.0, failover_time)
-        plan.append(Action(at, kind, harm, lasts, rng.random()))
+        plan.append(Action(at, kind, fault, lasts, rng.random()))
         at += rng.uniform(_SHORTEST, _LONGEST)
     return plan

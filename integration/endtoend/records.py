@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from integration.endtoend.history import STRIDE, History, Violation
+from integration.endtoend.recorded_events import STRIDE, RecordedEvents, Violation
 from kinesis_sdk.testing.accounting.verify import Delivery, Put
 
 KILLED = "processed again after a kill"
@@ -28,7 +28,7 @@ def listed(kind: str, things: Sequence[object]) -> Iterator[Violation]:
         yield Violation(kind, f"{shown}{more}")
 
 
-def explain(history: History, again: Delivery, before: Sequence[Delivery], put: Put) -> str | None:
+def explain(recorded: RecordedEvents, again: Delivery, before: Sequence[Delivery], put: Put) -> str | None:
     """Why a record came again, if an event accounts for it.
 
     A record at another position is a second copy in the stream, for which its producer must have had a reason to send
@@ -37,57 +37,59 @@ def explain(history: History, again: Delivery, before: Sequence[Delivery], put: 
     """
     same = [d for d in before if d.position == again.position and d.shard_id == again.shard_id]
     if not same:
-        return _explain_copy(history, again, before, put)
+        return _explain_copy(recorded, again, before, put)
     last = same[-1]
     if (last.worker, last.acquisition) == (again.worker, again.acquisition):
-        held = history.acquisitions[again.worker, again.acquisition]
+        held = recorded.acquisitions[again.worker, again.acquisition]
         if not any(last.at <= at <= again.at for at in held.failures):
             return None
-    killed_at = history.workers[last.worker].killed_at
+    killed_at = recorded.workers[last.worker].killed_at
     if killed_at is not None and killed_at <= again.at:
         return KILLED
     for worker in (last.worker, again.worker):
-        pause = history.pause_of(worker, last.at, again.at)
+        pause = recorded.pause_of(worker, last.at, again.at)
         if pause is not None:
             return _PAUSES[pause.cause]
     return None
 
 
-def _explain_copy(history: History, again: Delivery, before: Sequence[Delivery], put: Put) -> str | None:
+def _explain_copy(
+    recorded: RecordedEvents, again: Delivery, before: Sequence[Delivery], put: Put
+) -> str | None:
     copies = len({(d.shard_id, d.position) for d in (*before, again)})
     if put.position is None:
-        producer = history.producer_of(again.number)
+        producer = recorded.producer_of(again.number)
         if producer is not None and producer.killed_at is not None:
             return STORED_BY_VICTIM
     if copies > put.attempts:
         return None
-    return STORED_ACROSS if again.number in history.moved else STORED_TWICE
+    return STORED_ACROSS if again.number in recorded.moved else STORED_TWICE
 
 
-def unacknowledged(history: History) -> dict[int, Put]:
+def unacknowledged(recorded: RecordedEvents) -> dict[int, Put]:
     """Records that were processed although their producer was killed before it could say that they are stored."""
     found: dict[int, Put] = {}
-    for delivery in history.deliveries:
-        if delivery.number not in history.puts:
-            producer = history.producer_of(delivery.number)
+    for delivery in recorded.deliveries:
+        if delivery.number not in recorded.puts:
+            producer = recorded.producer_of(delivery.number)
             if producer is not None and producer.killed_at is not None:
                 found[delivery.number] = Put("", delivery.at, None, "", 1, 0.0)
     return found
 
 
-def check_results(history: History) -> Iterator[Violation]:
+def check_results(recorded: RecordedEvents) -> Iterator[Violation]:
     """Every record of a producer that was not killed has a result, and none of them is a failure."""
     by_producer: dict[int, int] = defaultdict(int)
-    for number in history.puts:
+    for number in recorded.puts:
         by_producer[number // STRIDE] += 1
-    for life in history.producers.values():
-        if life.killed_at is None and life.count is None:
-            yield Violation("producer did not end", life.name)
-        elif life.count is not None and by_producer[life.first // STRIDE] != life.count:
-            have = by_producer[life.first // STRIDE]
-            yield Violation("record without a result", f"{life.name}: {have} of {life.count} have one")
-    yield from listed("record failed", sorted(n for n, put in history.puts.items() if put.position is None))
-    yield from listed("not what was put", history.corrupt)
+    for run in recorded.producers.values():
+        if run.killed_at is None and run.count is None:
+            yield Violation("producer did not end", run.name)
+        elif run.count is not None and by_producer[run.first // STRIDE] != run.count:
+            have = by_producer[run.first // STRIDE]
+            yield Violation("record without a result", f"{run.name}: {have} of {run.count} have one")
+    yield from listed("record failed", sorted(n for n, put in recorded.puts.items() if put.position is None))
+    yield from listed("not what was put", recorded.corrupt)
 
 
 def in_time(deliveries: Iterable[Delivery]) -> list[Delivery]:
@@ -111,7 +113,7 @@ def check_shard_order(deliveries: Sequence[Delivery]) -> Iterator[Violation]:
     yield from listed("out of the shard's order", wrong)
 
 
-def check_lineage(history: History, deliveries: Sequence[Delivery]) -> Iterator[Violation]:
+def check_lineage(recorded: RecordedEvents, deliveries: Sequence[Delivery]) -> Iterator[Violation]:
     """Nothing of a child before everything of its parents; what parents deliver again does not count."""
     begun: dict[str, float] = {}
     ended: dict[str, float] = {}
@@ -122,17 +124,17 @@ def check_lineage(history: History, deliveries: Sequence[Delivery]) -> Iterator[
             seen.add((delivery.shard_id, delivery.position))
             ended[delivery.shard_id] = delivery.at
     for shard_id, at in sorted(begun.items()):
-        if shard_id not in history.shards:
+        if shard_id not in recorded.shards:
             yield Violation("unknown shard", shard_id)
             continue
-        for parent in history.shards[shard_id].parents:
+        for parent in recorded.shards[shard_id].parents:
             if ended.get(parent, at) > at:
                 yield Violation("child before parent", f"{shard_id} before the end of {parent}")
 
 
-def check_key_order(history: History, deliveries: Sequence[Delivery]) -> Iterator[Violation]:
+def check_key_order(recorded: RecordedEvents, deliveries: Sequence[Delivery]) -> Iterator[Violation]:
     """What an ordered producer put comes in the order of its puts, key by key; first appearances count."""
-    ordered = {life.first // STRIDE: life.name for life in history.producers.values() if life.ordered}
+    ordered = {run.first // STRIDE: run.name for run in recorded.producers.values() if run.ordered}
     seen: set[int] = set()
     highest: dict[tuple[int, str], int] = {}
     wrong = []
@@ -142,7 +144,7 @@ def check_key_order(history: History, deliveries: Sequence[Delivery]) -> Iterato
         if producer not in ordered or number in seen:
             continue
         seen.add(number)
-        put = history.puts.get(number)
+        put = recorded.puts.get(number)
         if put is None:
             continue  # nobody promised anything about what a killed producer could not acknowledge
         line = (producer, put.key)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from integration.endtoend.checker import Findings
-from integration.endtoend.history import Event, Sample
+from integration.endtoend.recorded_events import Event, Sample
 from integration.endtoend.run import Run
 from kinesis_sdk.testing.accounting.percentiles import percentiles
 
@@ -29,7 +29,7 @@ def summary(run: Run, findings: Findings) -> list[tuple[str, str]]:
         ("put to process", "   ".join(f"{name} {value:.2f} s" for name, value in delays.items())),
         ("taken over after a kill", _take_overs(findings.take_overs)),
         ("events", ", ".join(f"{n} {kind}" for kind, n in sorted(_kinds(run.events).items())) or "none"),
-        ("looks at the lease table", f"{run.history.watch.looks:,}"),
+        ("checks at the lease table", f"{run.recorded.table_monitor.checks:,}"),
     ]
     for role in ("worker", "producer"):
         name = (

@@ -1,4 +1,4 @@
-"""A run: producers and workers as processes on one stream, what is done to them on the way, and the verdict.
+"""A run: producers and workers as processes on one stream, the faults on the way, and the findings.
 
 ```python
 options = RunOptions(endpoint_url=url, control_url=url)
@@ -30,19 +30,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from integration.endtoend.checker import Findings, check
-from integration.endtoend.history import (
+from integration.endtoend.logs import ProducerLog, WorkerLog
+from integration.endtoend.processes import ChildProcess
+from integration.endtoend.recorded_events import (
     STRIDE,
     Event,
-    History,
     Pause,
-    ProducerLife,
+    ProducerRun,
+    RecordedEvents,
     Sample,
     Violation,
-    WorkerLife,
+    WorkerRun,
 )
-from integration.endtoend.processes import ChildProcess
 from integration.endtoend.stream import StreamControl
-from integration.endtoend.trails import ProducerTrail, WorkerTrail
 from integration.endtoend.worker_process import STALL_SECONDS
 from kinesis_sdk.common.aws import call_with_retries, make_client
 from kinesis_sdk.common.errors import ResourceNotFoundError
@@ -51,7 +51,7 @@ from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
 from kinesis_sdk.testing.flights import load_flights
 
 _TICK = 0.05
-_LOOK_SECONDS = 0.25
+_CHECK_SECONDS = 0.25
 _SAMPLE_SECONDS = 1.0
 _EFFECT = 2.0
 _START_TIMEOUT = 90.0
@@ -102,12 +102,12 @@ class RunOptions:
 
 class _Worker(NamedTuple):
     process: ChildProcess
-    trail: WorkerTrail
+    log: WorkerLog
 
 
 class _Producer(NamedTuple):
     process: ChildProcess
-    trail: ProducerTrail
+    log: ProducerLog
 
 
 class Run:
@@ -119,7 +119,7 @@ class Run:
         say: Told what happens, a line each.
 
     Attributes:
-        history: What happened so far.
+        recorded: What happened so far.
         stream: Splits, merges and scales the stream.
         events: What was done.
         samples: One a second.
@@ -129,7 +129,7 @@ class Run:
     def __init__(self, options: RunOptions, folder: Path, say: Callable[[str], None] = print) -> None:
         name = f"endtoend-{uuid.uuid4().hex[:8]}"
         self.options = options
-        self.history = History(failover_time=options.failover_time)
+        self.recorded = RecordedEvents(failover_time=options.failover_time)
         self.events: list[Event] = []
         self.samples: list[Sample] = []
         self.violations: list[Violation] = []
@@ -151,17 +151,17 @@ class Run:
         )
         self._workers: dict[str, _Worker] = {}
         self._producers: dict[str, _Producer] = {}
-        self._producer_trails: list[ProducerTrail] = []
+        self._producer_logs: list[ProducerLog] = []
         self._numbers = itertools.count(1)
         self._lines = itertools.count()
         self._timed: list[tuple[float, int, Callable[[], None]]] = []
-        self._turn = self._looked = self._sampled = 0.0
+        self._turn = self._checked_at = self._sampled = 0.0
         self._processed: set[int] = set()
         self._began = time.time()
         environment = {**os.environ, **options.environment}
         self._environment = {name: value for name, value in environment.items() if value is not None}
 
-    # -- life ---------------------------------------------------------------------------------------------------
+    # -- life cycle ---------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Run:
         call_with_retries(self._dynamodb.list_tables, operation="ListTables", client=self._dynamodb)
@@ -186,15 +186,15 @@ class Run:
         """Start everything; returns once the workers hold all leases, each at least one, and producers put."""
         for _ in range(self.options.workers):
             self.add_worker()
-        self.until(self._everybody_works, _START_TIMEOUT, "the workers to share the leases")
+        self.until(self._all_workers_have_leases, _START_TIMEOUT, "the workers to share the leases")
         for ordered in self.options.producers:
             self.add_producer(ordered=ordered)
         self.until(
-            lambda: all(p.trail.put for p in self._producers.values()), _START_TIMEOUT, "producers to put"
+            lambda: all(p.log.put for p in self._producers.values()), _START_TIMEOUT, "producers to put"
         )
 
-    def _everybody_works(self) -> bool:
-        held = [worker.trail.leases for worker in self._workers.values()]
+    def _all_workers_have_leases(self) -> bool:
+        held = [worker.log.leases for worker in self._workers.values()]
         return sum(held) >= self.options.shards and min(held) > 0
 
     def go_on(self, seconds: float) -> None:
@@ -220,7 +220,7 @@ class Run:
         while self._timed:  # what was to be undone later is undone now
             heapq.heappop(self._timed)[2]()
         # A process that has just been started does not know yet what SIGTERM asks of it.
-        self.until(self._everybody_has_started, _START_TIMEOUT, "everybody to start")
+        self.until(self._all_have_started, _START_TIMEOUT, "all processes to start")
         for name in list(self._producers):
             self.stop_producer(name)
         self.until(lambda: not self._producers, _STOP_TIMEOUT, "the producers to end")
@@ -229,16 +229,16 @@ class Run:
             worker.process.terminate()
         self.until(lambda: not self._workers, _STOP_TIMEOUT, "the workers to end")
         rows = self._store.list(consistent=True)
-        self.history.watch.look(rows, time.time())
-        self.history.rows = {row.lease_key: row for row in rows}
-        self.history.shards = {shard.shard_id: shard for shard in self.stream.shards(only_open=False)}
-        findings = check(self.history)
+        self.recorded.table_monitor.check(rows, time.time())
+        self.recorded.rows = {row.lease_key: row for row in rows}
+        self.recorded.shards = {shard.shard_id: shard for shard in self.stream.shards(only_open=False)}
+        findings = check(self.recorded)
         findings.violations.extend(self.violations)
         return findings
 
-    def _everybody_has_started(self) -> bool:
-        return all(w.trail.has_started for w in self._workers.values()) and all(
-            p.trail.put for p in self._producers.values()
+    def _all_have_started(self) -> bool:
+        return all(w.log.has_started for w in self._workers.values()) and all(
+            p.log.put for p in self._producers.values()
         )
 
     def _drain(self) -> None:
@@ -259,7 +259,7 @@ class Run:
             self.go_on(0.5)
 
     def _missing(self) -> set[int]:
-        stored = {number for number, put in self.history.puts.items() if put.position is not None}
+        stored = {number for number, put in self.recorded.puts.items() if put.position is not None}
         return stored - self._processed
 
     def _is_tidy(self) -> bool:
@@ -273,7 +273,7 @@ class Run:
     def add_worker(self) -> str:
         """Start another worker; returns its name."""
         name = f"worker-{next(self._numbers)}"
-        pushed = self.options.fan_out and len(self.history.workers) % self.options.fan_out == 0
+        pushed = self.options.fan_out and len(self.recorded.workers) % self.options.fan_out == 0
         settings = {
             "stream": self._name,
             "application_name": self._name,
@@ -295,19 +295,19 @@ class Run:
         }
         module = "integration.endtoend.worker_process"
         process = ChildProcess(module, name, settings, self._folder, self._environment)
-        life = self.history.workers[name] = WorkerLife(name)
-        self._workers[name] = _Worker(process, WorkerTrail(process.log, life, self.history))
+        run = self.recorded.workers[name] = WorkerRun(name)
+        self._workers[name] = _Worker(process, WorkerLog(process.log, run, self.recorded))
         return name
 
     def add_producer(self, *, ordered: bool) -> str:
         """Start another producer; returns its name."""
         number = next(self._numbers)
         name = f"producer-{number}"
-        life = self.history.producers[name] = ProducerLife(name, number * STRIDE, ordered=ordered)
+        run = self.recorded.producers[name] = ProducerRun(name, number * STRIDE, ordered=ordered)
         settings = {
             "stream": self._name,
             "run": self._run,
-            "first": life.first,
+            "first": run.first,
             "rate": self.options.rate,
             "region": None,
             "endpoint_url": self.options.endpoint_url,
@@ -319,9 +319,9 @@ class Run:
         }
         module = "integration.endtoend.producer_process"
         process = ChildProcess(module, name, settings, self._folder, self._environment)
-        trail = ProducerTrail(process.log, life, self.history, self._flights)
-        self._producers[name] = _Producer(process, trail)
-        self._producer_trails.append(trail)
+        log = ProducerLog(process.log, run, self.recorded, self._flights)
+        self._producers[name] = _Producer(process, log)
+        self._producer_logs.append(log)
         return name
 
     def after(self, seconds: float, action: Callable[[], object]) -> None:
@@ -338,18 +338,18 @@ class Run:
         Args:
             to_end: Whether it is going to end, so that the spared one is out of question.
         """
-        able = [w for w in self._workers.values() if w.process.is_able and w.trail.has_started]
+        able = [w for w in self._workers.values() if w.process.is_able and w.log.has_started]
         if to_end and self.options.spared:
-            able = [w for w in able if w.process.name != next(iter(self.history.workers))]
-        most = max((w.trail.leases for w in able), default=0)
-        busy = [w for w in able if w.trail.leases >= most - 1]
+            able = [w for w in able if w.process.name != next(iter(self.recorded.workers))]
+        most = max((w.log.leases for w in able), default=0)
+        busy = [w for w in able if w.log.leases >= most - 1]
         return self._rng.choice(busy).process.name if busy else None
 
     def pick_producer(self) -> str | None:
         """A producer that may be killed; None if there is none."""
-        able = [p for p in self._producers.values() if p.process.is_able and p.trail.put]
+        able = [p for p in self._producers.values() if p.process.is_able and p.log.put]
         if self.options.spared:
-            able = [p for p in able if p.process.name != next(iter(self.history.producers))]
+            able = [p for p in able if p.process.name != next(iter(self.recorded.producers))]
         return self._rng.choice(able).process.name if able else None
 
     def kill_worker(self, name: str | None = None, *, replace_after: float | None = 0.0) -> None:
@@ -358,8 +358,8 @@ class Run:
         if name is None:
             return
         worker = self._workers.pop(name)
-        self.note("kill", f"killed {name}, which held {worker.trail.leases} leases")
-        worker.trail.life.killed_at = time.time()
+        self.note("kill", f"killed {name}, which held {worker.log.leases} leases")
+        worker.log.run.killed_at = time.time()
         worker.process.kill()
         self._read(worker)
         if replace_after is not None:
@@ -373,7 +373,7 @@ class Run:
         worker = self._workers[name]
         if worker.process.leaving:
             return
-        self.note("stop", f"asked {name} to stop, which held {worker.trail.leases} leases")
+        self.note("stop", f"asked {name} to stop, which held {worker.log.leases} leases")
         worker.process.terminate()
         if replace_after is not None:
             self.after(replace_after, self.add_worker)
@@ -384,7 +384,7 @@ class Run:
         if name is None:
             return
         worker = self._workers[name]
-        text = f"froze {name} for {seconds:.1f} s, which held {worker.trail.leases} leases"
+        text = f"froze {name} for {seconds:.1f} s, which held {worker.log.leases} leases"
         self.note("freeze", text, seconds)
         worker.process.freeze()
         self.after(seconds, lambda: self._thaw(worker))
@@ -393,7 +393,7 @@ class Run:
         frozen_at = worker.process.frozen_at
         if frozen_at is not None and worker.process.status is None:
             worker.process.thaw()
-            worker.trail.life.pauses.append(Pause(frozen_at, time.time() + _EFFECT, "freeze"))
+            worker.log.run.pauses.append(Pause(frozen_at, time.time() + _EFFECT, "freeze"))
 
     def kill_producer(self, name: str | None = None, *, replace_after: float | None = 0.0) -> None:
         """SIGKILL a producer, and start another one of its kind after so many seconds (None: do not)."""
@@ -401,21 +401,21 @@ class Run:
         if name is None:
             return
         producer = self._producers.pop(name)
-        life = producer.trail.life
+        run = producer.log.run
         self.note("kill", f"killed {name}")
-        life.killed_at = time.time()
+        run.killed_at = time.time()
         producer.process.kill()
-        producer.trail.read()
+        producer.log.read()
         if replace_after is not None:
-            self.after(replace_after, lambda: self.add_producer(ordered=life.ordered))
+            self.after(replace_after, lambda: self.add_producer(ordered=run.ordered))
 
     def stop_producer(self, name: str) -> None:
         """SIGTERM a producer: it flushes and ends."""
         self._producers[name].process.terminate()
 
-    def harmed(self, begin: float, cause: str, effect: float) -> None:
+    def record_outage(self, begin: float, cause: str, effect: float) -> None:
         """Everybody's calls failed since then, and what that led to may last so many seconds more."""
-        self.history.everybody.append(Pause(begin, time.time() + effect, cause))
+        self.recorded.shared_pauses.append(Pause(begin, time.time() + effect, cause))
 
     # -- what goes on meanwhile ---------------------------------------------------------------------------------
 
@@ -425,26 +425,26 @@ class Run:
         if self._turn and now - self._turn > STALL_SECONDS:
             # The machine, or the server: whoever keeps us waiting keeps everybody waiting.
             stalled = now - self._turn
-            self.history.everybody.append(Pause(time.time() - stalled, time.time() + _EFFECT, "stall"))
+            self.recorded.shared_pauses.append(Pause(time.time() - stalled, time.time() + _EFFECT, "stall"))
         self._turn = now
         while self._timed and self._timed[0][0] <= now:
             heapq.heappop(self._timed)[2]()
         for producer in self._producers.values():
-            producer.trail.read()
+            producer.log.read()
         for worker in self._workers.values():
             self._read(worker)
         self._reap()
-        if now - self._looked >= _LOOK_SECONDS:
-            self._looked = now
-            self._look_at_table()
+        if now - self._checked_at >= _CHECK_SECONDS:
+            self._checked_at = now
+            self._check_table()
         if now - self._sampled >= _SAMPLE_SECONDS:
             self._sampled = now
             self._sample()
 
     def _read(self, worker: _Worker) -> None:
-        worker.trail.read()
-        self._processed |= worker.trail.processed
-        worker.trail.processed.clear()
+        worker.log.read()
+        self._processed |= worker.log.processed
+        worker.log.processed.clear()
 
     def _reap(self) -> None:
         for name, worker in list(self._workers.items()):
@@ -455,7 +455,7 @@ class Run:
             worker.process.destroy()
             self._read(worker)
             if status or not worker.process.leaving:
-                text = f"{name}, status {status}: {worker.trail.error or worker.process.tail()}"
+                text = f"{name}, status {status}: {worker.log.error or worker.process.tail()}"
                 self.violations.append(Violation("worker did not end in order", text))
         for name, producer in list(self._producers.items()):
             status = producer.process.status
@@ -463,17 +463,17 @@ class Run:
                 continue
             del self._producers[name]
             producer.process.destroy()
-            producer.trail.read()
+            producer.log.read()
             if status or not producer.process.leaving:
                 text = f"{name}, status {status}: {producer.process.tail()}"
                 self.violations.append(Violation("producer did not end in order", text))
 
-    def _look_at_table(self) -> None:
+    def _check_table(self) -> None:
         try:
             rows = self._store.list(consistent=True)
         except ResourceNotFoundError:
             return  # no worker has come so far yet
-        self.history.watch.look(rows, time.time())
+        self.recorded.table_monitor.check(rows, time.time())
 
     def _sample(self) -> None:
         usage = {process.name: process.usage() for process in self._processes()}
@@ -481,8 +481,8 @@ class Run:
         self.samples.append(
             Sample(
                 at=time.time(),
-                put=sum(trail.put for trail in self._producer_trails),
-                acknowledged=len(self.history.puts),
+                put=sum(log.put for log in self._producer_logs),
+                acknowledged=len(self.recorded.puts),
                 processed=len(self._processed),
                 rss={name: one.rss for name, one in known.items()},
                 threads={name: one.threads for name, one in known.items()},

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from integration.endtoend.checker import Findings
-from integration.endtoend.harm import Wire
+from integration.endtoend.fault_plan import Wire
 from integration.endtoend.plan import Action, make_plan
 from integration.endtoend.report import plot, render, summary
 from integration.endtoend.run import Run, RunOptions
@@ -35,8 +35,8 @@ def carry_out(action: Action, run: Run, wire: Wire) -> None:
     """Do one thing of the plan, if it can be done now."""
     kind = action.kind
     if kind == "wire":
-        assert action.harm is not None
-        wire.begin(action.harm, action.seconds)
+        assert action.fault is not None
+        wire.begin(action.fault, action.seconds)
     elif kind == "kill worker":
         run.kill_worker(replace_after=action.seconds)
     elif kind == "stop worker":

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from integration.endtoend.checker import Findings
-from integration.endtoend.harm import BLACK_HOLE, CUT, HARMS, Wire
-from integration.endtoend.history import WRONG_SHARD
+from integration.endtoend.fault_plan import BLACK_HOLE, CUT, WIRE_FAULTS, Wire
+from integration.endtoend.recorded_events import WRONG_SHARD
 from integration.endtoend.report import render, summary
 from integration.endtoend.run import Run, RunOptions
 from integration.proxy import Proxy
@@ -63,7 +63,7 @@ def everything(endpoint: str, folder: Path, pace: float, **options: object) -> F
         run.kill_producer()
         run.go_on(failover + 3.0)
         findings = judge(run)
-        shards = run.history.shards.values()
+        shards = run.recorded.shards.values()
         assert sum(shard.is_open for shard in shards) == 12, "scaled"
         assert any(len(shard.parents) == 2 for shard in shards), "merged"
     assert findings.take_overs, "the killed worker's shards went on"
@@ -82,7 +82,7 @@ def test_everything_on_localstack(localstack: str, tmp_path: Path) -> None:
     assert findings.acknowledged > 1_500
 
 
-def harmed(name: str, endpoint: str, folder: Path, seconds: float, **options: object) -> None:
+def run_with_fault(name: str, endpoint: str, folder: Path, seconds: float, **options: object) -> None:
     with Proxy(endpoint, seed=11) as proxy:
         # Often: the duties of a leader are what a broken answer misleads most.
         chosen = {"shards": 4, "workers": 2, "consumer": {"shard_sync_interval": 1.0}, **options}
@@ -100,22 +100,22 @@ def harmed(name: str, endpoint: str, folder: Path, seconds: float, **options: ob
             run.stream.merge()
             run.go_on(seconds / 2 + 2)
             judge(run)
-            retries = run.history.retries
-    assert wire.cuts if name == CUT else proxy.harmed, "something was harmed"
+            retries = run.recorded.retries
+    assert wire.cuts if name == CUT else proxy.affected, "no request was affected"
     if name not in {CUT, "delay"}:
         assert set(retries) - {WRONG_SHARD}, "and a producer had to try again"
 
 
-@pytest.mark.parametrize("name", HARMS)
+@pytest.mark.parametrize("name", WIRE_FAULTS)
 def test_faults_on_the_wire(name: str, fake: ServerProcess, tmp_path: Path) -> None:
     # In a black hole for longer than the failover time, workers must stop believing in their leases.
     seconds = 7.0 if name == BLACK_HOLE else 4.0
-    harmed(name, fake.endpoint_url, tmp_path, seconds, rate=150.0, producer={"request_timeout": 2.0})
+    run_with_fault(name, fake.endpoint_url, tmp_path, seconds, rate=150.0, producer={"request_timeout": 2.0})
 
 
 @pytest.mark.parametrize("name", ["delay", "reset mid-body"])
 def test_faults_on_the_wire_to_localstack(name: str, localstack: str, tmp_path: Path) -> None:
-    harmed(name, localstack, tmp_path, 6.0, **SLOW)
+    run_with_fault(name, localstack, tmp_path, 6.0, **SLOW)
 
 
 def test_credentials_that_expire_on_the_way_are_refreshed(
@@ -151,8 +151,8 @@ def test_credentials_that_expire_on_the_way_are_refreshed(
             run.start()
             run.go_on(14)
             judge(run)
-            assert len(run.history.workers) == 2
-            assert len(run.history.producers) == 2
+            assert len(run.recorded.workers) == 2
+            assert len(run.recorded.producers) == 2
         refused = server.admin("stats")["errors"]
     for operation in ("PutRecords", "GetRecords", "Scan"):
         assert refused.get(f"{operation}:ExpiredTokenException"), (

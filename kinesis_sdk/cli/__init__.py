@@ -9,7 +9,7 @@ import sys
 
 
 def main() -> None:
-    """Entry point of the ``kinesis-sdk`` command."""
+    """Run the ``kinesis-sdk`` command."""
     try:
         from kinesis_sdk.cli.main import cli
     except ModuleNotFoundError as error:

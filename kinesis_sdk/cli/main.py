@@ -1,4 +1,4 @@
-"""Commands and their options; what they do lives in modules of its own."""
+"""Commands and their options. Each command imports its implementation when it runs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 def cli() -> None:
     """Tools of kinesis_sdk, the Kinesis producer and consumer for Python.
 
-    Region and credentials come from where every AWS tool takes them: the environment, ~/.aws, or the
-    instance's role.
+    Region and credentials come from the usual AWS sources: the environment, ~/.aws, or the instance's role.
     """
 
 
-@cli.command(short_help="Put real records through Kinesis and back, with a split and a crash on the way.")
+@cli.command(short_help="Put records, consume them during a split and a crash, and account for each one.")
 @click.option(
     "--repeat",
     type=click.IntRange(1, 1000),
@@ -42,56 +41,68 @@ def cli() -> None:
     type=click.IntRange(1, 16),
     default=2,
     show_default=True,
-    help="Consumer worker processes; one of two or more is killed on the way.",
+    help="Consumer worker processes; of two or more, one is killed during the run.",
 )
 @click.option(
-    "--seconds",
+    "--duration",
     type=click.FloatRange(0, 3600),
     default=12.0,
     show_default=True,
-    help="Spread the puts over this time; 0 puts as fast as the shards take them.",
+    help="Seconds over which the puts are spread; 0 puts as fast as the shards accept them.",
 )
 @click.option(
     "--failover-time",
     type=click.FloatRange(1, 300),
     default=3.0,
     show_default=True,
-    help="Seconds after which a silent worker's leases are taken over.",
+    help="Seconds after which the leases of a worker that stopped renewing are taken over.",
 )
-@click.option("--split/--no-split", default=True, help="Split a shard on the way.", show_default=True)
-@click.option("--kill/--no-kill", default=True, help="Kill a worker (SIGKILL) on the way.", show_default=True)
+@click.option(
+    "--split-shard/--no-split-shard",
+    default=True,
+    help="Split a shard during the run.",
+    show_default=True,
+)
+@click.option(
+    "--kill-worker/--no-kill-worker",
+    default=True,
+    help="Kill a worker (SIGKILL) during the run.",
+    show_default=True,
+)
 @click.option(
     "--endpoint-url",
     help="Use this endpoint for Kinesis and DynamoDB, for example LocalStack's "
-    "http://localhost:4566, in place of the fake AWS that the demo starts.",
+    "http://localhost:4566, instead of the fake AWS that the demo starts.",
 )
 @click.option(
     "--stream",
     help="Use this existing stream, and your AWS account unless --endpoint-url is given. "
     "It is not resharded and not deleted.",
 )
-@click.option("--region", help="AWS region; else the usual AWS settings, or us-east-1 on the fake.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object, nothing else.")
+@click.option(
+    "--region", help="AWS region; by default from the usual AWS settings, or us-east-1 on the fake."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object and nothing else.")
 def demo(
     *,
     repeat: int,
     shards: int,
     workers: int,
-    seconds: float,
+    duration: float,
     failover_time: float,
-    split: bool,
-    kill: bool,
+    split_shard: bool,
+    kill_worker: bool,
     endpoint_url: str | None,
     stream: str | None,
     region: str | None,
     as_json: bool,
 ) -> None:
-    r"""Put real records through Kinesis and back, and prove that nothing was lost.
+    r"""Put records, consume them during a split and a crash, and account for each one.
 
-    Starts a fake AWS in a process of its own, creates a stream, and puts 20,000 flights (US on-time
-    statistics, 2001), partitioned by origin, while worker processes consume them through a DynamoDB lease
-    table. On the way one shard is split and one worker is killed, so that its leases are taken over. Then
-    every record that was put is checked against every record that was processed.
+    Starts a fake AWS in its own process, creates a stream, and puts 20,000 flights (US on-time statistics,
+    2001), partitioned by origin. Worker processes consume them through a DynamoDB lease table. During the
+    run one shard is split and one worker is killed, so that its leases are taken over. At the end, every
+    record that was put is compared with every record that was processed.
 
     Exits with 1 if a record was lost, delivered out of order, or duplicated without a reason.
 
@@ -100,7 +111,7 @@ def demo(
       kinesis-sdk demo
       kinesis-sdk demo --repeat 10 --json
       kinesis-sdk demo --endpoint-url http://localhost:4566
-      kinesis-sdk demo --stream my-stream --region eu-west-1 --no-kill
+      kinesis-sdk demo --stream my-stream --region eu-west-1 --no-kill-worker
     """
     from kinesis_sdk.cli.demo.options import DemoOptions
     from kinesis_sdk.cli.demo.progress import make_progress
@@ -111,10 +122,10 @@ def demo(
         repeat=repeat,
         shards=shards,
         workers=workers,
-        seconds=seconds,
+        duration=duration,
         failover_time=failover_time,
-        split=split and stream is None,
-        kill=kill and workers > 1,
+        split_shard=split_shard and stream is None,
+        kill_worker=kill_worker and workers > 1,
         endpoint_url=endpoint_url,
         stream=stream,
         region=region,
@@ -125,7 +136,7 @@ def demo(
     except KinesisSdkError as error:
         raise click.ClickException(str(error)) from error
     except KeyboardInterrupt:
-        click.echo("Stopped; worker processes and the fake AWS are gone.", err=True)
+        click.echo("Stopped. Worker processes and the fake AWS have ended.", err=True)
         sys.exit(130)
     print_report(report, as_json=as_json)
     sys.exit(0 if report.passed else 1)

@@ -67,7 +67,7 @@ def build_parser(prog: str = "python -m kinesis_sdk.testing") -> argparse.Argume
         help="shards enforce the service's read and write limits",
     )
     parser.add_argument(
-        "--throttle-control",
+        "--throttle-control-plane",
         action="store_true",
         help="limit administrative calls per second, too (LimitExceededException)",
     )
@@ -124,7 +124,7 @@ def main(arguments: list[str] | None = None, *, prog: str = "python -m kinesis_s
         clock=VirtualClock() if options.virtual_clock else None,
         seed=options.seed,
         throttle=options.throttle,
-        throttle_control=options.throttle_control,
+        throttle_control_plane=options.throttle_control_plane,
         region=options.region,
         reshard_delay=options.reshard_delay,
         access_keys=options.access_key,

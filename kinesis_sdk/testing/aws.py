@@ -35,7 +35,7 @@ class FakeAws:
         seed: Seeds faults and the placement of records on AUTO streams.
         throttle: Shards enforce their limits like the service: 1,000 records and 1 MiB written, 5 reads,
             2 MiB read and 5 iterators per second.
-        throttle_control: Administrative calls have the account's limits, too (LimitExceededException).
+        throttle_control_plane: Administrative calls have the account's limits, too (LimitExceededException).
         region: Region in ARNs. The region that requests are signed for is ignored.
         account_id: Twelve digits.
         shard_limit: Open shards in the account.
@@ -62,7 +62,7 @@ class FakeAws:
         clock: Clock | None = None,
         seed: int = 0,
         throttle: bool = True,
-        throttle_control: bool = False,
+        throttle_control_plane: bool = False,
         region: str = "us-east-1",
         account_id: str = "123456789012",
         shard_limit: int = 20_000,
@@ -92,7 +92,7 @@ class FakeAws:
             account_id=account_id,
             seed=seed,
             throttle=throttle,
-            throttle_control=throttle_control,
+            throttle_control_plane=throttle_control_plane,
             stream_delay=stream_delay,
             reshard_delay=reshard_delay,
             consumer_delay=consumer_delay,

@@ -15,7 +15,7 @@ from kinesis_sdk.cli.main import cli
 from kinesis_sdk.common.errors import EndpointUnreachableError
 from kinesis_sdk.producer import ProducerStats
 from kinesis_sdk.testing.accounting.percentiles import percentiles
-from kinesis_sdk.testing.accounting.verify import Verdict
+from kinesis_sdk.testing.accounting.verify import RunResult
 
 
 def report(**changes: Any) -> DemoReport:
@@ -35,7 +35,7 @@ def report(**changes: Any) -> DemoReport:
     clean = changes.pop("clean_stop", True)
     return make_report(
         stream="s",
-        verdict=Verdict(**{**facts, **changes}),
+        result=RunResult(**{**facts, **changes}),
         stats=stats,
         acknowledge_times=[0.05],
         put_seconds=1.0,
@@ -94,11 +94,16 @@ def test_options_reach_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
         return report()
 
     monkeypatch.setattr(demo_runner, "run_demo", run)
-    CliRunner().invoke(cli, ["demo", "--stream", "orders", "--repeat", "3", "--workers", "1"])
+    CliRunner().invoke(cli, ["demo", "--stream", "orders", "--repeat", "3", "--workers", "1", "--duration", "5"])
     assert seen[0].stream == "orders"
     assert seen[0].repeat == 3
-    assert not seen[0].split, "a stream that is not ours is not resharded"
-    assert not seen[0].kill, "the only worker is not killed"
+    assert seen[0].duration == 5
+    assert not seen[0].split_shard, "an existing stream is not resharded"
+    assert not seen[0].kill_worker, "the only worker is not killed"
+    CliRunner().invoke(cli, ["demo"])
+    assert (seen[1].split_shard, seen[1].kill_worker) == (True, True)
+    CliRunner().invoke(cli, ["demo", "--no-split-shard", "--no-kill-worker"])
+    assert (seen[2].split_shard, seen[2].kill_worker) == (False, False)
 
 
 def test_an_aws_error_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:

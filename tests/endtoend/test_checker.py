@@ -9,14 +9,14 @@ import pytest
 
 from integration.endtoend import records
 from integration.endtoend.checker import Findings, check
-from integration.endtoend.history import (
+from integration.endtoend.recorded_events import (
     STRIDE,
     Acquisition,
-    History,
+    LeaseTableMonitor,
     Pause,
-    ProducerLife,
-    TableWatch,
-    WorkerLife,
+    ProducerRun,
+    RecordedEvents,
+    WorkerRun,
 )
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
@@ -41,12 +41,12 @@ def put(position: tuple[int, int] | None, shard_id: str = "s0", *, key: str = "k
     return Put(key, 0.0, position, shard_id, attempts, 0.1)
 
 
-def story() -> History:
+def story() -> RecordedEvents:
     """Worker a takes s0, reads 0 to 2 and is stopped; b reads 3 to s0's end, then 4 and 5 of its child s1."""
-    history = History(failover_time=5.0)
-    history.producers["p"] = ProducerLife("p", 0, ordered=True, count=6)
-    history.workers = {name: WorkerLife(name) for name in "ab"}
-    history.acquisitions = {
+    recorded = RecordedEvents(failover_time=5.0)
+    recorded.producers["p"] = ProducerRun("p", 0, ordered=True, count=6)
+    recorded.workers = {name: WorkerRun(name) for name in "ab"}
+    recorded.acquisitions = {
         ("a", 1): Acquisition("a", 1, "s0", at("TRIM_HORIZON"), 1.0, [(3.5, at(12))]),
         ("b", 1): Acquisition("b", 1, "s0", at(12), 10.0, [(11.5, at(13)), (12.0, at("SHARD_END"))]),
         ("b", 2): Acquisition("b", 2, "s1", at("TRIM_HORIZON"), 20.0, [(22.5, at(21, 1))]),
@@ -54,20 +54,20 @@ def story() -> History:
     where = [(2.0, "a", "s0", (10, 0), 1), (3.0, "a", "s0", (11, 0), 1), (3.0, "a", "s0", (12, 0), 1)]
     where += [(11.0, "b", "s0", (13, 0), 1), (21.0, "b", "s1", (21, 0), 2), (22.0, "b", "s1", (21, 1), 2)]
     for number, (moment, worker, shard_id, position, acquisition) in enumerate(where):
-        history.puts[number] = put(position, shard_id)
-        history.deliveries.append(Delivery(number, worker, shard_id, position, moment, acquisition))
-    history.shards = {"s0": shard("s0", is_open=False), "s1": shard("s1", "s0")}
-    history.rows = {"s1": lease("s1", at(21, 1))}
-    return history
+        recorded.puts[number] = put(position, shard_id)
+        recorded.deliveries.append(Delivery(number, worker, shard_id, position, moment, acquisition))
+    recorded.shards = {"s0": shard("s0", is_open=False), "s1": shard("s1", "s0")}
+    recorded.rows = {"s1": lease("s1", at(21, 1))}
+    return recorded
 
 
-def again(history: History, index: int, **changes: object) -> None:
+def again(recorded: RecordedEvents, index: int, **changes: object) -> None:
     """A record is delivered once more."""
-    history.deliveries.append(history.deliveries[index]._replace(**changes))
+    recorded.deliveries.append(recorded.deliveries[index]._replace(**changes))
 
 
-def kinds(history: History) -> set[str]:
-    return set(check(history).kinds)
+def kinds(recorded: RecordedEvents) -> set[str]:
+    return set(check(recorded).kinds)
 
 
 def test_a_good_story_is_good() -> None:
@@ -89,74 +89,74 @@ def test_a_good_story_is_good() -> None:
 
 
 def test_a_lost_record() -> None:
-    history = story()
-    del history.deliveries[3]
-    history.acquisitions["b", 1].checkpoints.pop(0)
-    findings = check(history)
+    recorded = story()
+    del recorded.deliveries[3]
+    recorded.acquisitions["b", 1].checkpoints.pop(0)
+    findings = check(recorded)
     assert (findings.lost, set(findings.kinds)) == ([3], {"lost"})
 
 
 def test_a_record_that_nobody_put() -> None:
-    history = story()
-    again(history, 5, number=6, position=(21, 2), at=23.0)
-    history.rows = {"s1": lease("s1", at(21, 2))}
-    assert kinds(history) == {"unknown record"}
+    recorded = story()
+    again(recorded, 5, number=6, position=(21, 2), at=23.0)
+    recorded.rows = {"s1": lease("s1", at(21, 2))}
+    assert kinds(recorded) == {"unknown record"}
 
 
 def test_records_of_a_killed_producer_may_be_unknown_but_acknowledged_ones_must_be_there() -> None:
-    history = story()
-    history.producers["q"] = ProducerLife("q", STRIDE, killed_at=20.5)
-    again(history, 5, number=STRIDE + 7, position=(21, 2), at=23.0)
-    history.rows = {"s1": lease("s1", at(21, 2))}
-    findings = check(history)
+    recorded = story()
+    recorded.producers["q"] = ProducerRun("q", STRIDE, killed_at=20.5)
+    again(recorded, 5, number=STRIDE + 7, position=(21, 2), at=23.0)
+    recorded.rows = {"s1": lease("s1", at(21, 2))}
+    findings = check(recorded)
     assert (findings.violations, findings.unacknowledged, findings.processed) == ([], 1, 7)
-    history.puts[STRIDE + 1] = put((13, 1))
-    assert check(history).lost == [STRIDE + 1]
+    recorded.puts[STRIDE + 1] = put((13, 1))
+    assert check(recorded).lost == [STRIDE + 1]
 
 
 def test_every_record_of_a_producer_that_ended_has_a_result() -> None:
-    history = story()
-    history.producers["p"].count = 7
-    assert kinds(history) == {"record without a result"}
-    history.producers["p"].count = None
-    assert kinds(history) == {"producer did not end"}
+    recorded = story()
+    recorded.producers["p"].count = 7
+    assert kinds(recorded) == {"record without a result"}
+    recorded.producers["p"].count = None
+    assert kinds(recorded) == {"producer did not end"}
 
 
 def test_a_failed_record() -> None:
-    history = story()
-    history.puts[6] = put(None)
-    history.producers["p"].count = 7
-    assert kinds(history) == {"record failed"}
+    recorded = story()
+    recorded.puts[6] = put(None)
+    recorded.producers["p"].count = 7
+    assert kinds(recorded) == {"record failed"}
 
 
 def test_a_record_that_is_not_what_was_put() -> None:
-    history = story()
-    history.corrupt.append("3 by b")
-    assert kinds(history) == {"not what was put"}
+    recorded = story()
+    recorded.corrupt.append("3 by b")
+    assert kinds(recorded) == {"not what was put"}
 
 
 # -- duplicates -------------------------------------------------------------------------------------------------
 
 
 def test_a_duplicate_without_an_event() -> None:
-    history = story()
-    again(history, 4, at=21.5)
-    assert kinds(history) == {"duplicate"}
+    recorded = story()
+    again(recorded, 4, at=21.5)
+    assert kinds(recorded) == {"duplicate"}
 
 
-def read_again_by_b(history: History) -> None:
+def read_again_by_b(recorded: RecordedEvents) -> None:
     """What a read last was not checkpointed, and b reads it again."""
-    history.acquisitions["a", 1].checkpoints = [(3.2, at(11))]
-    history.acquisitions["b", 1].start = at(11)
-    again(history, 2, worker="b", at=10.5, acquisition=1)
+    recorded.acquisitions["a", 1].checkpoints = [(3.2, at(11))]
+    recorded.acquisitions["b", 1].start = at(11)
+    again(recorded, 2, worker="b", at=10.5, acquisition=1)
 
 
-def freeze(worker: str, begin: float, end: float, cause: str = "freeze") -> Callable[[History], None]:
-    return lambda history: history.workers[worker].pauses.append(Pause(begin, end, cause))
+def freeze(worker: str, begin: float, end: float, cause: str = "freeze") -> Callable[[RecordedEvents], None]:
+    return lambda recorded: recorded.workers[worker].pauses.append(Pause(begin, end, cause))
 
 
-def kill(worker: str, moment: float) -> Callable[[History], None]:
-    return lambda history: setattr(history.workers[worker], "killed_at", moment)
+def kill(worker: str, moment: float) -> Callable[[RecordedEvents], None]:
+    return lambda recorded: setattr(recorded.workers[worker], "killed_at", moment)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def kill(worker: str, moment: float) -> Callable[[History], None]:
         (kill("a", 4.0), records.KILLED),
         (freeze("a", 4.0, 30.0), records.FROZEN),
         (freeze("a", 4.0, 30.0, "stall"), records.STALLED),
-        (lambda history: history.everybody.append(Pause(4.0, 9.0, "wire")), records.WIRE),
+        (lambda recorded: recorded.shared_pauses.append(Pause(4.0, 9.0, "wire")), records.WIRE),
         (kill("a", 50.0), None),
         (kill("b", 50.0), None),
         (freeze("a", 0.0, 1.0), None),
@@ -173,12 +173,12 @@ def kill(worker: str, moment: float) -> Callable[[History], None]:
     ],
 )
 def test_what_is_read_again_needs_an_event_of_its_former_reader(
-    event: Callable[[History], None], reason: str | None
+    event: Callable[[RecordedEvents], None], reason: str | None
 ) -> None:
-    history = story()
-    read_again_by_b(history)
-    event(history)
-    findings = check(history)
+    recorded = story()
+    read_again_by_b(recorded)
+    event(recorded)
+    findings = check(recorded)
     if reason is None:
         assert set(findings.kinds) == {"duplicate"}
     else:
@@ -186,174 +186,174 @@ def test_what_is_read_again_needs_an_event_of_its_former_reader(
 
 
 def test_a_frozen_worker_that_finishes_its_batch_late_is_explained() -> None:
-    history = story()
-    read_again_by_b(history)
-    del history.deliveries[2]
-    again(history, 2, number=2, worker="a", position=(12, 0), at=12.5, acquisition=1)
-    history.workers["a"].pauses.append(Pause(3.5, 12.4, "freeze"))
-    findings = check(history)
+    recorded = story()
+    read_again_by_b(recorded)
+    del recorded.deliveries[2]
+    again(recorded, 2, number=2, worker="a", position=(12, 0), at=12.5, acquisition=1)
+    recorded.workers["a"].pauses.append(Pause(3.5, 12.4, "freeze"))
+    findings = check(recorded)
     assert (findings.violations, findings.duplicates) == ([], {records.FROZEN: 1})
 
 
 def test_a_kill_is_no_excuse_for_ignoring_a_checkpoint() -> None:
-    history = story()
-    again(history, 2, worker="b", at=10.5, acquisition=1)
-    history.workers["a"].killed_at = 4.0
-    assert kinds(history) == {"delivered below the checkpoint"}
+    recorded = story()
+    again(recorded, 2, worker="b", at=10.5, acquisition=1)
+    recorded.workers["a"].killed_at = 4.0
+    assert kinds(recorded) == {"delivered below the checkpoint"}
 
 
 def test_a_batch_comes_again_after_its_checkpoint_failed() -> None:
-    history = story()
-    history.acquisitions["b", 2].failures.append(21.2)
-    again(history, 4, at=21.5)
-    assert kinds(history) == {"duplicate"}, "why did it fail?"
-    history.everybody.append(Pause(21.0, 21.3, "wire"))
-    assert check(history).duplicates == {records.WIRE: 1}
-    history.acquisitions["b", 2].failures = [20.9]
-    assert kinds(history) == {"duplicate"}, "that was another one"
+    recorded = story()
+    recorded.acquisitions["b", 2].failures.append(21.2)
+    again(recorded, 4, at=21.5)
+    assert kinds(recorded) == {"duplicate"}, "why did it fail?"
+    recorded.shared_pauses.append(Pause(21.0, 21.3, "wire"))
+    assert check(recorded).duplicates == {records.WIRE: 1}
+    recorded.acquisitions["b", 2].failures = [20.9]
+    assert kinds(recorded) == {"duplicate"}, "that was another one"
 
 
-def second_copy(history: History) -> None:
-    again(history, 5, position=(21, 2), at=23.0)
-    history.rows = {"s1": lease("s1", at(21, 2))}
+def second_copy(recorded: RecordedEvents) -> None:
+    again(recorded, 5, position=(21, 2), at=23.0)
+    recorded.rows = {"s1": lease("s1", at(21, 2))}
 
 
 def test_a_second_copy_in_the_stream_needs_a_second_attempt() -> None:
-    history = story()
-    second_copy(history)
-    assert kinds(history) == {"duplicate"}
-    history.puts[5] = put((21, 1), "s1", attempts=2)
-    assert check(history).duplicates == {records.STORED_TWICE: 1}
-    history.moved.add(5)
-    assert check(history).duplicates == {records.STORED_ACROSS: 1}
-    again(history, 5, position=(21, 3), at=24.0)
-    history.rows = {"s1": lease("s1", at(21, 3))}
-    assert kinds(history) == {"duplicate"}, "three copies of two attempts"
+    recorded = story()
+    second_copy(recorded)
+    assert kinds(recorded) == {"duplicate"}
+    recorded.puts[5] = put((21, 1), "s1", attempts=2)
+    assert check(recorded).duplicates == {records.STORED_TWICE: 1}
+    recorded.moved.add(5)
+    assert check(recorded).duplicates == {records.STORED_ACROSS: 1}
+    again(recorded, 5, position=(21, 3), at=24.0)
+    recorded.rows = {"s1": lease("s1", at(21, 3))}
+    assert kinds(recorded) == {"duplicate"}, "three copies of two attempts"
 
 
 def test_a_killed_producer_may_have_stored_a_record_twice() -> None:
-    history = story()
-    del history.puts[5]
-    second_copy(history)
-    history.producers["p"] = replace(history.producers["p"], count=None, killed_at=20.0)
-    assert check(history).duplicates == {records.STORED_BY_VICTIM: 1}
+    recorded = story()
+    del recorded.puts[5]
+    second_copy(recorded)
+    recorded.producers["p"] = replace(recorded.producers["p"], count=None, killed_at=20.0)
+    assert check(recorded).duplicates == {records.STORED_BY_VICTIM: 1}
 
 
 # -- order ------------------------------------------------------------------------------------------------------
 
 
 def test_out_of_the_order_of_the_shard() -> None:
-    history = story()
-    history.deliveries[0] = history.deliveries[0]._replace(at=3.2)
-    history.producers["p"].ordered = False
-    assert kinds(history) == {"out of the shard's order"}
+    recorded = story()
+    recorded.deliveries[0] = recorded.deliveries[0]._replace(at=3.2)
+    recorded.producers["p"].ordered = False
+    assert kinds(recorded) == {"out of the shard's order"}
 
 
 def test_records_of_one_batch_are_in_the_order_of_their_positions() -> None:
-    history = story()
-    history.deliveries.reverse()
-    assert kinds(history) == set()
+    recorded = story()
+    recorded.deliveries.reverse()
+    assert kinds(recorded) == set()
 
 
 def test_a_child_before_the_end_of_its_parent() -> None:
-    history = story()
-    history.deliveries[3] = history.deliveries[3]._replace(at=21.5)
-    history.acquisitions["b", 1].checkpoints = [(21.7, at(13)), (21.8, at("SHARD_END"))]
-    history.producers["p"].ordered = False
-    assert kinds(history) == {"child before parent"}
+    recorded = story()
+    recorded.deliveries[3] = recorded.deliveries[3]._replace(at=21.5)
+    recorded.acquisitions["b", 1].checkpoints = [(21.7, at(13)), (21.8, at("SHARD_END"))]
+    recorded.producers["p"].ordered = False
+    assert kinds(recorded) == {"child before parent"}
 
 
 def test_what_a_parent_delivers_again_does_not_count() -> None:
-    history = story()
-    history.workers["a"].pauses.append(Pause(3.5, 25.0, "freeze"))
-    again(history, 3, worker="a", acquisition=1, at=25.1)
-    assert check(history).violations == []
+    recorded = story()
+    recorded.workers["a"].pauses.append(Pause(3.5, 25.0, "freeze"))
+    again(recorded, 3, worker="a", acquisition=1, at=25.1)
+    assert check(recorded).violations == []
 
 
 def test_a_shard_that_is_not_the_streams() -> None:
-    history = story()
-    history.shards = {"s0": history.shards["s0"]}
-    assert "unknown shard" in kinds(history)
+    recorded = story()
+    recorded.shards = {"s0": recorded.shards["s0"]}
+    assert "unknown shard" in kinds(recorded)
 
 
 def test_out_of_the_order_of_the_key() -> None:
-    history = story()
-    first, second = history.deliveries[1], history.deliveries[2]
-    history.deliveries[1:3] = [second._replace(position=(11, 0)), first._replace(position=(12, 0))]
-    history.puts[1], history.puts[2] = put((12, 0)), put((11, 0))
-    assert kinds(history) == {"out of the key's order"}
-    history.puts[1] = put((12, 0), key="other")
-    assert kinds(history) == set()
-    history.puts[1] = put((12, 0))
-    history.producers["p"].ordered = False
-    findings = check(history)
+    recorded = story()
+    first, second = recorded.deliveries[1], recorded.deliveries[2]
+    recorded.deliveries[1:3] = [second._replace(position=(11, 0)), first._replace(position=(12, 0))]
+    recorded.puts[1], recorded.puts[2] = put((12, 0)), put((11, 0))
+    assert kinds(recorded) == {"out of the key's order"}
+    recorded.puts[1] = put((12, 0), key="other")
+    assert kinds(recorded) == set()
+    recorded.puts[1] = put((12, 0))
+    recorded.producers["p"].ordered = False
+    findings = check(recorded)
     assert (findings.violations, findings.overtaken) == ([], 1)
 
 
 def test_only_first_appearances_count_for_the_order_of_the_key() -> None:
-    history = story()
-    again(history, 4, position=(21, 2), at=23.0)
-    history.puts[4] = put((21, 2), "s1", attempts=2)
-    history.rows = {"s1": lease("s1", at(21, 2))}
-    assert check(history).violations == []
+    recorded = story()
+    again(recorded, 4, position=(21, 2), at=23.0)
+    recorded.puts[4] = put((21, 2), "s1", attempts=2)
+    recorded.rows = {"s1": lease("s1", at(21, 2))}
+    assert check(recorded).violations == []
 
 
 # -- leases -----------------------------------------------------------------------------------------------------
 
 
 def test_a_checkpoint_that_goes_back_within_an_acquisition() -> None:
-    history = story()
-    history.acquisitions["a", 1].checkpoints = [(3.2, at(12)), (3.4, at(11))]
-    assert kinds(history) == {"checkpoint went back"}
+    recorded = story()
+    recorded.acquisitions["a", 1].checkpoints = [(3.2, at(12)), (3.4, at(11))]
+    assert kinds(recorded) == {"checkpoint went back"}
 
 
 def test_a_worker_that_begins_below_what_was_stored() -> None:
-    history = story()
-    history.acquisitions["b", 1].start = at(11)
-    assert kinds(history) == {"checkpoint went back"}
-    history.workers["b"].pauses.append(Pause(4.0, 9.0, "freeze"))
-    assert kinds(history) == set(), "it was frozen in between, and can store nothing"
+    recorded = story()
+    recorded.acquisitions["b", 1].start = at(11)
+    assert kinds(recorded) == {"checkpoint went back"}
+    recorded.workers["b"].pauses.append(Pause(4.0, 9.0, "freeze"))
+    assert kinds(recorded) == set(), "it was frozen in between, and can store nothing"
 
 
 def test_a_checkpoint_beyond_what_was_delivered() -> None:
-    history = story()
-    history.acquisitions["a", 1].checkpoints = [(2.5, at(12))]
-    assert kinds(history) == {"checkpoint ahead"}, "it came to 12 later"
+    recorded = story()
+    recorded.acquisitions["a", 1].checkpoints = [(2.5, at(12))]
+    assert kinds(recorded) == {"checkpoint ahead"}, "it came to 12 later"
 
 
 def test_two_owners_at_a_time() -> None:
-    history = story()
-    history.deliveries[2] = history.deliveries[2]._replace(at=10.5)
-    history.acquisitions["a", 1].checkpoints = [(3.2, at(11))]
-    history.acquisitions["b", 1].start = at(11)
-    assert kinds(history) == {"two owners at a time"}
-    history.workers["a"].pauses.append(Pause(3.5, 10.4, "freeze"))
-    assert kinds(history) == set()
-    history.workers["a"].pauses = [Pause(1.0, 2.0, "freeze")]
-    assert kinds(history) == {"two owners at a time"}, "it had time enough to notice"
+    recorded = story()
+    recorded.deliveries[2] = recorded.deliveries[2]._replace(at=10.5)
+    recorded.acquisitions["a", 1].checkpoints = [(3.2, at(11))]
+    recorded.acquisitions["b", 1].start = at(11)
+    assert kinds(recorded) == {"two owners at a time"}
+    recorded.workers["a"].pauses.append(Pause(3.5, 10.4, "freeze"))
+    assert kinds(recorded) == set()
+    recorded.workers["a"].pauses = [Pause(1.0, 2.0, "freeze")]
+    assert kinds(recorded) == {"two owners at a time"}, "it had time enough to notice"
 
 
 def test_a_worker_that_takes_its_own_lease_anew_is_another_owner() -> None:
-    history = story()
-    history.acquisitions["b", 3] = Acquisition("b", 3, "s1", at("TRIM_HORIZON"), 21.5)
-    history.acquisitions["b", 2].checkpoints = []
-    history.acquisitions["b", 3].checkpoints = [(22.6, at("TRIM_HORIZON"))]
-    assert kinds(history) == {"two owners at a time"}
+    recorded = story()
+    recorded.acquisitions["b", 3] = Acquisition("b", 3, "s1", at("TRIM_HORIZON"), 21.5)
+    recorded.acquisitions["b", 2].checkpoints = []
+    recorded.acquisitions["b", 3].checkpoints = [(22.6, at("TRIM_HORIZON"))]
+    assert kinds(recorded) == {"two owners at a time"}
 
 
 def test_a_worker_that_comes_back_late_finishes_one_batch_and_begins_no_other() -> None:
-    history = story()
-    history.workers["a"].pauses.append(Pause(3.5, 30.0, "freeze"))
-    again(history, 3, worker="a", at=10.5, acquisition=1)
-    assert kinds(history) == set()
-    again(history, 3, worker="a", at=10.6, acquisition=1)
-    assert "went on without the lease" in kinds(history)
+    recorded = story()
+    recorded.workers["a"].pauses.append(Pause(3.5, 30.0, "freeze"))
+    again(recorded, 3, worker="a", at=10.5, acquisition=1)
+    assert kinds(recorded) == set()
+    again(recorded, 3, worker="a", at=10.6, acquisition=1)
+    assert "went on without the lease" in kinds(recorded)
 
 
 def test_a_delivery_without_a_lease() -> None:
-    history = story()
-    history.deliveries[4] = history.deliveries[4]._replace(acquisition=1)
-    assert "delivery without a lease" in kinds(history)
+    recorded = story()
+    recorded.deliveries[4] = recorded.deliveries[4]._replace(acquisition=1)
+    assert "delivery without a lease" in kinds(recorded)
 
 
 @pytest.mark.parametrize(
@@ -372,25 +372,25 @@ def test_a_delivery_without_a_lease() -> None:
     ],
 )
 def test_an_untidy_table(rows: list[Lease], kind: str) -> None:
-    history = story()
-    history.rows = {row.lease_key: row for row in rows}
-    assert kinds(history) == {kind}
+    recorded = story()
+    recorded.rows = {row.lease_key: row for row in rows}
+    assert kinds(recorded) == {kind}
 
 
 def test_a_finished_lease_stays_until_its_child_has_begun() -> None:
-    history = story()
-    del history.deliveries[4:], history.puts[4], history.puts[5], history.acquisitions["b", 2]
-    history.producers["p"].count = 4
-    history.rows = {"s0": lease("s0", at("SHARD_END")), "s1": lease("s1", at("TRIM_HORIZON"))}
-    assert check(history).violations == []
+    recorded = story()
+    del recorded.deliveries[4:], recorded.puts[4], recorded.puts[5], recorded.acquisitions["b", 2]
+    recorded.producers["p"].count = 4
+    recorded.rows = {"s0": lease("s0", at("SHARD_END")), "s1": lease("s1", at("TRIM_HORIZON"))}
+    assert check(recorded).violations == []
 
 
 def test_the_table_is_watched() -> None:
-    def watched(*looks: list[Lease]) -> list[str]:
-        watch = TableWatch()
-        for number, rows in enumerate(looks):
-            watch.look(rows, float(number))
-        assert watch.looks == len(looks)
+    def watched(*checks: list[Lease]) -> list[str]:
+        watch = LeaseTableMonitor()
+        for number, rows in enumerate(checks):
+            watch.check(rows, float(number))
+        assert watch.checks == len(checks)
         assert watch.vanished == []
         return [violation.kind for violation in watch.violations]
 
@@ -400,30 +400,30 @@ def test_the_table_is_watched() -> None:
     assert watched([two], [replace(one, counter=7)]) == ["checkpoint went back"]
     assert watched([two], [replace(two, counter=5)]) == ["counter went back"]
     assert watched([done], [], [one]) == ["lease reappeared"]
-    history = story()
-    history.watch.look([two], 1.0)
-    history.watch.look([one], 2.0)
-    assert kinds(history) == {"checkpoint went back", "counter went back"}
+    recorded = story()
+    recorded.table_monitor.check([two], 1.0)
+    recorded.table_monitor.check([one], 2.0)
+    assert kinds(recorded) == {"checkpoint went back", "counter went back"}
 
 
 @pytest.mark.parametrize(("gone_at", "is_bad"), [(12.5, False), (11.9, True)])
 def test_a_lease_may_be_finished_and_deleted_between_two_looks(gone_at: float, is_bad: bool) -> None:
-    history = story()
-    history.watch.look([lease("s0", at(13))], 11.6)
-    history.watch.look([], gone_at)
-    assert kinds(history) == ({"unfinished lease deleted"} if is_bad else set()), (
+    recorded = story()
+    recorded.table_monitor.check([lease("s0", at(13))], 11.6)
+    recorded.table_monitor.check([], gone_at)
+    assert kinds(recorded) == ({"unfinished lease deleted"} if is_bad else set()), (
         "its worker finished it at 12.0"
     )
 
 
 def test_a_lease_that_is_deleted_although_nobody_finished_it() -> None:
-    history = story()
-    history.watch.look([lease("s1", at(21, 1))], 22.6)
-    history.watch.look([], 23.0)
-    assert kinds(history) == {"unfinished lease deleted"}
+    recorded = story()
+    recorded.table_monitor.check([lease("s1", at(21, 1))], 22.6)
+    recorded.table_monitor.check([], 23.0)
+    assert kinds(recorded) == {"unfinished lease deleted"}
 
 
 def test_take_over_times_are_those_of_the_victims_shards() -> None:
-    history = story()
-    history.workers["a"].killed_at = 4.0
-    assert check(history).take_overs == [7.0]
+    recorded = story()
+    recorded.workers["a"].killed_at = 4.0
+    assert check(recorded).take_overs == [7.0]

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from integration.endtoend.harm import HARMS
+from integration.endtoend.fault_plan import WIRE_FAULTS
 from integration.endtoend.plan import make_plan
 
 
@@ -16,7 +16,7 @@ def test_the_seed_decides_and_a_longer_plan_begins_with_the_shorter_one() -> Non
 def test_everything_happens_within_two_minutes() -> None:
     for seed in range(50):
         plan = make_plan(seed, 120, failover_time=5.0)
-        assert {action.harm for action in plan if action.harm} == set(HARMS), seed
+        assert {action.fault for action in plan if action.fault} == set(WIRE_FAULTS), seed
         kinds = {
             "kill worker",
             "stop worker",
@@ -35,5 +35,5 @@ def test_everything_happens_within_two_minutes() -> None:
 
 
 def test_an_action_says_what_it_is() -> None:
-    action = next(a for a in make_plan(1, 600, failover_time=5.0) if a.harm == "delay")
+    action = next(a for a in make_plan(1, 600, failover_time=5.0) if a.fault == "delay")
     assert "wire delay for" in str(action)

@@ -1,1 +1,5 @@
-"""The main job end to end: real records in, through Kinesis, out again, every one accounted for."""
+"""``kinesis-sdk demo``: produce, consume during a split and a crash, and account for every record.
+
+`runner` runs it, `worker_process` is a consumer process, `workers` controls these processes, `report` prints the result.
+The accounting itself is in `kinesis_sdk.testing.accounting`.
+"""

@@ -1,4 +1,4 @@
-"""What the demo is asked to do."""
+"""Options of the demo."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class DemoOptions:
     repeat: int = 1
     shards: int = 4
     workers: int = 2
-    seconds: float = 12.0
+    duration: float = 12.0
     failover_time: float = 3.0
-    split: bool = True
-    kill: bool = True
+    split_shard: bool = True
+    kill_worker: bool = True
     endpoint_url: str | None = None
     stream: str | None = None
     region: str | None = None

@@ -1,4 +1,4 @@
-"""Progress of the demo: bars on a terminal, a plain line now and then elsewhere, nothing for machines."""
+"""Progress of the demo: bars on a terminal, plain lines in a file or pipe, nothing with ``--json``."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """What the demo tells while it runs."""
+    """Display of the demo's progress."""
 
     def event(self, text: str) -> None:
-        """Something happened."""
+        """Show one event of the run."""
         ...
 
     def counts(self, *, total: int, put: int, stored: int, processed: int) -> None:
-        """How far it is, in records."""
+        """Show the progress in records."""
         ...
 
 
@@ -30,28 +30,28 @@ class _Silent:
 
 
 class _Lines:
-    """A line for each event, and one every two seconds."""
+    """One line for each event, and one every two seconds."""
 
     def __init__(self) -> None:
         self._start = time.monotonic()
-        self._said = self._start
+        self._written_at = self._start
 
     def event(self, text: str) -> None:
-        self._say(text)
+        self._write(text)
 
     def counts(self, *, total: int, put: int, stored: int, processed: int) -> None:
-        if time.monotonic() - self._said >= 2 and processed < total:
-            self._say(f"put {put:,} of {total:,}, acknowledged {stored:,}, processed {processed:,}")
+        if time.monotonic() - self._written_at >= 2 and processed < total:
+            self._write(f"put {put:,} of {total:,}, acknowledged {stored:,}, processed {processed:,}")
 
-    def _say(self, text: str) -> None:
-        self._said = time.monotonic()
-        sys.stdout.write(f"{self._said - self._start:6.1f} s  {text}\n")
+    def _write(self, text: str) -> None:
+        self._written_at = time.monotonic()
+        sys.stdout.write(f"{self._written_at - self._start:6.1f} s  {text}\n")
         sys.stdout.flush()
 
 
 @contextmanager
 def make_progress(*, quiet: bool) -> Iterator[Progress]:
-    """The progress display that fits where we write to."""
+    """Return the progress display that fits standard output."""
     if quiet:
         yield _Silent()
     elif sys.stdout.isatty():

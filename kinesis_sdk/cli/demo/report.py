@@ -1,4 +1,4 @@
-"""The demo's result: for people a table, for machines one JSON object."""
+"""Report of the demo: a table, or one JSON object for programs."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from dataclasses import asdict, dataclass
 
 from kinesis_sdk.producer import ProducerStats
 from kinesis_sdk.testing.accounting.percentiles import percentiles
-from kinesis_sdk.testing.accounting.verify import Verdict
+from kinesis_sdk.testing.accounting.verify import RunResult
 
 
 @dataclass(frozen=True, kw_only=True)
 class DemoReport:
-    """Everything that the demo found out. Times in seconds, rates per second.
+    """Results of the demo. Times in seconds, rates per second.
 
     Attributes:
-        leases_lost: Leases that workers lost because they were not renewed in time.
-        longest_stall: Longest time in which a worker process could not run, above one second; else 0.
+        leases_lost: Number of leases that workers lost because they were not renewed in time.
+        longest_stall: Longest time for which a worker process could not run; 0 if none exceeded one second.
         failover_time: Time without renewal after which a lease expires.
     """
 
@@ -54,7 +54,7 @@ class DemoReport:
 
     @property
     def passed(self) -> bool:
-        """Nothing lost, nothing failed, everything explained."""
+        """Whether no record was lost, failed or out of order, and every duplicate has a reason."""
         return (
             not (self.lost or self.failed or self.duplicates_unexplained or self.out_of_order)
             and self.clean_stop
@@ -64,7 +64,7 @@ class DemoReport:
 def make_report(
     *,
     stream: str,
-    verdict: Verdict,
+    result: RunResult,
     stats: ProducerStats,
     acknowledge_times: Sequence[float],
     put_seconds: float,
@@ -77,20 +77,20 @@ def make_report(
     failover_time: float,
     clean_stop: bool,
 ) -> DemoReport:
-    """Put the report together."""
+    """Return the report of a run."""
     return DemoReport(
         stream=stream,
         user_records=stats.user_records_put,
         user_bytes=stats.user_bytes_stored,
         acknowledged=stats.user_records_stored,
-        failed=verdict.failed,
-        processed=verdict.delivered,
-        lost=len(verdict.lost),
-        duplicated=verdict.duplicates,
-        duplicates_explained=verdict.explained,
-        duplicates_unexplained=verdict.unexplained,
-        out_of_order=verdict.out_of_order,
-        overtaken_by_retries=verdict.overtaken,
+        failed=result.failed,
+        processed=result.delivered,
+        lost=len(result.lost),
+        duplicated=result.duplicates,
+        duplicates_explained=result.explained,
+        duplicates_unexplained=result.unexplained,
+        out_of_order=result.out_of_order,
+        overtaken_by_retries=result.overtaken,
         kinesis_records=stats.kinesis_records_stored,
         user_records_per_kinesis_record=stats.user_records_stored / max(1, stats.kinesis_records_stored),
         put_records_calls=stats.put_records_calls,
@@ -100,7 +100,7 @@ def make_report(
         put_throughput=stats.user_records_stored / put_seconds if put_seconds else 0.0,
         total_seconds=total_seconds,
         put_to_acknowledge=percentiles(acknowledge_times),
-        put_to_process=percentiles(verdict.put_to_process),
+        put_to_process=percentiles(result.put_to_process),
         splits=splits,
         workers_killed=workers_killed,
         take_over_seconds=take_over_seconds,
@@ -112,7 +112,7 @@ def make_report(
 
 
 def print_report(report: DemoReport, *, as_json: bool) -> None:
-    """Print it to standard output."""
+    """Print the report to standard output."""
     if as_json:
         sys.stdout.write(json.dumps({**asdict(report), "passed": report.passed}) + "\n")
         return
@@ -124,15 +124,15 @@ def print_report(report: DemoReport, *, as_json: bool) -> None:
     table.add_column()
     for name, value in _rows(report):
         table.add_row(name, value)
-    verdict = "[bold green]PASSED[/]" if report.passed else "[bold red]FAILED[/]"
+    outcome = "[bold green]PASSED[/]" if report.passed else "[bold red]FAILED[/]"
     summary = (
-        f"{verdict}  {report.lost:,} lost, {report.failed:,} failed, "
+        f"{outcome}  {report.lost:,} lost, {report.failed:,} failed, "
         f"{report.duplicates_unexplained:,} unexplained duplicates, {report.out_of_order:,} out of order"
     )
     if sys.stdout.isatty():
         Console(highlight=False).print("", table, "", summary, sep="\n")
         return
-    # A file or a pipe: wide enough for every row, and without the blanks that fill a table's last column.
+    # A file or a pipe: wide enough for every row, without the trailing blanks of the last column.
     console = Console(highlight=False, width=160)
     with console.capture() as captured:
         console.print("", table, "", summary, sep="\n")
@@ -163,13 +163,15 @@ def _rows(report: DemoReport) -> list[tuple[str, str]]:
         ("put to process", _milliseconds(report.put_to_process)),
         ("throttled entries", f"{report.throttled_entries:,}"),
         (
-            "split on the way",
-            f"{report.splits} (aggregates sent again for it: {report.wrong_shard_entries:,})",
+            "shards split",
+            f"{report.splits} (aggregates sent again because of it: {report.wrong_shard_entries:,})",
         ),
         ("workers killed", f"{report.workers_killed}"),
     ]
     if report.workers_killed:
-        rows.append(("taken over after", take_over or "nothing was put into the victim's shards afterwards"))
+        rows.append(
+            ("taken over after", take_over or "no record was put into the killed worker's shards afterwards")
+        )
     if report.longest_stall:
         rows.append(("overloaded", f"a worker process could not run for {report.longest_stall:.1f} s"))
     if report.leases_lost:
@@ -181,7 +183,7 @@ def _rows(report: DemoReport) -> list[tuple[str, str]]:
         ("duplicated", f"{report.duplicated:,}" + (f": {reasons}" if reasons else "")),
         (
             "out of order",
-            f"{report.out_of_order:,} (stored behind a later put of its key: {report.overtaken_by_retries:,})",
+            f"{report.out_of_order:,} (stored after a later put of the same key: {report.overtaken_by_retries:,})",
         ),
         ("workers stopped cleanly", "yes" if report.clean_stop else "no"),
         ("duration", f"{report.total_seconds:.1f} s"),

@@ -1,4 +1,4 @@
-"""Runs the demo: a stream, worker processes, a producer, a split and a crash on the way, then the verdict."""
+"""Runner of the demo: a stream, worker processes, a producer, a split, a crash, and the accounting."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ from kinesis_sdk.testing.flights import load_flights, make_payload
 _SPLIT_AT = 0.4
 _KILL_AT = 0.6
 
-# How long to wait before something counts as broken. A slow or busy machine must not run into these.
+# Timeouts after which the demo counts as broken. A slow or busy machine must not reach them.
 _START_TIMEOUT = 180.0
 _STOP_TIMEOUT = 120.0
 _STALL_TIMEOUT = 120.0
 """Seconds without any new processed record after which the rest counts as lost."""
 _RECORD_TTL = 300.0
-"""A slow machine takes longer than the default of 30 s to store what was put; a record must not fail for that."""
+"""Time-to-live of records. A slow machine may need more than the default of 30 s to store them."""
 
-# For endpoints that look at no signature: the fake, LocalStack.
+# For endpoints that check no signatures: the fake AWS, LocalStack.
 _TEST_CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
 
 
@@ -71,7 +71,7 @@ class _Demo:
     # -------------------------------------------------------------- before
 
     def connect(self) -> None:
-        """Find or start what we talk to."""
+        """Start the fake AWS if no endpoint or stream is given, and create the clients."""
         if self.endpoint_url is None and self.own_stream:
             self.progress.event("starting a fake AWS in its own process")
             server = self.stack.enter_context(start_server_process())
@@ -93,14 +93,14 @@ class _Demo:
         self.kinesis = make_client("kinesis", session=session, endpoint_url=self.endpoint_url)
 
     def prepare_stream(self) -> None:
-        """Create the stream, or see that the given one is there."""
+        """Create the stream, or check that the given one exists, and wait until it is active."""
         if self.own_stream:
             self._call("CreateStream", StreamName=self.stream.name, ShardCount=self.options.shards)
             self.stack.callback(self._delete_stream)
         deadline = time.monotonic() + _START_TIMEOUT
         while True:
-            answer = self._call("DescribeStreamSummary", **self.stream.request)
-            status = answer["StreamDescriptionSummary"]["StreamStatus"]
+            response = self._call("DescribeStreamSummary", **self.stream.request)
+            status = response["StreamDescriptionSummary"]["StreamStatus"]
             if status == "ACTIVE":
                 break
             if time.monotonic() > deadline:
@@ -111,7 +111,7 @@ class _Demo:
         self.progress.event(f"stream {self.stream} with {shards} open shards at {where}")
 
     def start_workers(self, folder: Path) -> None:
-        """Start the worker processes and wait until every one holds a lease (as far as there are enough)."""
+        """Start the worker processes and wait until all leases are held, by each worker at least one if possible."""
         settings = {
             "stream": str(self.stream),
             "application_name": self.application,
@@ -142,20 +142,24 @@ class _Demo:
     # -------------------------------------------------------------- the work
 
     def put_everything(self, producer: Producer) -> float:
-        """Put all records at the asked pace; split and kill on the way. Returns the seconds it took."""
+        """Put all records evenly over the duration; split a shard and kill a worker meanwhile.
+
+        Returns:
+            Seconds that it took.
+        """
         flights = load_flights()
         total = len(flights) * self.options.repeat
         start = time.monotonic()
-        split_at = int(total * _SPLIT_AT) if self.options.split else total + 1
-        kill_at = int(total * _KILL_AT) if self.options.kill else total + 1
+        split_at = int(total * _SPLIT_AT) if self.options.split_shard else total + 1
+        kill_at = int(total * _KILL_AT) if self.options.kill_worker else total + 1
         number = 0
-        looked = start
+        logs_read_at = start
         while number < total:
             now = time.monotonic()
             due = total
-            if self.options.seconds:
-                due = min(total, int((now - start) / self.options.seconds * total) + 1)
-            for number in range(number, min(due, number + 1000)):  # noqa: B020 - goes on where it was
+            if self.options.duration:
+                due = min(total, int((now - start) / self.options.duration * total) + 1)
+            for number in range(number, min(due, number + 1000)):  # noqa: B020 - continues after the last number
                 flight = flights[number % len(flights)]
                 self.put_times.append(time.time())
                 self.futures.append(
@@ -168,8 +172,8 @@ class _Demo:
             if number >= kill_at:
                 kill_at = total + 1
                 self._kill()
-            if now - looked > 0.1:
-                looked = now
+            if now - logs_read_at > 0.1:
+                logs_read_at = now
                 self.read_logs()
                 self._count(total, producer)
             if number >= due:
@@ -179,19 +183,19 @@ class _Demo:
         return time.monotonic() - start
 
     def wait_for_workers(self, producer: Producer) -> None:
-        """Wait until everything that was acknowledged was processed, or nothing moves any more."""
-        wanted = producer.stats().user_records_stored
-        moved = time.monotonic()
-        while len(self.seen) < wanted and time.monotonic() - moved < _STALL_TIMEOUT:
+        """Wait until every acknowledged record was processed, or there is no progress for `_STALL_TIMEOUT`."""
+        acknowledged = producer.stats().user_records_stored
+        progressed_at = time.monotonic()
+        while len(self.seen) < acknowledged and time.monotonic() - progressed_at < _STALL_TIMEOUT:
             before = len(self.seen)
             time.sleep(0.05)
             self.read_logs()
             if len(self.seen) > before:
-                moved = time.monotonic()
+                progressed_at = time.monotonic()
             self._count(len(self.futures), producer)
 
     def read_logs(self) -> None:
-        """Take in what the workers wrote."""
+        """Read what the workers logged since the last call."""
         for worker in self.workers:
             for delivery in worker.read():
                 self.deliveries.append(delivery)
@@ -224,7 +228,7 @@ class _Demo:
     # -------------------------------------------------------------- after
 
     def stop_workers(self) -> bool:
-        """Stop the workers cleanly and read the last of what they wrote."""
+        """Stop the workers and read the rest of their logs; return whether all of them stopped cleanly."""
         stopped = [worker.stop(_STOP_TIMEOUT + 10.0) for worker in self.workers]
         for worker in self.workers:
             for delivery in worker.read_rest():
@@ -233,7 +237,7 @@ class _Demo:
         return all(stopped)
 
     def puts(self) -> list[Put]:
-        """What the producer knows about every record."""
+        """Return the producer's result of every record."""
         return [_as_put(future, at) for future, at in zip(self.futures, self.put_times, strict=True)]
 
     def _call(self, operation: str, **parameters: Any) -> Any:
@@ -252,7 +256,7 @@ class _Demo:
                 client=client,
             )
         except ResourceNotFoundError:
-            return  # the workers never came as far as making it
+            return  # no worker got as far as creating it
 
 
 def _as_put(future: PendingRecord, put_at: float) -> Put:
@@ -271,10 +275,10 @@ def _as_put(future: PendingRecord, put_at: float) -> Put:
 
 
 def run_demo(options: DemoOptions, progress: Progress) -> DemoReport:
-    """Run it.
+    """Run the demo.
 
     Raises:
-        KinesisSdkError: It could not be run: nobody at the endpoint, no credentials, a worker that ended.
+        KinesisSdkError: If it cannot run: the endpoint does not respond, credentials are missing, a worker ended.
     """
     began = time.monotonic()
     with ExitStack() as stack:
@@ -294,7 +298,7 @@ def run_demo(options: DemoOptions, progress: Progress) -> DemoReport:
         puts = demo.puts()
         return make_report(
             stream=str(demo.stream),
-            verdict=verify(puts, demo.deliveries, killed=killed, lost_leases=lost_leases),
+            result=verify(puts, demo.deliveries, killed=killed, lost_leases=lost_leases),
             stats=stats,
             acknowledge_times=[put.acknowledged_after for put in puts if put.position is not None],
             put_seconds=put_seconds,

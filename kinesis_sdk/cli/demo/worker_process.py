@@ -1,4 +1,4 @@
-"""A consumer worker of the demo: one process, started by the demo with its settings on standard input."""
+"""Consumer worker process of the demo; it reads its settings from standard input."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from kinesis_sdk.testing.accounting.delivery_log import DeliveryWriter
 
 _TICK = 0.1
 _STALL = 1.0
-"""Seconds by which a tick must be late to be reported: the process, or the whole machine, could not run."""
+"""Minimum delay of a tick, in seconds, that is logged as a stall of the process or of the machine."""
 
 
 class _Handler(RecordHandler):
-    """Writes down what it is given. The worker makes one for each acquisition of a lease."""
+    """Logs the records that it processes. The worker creates one for each acquisition of a lease."""
 
     def __init__(self, log: DeliveryWriter, numbers: Iterator[int]) -> None:
         self._log = log
@@ -35,8 +35,8 @@ class _Handler(RecordHandler):
         self._log.lease_lost(self._acquisition)
 
 
-def _watch_time(log: DeliveryWriter) -> None:
-    """Notice when this process could not run, which is how it loses leases on an overloaded machine."""
+def _log_stalls(log: DeliveryWriter) -> None:
+    """Log times in which this process could not run: on an overloaded machine it then loses leases."""
     last = time.monotonic()
     while True:
         time.sleep(_TICK)
@@ -47,16 +47,18 @@ def _watch_time(log: DeliveryWriter) -> None:
 
 
 def main() -> int:
-    """Consume until the demo says stop (SIGTERM) or is gone (end of standard input)."""
+    """Consume until the demo requests a stop (SIGTERM) or has ended (end of standard input)."""
     settings = json.loads(sys.stdin.readline())
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the demo stops us in order
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C reaches the whole process group; the demo stops the workers
     threading.Thread(target=_wait_for_end_of_input, args=(stop,), daemon=True).start()
     log = DeliveryWriter(Path(settings["log"]), settings["run"])
 
-    threading.Thread(target=_watch_time, args=(log,), daemon=True).start()
+    threading.Thread(target=_log_stalls, args=(log,), daemon=True).start()
     acquisitions = itertools.count(1)
     worker = Worker(
         settings["stream"],
@@ -94,7 +96,7 @@ def main() -> int:
 
 
 def _wait_for_end_of_input(stop: threading.Event) -> None:
-    """The demo holds the other end of our standard input: when it is gone, so are we."""
+    """Request a stop when standard input ends: the demo, which holds its other end, has ended."""
     sys.stdin.read()
     stop.set()
 

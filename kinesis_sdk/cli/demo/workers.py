@@ -1,4 +1,4 @@
-"""The demo's worker processes: start, watch, kill, stop."""
+"""Worker processes of the demo: start, read their logs, kill, stop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class WorkerProcess:
 
     Attributes:
         name: Its worker id.
-        killed_at: Wall-clock seconds at which `kill` was called.
+        killed_at: Wall-clock seconds at which `kill` was called; None before.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class WorkerProcess:
 
     @property
     def leases(self) -> int:
-        """Leases that it says it holds."""
+        """Number of leases that it logged as held."""
         return 0 if self.killed_at else self._reader.leases
 
     @property
@@ -56,14 +56,14 @@ class WorkerProcess:
 
     @property
     def longest_stall(self) -> float:
-        """Seconds of the longest time in which it could not run, as far as that was worth reporting."""
+        """Longest stall that it logged, in seconds."""
         return self._reader.longest_stall
 
     def read(self) -> Iterator[Delivery]:
-        """What it processed since the last call.
+        """Read what it processed since the last call.
 
         Raises:
-            ConsumerError: The process ended although nobody stopped it.
+            ConsumerError: If the process ended although it was not stopped.
         """
         code = self._process.poll()
         yield from self._reader.read()
@@ -72,20 +72,20 @@ class WorkerProcess:
             raise ConsumerError(f"worker {self.name} ended with status {code}: {self._reader.error or tail}")
 
     def read_rest(self) -> Iterator[Delivery]:
-        """What is left in its log after it ended."""
+        """Read the rest of its log after it ended."""
         return self._reader.read()
 
     def kill(self) -> None:
-        """Kill it without warning, as a machine that loses power would."""
+        """Kill it without warning (SIGKILL)."""
         self.killed_at = time.time()
         self._process.kill()
         self._process.wait()
 
     def stop(self, timeout: float) -> bool:
-        """Ask it to stop cleanly; kill it if it does not within ``timeout`` seconds.
+        """Request a clean stop (SIGTERM), and kill it if it has not ended after ``timeout`` seconds.
 
         Returns:
-            Whether it stopped by itself with status 0.
+            Whether it ended by itself with status 0; True for a worker that was killed before.
         """
         if self.killed_at is not None:
             return True

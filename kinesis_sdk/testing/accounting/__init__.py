@@ -1,1 +1,12 @@
-"""Accounting of runs: what was put, what was processed, and whether one explains the other."""
+"""Accounting of runs: every record that was put, compared with every record that was processed.
+
+A run has producer and worker processes. Each process logs what it does, and these logs are compared after the run:
+
+- `delivery_log` writes and reads the logs of worker processes: one JSON line for each batch, written before the batch can be
+  checkpointed, so the log of a killed worker covers everything that it checkpointed.
+- `verify` compares the producer's results with these deliveries. It finds lost records, demands a reason for every duplicate,
+  and checks the order of each partition key. It is pure.
+- `percentiles` summarizes measured times.
+
+`kinesis-sdk demo` is one user; the end-to-end tests are another, with checks of leases and checkpoints on top.
+"""

@@ -1,7 +1,7 @@
-"""How worker processes tell the demo what they processed: a file each, one JSON line a batch.
+"""Delivery logs of worker processes: one file for each process, one JSON line for each batch.
 
-A line is written with one `write` before the batch is checkpointed, so that a worker that is killed has told
-everything that it checkpointed. The demo reads the files while they grow.
+A line is written with one `write` before the batch is checkpointed, so the log of a killed worker covers everything that
+it checkpointed. The files can be read while they grow.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kinesis_sdk.testing.flights import read_number
 
 
 class LineWriter:
-    """Appends JSON lines to a file, each with one `write`: what was written survives the process.
+    """Appends JSON lines to a file, each with one `write`, so that complete lines survive the process.
 
     Args:
         path: File to append to.
@@ -29,41 +29,45 @@ class LineWriter:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def write(self, item: Mapping[str, Any]) -> None:
-        """Append one object."""
+        """Append one object as a line."""
         line = json.dumps(item, separators=(",", ":")).encode() + b"\n"
         while line:
             line = line[os.write(self._file, line) :]
 
 
 class LineReader:
-    """Reads a file of JSON lines while it grows; call `read` again for more."""
+    """Reads a file of JSON lines while it grows.
+
+    Args:
+        path: File to read; it need not exist yet.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offset = 0
 
     def read(self) -> Iterator[dict[str, Any]]:
-        """Objects that are new since the last call."""
+        """Yield the objects that are new since the last call."""
         if not self._path.exists():
             return
         with self._path.open("rb") as file:
             file.seek(self._offset)
             fresh = file.read()
-        complete = fresh.rfind(b"\n") + 1  # a killed process may leave half a line
+        complete = fresh.rfind(b"\n") + 1  # a killed process may leave an incomplete line
         self._offset += complete
         for line in fresh[:complete].splitlines():
             yield json.loads(line)
 
 
 def write_groups(run: bytes, records: Sequence[UserRecord]) -> list[tuple[str, int, list[int]]]:
-    """A batch as it is written down: records that share a sequence number share a group.
+    """Group the records of a batch by sequence number, as the log stores them.
 
     Args:
-        run: Name of the run; records of other runs are left out.
+        run: Name of the run; records of other runs are skipped.
         records: The batch.
 
     Returns:
-        Groups of sequence number, first sub-sequence number and the records' numbers.
+        Groups of sequence number, first sub-sequence number, and numbers of the records.
     """
     groups: list[tuple[str, int, list[int]]] = []
     numbers: list[int] = []
@@ -83,7 +87,7 @@ def write_groups(run: bytes, records: Sequence[UserRecord]) -> list[tuple[str, i
 
 
 def read_groups(item: Mapping[str, Any], worker: str) -> Iterator[Delivery]:
-    """The deliveries of a line with ``shard``, ``at``, ``groups`` and perhaps ``acquisition``."""
+    """Yield the deliveries of a line with ``shard``, ``at``, ``groups`` and optionally ``acquisition``."""
     shard_id, at, acquisition = item["shard"], item["at"], item.get("acquisition", 0)
     for sequence_number, first, numbers in item["groups"]:
         sequence = int(sequence_number)
@@ -92,11 +96,11 @@ def read_groups(item: Mapping[str, Any], worker: str) -> Iterator[Delivery]:
 
 
 class DeliveryWriter:
-    """Writes what one worker process of the demo did.
+    """Writes the delivery log of one worker process.
 
     Args:
         path: File to append to.
-        run: Name of the run; records of other runs are left out.
+        run: Name of the run; records of other runs are skipped.
     """
 
     def __init__(self, path: Path, run: str) -> None:
@@ -104,7 +108,13 @@ class DeliveryWriter:
         self._lines = LineWriter(path)
 
     def batch(self, shard_id: str, records: Sequence[UserRecord], *, acquisition: int) -> None:
-        """Write down a batch, and under which of the worker's acquisitions of a lease it was processed."""
+        """Log a batch before it is processed.
+
+        Args:
+            shard_id: Shard of the batch.
+            records: Its records.
+            acquisition: Number of the worker's acquisition of the lease.
+        """
         groups = write_groups(self._run, records)
         if groups:
             self._lines.write(
@@ -112,30 +122,34 @@ class DeliveryWriter:
             )
 
     def lease_lost(self, acquisition: int) -> None:
-        """Write down that an acquisition ended because the lease was lost."""
+        """Log that an acquisition ended because the lease was lost."""
         self._lines.write({"lost": acquisition})
 
     def stalled(self, seconds: float) -> None:
-        """Write down that the process got no time to run."""
+        """Log that the process could not run for some seconds."""
         self._lines.write({"stalled": seconds})
 
     def leases(self, count: int) -> None:
-        """Write down how many leases the worker holds."""
+        """Log the number of leases that the worker holds."""
         self._lines.write({"leases": count})
 
     def error(self, text: str) -> None:
-        """Write down why the worker ends."""
+        """Log the reason for which the worker ends."""
         self._lines.write({"error": text})
 
 
 class DeliveryReader:
-    """Reads what one worker process wrote so far; call `read` again for more.
+    """Reads the delivery log of one worker process while it grows.
+
+    Args:
+        path: The log; it need not exist yet.
+        worker: Name of the worker, for its deliveries.
 
     Attributes:
-        leases: Leases that the worker said it holds.
-        lost_leases: Its acquisitions that ended because the lease was lost.
-        longest_stall: Seconds of the longest time in which it said it could not run.
-        error: Why it ended, if it said so.
+        leases: Number of leases that the worker holds, as last logged.
+        lost_leases: Acquisitions that ended because the lease was lost.
+        longest_stall: Longest time, in seconds, for which the process could not run.
+        error: Reason for which the worker ended, if it logged one.
     """
 
     def __init__(self, path: Path, worker: str) -> None:
@@ -147,7 +161,7 @@ class DeliveryReader:
         self.error: str | None = None
 
     def read(self) -> Iterator[Delivery]:
-        """Deliveries that are new since the last call."""
+        """Yield the deliveries that are new since the last call."""
         for item in self._lines.read():
             if "leases" in item:
                 self.leases = item["leases"]

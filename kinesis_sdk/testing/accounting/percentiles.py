@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def percentiles(values: Sequence[float]) -> dict[str, float]:
-    """p50, p90, p99 and max, in the values' unit; zeros for no values. Nearest rank."""
+    """Return p50, p90, p99 and max by nearest rank, in the unit of the values; zeros without values."""
     ordered = sorted(values)
     if not ordered:
         return {"p50": 0.0, "p90": 0.0, "p99": 0.0, "max": 0.0}

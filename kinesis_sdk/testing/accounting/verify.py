@@ -1,6 +1,6 @@
-"""What was put against what was processed: lost, duplicated and why, in order or not. Pure.
+"""Comparison of the records that were put with those that were processed. Pure.
 
-`verify` is the demo's judge; the end-to-end tests judge more, and begin with `account_for`, too.
+`verify` explains duplicates by the faults of the demo. Callers with other faults pass their own explanation to `account_for`.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 
 class Put(NamedTuple):
-    """A record as the producer knows it.
+    """A record that was put, and its result.
 
     Attributes:
         key: Partition key.
-        put_at: Wall-clock seconds of `put` (one machine, so comparable with the workers').
-        position: (sequence number, sub-sequence number) where it was acknowledged; None if it failed.
+        put_at: Wall-clock seconds of `put`. All processes run on one machine, so times are comparable.
+        position: Acknowledged (sequence number, sub-sequence number); None if the record failed.
         shard_id: Shard of that position.
-        attempts: Attempts that it took.
+        attempts: Number of attempts.
         acknowledged_after: Seconds from put to acknowledgement.
     """
 
@@ -32,15 +32,15 @@ class Put(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """One record handed to a worker's handler.
+    """One delivery of a record to a worker's handler.
 
     Attributes:
-        number: Which record.
+        number: Number of the record.
         worker: Name of the worker process.
         shard_id: Shard it was read from.
         position: (sequence number, sub-sequence number).
         at: Wall-clock seconds.
-        acquisition: Which of the worker's acquisitions of a lease delivered it; 0 where workers do not say.
+        acquisition: Number of the worker's acquisition of the lease; 0 if it is not logged.
     """
 
     number: int
@@ -52,27 +52,27 @@ class Delivery(NamedTuple):
 
 
 Explain = Callable[[Delivery, Sequence[Delivery], Put], str | None]
-"""Why a record came again: (this delivery, the earlier ones in order, the put) to a reason, or None for none."""
+"""Reason of a duplicate: (this delivery, the earlier ones in order, the put) to a text, or None if there is none."""
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """The result.
+class RunResult:
+    """Result of a run.
 
     Attributes:
-        lost: Numbers of acknowledged records that nobody processed.
-        failed: Records whose future failed.
-        delivered: Different records processed.
-        duplicates: Deliveries beyond the first of a record.
-        explained: Of these, by reason.
-        unexplained: Duplicates without a reason.
-        out_of_order: Keys' records processed for the first time before an earlier one of the same key
-            (earlier by acknowledged position).
-        overtaken: Records stored before an earlier put of the same key: retries overtake, which the producer
-            does not promise against.
-        put_to_process: Seconds from put to first processing, by record.
-        without_reason: The unexplained duplicates themselves.
-        unknown: Numbers that were processed and that nobody put.
+        lost: Numbers of acknowledged records that were never processed.
+        failed: Number of records whose future failed.
+        delivered: Number of distinct records processed.
+        duplicates: Number of deliveries beyond the first of each record.
+        explained: Duplicates with a reason, counted by reason.
+        unexplained: Number of duplicates without a reason.
+        out_of_order: Number of records processed for the first time after a later record of the same key (later by
+            acknowledged position).
+        overtaken: Number of records stored after a later put of the same key. Retries may do that; the producer
+            promises otherwise only with ``ordering="per_shard"``.
+        put_to_process: Seconds from put to first processing, one value for each record.
+        without_reason: The unexplained duplicates.
+        unknown: Numbers of records that were processed but never put.
     """
 
     lost: list[int]
@@ -94,14 +94,14 @@ def verify(
     *,
     killed: Mapping[str, float],
     lost_leases: Collection[tuple[str, int]] = (),
-) -> Verdict:
-    """Account for every record of the demo.
+) -> RunResult:
+    """Account for every record of a run whose only fault is a killed worker.
 
     Args:
-        puts: What was put; its index is the record's number.
-        deliveries: What was processed, in any order.
-        killed: Workers that were killed, and when (wall-clock seconds).
-        lost_leases: Acquisitions that ended because the worker lost the lease: worker and number of the acquisition.
+        puts: Records that were put; the index is the number of the record.
+        deliveries: Deliveries, in any order.
+        killed: Wall-clock seconds at which workers were killed, by name.
+        lost_leases: (worker, number) of acquisitions that ended because the worker lost the lease.
     """
     return account_for(
         dict(enumerate(puts)),
@@ -110,12 +110,12 @@ def verify(
     )
 
 
-def account_for(puts: Mapping[int, Put], deliveries: Iterable[Delivery], *, explain: Explain) -> Verdict:
+def account_for(puts: Mapping[int, Put], deliveries: Iterable[Delivery], *, explain: Explain) -> RunResult:
     """Account for every record.
 
     Args:
-        puts: What was put, by number.
-        deliveries: What was processed, in any order.
+        puts: Records that were put, by number.
+        deliveries: Deliveries, in any order.
         explain: Finds the reason of a duplicate.
     """
     by_number: dict[int, list[Delivery]] = {}
@@ -135,7 +135,7 @@ def account_for(puts: Mapping[int, Put], deliveries: Iterable[Delivery], *, expl
             else:
                 without_reason.append(again)
     lost = [n for n, put in puts.items() if put.position is not None and n not in by_number]
-    return Verdict(
+    return RunResult(
         lost=lost,
         failed=sum(put.position is None for put in puts.values()),
         delivered=len(by_number),
@@ -157,12 +157,12 @@ def _explain(
     killed: Mapping[str, float],
     lost_leases: Collection[tuple[str, int]],
 ) -> str | None:
-    """Why a record came again: it is stored twice, or it was processed again from the last checkpoint."""
+    """Return the reason of a duplicate: stored twice, or processed again from the last checkpoint."""
     same = [d for d in before if d.shard_id == again.shard_id and d.position == again.position]
     if not same:
         return "stored twice by a retry" if put.attempts > 1 else None
     if any((d.worker, d.acquisition) == (again.worker, again.acquisition) for d in same):
-        return None  # under one lease, a handler that never fails gets each position once
+        return None  # within one acquisition, a handler that never fails gets each position once
     if any(d.worker in killed for d in same):
         return "processed again after a worker was killed"
     if any(d.worker != again.worker for d in same):
@@ -173,7 +173,7 @@ def _explain(
 
 
 def _count_out_of_order(puts: Mapping[int, Put], by_number: Mapping[int, Sequence[Delivery]]) -> int:
-    """Per key, first deliveries of acknowledged positions must come in the stream's order."""
+    """Count first deliveries that break the order of acknowledged positions within a key."""
     firsts: dict[str, list[tuple[tuple[int, int], float, int]]] = {}
     for number, seen in by_number.items():
         put = puts[number]
@@ -205,10 +205,14 @@ def _count_overtaken(puts: Iterable[Put]) -> int:
 
 
 def take_over_times(deliveries: Iterable[Delivery], *, killed: Mapping[str, float]) -> dict[str, float]:
-    """Seconds from a kill until another worker processed something of each shard that the victim had.
+    """Return the seconds from a kill until another worker processed a record, for each shard of the killed worker.
 
-    A shard counts as the victim's if the victim was the last to process it before the kill. Shards that
-    nothing was put into after the kill have no time.
+    A shard belongs to the killed worker if that worker was the last to process it before the kill. A shard without
+    records after the kill is not listed.
+
+    Args:
+        deliveries: Deliveries, in any order.
+        killed: Wall-clock seconds at which workers were killed, by name.
     """
     times: dict[str, float] = {}
     by_shard: dict[str, list[Delivery]] = {}

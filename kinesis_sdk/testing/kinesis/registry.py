@@ -26,7 +26,7 @@ class StreamRegistry:
         region: Region in ARNs.
         account_id: Twelve digits in ARNs and messages.
         throttle: Whether shards enforce their read and write limits.
-        throttle_control: Whether administrative calls are limited per account.
+        throttle_control_plane: Whether administrative calls are limited per account.
         random: Places records on AUTO streams.
         lock: Guards `streams`. Taken before a stream's lock, never after.
     """
@@ -40,7 +40,7 @@ class StreamRegistry:
         account_id: str,
         seed: int,
         throttle: bool,
-        throttle_control: bool,
+        throttle_control_plane: bool,
         stream_delay: float,
         reshard_delay: float,
         consumer_delay: float,
@@ -51,7 +51,7 @@ class StreamRegistry:
         self.region = region
         self.account_id = account_id
         self.throttle = throttle
-        self.throttle_control = throttle_control
+        self.throttle_control_plane = throttle_control_plane
         self.random = random.Random(seed)
         self.stream_delay = stream_delay
         self.reshard_delay = reshard_delay

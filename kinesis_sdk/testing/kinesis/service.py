@@ -89,7 +89,7 @@ class FakeKinesis:
             AwsError: LimitExceededException.
         """
         rate = CONTROL_RATES.get(operation)
-        if rate is None or not self.registry.throttle_control:
+        if rate is None or not self.registry.throttle_control_plane:
             return
         now = self.registry.clock.monotonic()
         with self.registry.lock:

@@ -24,10 +24,10 @@ def seen(
 
 
 def test_everything_processed_once_is_clean() -> None:
-    verdict = verify([put((1, 0)), put((1, 1))], [seen(0, (1, 0)), seen(1, (1, 1))], killed={})
-    assert (verdict.lost, verdict.failed, verdict.delivered, verdict.duplicates) == ([], 0, 2, 0)
-    assert verdict.out_of_order == verdict.unexplained == 0
-    assert verdict.put_to_process == [1.0, 1.0]
+    result = verify([put((1, 0)), put((1, 1))], [seen(0, (1, 0)), seen(1, (1, 1))], killed={})
+    assert (result.lost, result.failed, result.delivered, result.duplicates) == ([], 0, 2, 0)
+    assert result.out_of_order == result.unexplained == 0
+    assert result.put_to_process == [1.0, 1.0]
 
 
 def test_an_acknowledged_record_that_nobody_processed_is_lost() -> None:
@@ -35,13 +35,13 @@ def test_an_acknowledged_record_that_nobody_processed_is_lost() -> None:
 
 
 def test_a_failed_record_is_not_lost_but_counted() -> None:
-    verdict = verify([put(None)], [], killed={})
-    assert (verdict.lost, verdict.failed) == ([], 1)
+    result = verify([put(None)], [], killed={})
+    assert (result.lost, result.failed) == ([], 1)
 
 
 def test_a_failed_record_may_turn_up_all_the_same() -> None:
-    verdict = verify([put(None, attempts=2)], [seen(0, (1, 0))], killed={})
-    assert (verdict.lost, verdict.failed, verdict.delivered) == ([], 1, 1)
+    result = verify([put(None, attempts=2)], [seen(0, (1, 0))], killed={})
+    assert (result.lost, result.failed, result.delivered) == ([], 1, 1)
 
 
 def test_duplicates_need_a_reason() -> None:
@@ -75,9 +75,9 @@ def test_no_event_explains_a_repetition_under_one_lease() -> None:
         seen(0, (1, 0), at=2.0, acquisition=7),
         seen(0, (1, 0), at=3.0, acquisition=7),
     ]
-    verdict = verify([put()], repeated, killed={"w2": 1.5}, lost_leases={("w1", 7), ("w2", 1)})
-    assert verdict.explained == {"processed again after a worker was killed": 1}
-    assert verdict.without_reason == [repeated[2]]
+    result = verify([put()], repeated, killed={"w2": 1.5}, lost_leases={("w1", 7), ("w2", 1)})
+    assert result.explained == {"processed again after a worker was killed": 1}
+    assert result.without_reason == [repeated[2]]
 
 
 def test_processing_against_the_order_of_the_stream_is_seen() -> None:
@@ -115,16 +115,16 @@ def test_take_over_time_is_from_the_kill_to_the_first_record_of_another_worker()
 
 
 def test_what_nobody_put_is_named_and_judged_no_further() -> None:
-    verdict = account_for({7: put()}, [seen(7, (1, 0)), seen(8, (2, 0))], explain=lambda *_: None)
-    assert (verdict.unknown, verdict.delivered, verdict.lost) == ([8], 1, [])
+    result = account_for({7: put()}, [seen(7, (1, 0)), seen(8, (2, 0))], explain=lambda *_: None)
+    assert (result.unknown, result.delivered, result.lost) == ([8], 1, [])
 
 
 def test_the_duplicate_without_a_reason_is_shown() -> None:
     first, second, third = (seen(7, (1, 0), at=at) for at in (1.0, 2.0, 3.0))
-    verdict = account_for(
+    result = account_for(
         {7: put()},
         [third, first, second],
         explain=lambda again, before, _: "because" if len(before) == 1 else None,
     )
-    assert verdict.without_reason == [third]
-    assert (verdict.explained, verdict.unexplained, verdict.duplicates) == ({"because": 1}, 1, 2)
+    assert result.without_reason == [third]
+    assert (result.explained, result.unexplained, result.duplicates) == ({"because": 1}, 1, 2)

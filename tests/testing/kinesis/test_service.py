@@ -116,7 +116,7 @@ def test_consumers(make: type[Account], code: Any) -> None:
 
 
 def test_administration_can_be_limited(make: type[Account], code: Any) -> None:
-    account = make(throttle_control=True)
+    account = make(throttle_control_plane=True)
     account.stream()
     for _ in range(10):
         account.kinesis.describe_stream(StreamName="s")

@@ -10,11 +10,11 @@ from integration.endtoend.run import Run
 from integration.proxy import Proxy
 
 EFFECT = 20.0
-"""Seconds for which a fault goes on after the wire is healed: calls that hang end by their own timeouts (15 s)."""
+"""Seconds for which a fault continues after the wire is healed: calls that hang end by their own timeouts (15 s)."""
 
 CUT = "cut event streams"
 BLACK_HOLE = "black hole"
-HARMS: Mapping[str, Mapping[str, Any]] = {
+WIRE_FAULTS: Mapping[str, Mapping[str, Any]] = {
     "delay": {"delay": 0.5},
     "reset mid-body": {"reset_after": 150, "probability": 0.3},
     "truncate": {"truncate_after": 150, "probability": 0.3},
@@ -27,7 +27,7 @@ _BETWEEN_CUTS = 0.7
 
 
 class Wire:
-    """Harms a run's wire for a while.
+    """Injects faults into a run's wire for a while.
 
     Attributes:
         cuts: Event streams that were cut so far.
@@ -37,31 +37,31 @@ class Wire:
         self.cuts = 0
         self._run = run
         self._proxy = proxy
-        self._began = 0.0
+        self._started_at = 0.0
         self._name = ""
         self._until = 0.0
 
     def begin(self, name: str, seconds: float) -> None:
-        """Harm it; it heals by itself, or by the next `begin`."""
+        """Begin a fault. It ends by itself, or with the next `begin`."""
         self.heal()
         self._run.note("wire", f"wire: {name} for {seconds:.1f} s", seconds)
-        self._began, self._name = time.time(), name
+        self._started_at, self._name = time.time(), name
         self._until = time.monotonic() + seconds
-        self._proxy.configure(**HARMS[name])
+        self._proxy.configure(**WIRE_FAULTS[name])
         if name == CUT:
             self._cut()
-        self._run.after(seconds, lambda began=self._began: self._heal_if(began))
+        self._run.after(seconds, lambda started_at=self._started_at: self._heal_if(started_at))
 
     def heal(self) -> None:
-        """Do no more harm."""
+        """End the fault."""
         if not self._name:
             return
         self._proxy.heal()
         self._name = ""
-        self._run.harmed(self._began, "wire", EFFECT)
+        self._run.record_outage(self._started_at, "wire", EFFECT)
 
-    def _heal_if(self, began: float) -> None:
-        if began == self._began:
+    def _heal_if(self, started_at: float) -> None:
+        if started_at == self._started_at:
             self.heal()
 
     def _cut(self) -> None:

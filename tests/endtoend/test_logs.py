@@ -3,8 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from integration.endtoend.history import STRIDE, History, Pause, ProducerLife, WorkerLife
-from integration.endtoend.trails import ProducerTrail, WorkerTrail
+from integration.endtoend.logs import ProducerLog, WorkerLog
+from integration.endtoend.recorded_events import STRIDE, Pause, ProducerRun, RecordedEvents, WorkerRun
 from integration.endtoend.worker_process import Journal
 from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
@@ -45,9 +45,9 @@ def batch(*records: UserRecord, checkpointer: Any = None) -> RecordBatch:
 
 
 def test_what_a_producer_wrote(tmp_path: Path) -> None:
-    log, history = LineWriter(tmp_path / "log"), History()
-    life = ProducerLife("p", STRIDE)
-    trail = ProducerTrail(tmp_path / "log", life, history, FLIGHTS)
+    log, recorded = LineWriter(tmp_path / "log"), RecordedEvents()
+    run = ProducerRun("p", STRIDE)
+    reader = ProducerLog(tmp_path / "log", run, recorded, FLIGHTS)
     number = STRIDE + 20_003
     stored = {
         "n": number,
@@ -63,27 +63,27 @@ def test_what_a_producer_wrote(tmp_path: Path) -> None:
     log.write(stored)
     log.write({"n": number + 1, "p": 6.0, "t": 4, "failed": "Expired"})
     log.write({**stored, "n": number + 2, "c": ["x"]})
-    trail.read()
-    assert (trail.put, life.count) == (1, None)
+    reader.read()
+    assert (reader.put, run.count) == (1, None)
     origin, following, last = (FLIGHTS[(number + one) % 20_000].origin for one in (0, 1, 2))
-    assert history.puts == {
+    assert recorded.puts == {
         number: Put(origin, 5.0, (100, 2), "s0", 3, 0.1),
         number + 1: Put(following, 6.0, None, "", 4, 0.0),
         number + 2: Put(last, 5.0, (100, 2), "s0", 3, 0.1),
     }
-    assert history.moved == {number}
-    assert history.retries == {"Wrong Shard": 1, "x": 2}
+    assert recorded.moved == {number}
+    assert recorded.retries == {"Wrong Shard": 1, "x": 2}
     log.write({"count": 2})
-    trail.read()
-    assert (trail.put, life.count) == (2, 2)
+    reader.read()
+    assert (reader.put, run.count) == (2, 2)
 
 
 def test_what_a_worker_wrote_by_its_own_handler(tmp_path: Path) -> None:
-    history, life = History(), WorkerLife("w")
-    trail = WorkerTrail(tmp_path / "log", life, history)
+    recorded, run = RecordedEvents(), WorkerRun("w")
+    reader = WorkerLog(tmp_path / "log", run, recorded)
     journal = Journal(LineWriter(tmp_path / "log"), "run1", checkpoint_every=0.0)
-    trail.read()
-    assert not trail.has_started
+    reader.read()
+    assert not reader.has_started
     checkpointer: Any = Checkpointer()
     handler = journal.make()
 
@@ -94,17 +94,17 @@ def test_what_a_worker_wrote_by_its_own_handler(tmp_path: Path) -> None:
     handler.initialize(Shard())  # type: ignore[arg-type]
     handler.process_records(batch(record(6), record(7), checkpointer=checkpointer))
     journal.log.write({"leases": 1})
-    trail.read()
-    assert trail.has_started
-    assert trail.processed == {6, 7}
-    assert [(d.number, d.worker, d.shard_id, d.position, d.acquisition) for d in history.deliveries] == [
+    reader.read()
+    assert reader.has_started
+    assert reader.processed == {6, 7}
+    assert [(d.number, d.worker, d.shard_id, d.position, d.acquisition) for d in recorded.deliveries] == [
         (6, "w", "s0", (100, 6), 1),
         (7, "w", "s0", (100, 7), 1),
     ]
-    held = history.acquisitions["w", 1]
+    held = recorded.acquisitions["w", 1]
     assert (held.shard_id, held.start, held.failures) == ("s0", ExtendedSequenceNumber("TRIM_HORIZON"), [])
     assert [position for _, position in held.checkpoints] == [ExtendedSequenceNumber("100", 7)]
-    assert history.deliveries[0].at <= held.checkpoints[0][0]
+    assert recorded.deliveries[0].at <= held.checkpoints[0][0]
 
 
 def test_checkpoints_come_at_most_so_often_but_always_at_the_end(tmp_path: Path) -> None:
@@ -120,13 +120,13 @@ def test_checkpoints_come_at_most_so_often_but_always_at_the_end(tmp_path: Path)
 
 
 def test_stalls_and_ends(tmp_path: Path) -> None:
-    log, history, life = LineWriter(tmp_path / "log"), History(), WorkerLife("w")
-    trail = WorkerTrail(tmp_path / "log", life, history)
+    log, recorded, run = LineWriter(tmp_path / "log"), RecordedEvents(), WorkerRun("w")
+    reader = WorkerLog(tmp_path / "log", run, recorded)
     log.write({"stalled": 3.0, "at": 10.0})
     log.write({"error": "no such stream"})
-    trail.read()
-    assert life.pauses == [Pause(7.0, 12.0, "stall")]
-    assert trail.error == "no such stream"
+    reader.read()
+    assert run.pauses == [Pause(7.0, 12.0, "stall")]
+    assert reader.error == "no such stream"
 
 
 def test_a_worker_compares_what_it_gets_with_what_was_put(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What happened in a run, as logs of the processes, the lease table and whoever did the harm tell it. Data only.
+"""Recorded events of a run, from the logs of its processes, its lease table and its faults. Data only.
 
 All times are wall-clock seconds of one machine.
 """
@@ -16,8 +16,7 @@ from kinesis_sdk.consumer.leases.table.lease import Lease
 from kinesis_sdk.testing.accounting.verify import Delivery, Put
 
 STRIDE = 1_000_000_000
-"""Numbers of records that each producer process has to itself."""
-
+"""Size of the range of record numbers that each producer process owns."""
 
 WRONG_SHARD = "Wrong Shard"
 """Code of an attempt whose aggregate landed across a reshard."""
@@ -38,15 +37,15 @@ class Pause(NamedTuple):
 
 
 @dataclass
-class ProducerLife:
+class ProducerRun:
     """One producer process.
 
     Attributes:
         name: Its name.
         first: Number of its first record; the others follow.
         ordered: Whether it promises the order of each key.
-        count: Records that it put, once it said so at an orderly end.
-        killed_at: When it was killed.
+        count: Number of records that it put, as logged at a clean end; None before.
+        killed_at: Time at which it was killed.
     """
 
     name: str
@@ -57,13 +56,13 @@ class ProducerLife:
 
 
 @dataclass
-class WorkerLife:
+class WorkerRun:
     """One worker process.
 
     Attributes:
         name: Its worker id.
-        killed_at: When it was killed.
-        pauses: When it was frozen, or stood still by itself.
+        killed_at: Time at which it was killed.
+        pauses: Times at which it was frozen, or stalled by itself.
     """
 
     name: str
@@ -77,12 +76,12 @@ class Acquisition:
 
     Attributes:
         worker: The worker.
-        number: Which of its acquisitions.
+        number: Number of the acquisition within the worker.
         shard_id: The shard.
-        start: Checkpoint that it was given.
-        at: When ``initialize`` was called.
-        checkpoints: (when the call returned, position), in order.
-        failures: When checkpoints failed; the batch is then delivered again.
+        start: Checkpoint passed to ``initialize``.
+        at: Time of ``initialize``.
+        checkpoints: (time at which the call returned, position), in order.
+        failures: Times of failed checkpoints; the batch is then delivered again.
     """
 
     worker: str
@@ -96,11 +95,11 @@ class Acquisition:
 
 @dataclass(frozen=True)
 class Violation:
-    """Something that must not be.
+    """A fact that must not occur.
 
     Attributes:
-        kind: One of the kinds that the checks name, for counting.
-        text: What and where.
+        kind: Kind of the violation, as the checks name it.
+        text: Details.
     """
 
     kind: str
@@ -111,13 +110,13 @@ class Violation:
 
 
 class Event(NamedTuple):
-    """Something that was done on the way, for people.
+    """An action during the run, for the report.
 
     Attributes:
-        at: When (wall clock).
+        at: Wall-clock seconds.
         kind: ``kill``, ``stop``, ``freeze``, ``reshard``, ``wire``, ``end`` or ``lost``.
-        text: In words.
-        seconds: How long it lasts.
+        text: Description.
+        seconds: Duration.
     """
 
     at: float
@@ -127,7 +126,7 @@ class Event(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """How far everything was at an instant.
+    """Progress of the run at an instant.
 
     Attributes:
         at: Wall clock.
@@ -146,26 +145,26 @@ class Sample(NamedTuple):
     threads: Mapping[str, int]
 
 
-class TableWatch:
-    """Looks at the lease table while a run goes on: nothing in it may go back.
+class LeaseTableMonitor:
+    """Checks that nothing in the lease table goes back during the run.
 
     Attributes:
-        violations: What was seen so far.
-        looks: How often it looked.
-        vanished: Leases that were gone at a look and not finished at the one before: (when, key, position). Between two
-            looks a shard may be finished and its lease be cleaned up, which its worker's log then says.
+        violations: Violations so far.
+        checks: Number of checks so far.
+        vanished: (time, key, position) of leases that were missing at a check and unfinished at the one before. Between
+            two checks a shard may be finished and its lease deleted; its worker's log then shows it.
     """
 
     def __init__(self) -> None:
         self.vanished: list[tuple[float, str, ExtendedSequenceNumber]] = []
         self.violations: list[Violation] = []
-        self.looks = 0
+        self.checks = 0
         self._rows: dict[str, Lease] = {}
         self._deleted: set[str] = set()
 
-    def look(self, rows: Iterable[Lease], at: float) -> None:
-        """Take in all rows of a consistent read that ended then."""
-        self.looks += 1
+    def check(self, rows: Iterable[Lease], at: float) -> None:
+        """Check all rows of a consistent read that ended at ``at``."""
+        self.checks += 1
         current = {row.lease_key: row for row in rows}
         for key, row in current.items():
             before = self._rows.get(key)
@@ -189,20 +188,20 @@ class TableWatch:
 
 
 @dataclass
-class History:
-    """A whole run.
+class RecordedEvents:
+    """Everything recorded about a run.
 
     Attributes:
-        puts: What producers know about each record: acknowledged, or failed (no position).
-        moved: Numbers of records of which a copy landed across a reshard, so that they were put again.
+        puts: Result of each record: acknowledged, or failed (without position).
+        moved: Numbers of records that were sent again because a copy landed across a reshard.
         retries: Records by the code of a failed attempt.
         producers: By name.
         workers: By name.
         deliveries: In any order.
         acquisitions: By worker and number.
-        corrupt: What workers said about records that are not what was put.
-        everybody: Pauses of all workers at once: of the wire, or of the machine.
-        watch: What became of the lease table meanwhile.
+        corrupt: Descriptions of records that differ from what was put.
+        shared_pauses: Pauses of all workers at once: of the wire, or of the machine.
+        table_monitor: Checks of the lease table during the run.
         shards: All shards of the stream at the end, by id.
         rows: The lease table at the end, after all workers stopped.
         failover_time: Of the workers.
@@ -211,25 +210,25 @@ class History:
     puts: dict[int, Put] = field(default_factory=dict)
     moved: set[int] = field(default_factory=set)
     retries: Counter[str] = field(default_factory=Counter)
-    producers: dict[str, ProducerLife] = field(default_factory=dict)
-    workers: dict[str, WorkerLife] = field(default_factory=dict)
+    producers: dict[str, ProducerRun] = field(default_factory=dict)
+    workers: dict[str, WorkerRun] = field(default_factory=dict)
     deliveries: list[Delivery] = field(default_factory=list)
     acquisitions: dict[tuple[str, int], Acquisition] = field(default_factory=dict)
     corrupt: list[str] = field(default_factory=list)
-    everybody: list[Pause] = field(default_factory=list)
-    watch: TableWatch = field(default_factory=TableWatch)
+    shared_pauses: list[Pause] = field(default_factory=list)
+    table_monitor: LeaseTableMonitor = field(default_factory=LeaseTableMonitor)
     shards: Mapping[str, Shard] = field(default_factory=dict)
     rows: Mapping[str, Lease] = field(default_factory=dict)
     failover_time: float = 10.0
 
     def pause_of(self, worker: str, begin: float, end: float) -> Pause | None:
-        """Something that kept a worker from its work at any time between two instants."""
-        pauses = [*self.workers[worker].pauses, *self.everybody]
+        """Return a pause of a worker that overlaps an interval, or None."""
+        pauses = [*self.workers[worker].pauses, *self.shared_pauses]
         return next((p for p in pauses if p.begin <= end and p.end >= begin), None)
 
-    def producer_of(self, number: int) -> ProducerLife | None:
-        """The producer whose record has this number."""
-        for life in self.producers.values():
-            if life.first <= number < life.first + STRIDE:
-                return life
+    def producer_of(self, number: int) -> ProducerRun | None:
+        """Return the producer whose range contains this record number, or None."""
+        for run in self.producers.values():
+            if run.first <= number < run.first + STRIDE:
+                return run
         return None
