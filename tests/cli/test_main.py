@@ -94,7 +94,9 @@ def test_options_reach_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
         return report()
 
     monkeypatch.setattr(demo_runner, "run_demo", run)
-    CliRunner().invoke(cli, ["demo", "--stream", "orders", "--repeat", "3", "--workers", "1", "--duration", "5"])
+    CliRunner().invoke(
+        cli, ["demo", "--stream", "orders", "--repeat", "3", "--workers", "1", "--duration", "5"]
+    )
     assert seen[0].stream == "orders"
     assert seen[0].repeat == 3
     assert seen[0].duration == 5
