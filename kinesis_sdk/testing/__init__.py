@@ -28,7 +28,7 @@ from __future__ import annotations
 from kinesis_sdk.testing.aws import FakeAws
 from kinesis_sdk.testing.client import FakeClient
 from kinesis_sdk.testing.clock import VirtualClock
-from kinesis_sdk.testing.errors import AnswerLostError, AwsError
+from kinesis_sdk.testing.errors import AwsError, ResponseLostError
 from kinesis_sdk.testing.faults import Fault, FaultKind, Faults
 from kinesis_sdk.testing.http.process import ServerProcess, start_server_process
 from kinesis_sdk.testing.http.server import FakeAwsServer
@@ -48,6 +48,6 @@ __all__ = [
     "ServerProcess",
     "start_server_process",
     # errors of the wire-level interface
-    "AnswerLostError",
+    "ResponseLostError",
     "AwsError",
 ]

@@ -15,7 +15,7 @@ from kinesis_sdk.testing.cloudwatch import FakeCloudWatch, FakeSts
 from kinesis_sdk.testing.credentials import Credentials
 from kinesis_sdk.testing.dynamodb.service import FakeDynamoDB
 from kinesis_sdk.testing.dynamodb.table_admin import TableAdmin
-from kinesis_sdk.testing.errors import AnswerLostError, AwsError
+from kinesis_sdk.testing.errors import AwsError, ResponseLostError
 from kinesis_sdk.testing.faults import Faults
 from kinesis_sdk.testing.kinesis.registry import StreamRegistry
 from kinesis_sdk.testing.kinesis.service import FakeKinesis
@@ -30,30 +30,31 @@ class FakeAws:
     same state.
 
     Args:
-        clock: Time of everything: record timestamps, iterator expiry, retention, throttles, delays. The machine's
-            clock by default; pass a `VirtualClock` to be in charge of time.
-        seed: Seeds faults and the placement of records on AUTO streams.
-        throttle: Shards enforce their limits like the service: 1,000 records and 1 MiB written, 5 reads,
-            2 MiB read and 5 iterators per second.
-        throttle_control_plane: Administrative calls have the account's limits, too (LimitExceededException).
-        region: Region in ARNs. The region that requests are signed for is ignored.
+        clock: Clock for record timestamps, iterator expiry, retention, throttles and delays. The system clock by
+            default; pass a `VirtualClock` to control time.
+        seed: Seed of the faults and of the placement of records on AUTO streams.
+        throttle: Whether shards enforce the limits of Kinesis: 1,000 records and 1 MiB written, 5 reads, 2 MiB read
+            and 5 iterators per second.
+        throttle_control_plane: Whether control plane calls are limited for each account as well
+            (LimitExceededException).
+        region: Region in ARNs. The region for which requests are signed is ignored.
         account_id: Twelve digits.
-        shard_limit: Open shards in the account.
+        shard_limit: Maximum open shards in the account.
         stream_delay: Seconds for which a new stream is CREATING.
         reshard_delay: Seconds for which a stream is UPDATING after a split, merge or scaling.
         consumer_delay: Seconds for which a registered consumer is CREATING.
         table_delay: Seconds for which a new table is CREATING.
         index_delay: Seconds for which an index added to a table is CREATING.
-        sleep: Carries out the faults of kind `slow` in this process, and the waiting of subscriptions on a virtual
-            clock. By default it really sleeps on a real clock and does nothing on a virtual one.
+        sleep: Called with the seconds of `slow` faults in this process, and of waiting subscriptions on a virtual clock.
+            By default it sleeps on a system clock and does nothing on a virtual one.
         access_keys: Permanent access key ids that are valid over HTTP; None accepts every one.
 
     Attributes:
-        credentials: Who may call over HTTP; ``credentials.issue(60)`` makes temporary credentials, which the server
-            refuses with ExpiredTokenException once they have expired.
+        credentials: Access keys for calls over HTTP; ``credentials.issue(60)`` makes temporary ones, which the server
+            rejects with ExpiredTokenException once they have expired.
 
     Raises:
-        ValueError: `account_id` is not twelve digits.
+        ValueError: If `account_id` is not twelve digits.
     """
 
     def __init__(
@@ -119,21 +120,25 @@ class FakeAws:
     # -- calls --------------------------------------------------------------------------------------------------
 
     def service_of_target(self, prefix: str) -> str | None:
-        """The service whose ``X-Amz-Target`` starts with `prefix`; None when there is none."""
+        """Return the service whose ``X-Amz-Target`` starts with `prefix`; None if there is none."""
         return self._targets.get(prefix)
 
     def operations(self, service: str) -> Collection[str]:
-        """Names of the operations that a service has here.
+        """Return the names of the operations that the fake service has.
 
         Raises:
-            ValueError: There is no such service.
+            ValueError: If there is no such service.
         """
         if service not in self._services:
             raise ValueError(f"no fake service {service!r}; there are {', '.join(SERVICES)}")
         return list(self._services[service].operations)
 
     def authorise(self, operation: str, access_key: str | None, session_token: str | None) -> None:
-        """Let a caller over HTTP pass, or count and raise what `Credentials.check` raises."""
+        """Check the credentials of a call over HTTP, and count a rejected one.
+
+        Raises:
+            AwsError: As `Credentials.check`.
+        """
         try:
             self.credentials.check(access_key, session_token)
         except AwsError as error:
@@ -155,14 +160,14 @@ class FakeAws:
             service: ``kinesis``, ``dynamodb``, ``cloudwatch`` or ``sts``.
             operation: Operation name as in the API.
             request: The request as on the wire: base64 text for blobs, epoch seconds for timestamps.
-            sleep: Carries out faults of kind `slow` instead of the account's own.
+            sleep: Called with the seconds of `slow` faults; the account's own by default.
 
         Returns:
-            The answer as on the wire: an object, or JSON text of one. SubscribeToShard's holds a `Subscription`.
+            The response as on the wire: an object, or JSON text of one. SubscribeToShard's holds a `Subscription`.
 
         Raises:
-            AwsError: The answer is an error document.
-            AnswerLostError: A fault swallows the answer.
+            AwsError: If the response is an error document.
+            ResponseLostError: If a fault drops the response.
         """
         with self._lock:
             self._calls[operation] += 1
@@ -188,7 +193,7 @@ class FakeAws:
                 if fault.kind == "slow":
                     sleep(fault.seconds)
                 elif fault.kind == "timeout_before_storing":
-                    raise AnswerLostError(f"{operation}: injected timeout before it was carried out")
+                    raise ResponseLostError(f"{operation}: injected timeout before it was carried out")
                 elif fault.kind == "timeout_after_storing":
                     lost = True
                 elif fault.kind == "empty_read":
@@ -206,11 +211,11 @@ class FakeAws:
             assert isinstance(answer, dict)
             answer["Shards"] = answer["Shards"][:-1]
         if lost:
-            raise AnswerLostError(f"{operation}: injected timeout after it was carried out")
+            raise ResponseLostError(f"{operation}: injected timeout after it was carried out")
         return answer
 
     def _subject(self, service: str, request: dict[str, Any]) -> tuple[str | None, str | None]:
-        """Stream or table, and shard, that a call is about."""
+        """Return the stream or table, and the shard, of a call."""
         if service == "dynamodb":
             return request.get("TableName"), None
         if service != "kinesis":
@@ -220,22 +225,22 @@ class FakeAws:
         return self._registry.name_in(request), request.get("ShardId") or request.get("ShardToSplit")
 
     def client(self, service: str, **options: Any) -> FakeClient:
-        """A client of the shape that boto3's have, in this process and without sockets.
+        """Return a boto3-shaped client that calls this account in process, without sockets.
 
         Args:
             service: ``kinesis``, ``dynamodb``, ``cloudwatch`` or ``sts``.
-            options: What boto3's ``client`` takes. ``region_name`` shows in ``client.meta``; the rest is ignored.
+            options: Arguments of boto3's ``client``. ``region_name`` appears in ``client.meta``; others are ignored.
 
         Raises:
-            ValueError: There is no such service.
+            ValueError: If there is no such service.
         """
         self.operations(service)
         return FakeClient(self, service, region=options.get("region_name") or self.region)
 
-    # -- looking in ---------------------------------------------------------------------------------------------
+    # -- inspection ---------------------------------------------------------------------------------------------
 
     def stats(self) -> dict[str, Any]:
-        """Counters since the start or the last `reset`.
+        """Return counters since the start or the last `reset`.
 
         Returns:
             ``calls`` by operation, ``errors`` by ``Operation:Code``, ``faults`` fired by kind, and of Kinesis
@@ -253,7 +258,7 @@ class FakeAws:
         }
 
     def reset(self) -> None:
-        """Forget streams, tables, metrics, faults and counters. The clock goes on."""
+        """Forget streams, tables, metrics, faults and counters. The clock is not reset."""
         self._registry.reset()
         self.tables.reset()
         self.cloudwatch.reset()
@@ -264,4 +269,4 @@ class FakeAws:
 
 
 def _no_sleep(seconds: float) -> None:
-    """On a virtual clock time passes only when the test says so."""
+    """Do nothing: on a virtual clock, time passes only when the test advances it."""

@@ -1,7 +1,7 @@
-"""A client in the shape of boto3's, straight into the fake account: no sockets, no signing, no retries.
+"""Boto3-shaped client of the fake account, in process: no sockets, no signing, no retries.
 
-Answers have the types that boto3 gives them (bytes, aware datetimes), errors are botocore's own classes, so code under
-test cannot tell the difference unless it asks for boto3's extras (waiters, paginators, event hooks).
+Responses have the types of boto3 (bytes, aware datetimes) and errors are botocore's own classes. Code under test sees a
+difference only if it uses other features of boto3: waiters, paginators, event hooks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from datetime import datetime, timezone
 from email.utils import formatdate
 from typing import TYPE_CHECKING, Any
 
-from kinesis_sdk.testing.errors import AnswerLostError, AwsError
+from kinesis_sdk.testing.errors import AwsError, ResponseLostError
 
 if TYPE_CHECKING:
     from kinesis_sdk.testing.aws import FakeAws
@@ -32,7 +32,7 @@ _TIMESTAMPS = frozenset(
 )
 
 
-# Seconds of real waiting between two looks at the clock: bandwidth has no moment of its own in `due`.
+# Seconds of real waiting between two checks of the clock: `due` does not say when bandwidth becomes available.
 _LONGEST_WAIT, _SHORTEST_WAIT = 0.25, 0.001
 
 
@@ -42,7 +42,7 @@ def _operation(method: str) -> str:
 
 @functools.lru_cache(maxsize=16)
 def _http_date(seconds: int) -> str:
-    """A moment (epoch seconds) as in a Date header; many calls come in the same second."""
+    """Return a time as in a Date header. Cached, because many calls come in the same second."""
     return formatdate(seconds, usegmt=True)
 
 
@@ -52,7 +52,7 @@ def _blob(value: Any) -> str:
 
 
 def _to_wire(value: Any, blobs: frozenset[str]) -> Any:
-    """A copy of a request in wire form: blobs as base64 text, datetimes as epoch seconds."""
+    """Return a copy of a request in wire form: blobs as base64 text, datetimes as epoch seconds."""
     if isinstance(value, dict):
         return {
             name: _blob(member)
@@ -65,13 +65,13 @@ def _to_wire(value: Any, blobs: frozenset[str]) -> Any:
     if isinstance(value, list | tuple):
         return [_to_wire(member, blobs) for member in value]
     if isinstance(value, datetime):
-        # botocore takes a naive datetime for UTC.
+        # botocore interprets a naive datetime as UTC.
         return (value if value.tzinfo is not None else value.replace(tzinfo=timezone.utc)).timestamp()
     return value
 
 
 def _from_attribute(value: Any) -> Any:
-    """A copy of DynamoDB values with their blobs as bytes."""
+    """Return a copy of DynamoDB values with their blobs as bytes."""
     if isinstance(value, dict):
         return {
             name: base64.b64decode(member)
@@ -85,7 +85,7 @@ def _from_attribute(value: Any) -> Any:
 
 
 def _from_wire(value: Any) -> Any:
-    """A copy of an answer with datetimes for epoch seconds."""
+    """Return a copy of a response with datetimes for epoch seconds."""
     if isinstance(value, dict):
         return {
             name: datetime.fromtimestamp(member, tz=timezone.utc)
@@ -100,7 +100,7 @@ _DESCRIPTIONS = frozenset({"TableDescription", "Table"})
 
 
 def _with_records(body: dict[str, Any]) -> dict[str, Any]:
-    """An answer that holds records, with their data as bytes and their arrival as a datetime; changed in place."""
+    """Convert data to bytes and arrival times to datetimes in a response with records; change it in place."""
     for record in body.get("Records", ()):
         record["Data"] = base64.b64decode(record["Data"])
         record["ApproximateArrivalTimestamp"] = datetime.fromtimestamp(
@@ -110,15 +110,15 @@ def _with_records(body: dict[str, Any]) -> dict[str, Any]:
 
 
 class FakeEventStream:
-    """What ``subscribe_to_shard`` returns as ``EventStream``: events as boto3 yields them, until the stream ends.
+    """``EventStream`` of ``subscribe_to_shard``: yields events as boto3 does, until the stream ends.
 
-    On a real clock it waits for the next event as boto3's does. On a virtual one nothing may wait: where there is
-    nothing to tell, it lets the account sleep until the next heartbeat (which does nothing unless the account was
-    given a `sleep`) and yields that at once.
+    On a system clock it waits for the next event, as boto3 does. On a virtual clock it must not wait: without an event, it
+    calls the account's `sleep` with the time until the next heartbeat (by default that does nothing) and yields the heartbeat
+    at once.
 
     Raises from iteration:
-        botocore.exceptions.EventStreamError: The service ends the stream with an error.
-        urllib3.exceptions.ProtocolError: A fault cut the connection.
+        botocore.exceptions.EventStreamError: If the service ends the stream with an error.
+        urllib3.exceptions.ProtocolError: If a fault cut the connection.
     """
 
     def __init__(self, subscription: Subscription, aws: FakeAws) -> None:
@@ -138,7 +138,7 @@ class FakeEventStream:
                     "ResponseMetadata": {"HTTPStatusCode": error.status},
                 }
                 raise EventStreamError(response, "SubscribeToShard") from None
-            except AnswerLostError as error:
+            except ResponseLostError as error:
                 raise ProtocolError("Connection broken", ConnectionResetError(str(error))) from None
             if payload is None:
                 return
@@ -156,16 +156,16 @@ class FakeEventStream:
         return payload
 
     def close(self) -> None:
-        """Give the subscription up."""
+        """End the subscription."""
         self._subscription.close()
 
 
 class ClientMeta:
-    """What a boto3 client says about itself.
+    """Metadata of a client, as ``meta`` of a boto3 client.
 
     Attributes:
-        endpoint_url: A URL that nothing listens on.
-        region_name: The region asked for.
+        endpoint_url: URL without a listener.
+        region_name: The requested region.
         service_name: For example ``kinesis``.
     """
 
@@ -179,8 +179,8 @@ class FakeClient:
     """A boto3-shaped client: ``client.put_records(StreamName=…, Records=[…])``. Thread-safe.
 
     Raises from its methods:
-        botocore.exceptions.ClientError: The service answered with an error.
-        botocore.exceptions.ReadTimeoutError: A fault swallowed the answer.
+        botocore.exceptions.ClientError: If the service responds with an error.
+        botocore.exceptions.ReadTimeoutError: If a fault drops the response.
     """
 
     def __init__(self, aws: FakeAws, service: str, *, region: str) -> None:
@@ -199,19 +199,19 @@ class FakeClient:
             return self._call(operation, request)
 
         call.__name__ = method
-        # Found by ordinary lookup from now on.
+        # Later accesses find it by ordinary lookup.
         self.__dict__[method] = call
         return call
 
     def close(self) -> None:
-        """Nothing to close; boto3's clients have the method."""
+        """Do nothing. Clients of boto3 have this method."""
 
     def _call(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
         request_id = str(uuid.uuid4())
         metadata = {
             "RequestId": request_id,
             "HTTPStatusCode": 200,
-            # As the service's own clock says; consumers resolve LATEST to it.
+            # The clock of the service: consumers resolve LATEST to it.
             "HTTPHeaders": {
                 "x-amzn-requestid": request_id,
                 "date": _http_date(int(self._aws.clock.time())),
@@ -231,7 +231,7 @@ class FakeClient:
                 "ResponseMetadata": {**metadata, "HTTPStatusCode": error.status},
             }
             raise ClientError(response, operation) from None
-        except AnswerLostError as error:
+        except ResponseLostError as error:
             from botocore.exceptions import ReadTimeoutError
 
             raise ReadTimeoutError(endpoint_url=self.meta.endpoint_url, error=str(error)) from None

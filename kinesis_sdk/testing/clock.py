@@ -1,4 +1,4 @@
-"""A clock that only tests move; the machine's own is `kinesis_sdk.common.SystemClock`."""
+"""Clock that only tests move; the system clock is `kinesis_sdk.common.SystemClock`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _START = 1_700_000_000.0
 
 
 class VirtualClock:
-    """A clock that stands still until it is advanced. Thread-safe.
+    """Clock that moves only when it is advanced. Thread-safe.
 
     Args:
         start_time: Wall time at the start, in epoch seconds. At least 1e9 (September 2001), so that
@@ -16,7 +16,7 @@ class VirtualClock:
         start_monotonic: The first value of `monotonic`, in seconds.
 
     Raises:
-        ValueError: `start_time` lies outside the years 2001 to 2286.
+        ValueError: If `start_time` is outside the years 2001 to 2286.
     """
 
     def __init__(self, start_time: float = _START, *, start_monotonic: float = 0.0) -> None:
@@ -30,18 +30,18 @@ class VirtualClock:
         self._elapsed = 0.0
 
     def monotonic(self) -> float:
-        """Seconds: `start_monotonic` plus everything the clock was advanced by."""
+        """Return `start_monotonic` plus the seconds by which the clock was advanced."""
         return self._start_monotonic + self._elapsed
 
     def time(self) -> float:
-        """Epoch seconds: `start_time` plus everything the clock was advanced by."""
+        """Return epoch seconds: `start_time` plus the seconds by which the clock was advanced."""
         return self._start_time + self._elapsed
 
     def advance(self, seconds: float) -> None:
         """Move both readings forward by `seconds`.
 
         Raises:
-            ValueError: `seconds` is negative, infinite or not a number; a monotonic clock does not go back.
+            ValueError: If `seconds` is negative, infinite or not a number.
         """
         if not 0 <= seconds < float("inf"):
             raise ValueError(f"a clock cannot be advanced by {seconds!r} seconds: it never goes back")
@@ -49,7 +49,7 @@ class VirtualClock:
             self._elapsed += seconds
 
     def advance_to(self, monotonic: float) -> None:
-        """Move forward until `monotonic()` reads at least `monotonic`; do nothing when it already does."""
+        """Move forward until `monotonic()` reads at least `monotonic`; do nothing if it already does."""
         with self._lock:
             self._elapsed = max(self._elapsed, monotonic - self._start_monotonic)
 
@@ -58,8 +58,8 @@ class VirtualClock:
 
 
 def millis(seconds: float) -> int:
-    """A wall time in whole milliseconds, as records carry it; what is below one is dropped.
+    """Return a wall time in whole milliseconds, as records carry it; fractions are dropped.
 
-    One rule for all of them: a record that arrived at an instant is found at that instant.
+    All timestamps are rounded here, so a record that arrived at an instant is found at that instant.
     """
     return round(seconds * 1_000_000) // 1000

@@ -1,4 +1,4 @@
-"""CloudWatch and STS as far as an SDK touches them: metric data into a list, and who is calling."""
+"""Fakes of CloudWatch (metric data in a list) and of STS (the caller's identity)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MAX_DATA = 1000
 
 
 class FakeCloudWatch:
-    """PutMetricData into a list. Thread-safe."""
+    """CloudWatch that keeps metric data in a list. Thread-safe."""
 
     target_prefix = "GraniteServiceVersion20100801"
 
@@ -30,7 +30,7 @@ class FakeCloudWatch:
             self._data = []
 
     def metric_data(self) -> list[dict[str, Any]]:
-        """Everything received so far in order: each datum as sent, with its ``Namespace``."""
+        """Return all metric data received so far, in order, each with its ``Namespace``."""
         with self._lock:
             return list(self._data)
 
@@ -76,7 +76,7 @@ class FakeCloudWatch:
 
 
 class FakeSts:
-    """GetCallerIdentity for a fixed account."""
+    """STS of a fixed account."""
 
     target_prefix = "AWSSecurityTokenServiceV20110615"
 

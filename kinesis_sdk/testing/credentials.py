@@ -1,7 +1,7 @@
-"""Who may call: permanent access keys, and temporary credentials with a session token that expires.
+"""Access keys of the fake account: permanent ones, and temporary ones with a session token that expires.
 
-Signatures are not checked. An access key id that begins with ``ASIA`` is temporary, as on AWS: it needs the session
-token that it was issued with, in time.
+Signatures are not checked. An access key id that begins with ``ASIA`` is temporary, as on AWS: it needs the session token
+with which it was issued, and that token must not have expired.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Credentials:
     """The access keys of an account. Thread-safe.
 
     Args:
-        clock: Decides what has expired.
+        clock: Clock for expiry.
         access_keys: Permanent access key ids that are valid; None accepts every one.
     """
 
@@ -36,13 +36,13 @@ class Credentials:
         """Make temporary credentials.
 
         Args:
-            seconds: How long they are valid; above 0.
+            seconds: Validity; more than 0.
 
         Returns:
             ``AccessKeyId``, ``SecretAccessKey``, ``SessionToken`` and ``Expiration`` (ISO 8601), as STS names them.
 
         Raises:
-            ValueError: They would not be valid at all.
+            ValueError: If `seconds` is not positive.
         """
         if seconds <= 0:
             raise ValueError(f"seconds must be above 0, not {seconds!r}")
@@ -59,14 +59,14 @@ class Credentials:
         }
 
     def check(self, access_key: str | None, session_token: str | None) -> None:
-        """Let a caller pass.
+        """Check the credentials of a call.
 
         Args:
-            access_key: From the signature; None if there is none to be found.
+            access_key: Access key id in the signature; None without a signature.
             session_token: ``X-Amz-Security-Token``, if any.
 
         Raises:
-            AwsError: ExpiredTokenException, or UnrecognizedClientException for whoever is not known.
+            AwsError: ExpiredTokenException, or UnrecognizedClientException for an unknown key or token.
         """
         if access_key is not None and access_key.startswith(_TEMPORARY):
             with self._lock:

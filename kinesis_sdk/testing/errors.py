@@ -1,9 +1,9 @@
-"""What a fake service raises instead of an answer.
+"""Errors that a fake service raises instead of returning a response.
 
 ```
 Exception
-├── AwsError           an error document with a code, a message and an HTTP status
-└── AnswerLostError    the caller gets no answer at all (a read timeout, a closed connection)
+├── AwsError             an error document with a code, a message and an HTTP status
+└── ResponseLostError    the caller gets no response at all (a read timeout, a closed connection)
 ```
 """
 
@@ -13,12 +13,12 @@ from typing import Any
 
 
 class AwsError(Exception):
-    """An error document as the service would send it.
+    """Error document, as the service would send it.
 
     Attributes:
         code: Error code without name space, for example ``ResourceNotFoundException``.
-        message: Text for people.
-        status: HTTP status of the answer.
+        message: Error message.
+        status: HTTP status of the response.
         members: Further members of the document, for example DynamoDB's ``Item``.
     """
 
@@ -32,22 +32,22 @@ class AwsError(Exception):
         self.members = members or {}
 
 
-class AnswerLostError(Exception):
-    """The request's answer never arrives; whether it was carried out is what the fault decided."""
+class ResponseLostError(Exception):
+    """The response never arrives. The kind of the fault decides whether the call was carried out."""
 
 
 def validation(message: str) -> AwsError:
-    """A ``ValidationException``: the request breaks the service's model."""
+    """Return a ``ValidationException``: the request breaks the service's model."""
     return AwsError("ValidationException", message)
 
 
 def invalid_argument(message: str) -> AwsError:
-    """An ``InvalidArgumentException``: the request is well-formed and makes no sense."""
+    """Return an ``InvalidArgumentException``: the request is well-formed but has no meaning."""
     return AwsError("InvalidArgumentException", message)
 
 
 def constraint(member: str, value: Any, rule: str) -> AwsError:
-    """A ``ValidationException`` in the words of the service's request validator."""
+    """Return a ``ValidationException`` in the words of the service's request validator."""
     return validation(
         f"1 validation error detected: Value '{value}' at '{member}' failed to satisfy constraint: Member must {rule}"
     )

@@ -1,22 +1,22 @@
-"""Seeded fault switches: which calls fail, how, and how often.
+"""Seeded faults: which calls fail, how, and how often.
 
 A fault is a filter and an effect. The same seed, the same faults and the same calls give the same failures.
 
 | kind | effect |
 | --- | --- |
-| `throttle` | the whole call is refused: ProvisionedThroughputExceededException (`code` changes it) |
+| `throttle` | the whole call is rejected: ProvisionedThroughputExceededException (`code` changes it) |
 | `partial` | single entries of PutRecords fail; PutRecord and the record of a chosen shard likewise |
 | `error` | an HTTP 500 or 503 (`status`), InternalFailure or ServiceUnavailable (`code` changes it) |
-| `slow` | the answer takes `seconds` longer |
-| `timeout_after_storing` | the call is carried out, the caller gets no answer |
-| `timeout_before_storing` | the call is not carried out, the caller gets no answer |
-| `expired_iterator` | GetRecords says that its iterator is too old |
+| `slow` | the response takes `seconds` longer |
+| `timeout_after_storing` | the call is carried out, the caller gets no response |
+| `timeout_before_storing` | the call is not carried out, the caller gets no response |
+| `expired_iterator` | GetRecords raises ExpiredIteratorException |
 | `expired_credentials` | ExpiredTokenException |
 | `conditional` | a conditional write fails although its condition holds |
 | `empty_read` | GetRecords returns no records and an iterator for the same position |
-| `broken_stream` | the connection of a subscription breaks in place of an event |
-| `early_arrival` | a stored record's approximate arrival time is `seconds` too early, so that times fall in its shard |
-| `torn_listing` | ListShards leaves out the last shard of its answer, as if it were made in the middle of a reshard |
+| `broken_stream` | the connection of a subscription breaks instead of an event |
+| `early_arrival` | a stored record's approximate arrival time is `seconds` too early, so that times in its shard are not monotonic |
+| `torn_listing` | ListShards omits the last shard of its response, as if it were read in the middle of a reshard |
 """
 
 from __future__ import annotations
@@ -55,20 +55,20 @@ _ONLY = {
     "conditional": ("PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems"),
 }
 
-# Kinds that hit parts of a call: an entry, an event.
+# Kinds that affect parts of a call: an entry, an event.
 _OF_PARTS = ("partial", "broken_stream", "early_arrival")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """One fault switch. See the module's table for the kinds.
+    """One fault. See the module's table for the kinds.
 
     Raises:
-        ValueError: The filter and the kind contradict each other.
+        ValueError: If the filter does not fit the kind.
     """
 
     kind: FaultKind
-    """What happens."""
+    """Effect; see the module's table."""
     operation: str | None = None
     """Operation name as in the API, for example ``PutRecords``; None matches every operation."""
     probability: float = 1.0
@@ -76,19 +76,19 @@ class Fault:
     stream: str | None = None
     """Stream or table name."""
     shard_id: str | None = None
-    """Shard that is read from, or written to for `partial` and `early_arrival`."""
+    """Shard that is read, or that is written for `partial` and `early_arrival`."""
     count: int | None = None
-    """Stop after this many failures; None goes on."""
+    """Maximum number of failures; None is unlimited."""
     after: int = 0
-    """Let this many matching calls, entries or events pass first."""
+    """Number of matching calls, entries or events that pass first."""
     code: str | None = None
-    """Error code instead of the kind's own."""
+    """Error code; by default that of the kind."""
     message: str | None = None
-    """Error text instead of the kind's own."""
+    """Error message; by default that of the kind."""
     status: int = 500
     """HTTP status of `error`."""
     seconds: float = 0.0
-    """Delay of `slow`, or how much too early for `early_arrival`."""
+    """Seconds of delay of `slow`, or by which `early_arrival` is too early."""
 
     def __post_init__(self) -> None:
         kinds = get_args(FaultKind)
@@ -110,10 +110,10 @@ class Fault:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Fault:
-        """Make a fault of a JSON object, as the admin endpoint receives it.
+        """Create a fault from a JSON object, as the admin endpoint receives it.
 
         Raises:
-            ValueError: Unknown fields, no kind, or values that do not fit together.
+            ValueError: If fields are unknown, the kind is missing, or values do not fit together.
         """
         known = [field.name for field in fields(cls)]
         unknown = sorted(set(values) - set(known))
@@ -122,7 +122,7 @@ class Fault:
         return cls(**values)
 
     def error(self) -> AwsError:
-        """The error document of the kinds that have one."""
+        """Return the error document of the kinds that have one."""
         default = _ERRORS.get(self.kind, ("InternalFailure", "Injected fault.", 500))
         code, message, status = default
         if self.kind == "error":
@@ -168,7 +168,7 @@ class Faults:
     """The set of faults that are switched on. Thread-safe.
 
     Args:
-        seed: Seeds every fault's own random generator, so that adding one does not change the others.
+        seed: Seed of the generators, one for each fault, so that adding a fault does not change the others.
     """
 
     def __init__(self, seed: int = 0) -> None:
@@ -204,7 +204,7 @@ class Faults:
             self._armed = {}
 
     def active(self) -> list[dict[str, Any]]:
-        """The faults that are on, each with its number and how often it fired."""
+        """Return the faults that are on, each with its number and how often it fired."""
         with self._lock:
             return [
                 {"id": number, "fired": armed.fired, "seen": armed.seen, **asdict(armed.fault)}
@@ -212,7 +212,7 @@ class Faults:
             ]
 
     def fired(self) -> dict[str, int]:
-        """How often each kind has fired since the start, cleared faults included."""
+        """Return how often each kind has fired since the start, cleared faults included."""
         with self._lock:
             return dict(self._fired)
 
@@ -242,23 +242,23 @@ class Faults:
         return hits
 
     def for_call(self, operation: str, stream: str | None, shard_id: str | None) -> list[Fault]:
-        """The faults that hit this call, in the order in which they were added."""
+        """Return the faults that affect this call, in the order in which they were added."""
         return self._fire(operation, stream, shard_id) if self._armed else []
 
     def for_entry(self, operation: str, stream: str, shard_id: str) -> Fault | None:
-        """The `partial` fault that hits this record on its way into `shard_id`."""
+        """Return the `partial` fault that affects this record of `shard_id`, or None."""
         if not self._armed:
             return None
         hits = self._fire(operation, stream, shard_id, part="partial")
         return hits[0] if hits else None
 
     def early_arrival(self, operation: str, stream: str, shard_id: str) -> float:
-        """Seconds by which the arrival time of a record that `shard_id` takes is too early."""
+        """Return the seconds by which the arrival time of the next record of `shard_id` is too early."""
         if not self._armed:
             return 0.0
         hits = self._fire(operation, stream, shard_id, part="early_arrival")
         return hits[0].seconds if hits else 0.0
 
     def breaks_stream(self, stream: str, shard_id: str) -> bool:
-        """Whether a `broken_stream` fault hits the next event of a subscription to `shard_id`."""
+        """Return whether a `broken_stream` fault affects the next event of a subscription to `shard_id`."""
         return bool(self._armed and self._fire("SubscribeToShard", stream, shard_id, part="broken_stream"))

@@ -32,7 +32,7 @@ def test_help_shows_how_to_reach_it(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_exported_names() -> None:
     assert sorted(kinesis_sdk.testing.__all__) == [
-        "AnswerLostError",
+        "ResponseLostError",
         "AwsError",
         "FakeAws",
         "FakeAwsServer",

@@ -1,4 +1,4 @@
-"""DynamoDB attribute values in their wire form: checking, normalising, comparing, measuring.
+"""DynamoDB attribute values in wire form: check, normalise, compare, measure.
 
 After `normalise` two values are equal exactly when their JSON objects are: numbers have one spelling, sets are
 sorted, binary has canonical base64.
@@ -25,7 +25,7 @@ TYPES = ("S", "N", "B", "BOOL", "NULL", "L", "M", "SS", "NS", "BS")
 
 
 def parse_number(text: Any) -> Decimal:
-    """A number from the wire.
+    """Parse a number in wire form.
 
     Raises:
         AwsError: ValidationException when it is not a number, has more than 38 digits or is out of range.
@@ -58,18 +58,18 @@ def _in_range(number: Decimal) -> Decimal:
 
 
 def number_text(number: Decimal) -> str:
-    """The one spelling of a number: no exponent, no trailing zeros, no negative zero."""
+    """Return the canonical text of a number: no exponent, no trailing zeros, no negative zero."""
     return "0" if number == 0 else format(number, "f")
 
 
 def add_numbers(left: str, right: str, sign: int = 1) -> str:
-    """``left + sign * right`` for normalised numbers.
+    """Return ``left + sign * right`` for normalised numbers.
 
     Raises:
         AwsError: ValidationException when the result has more than 38 digits or is out of range.
     """
     try:
-        # Operators would use the thread's own context, which rounds to 28 digits.
+        # Operators would use the context of the thread, which rounds to 28 digits.
         add = _CONTEXT.add if sign > 0 else _CONTEXT.subtract
         total = add(Decimal(left), Decimal(right))
     except Inexact:
@@ -99,7 +99,7 @@ def _sort_key(kind: str) -> Any:
 
 
 def normalise(value: Any, depth: int = 0) -> Value:
-    """A checked copy of an attribute value in the one form that compares by equality.
+    """Check an attribute value and return it in canonical form, in which equal values compare equal.
 
     Raises:
         AwsError: ValidationException for unknown types, empty or duplicated sets, bad numbers, deep nesting.
@@ -146,7 +146,7 @@ def normalise(value: Any, depth: int = 0) -> Value:
 
 
 def normalise_item(item: Any, what: str = "Item") -> Item:
-    """A checked copy of an item.
+    """Return a checked copy of an item.
 
     Raises:
         AwsError: ValidationException.
@@ -157,18 +157,18 @@ def normalise_item(item: Any, what: str = "Item") -> Item:
 
 
 def kind_of(value: Value) -> str:
-    """The type of an attribute value, for example ``S``."""
+    """Return the type of an attribute value, for example ``S``."""
     return next(iter(value))
 
 
 def order_key(value: Value) -> Any:
-    """What a string, number or binary sorts by among values of its own type."""
+    """Return the sort key of a string, number or binary among values of its type."""
     kind, content = next(iter(value.items()))
     return _sort_key(kind)(content)
 
 
 def compare(left: Value | None, operator: str, right: Value | None) -> bool:
-    """A comparison as conditions evaluate it.
+    """Compare two values as conditions do.
 
     Args:
         left: A normalised value; None when the attribute is missing.
@@ -197,14 +197,14 @@ def compare(left: Value | None, operator: str, right: Value | None) -> bool:
 
 
 def begins_with(value: Value | None, prefix: Value) -> bool:
-    """Whether a string or binary starts with another of its type."""
+    """Return whether a string or binary starts with another of its type."""
     if value is None or kind_of(value) != kind_of(prefix) or kind_of(value) not in {"S", "B"}:
         return False
     return bool(order_key(value).startswith(order_key(prefix)))
 
 
 def contains(value: Value | None, member: Value | None) -> bool:
-    """Whether a string has a substring, a set a member, or a list an element."""
+    """Return whether a string has a substring, a set a member, or a list an element."""
     if value is None or member is None:
         return False
     kind, content = next(iter(value.items()))
@@ -219,7 +219,7 @@ def contains(value: Value | None, member: Value | None) -> bool:
 
 
 def length_of(value: Value | None) -> int | None:
-    """What ``size()`` yields: characters, bytes or members; None when the value has no size."""
+    """Return the result of ``size()``: characters, bytes or members; None for a value without a size."""
     if value is None:
         return None
     kind, content = next(iter(value.items()))
@@ -229,7 +229,7 @@ def length_of(value: Value | None) -> int | None:
 
 
 def size_of(value: Value) -> int:
-    """Bytes that a value counts towards the size of its item."""
+    """Return the bytes that a value adds to the size of its item."""
     kind, content = next(iter(value.items()))
     if kind == "S":
         return len(content) if content.isascii() else len(content.encode())
@@ -247,24 +247,24 @@ def size_of(value: Value) -> int:
 
 
 def item_size(item: Item) -> int:
-    """Bytes of names and values of an item, as its limit of 400 KB counts them."""
+    """Return the bytes of names and values of an item, as its limit of 400 KB counts them."""
     return sum(len(name.encode()) + size_of(value) for name, value in item.items())
 
 
 def union(left: Value, right: Value) -> Value:
-    """Members of two sets of one type, sorted."""
+    """Return the sorted members of two sets of one type."""
     kind = kind_of(left)
     members = set(left[kind]) | set(right[kind])
     return {kind: sorted(members, key=_sort_key(_SET_MEMBER[kind]))}
 
 
 def difference(left: Value, right: Value) -> Value | None:
-    """Members of `left` that `right` lacks; None when none are left, for there are no empty sets."""
+    """Return the members of `left` that `right` lacks; None if none remain, because sets cannot be empty."""
     kind = kind_of(left)
     members = set(left[kind]) - set(right[kind])
     return {kind: sorted(members, key=_sort_key(_SET_MEMBER[kind]))} if members else None
 
 
 def is_set(value: Value) -> bool:
-    """Whether a value is a set."""
+    """Return whether a value is a set."""
     return kind_of(value) in _SET_MEMBER

@@ -10,7 +10,7 @@ from kinesis_sdk.testing.dynamodb.expressions import Node, Path
 
 
 def lookup(item: Item, path: Path) -> Value | None:
-    """The value at a path, or None when there is none."""
+    """Return the value at a path, or None."""
     value = item.get(path[0])
     for part in path[1:]:
         if value is None:
@@ -24,7 +24,7 @@ def lookup(item: Item, path: Path) -> Value | None:
 
 
 def resolve(node: Node, item: Item) -> Value | None:
-    """The value of an operand, or None when its attribute is missing."""
+    """Return the value of an operand, or None if its attribute is missing."""
     kind = node[0]
     if kind == "value":
         value: Value = node[1]
@@ -37,7 +37,7 @@ def resolve(node: Node, item: Item) -> Value | None:
 
 
 def evaluate(node: Node, item: Item) -> bool:
-    """Whether an item meets a parsed condition. A missing item is an empty one."""
+    """Return whether an item meets a parsed condition. A missing item counts as an empty one."""
     kind = node[0]
     if kind == "and":
         return evaluate(node[1], item) and evaluate(node[2], item)
@@ -67,7 +67,7 @@ def evaluate(node: Node, item: Item) -> bool:
 
 
 def project(item: Item, paths: list[Path] | None) -> Item:
-    """The parts of an item at `paths`; all of it when None. Members of lists close up."""
+    """Return the parts of an item at `paths`, or all of it for None; members of lists move up."""
     if paths is None:
         return item
     tree: dict[Any, Any] = {}

@@ -1,4 +1,4 @@
-"""DynamoDB expressions: one grammar, parsed into small tuples; `evaluation` applies them to an item.
+"""Parser of DynamoDB expressions into tuples; `evaluation` applies these to an item.
 
 ```
 condition  := and-terms joined by OR          term      := NOT term | ( condition ) | comparison | function
@@ -7,8 +7,8 @@ operand    := path | :value | size(path)      path      := name[.name | [index]]
 update     := SET path = sum, … REMOVE path, … ADD path :value, … DELETE path :value, …
 sum        := term [+|- term]                 term      := operand | if_not_exists(path, term) | list_append(…)
 ```
-Nodes are tuples whose first member names the kind. Placeholders are resolved while parsing, so a parsed expression
-has no loose ends and undefined or unused placeholders are found before anything is evaluated.
+Nodes are tuples whose first member names the kind. Placeholders are resolved while parsing, so undefined and unused
+placeholders are found before anything is evaluated.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _CLAUSES = ("SET", "REMOVE", "ADD", "DELETE")
 
 
 class Placeholders:
-    """The names and values that a request gives its expressions; knows which were used.
+    """Placeholder names and values of a request's expressions, and which of them were used.
 
     Args:
         request: The request; ``ExpressionAttributeNames`` and ``ExpressionAttributeValues`` are read.
@@ -68,10 +68,10 @@ class Placeholders:
         self._used: set[str] = set()
 
     def name(self, token: str, where: str) -> str:
-        """The attribute name that a token stands for.
+        """Return the attribute name that a token stands for.
 
         Raises:
-            AwsError: ValidationException when it is not defined, or a reserved word.
+            AwsError: ValidationException if it is undefined or a reserved word.
         """
         if not token.startswith("#"):
             if token.lower() in RESERVED_WORDS:
@@ -88,7 +88,7 @@ class Placeholders:
         return self._names[token]
 
     def value(self, token: str, where: str) -> Value:
-        """The value that a token stands for.
+        """Return the value that a token stands for.
 
         Raises:
             AwsError: ValidationException when it is not defined.
@@ -102,7 +102,7 @@ class Placeholders:
         return self._values[token]
 
     def finish(self, *, any_expression: bool) -> None:
-        """Refuse placeholders that no expression used.
+        """Reject placeholders that no expression used.
 
         Raises:
             AwsError: ValidationException.
@@ -139,7 +139,7 @@ class Parser:
         self._placeholders = placeholders
         self._tokens: list[tuple[str, str]] = []
         self._at = 0
-        # The tokens between which the last pair of parentheses stood.
+        # The tokens around the last pair of parentheses.
         self._pair = (-1, -1)
         at, text = 0, text.rstrip()
         while at < len(text):
@@ -335,7 +335,7 @@ class Parser:
         return (name, *arguments)
 
     def _check_types(self, operator: str, accepted: tuple[str, ...], *operands: Node) -> None:
-        """Refuse operands whose type is known without an item, and wrong."""
+        """Reject operands whose type is wrong, where the type is known without an item."""
         for operand in operands:
             kind = _type_of(operand)
             if kind is not None and kind not in accepted:
@@ -359,7 +359,7 @@ class Parser:
         while self._sign(","):
             paths.append(self._path())
         self._end()
-        refuse_overlaps(paths, self._where)
+        reject_overlaps(paths, self._where)
         return paths
 
     def update(self) -> list[Node]:
@@ -379,7 +379,7 @@ class Parser:
             actions.append(self._action(clause))
             while self._sign(","):
                 actions.append(self._action(clause))
-        refuse_overlaps([action[1] for action in actions], self._where)
+        reject_overlaps([action[1] for action in actions], self._where)
         return actions
 
     def _action(self, clause: str) -> Node:
@@ -419,14 +419,14 @@ class Parser:
 
 
 def _type_of(operand: Node) -> str | None:
-    """The type of an operand where no item is needed to tell it."""
+    """Return the type of an operand if it is known without an item, or None."""
     if operand[0] == "size":
         return "N"
     return attributes.kind_of(operand[1]) if operand[0] == "value" else None
 
 
-def refuse_overlaps(paths: list[Path], where: str) -> None:
-    """Refuse paths of which one is the other or lies inside it.
+def reject_overlaps(paths: list[Path], where: str) -> None:
+    """Reject a path that equals another one or lies inside it.
 
     Raises:
         AwsError: ValidationException.
@@ -441,7 +441,7 @@ def refuse_overlaps(paths: list[Path], where: str) -> None:
 
 
 def paths_in(node: Any) -> list[Path]:
-    """Every document path in a condition."""
+    """Return every document path in a condition."""
     if isinstance(node, list):
         return [path for part in node for path in paths_in(part)]
     if not isinstance(node, tuple):

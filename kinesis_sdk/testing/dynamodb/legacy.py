@@ -1,4 +1,4 @@
-"""The conditions of DynamoDB's first API: ``Expected``, ``KeyConditions``, ``QueryFilter``, ``ScanFilter``.
+"""Conditions of DynamoDB's legacy API: ``Expected``, ``KeyConditions``, ``QueryFilter``, ``ScanFilter``.
 
 The Java KCL still sends ``Expected`` with every lease write. They become the same condition nodes as expressions.
 """
@@ -58,7 +58,7 @@ def _join(nodes: list[Node], operator: Any) -> Node | None:
 
 
 def expected(request: dict[str, Any]) -> Node | None:
-    """The condition in ``Expected``; None when there is none.
+    """Return the condition in ``Expected``, or None.
 
     Raises:
         AwsError: ValidationException.
@@ -87,7 +87,7 @@ def expected(request: dict[str, Any]) -> Node | None:
 
 
 def filters(request: dict[str, Any], member: str) -> Node | None:
-    """The condition in ``KeyConditions``, ``QueryFilter`` or ``ScanFilter``; None when there is none.
+    """Return the condition in ``KeyConditions``, ``QueryFilter`` or ``ScanFilter``, or None.
 
     Raises:
         AwsError: ValidationException.

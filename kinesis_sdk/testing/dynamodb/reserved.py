@@ -1,4 +1,4 @@
-"""DynamoDB's reserved words: as attribute names they have to hide behind ``#placeholders`` in expressions.
+"""Reserved words of DynamoDB: expressions name such attributes by ``#placeholders`` only.
 
 From the developer guide, "Reserved words in DynamoDB". Letter case does not matter.
 """

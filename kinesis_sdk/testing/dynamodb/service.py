@@ -1,6 +1,6 @@
 """DynamoDB operations on items: reads, conditional writes, queries, scans, batches, transactions.
 
-Table administration lives in `tableadmin`. Values are in wire form throughout.
+Table administration is in `table_admin`. Values are in wire form throughout.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _filter(request: dict[str, Any], placeholders: Placeholders, member: str) ->
 class FakeDynamoDB:
     """The DynamoDB service of one account and region. Thread-safe: one lock per table.
 
-    `operations` maps operation names to functions from a request to an answer, both as on the wire.
+    `operations` maps operation names to functions from a request to a response, both as on the wire.
     """
 
     target_prefix = "DynamoDB_20120810"
@@ -102,7 +102,7 @@ class FakeDynamoDB:
     # -- writes -------------------------------------------------------------------------------------------------
 
     def _prepare(self, kind: str, table: Table, request: dict[str, Any]) -> _Change:
-        """What a write would do, under the table's lock: its table, the old item and the new one.
+        """Check a write under the table's lock, and return its table, the old item and the new one.
 
         Raises:
             AwsError: ValidationException, or ConditionalCheckFailedException with the item when it was asked for.
@@ -172,7 +172,7 @@ class FakeDynamoDB:
         return answer
 
     def delete_item(self, request: dict[str, Any]) -> dict[str, Any]:
-        """DeleteItem; deleting what is not there succeeds."""
+        """DeleteItem; deleting a missing item succeeds."""
         wanted = self._return_values(request, ("NONE", "ALL_OLD"))
         table, old, new = self._write("Delete", request)
         answer = _write_capacity(request, table, old, new)
@@ -181,7 +181,7 @@ class FakeDynamoDB:
         return answer
 
     def update_item(self, request: dict[str, Any]) -> dict[str, Any]:
-        """UpdateItem; an item that is not there is created."""
+        """UpdateItem; a missing item is created."""
         wanted = self._return_values(request, ("NONE", "ALL_OLD", "ALL_NEW", "UPDATED_OLD", "UPDATED_NEW"))
         table, old, new = self._write("Update", request)
         answer = _write_capacity(request, table, old, new)
@@ -299,7 +299,7 @@ class FakeDynamoDB:
         return {"Responses": responses, "UnprocessedKeys": {}}
 
     def batch_write_item(self, request: dict[str, Any]) -> dict[str, Any]:
-        """BatchWriteItem: up to 25 puts and deletes, each for itself."""
+        """BatchWriteItem: up to 25 independent puts and deletes."""
         wanted = request.get("RequestItems") or {}
         if not 1 <= sum(len(part) for part in wanted.values()) <= 25:
             raise validation("Too many or no items in the BatchWriteItem call: between 1 and 25")
@@ -318,7 +318,7 @@ class FakeDynamoDB:
                     raise validation("Supplied write request must be a PutRequest or a DeleteRequest")
             if len(set(keys)) < len(keys):
                 raise validation("Provided list of item keys contains duplicates")
-        # A wrong entry refuses the whole batch, so nothing is written before all were looked at.
+        # One invalid entry rejects the whole batch, so all entries are checked before anything is written.
         for name, writes in wanted.items():
             for write in writes:
                 kind, body = next(iter(write.items()))
@@ -392,7 +392,7 @@ def _touched(request: dict[str, Any]) -> set[str]:
 
 
 def _split_key_condition(node: Node, schema: KeySchema) -> tuple[Value, Node | None]:
-    """The partition key's value and the condition on the sort key."""
+    """Return the value of the partition key and the condition on the sort key."""
     parts = [node[1], node[2]] if node[0] == "and" else [node]
     wanted: Value | None = None
     sort: Node | None = None
@@ -419,7 +419,7 @@ def _split_key_condition(node: Node, schema: KeySchema) -> tuple[Value, Node | N
 
 
 def _segments(request: dict[str, Any]) -> tuple[bytes, bytes] | None:
-    """First digest of the scan segment asked for, and of the one after it; None for a whole scan."""
+    """Return the first digest of the requested scan segment and of the next one; None for a whole scan."""
     segment, total = request.get("Segment"), request.get("TotalSegments")
     if segment is None and total is None:
         return None
@@ -431,7 +431,7 @@ def _segments(request: dict[str, Any]) -> tuple[bytes, bytes] | None:
 
 
 def _edge(segment: int, total: int) -> bytes:
-    """First digest of a scan segment; past all digests for the end of the last."""
+    """Return the first digest of a scan segment; beyond the last segment, a value after all digests."""
     return (-(-(segment << 128) // total)).to_bytes(16, "big") if segment < total else b"\xff" * 17
 
 

@@ -1,4 +1,4 @@
-"""DynamoDB table administration: create, describe, change, delete, list, tags, backups' switch."""
+"""DynamoDB table administration: create, describe, change, delete, list, tags, backup settings."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _NAME = re.compile(r"[a-zA-Z0-9_.-]{3,255}", re.ASCII)
 
 
 class TableAdmin:
-    """The tables of one account and region.
+    """Tables of one account and region.
 
     Args:
-        clock: For timestamps and delays.
+        clock: Clock for timestamps and delays.
         region: Region in ARNs.
         account_id: Twelve digits in ARNs.
         table_delay: Seconds until a new table is ACTIVE.
@@ -53,7 +53,7 @@ class TableAdmin:
             self._tables = {}
 
     def find(self, name: Any) -> Table:
-        """The table with this name or ARN.
+        """Return the table with this name or ARN.
 
         Raises:
             AwsError: ResourceNotFoundException.
@@ -120,7 +120,7 @@ class TableAdmin:
             return {"TableDescription": table.describe()}
 
     def delete_table(self, request: dict[str, Any]) -> dict[str, Any]:
-        """DeleteTable; the table is gone when the call returns.
+        """DeleteTable; the table is deleted when the call returns.
 
         Raises:
             AwsError: ValidationException when the table is protected.
@@ -136,7 +136,7 @@ class TableAdmin:
             return {"TableDescription": {**table.describe(), "TableStatus": "DELETING"}}
 
     def list_tables(self, request: dict[str, Any]) -> dict[str, Any]:
-        """ListTables, 100 names a page by default."""
+        """ListTables: 100 names for each page by default."""
         limit = request.get("Limit", 100)
         if not isinstance(limit, int) or not 1 <= limit <= 100:
             raise constraint("limit", limit, "have value between 1 and 100, both inclusive")
@@ -158,7 +158,7 @@ class TableAdmin:
         }
 
     def update_backups(self, request: dict[str, Any]) -> dict[str, Any]:
-        """UpdateContinuousBackups: remembers the switch, backs nothing up."""
+        """UpdateContinuousBackups: store the setting only."""
         table = self.find(request.get("TableName"))
         specification = request.get("PointInTimeRecoverySpecification") or {}
         table.recovery = bool(specification.get("PointInTimeRecoveryEnabled"))

@@ -1,7 +1,7 @@
 """One DynamoDB table: schema, items in key order, secondary indexes.
 
-Items lie in the order of their hashed partition key, then of their sort key, as in the service: a scan's order
-has nothing to do with insertion, and a page continues by bisection.
+Items are ordered by the hash of their partition key, then by their sort key, as in DynamoDB: the order of a scan is
+independent of insertion, and a page continues by bisection.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kinesis_sdk.testing.errors import AwsError, validation
 MAX_ITEM_BYTES = 400 * 1024
 _KEY_TYPES = ("S", "N", "B")
 
-# An item's place: digest of the partition key, sort key, and the table key to tell index entries apart.
+# Place of an item: digest of the partition key, sort key, and the table key to distinguish index entries.
 Place = tuple[bytes, Any, tuple[str, ...]]
 
 
@@ -29,15 +29,15 @@ def _text(value: Value) -> str:
 
 
 def digest_of(value: Value) -> bytes:
-    """Where a partition key lies in a table's order."""
+    """Return the position of a partition key in a table's order."""
     return hashlib.md5(_text(value).encode()).digest()
 
 
 class KeySchema:
-    """A partition key and perhaps a sort key, with their types.
+    """Partition key and optional sort key, with their types.
 
     Raises:
-        AwsError: ValidationException when schema and attribute definitions do not fit together.
+        AwsError: ValidationException if schema and attribute definitions do not match.
     """
 
     def __init__(self, schema: Any, types: dict[str, str]) -> None:
@@ -56,17 +56,17 @@ class KeySchema:
         self.description = schema
 
     def holds(self, item: Item) -> bool:
-        """Whether an item has all key attributes, and so appears in an index."""
+        """Return whether an item has all key attributes, and so appears in an index."""
         return all(name in item for name in self.names)
 
     def place(self, item: Item, key: tuple[str, ...]) -> Place:
-        """Where an item lies in the order of this schema."""
+        """Return the place of an item in the order of this schema."""
         sort = order_key(item[self.names[1]]) if len(self.names) > 1 else 0
         return digest_of(item[self.names[0]]), sort, key
 
 
 class Index:
-    """A global secondary index: the places of the items that have its keys."""
+    """Global secondary index: the places of the items that have its keys."""
 
     def __init__(self, description: dict[str, Any], types: dict[str, str], active_at: float) -> None:
         name = description.get("IndexName")
@@ -84,7 +84,7 @@ class Index:
         self.order: list[Place] = []
 
     def view(self, item: Item, table_schema: KeySchema) -> Item:
-        """The attributes of an item that the index has."""
+        """Return the attributes of an item that the index contains."""
         if self.projection["ProjectionType"] == "ALL":
             return item
         names = {*table_schema.names, *self.schema.names, *(self.projection.get("NonKeyAttributes") or ())}
@@ -92,12 +92,12 @@ class Index:
 
 
 class Table:
-    """A table. Everything is guarded by `lock`, one per table: a conditional write is one step.
+    """A table. Its `lock` guards everything, so a conditional write is atomic.
 
     Args:
         request: A CreateTable request.
         arn: The table's ARN.
-        clock: For timestamps and delays.
+        clock: Clock for timestamps and delays.
         delay: Seconds until the table is ACTIVE.
 
     Raises:
@@ -141,13 +141,13 @@ class Table:
     # -- schema -------------------------------------------------------------------------------------------------
 
     def schemas(self) -> Iterator[KeySchema]:
-        """The table's key schema and those of its indexes."""
+        """Return the table's key schema and those of its indexes."""
         yield self.schema
         for index in self.indexes.values():
             yield index.schema
 
     def define(self, definitions: Any) -> None:
-        """Take over ``AttributeDefinitions``."""
+        """Add ``AttributeDefinitions``."""
         types = dict(self.types)
         for definition in definitions or []:
             if definition.get("AttributeType") not in _KEY_TYPES:
@@ -156,7 +156,7 @@ class Table:
         self.types = types
 
     def add_index(self, description: dict[str, Any], *, delay: float) -> None:
-        """Add a global secondary index over the items that are there, ACTIVE after `delay` seconds."""
+        """Add a global secondary index of the present items, ACTIVE after `delay` seconds."""
         index = Index(description, self.types, self.clock.monotonic() + delay)
         if index.name in self.indexes:
             raise validation(f"Attempting to create an index which already exists: {index.name}")
@@ -174,7 +174,7 @@ class Table:
         return "UPDATING" if any(now < index.active_at for index in self.indexes.values()) else "ACTIVE"
 
     def describe(self) -> dict[str, Any]:
-        """The table as DescribeTable shows it."""
+        """Return the table as DescribeTable shows it."""
         now = self.clock.monotonic()
         description: dict[str, Any] = {
             "TableName": self.name,
@@ -215,11 +215,11 @@ class Table:
     # -- keys ---------------------------------------------------------------------------------------------------
 
     def key_of(self, item: Item) -> tuple[str, ...]:
-        """The key under which an item is stored."""
+        """Return the key under which an item is stored."""
         return tuple(_text(item[name]) for name in self.schema.names)
 
     def check_key(self, key: Any) -> Item:
-        """A checked copy of a request's ``Key``.
+        """Return a checked copy of a request's ``Key``.
 
         Raises:
             AwsError: ValidationException.
@@ -267,11 +267,11 @@ class Table:
     # -- items --------------------------------------------------------------------------------------------------
 
     def get(self, key: tuple[str, ...]) -> Item | None:
-        """The item stored under a key. It is shared: never change it."""
+        """Return the item stored under a key. The item is shared and must not be changed."""
         return self._items.get(key)
 
     def put(self, item: Item) -> None:
-        """Store a checked item in place of the one with its key."""
+        """Store a checked item and replace the one with the same key."""
         key = self.key_of(item)
         self.remove(key)
         self._items[key] = item
@@ -291,7 +291,7 @@ class Table:
                 _drop(index.order, index.schema.place(item, key))
 
     def require_index(self, name: str) -> Index:
-        """The index with this name, built.
+        """Return the index with this name, which must be ACTIVE.
 
         Raises:
             AwsError: ValidationException.
@@ -304,7 +304,7 @@ class Table:
         return index
 
     def require_active(self) -> None:
-        """Refuse reads and writes before the table exists.
+        """Reject reads and writes before the table exists.
 
         Raises:
             AwsError: ResourceNotFoundException.
@@ -320,6 +320,6 @@ def _drop(order: list[Place], place: Place) -> None:
 
 
 def partition(order: list[Place], digest: bytes) -> list[Place]:
-    """The places that share a partition key, in sort-key order."""
+    """Return the places that share a partition key, in sort-key order."""
     low = bisect_left(order, digest, key=lambda place: place[0])
     return order[low : bisect_right(order, digest, low, key=lambda place: place[0])]

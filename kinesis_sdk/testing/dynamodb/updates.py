@@ -1,6 +1,6 @@
-"""Changing an item: parsed update expressions, and the older ``AttributeUpdates``.
+"""Updates of items: parsed update expressions, and the legacy ``AttributeUpdates``.
 
-Both become a new item; the old one is left as it was, because readers may hold it.
+Both create a new item; the old one is not changed, because readers may hold it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,13 @@ _BAD_PATH = "The document path provided in the update expression is invalid for 
 
 
 def _operand(node: Node, item: Item) -> Value:
-    """The value on the right side of SET, computed from the item as it was before the update."""
+    """Return the value on the right side of SET, computed from the item as it was before the update."""
     kind = node[0]
     if kind == "if_not_exists":
-        found, other = lookup(item, node[1][1]), _operand(node[2], item)  # the other one has to exist even so
+        found, other = (
+            lookup(item, node[1][1]),
+            _operand(node[2], item),
+        )  # the other operand must exist even then
         return other if found is None else found
     if kind == "list_append":
         left, right = _operand(node[1], item), _operand(node[2], item)
@@ -71,7 +74,7 @@ def _delete(current: Value | None, value: Value) -> Value | None:
 
 
 def _parent(item: Item, path: Path) -> Any:
-    """The map or list that holds the last part of a path, in an item that may be changed."""
+    """Return the map or list that holds the last part of a path, in an item that may be changed."""
     container: Any = item
     for at, part in enumerate(path[:-1]):
         try:
@@ -86,10 +89,10 @@ def _parent(item: Item, path: Path) -> Any:
 
 
 def apply_actions(item: Item, actions: list[Node]) -> Item:
-    """The item after an update expression; every operand sees the item as it was before.
+    """Return the item after an update expression; every operand sees the item as it was before.
 
     Raises:
-        AwsError: ValidationException when an operand is missing or of the wrong type, or a path leads nowhere.
+        AwsError: ValidationException if an operand is missing or of the wrong type, or a path does not exist.
     """
     updated = copy.deepcopy(item) if any(len(action[1]) > 1 for action in actions) else dict(item)
     removed: list[tuple[list[Any], int]] = []
@@ -114,14 +117,14 @@ def apply_actions(item: Item, actions: list[Node]) -> Item:
             removed.append((container, last))
         else:
             container.pop(last, None)
-    # From the back, so that the indexes still mean what the expression meant.
+    # From the end, so that the remaining indexes stay valid.
     for container, index in sorted(removed, key=lambda entry: -entry[1]):
         del container[index : index + 1]
     return updated
 
 
 def apply_attribute_updates(item: Item, updates: dict[str, Any]) -> Item:
-    """The item after ``AttributeUpdates``, the form that the Java KCL writes leases with.
+    """Return the item after ``AttributeUpdates``, the form that the Java KCL writes leases with.
 
     Raises:
         AwsError: ValidationException.

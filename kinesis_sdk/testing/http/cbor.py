@@ -1,8 +1,8 @@
 """CBOR (RFC 8949) as far as the AWS SDK for Java uses it with Kinesis: ``application/x-amz-cbor-1.1``.
 
 The fake's documents are JSON objects as on the wire. In CBOR the same documents differ in two places, which the
-two functions here translate: ``Data`` is a byte string in place of base64 text, and a point in time is tag 1 with
-whole milliseconds in place of a number of seconds.
+two functions here translate: ``Data`` is a byte string instead of base64 text, and a point in time is tag 1 with
+whole milliseconds instead of a number of seconds.
 """
 
 from __future__ import annotations
@@ -109,18 +109,18 @@ class _Reader:
             return dict(zip(members[::2], members[1::2], strict=True))
         if major == _TEXT and all(isinstance(part, str) for part in members):
             return "".join(members)
-        raise ValueError("this CBOR item can not be of indefinite length")
+        raise ValueError("this CBOR item cannot have indefinite length")
 
 
 def decode(data: bytes) -> Any:
-    """The JSON document that a CBOR document stands for.
+    """Convert a CBOR document to a JSON document.
 
     Raises:
-        ValueError: Not CBOR, or more of CBOR than the SDK for Java writes.
+        ValueError: If the data is not CBOR, or uses features that the SDK for Java does not write.
     """
     try:
         return _Reader(data).document()
-    except TypeError as error:  # a map whose key is a list
+    except TypeError as error:  # a map with a list as key
         raise ValueError(str(error)) from None
 
 
@@ -177,10 +177,10 @@ def _integer(value: int) -> bytes:
 
 
 def encode(value: Any) -> bytes:
-    """The CBOR document for a JSON document.
+    """Convert a JSON document to a CBOR document.
 
     Raises:
-        TypeError: Something that JSON has no place for.
+        TypeError: If a value has a type that JSON lacks.
     """
     parts: list[bytes] = []
     _write(value, parts)

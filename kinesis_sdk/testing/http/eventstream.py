@@ -1,4 +1,4 @@
-"""The frames of ``application/vnd.amazon.eventstream``: what SubscribeToShard answers with.
+"""Frames of ``application/vnd.amazon.eventstream``, the response format of SubscribeToShard.
 
 ```
 4 bytes  length of the message          4 bytes  CRC-32 of the four before
@@ -28,7 +28,7 @@ def _header(name: str, value: str) -> bytes:
 
 
 def encode_message(headers: dict[str, str], payload: bytes) -> bytes:
-    """One message with text headers (ASCII, shorter than 64 KiB)."""
+    """Encode a message with text headers (ASCII, shorter than 64 KiB)."""
     packed = b"".join(_header(name, value) for name, value in headers.items())
     prelude = struct.pack("!II", len(packed) + len(payload) + 16, len(packed))
     message = prelude + struct.pack("!I", zlib.crc32(prelude)) + packed + payload
@@ -36,13 +36,13 @@ def encode_message(headers: dict[str, str], payload: bytes) -> bytes:
 
 
 def encode_event(event_type: str, payload: bytes) -> bytes:
-    """An event with a JSON payload; ``initial-response`` is the one that has to come first."""
+    """Encode an event with a JSON payload; the first event must be ``initial-response``."""
     return encode_message(
         {":message-type": "event", ":event-type": event_type, ":content-type": _KIND}, payload
     )
 
 
 def encode_exception(error: AwsError) -> bytes:
-    """The error that ends a stream of events."""
+    """Encode the error that ends a stream of events."""
     headers = {":message-type": "exception", ":exception-type": error.code, ":content-type": _KIND}
     return encode_message(headers, json.dumps({"message": error.message}).encode())

@@ -1,4 +1,4 @@
-"""The fake account in a process of its own, so that it does not share an interpreter with what is measured."""
+"""The fake account in its own process, so that it does not share an interpreter with the code under test."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ServerProcess:
     """A running server process.
 
     Attributes:
-        endpoint_url: What boto3 takes as ``endpoint_url``.
+        endpoint_url: ``endpoint_url`` for boto3.
         pid: Process id.
     """
 
@@ -28,18 +28,18 @@ class ServerProcess:
         self.pid = pid
 
     def admin(self, path: str, body: Any = None, *, method: str | None = None) -> Any:
-        """One request to the admin endpoint, for example ``admin("faults", {"kind": "throttle"})``.
+        """Send a request to the admin endpoint, for example ``admin("faults", {"kind": "throttle"})``.
 
         Args:
-            path: What follows ``/_fake/``.
+            path: Path after ``/_fake/``.
             body: JSON value to send; with None the request is a GET.
-            method: HTTP method when it is not the obvious one.
+            method: HTTP method; by default GET without a body and POST with one.
 
         Returns:
-            The JSON value of the answer.
+            The JSON value of the response.
 
         Raises:
-            urllib.error.URLError: The server refuses the request or is not there.
+            urllib.error.URLError: If the server rejects the request or cannot be reached.
         """
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"{self.endpoint_url}/_fake/{path}", data=data, method=method)  # noqa: S310 — our own URL
@@ -73,13 +73,13 @@ def start_server_process(
 
     Args:
         arguments: Further command-line arguments, for example ``"--create-stream", "orders:4"``.
-        timeout: Seconds to wait for the process to listen, and to end.
-        env: Environment instead of this process's own.
-        own_session: Whether Ctrl-C in the terminal is not for it: whoever started it ends it in order.
+        timeout: Maximum seconds until the process listens, and until it ends.
+        env: Environment of the process; by default that of this process.
+        own_session: Whether the process runs in its own session, so that Ctrl-C in the terminal does not end it.
 
     Raises:
-        TimeoutError: It does not listen in time.
-        RuntimeError: It ends before it listens; its error output has gone to this process's.
+        TimeoutError: If it does not listen in time.
+        RuntimeError: If it ends before it listens; its error output appears on that of this process.
     """
     command: Sequence[str] = (
         sys.executable, "-m", "kinesis_sdk.testing", "--port", "0", "--exit-with-parent", *arguments

@@ -1,4 +1,4 @@
-"""The query protocol: form parameters in, XML out. CloudWatch spoke it before JSON, STS still does."""
+"""The AWS query protocol: form parameters in, XML out. STS uses it, and older clients of CloudWatch."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _NUMBERS = frozenset(
 
 
 def parse_query(pairs: dict[str, str]) -> dict[str, Any]:
-    """Nested values of flat parameters: ``MetricData.member.1.Value=3`` becomes a list of objects.
+    """Convert flat parameters to nested values: ``MetricData.member.1.Value=3`` becomes a list of objects.
 
     Raises:
-        AwsError: InvalidParameterValue when a number is not one.
+        AwsError: InvalidParameterValue if the text of a number is invalid.
     """
     tree: dict[str, Any] = {}
     for name, value in pairs.items():
@@ -39,7 +39,7 @@ def _plain(name: str, value: Any) -> Any:
             except ValueError:
                 raise AwsError("InvalidParameterValue", f"{name}: list members are numbered") from None
             return [_plain(name, members[index]) for index in order]
-        # A dimension has a Value, too, and it is text.
+        # A dimension also has a Value, which is text.
         return {part: member if "Name" in value else _plain(part, member) for part, member in value.items()}
     if name in _NUMBERS:
         try:
@@ -57,8 +57,8 @@ def _xml(value: Any) -> str:
     return escape(str(value))
 
 
-def render_answer(action: str, answer: dict[str, Any]) -> bytes:
-    """An answer document."""
+def render_response(action: str, answer: dict[str, Any]) -> bytes:
+    """Return a response document."""
     return (
         f"<{action}Response><{action}Result>{_xml(answer)}</{action}Result>"
         f"<ResponseMetadata><RequestId>fake</RequestId></ResponseMetadata></{action}Response>"
@@ -66,7 +66,7 @@ def render_answer(action: str, answer: dict[str, Any]) -> bytes:
 
 
 def render_error(error: AwsError) -> bytes:
-    """An error document."""
+    """Return an error document."""
     document = {"Type": "Sender", "Code": error.code, "Message": error.message}
     return (
         f"<ErrorResponse><Error>{_xml(document)}</Error><RequestId>fake</RequestId></ErrorResponse>".encode()

@@ -1,24 +1,24 @@
 """The fake account over HTTP, for any AWS client in any process.
 
-One thread per connection on blocking sockets: of the servers that Python has, this costs the least CPU per request.
+One thread for each connection on blocking sockets: of the servers available in Python, this costs the least CPU per request.
 HTTP/1.1 with keep-alive; JSON by ``X-Amz-Target`` for Kinesis, DynamoDB and CloudWatch, the query protocol for
-CloudWatch and STS; for Kinesis also CBOR, which the SDK for Java speaks, but not for SubscribeToShard's events.
+CloudWatch and STS; for Kinesis also CBOR, which the SDK for Java uses, except for the events of SubscribeToShard.
 Requests are not verified beyond access key and session token.
 
-| admin request | answer |
+| admin request | response |
 | --- | --- |
 | ``GET /_fake/health`` | ``{"status": "ok"}`` |
 | ``GET /_fake/stats`` | counters, see `FakeAws.stats` |
-| ``GET /_fake/faults`` | faults that are on |
-| ``POST /_fake/faults`` | switches on one fault or a list; answers ``{"ids": […]}`` |
-| ``DELETE /_fake/faults`` | switches all off; ``/_fake/faults/3`` only that one |
+| ``GET /_fake/faults`` | active faults |
+| ``POST /_fake/faults`` | adds one fault or a list; responds with ``{"ids": […]}`` |
+| ``DELETE /_fake/faults`` | removes all faults; ``/_fake/faults/3`` only that one |
 | ``GET /_fake/metrics`` | metric data received |
 | ``POST /_fake/credentials`` | ``{"seconds": 60}``: temporary credentials, see `FakeAws.credentials` |
 | ``POST /_fake/clock`` | ``{"advance": seconds}`` on a virtual clock |
 | ``POST /_fake/reset`` | forgets everything |
 
-An admin request with an ``Origin`` header is refused: only browsers send it, and a web page in a developer's browser must
-not be able to reset the fake. Bodies are limited to 64 MiB, also after they were inflated.
+An admin request with an ``Origin`` header is rejected: only browsers send it, and a web page in a developer's browser must
+not be able to reset the fake. Bodies are limited to 64 MiB, before and after decompression.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from urllib.parse import parse_qsl
 
 from kinesis_sdk.testing.aws import FakeAws
 from kinesis_sdk.testing.clock import VirtualClock
-from kinesis_sdk.testing.errors import AnswerLostError, AwsError
+from kinesis_sdk.testing.errors import AwsError, ResponseLostError
 from kinesis_sdk.testing.faults import Fault
 from kinesis_sdk.testing.http import cbor
 from kinesis_sdk.testing.http.eventstream import CONTENT_TYPE, encode_event, encode_exception
-from kinesis_sdk.testing.http.query import parse_query, render_answer, render_error
+from kinesis_sdk.testing.http.query import parse_query, render_error, render_response
 from kinesis_sdk.testing.kinesis.fanout import Subscription
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ _CREDENTIAL = re.compile(r"Credential=([^/,\s]+)/")
 _EMPTY_ANSWERS = frozenset({"kinesis"})
 
 
-# Seconds after which a silent subscription looks whether its client and the (perhaps virtual) clock have moved.
+# Seconds after which a subscription without events checks its client and the (perhaps virtual) clock.
 _PUSH_WAIT = 0.2
 _LAST_CHUNK = b"0\r\n\r\n"
 
@@ -89,7 +89,7 @@ class _Request:
         self.body = body
 
 
-class _Refused(Exception):  # noqa: N818 — not an error of the program, an answer
+class _Rejected(Exception):  # noqa: N818 — a response, not an error of the program
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
@@ -97,7 +97,7 @@ class _Refused(Exception):  # noqa: N818 — not an error of the program, an ans
 
 
 class _Connection:
-    """One client connection: reads requests, hands them over, writes answers, until either side closes."""
+    """One client connection: reads requests and writes responses until either side closes it."""
 
     def __init__(self, server: FakeAwsServer, sock: socket.socket) -> None:
         self._server = server
@@ -114,9 +114,9 @@ class _Connection:
                     if request is None:
                         return
                     status, kind, body = self._server.respond(request)
-                except AnswerLostError:
+                except ResponseLostError:
                     return
-                except _Refused as refused:
+                except _Rejected as refused:
                     self._refuse(refused.status, refused.message)
                     return
                 if isinstance(body, Subscription):
@@ -126,14 +126,14 @@ class _Connection:
                 self._write(status, kind, body, keep=keep)
                 if not keep:
                     return
-        except (ConnectionError, AnswerLostError):
-            # The client has gone and there is nobody to tell, or a fault cuts a subscription.
+        except (ConnectionError, ResponseLostError):
+            # The client has closed the connection, or a fault cuts a subscription.
             return
         finally:
             self._server.forget(sock)
 
-    def refuse_connection(self) -> None:
-        """Answer that there are too many connections, and close this one."""
+    def reject_connection(self) -> None:
+        """Respond that there are too many connections, and close this one."""
         try:
             self._refuse(503, "the fake AWS server has too many connections")
         except ConnectionError as error:
@@ -153,32 +153,32 @@ class _Connection:
         buffer = self._buffer
         while (end := buffer.find(b"\r\n\r\n")) < 0:
             if len(buffer) > _MAX_HEADER:
-                raise _Refused(400, "the header is too large")
+                raise _Rejected(400, "the header is too large")
             if not self._more():
                 return None
         lines = buffer[:end].decode("latin-1").split("\r\n")
         try:
             method, path, _ = lines[0].split(" ")
         except ValueError:
-            raise _Refused(400, "the request line is not HTTP/1.1") from None
+            raise _Rejected(400, "the request line is not HTTP/1.1") from None
         headers: dict[str, str] = {}
         for line in lines[1:]:
             name, _, value = line.partition(":")
             headers[name.lower()] = value.strip()
         if "transfer-encoding" in headers:
-            raise _Refused(411, "send a Content-Length; chunked requests are not understood")
+            raise _Rejected(411, "send a Content-Length; chunked requests are not understood")
         length_text = headers.get("content-length", "0")
         if not length_text.isdecimal():
-            raise _Refused(400, "Content-Length is not a number")
-        # Python refuses to convert thousands of digits.
+            raise _Rejected(400, "Content-Length is not a number")
+        # Python does not convert thousands of digits.
         length = int(length_text) if len(length_text) <= _MAX_LENGTH_DIGITS else _MAX_BODY + 1
         if length > _MAX_BODY:
-            raise _Refused(413, f"the body is larger than {_MAX_BODY} bytes")
+            raise _Rejected(413, f"the body is larger than {_MAX_BODY} bytes")
         if headers.get("expect", "").lower() == "100-continue":
             self._sock.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
         start = end + 4
         if len(buffer) - start < length:
-            # Read the rest straight into one block; growing a buffer would copy large bodies again and again.
+            # Read the rest into one block; a growing buffer would copy large bodies repeatedly.
             block = bytearray(length)
             have = len(buffer) - start
             block[:have] = buffer[start:]
@@ -195,7 +195,7 @@ class _Connection:
         return _Request(method, path, headers, body)
 
     def _push(self, subscription: Subscription) -> None:
-        """Send events until the subscription is over or the client has gone."""
+        """Send events until the subscription ends or the client closes the connection."""
         head = (
             "HTTP/1.1 200 OK\r\n"
             f"x-amzn-RequestId: {uuid.uuid4()}\r\n"
@@ -219,7 +219,7 @@ class _Connection:
             subscription.close()
 
     def _has_gone(self) -> bool:
-        """Whether the client has closed the connection; it has nothing more to say otherwise."""
+        """Return whether the client has closed the connection. It sends nothing else during a subscription."""
         readable, _, _ = select.select([self._sock], [], [], 0)
         return bool(readable) and not self._sock.recv(1 << 12)
 
@@ -244,10 +244,10 @@ class FakeAwsServer:
 
     Args:
         aws: The account; code in this process may use it at the same time.
-        host: Address to listen on. There is no authentication worth the name: keep it local.
+        host: Address to listen on. Requests are hardly authenticated, so keep it local.
         port: Port; 0 lets the system choose.
-        latency: Seconds added to every AWS call, for an impression of distance.
-        max_connections: Connections at a time, each of which has a thread; one more is answered with 503 and closed.
+        latency: Seconds added to every AWS call, to simulate distance.
+        max_connections: Maximum simultaneous connections, each with a thread; further ones get a 503 and are closed.
     """
 
     def __init__(
@@ -269,14 +269,14 @@ class FakeAwsServer:
         self._connections: set[socket.socket] = set()
         self._date = (0, "")
 
-    # -- life ---------------------------------------------------------------------------------------------------
+    # -- life cycle ---------------------------------------------------------------------------------------------------
 
     def start(self) -> FakeAwsServer:
         """Listen and serve from background threads.
 
         Raises:
-            RuntimeError: The server is running.
-            OSError: The address is taken or not ours.
+            RuntimeError: If the server is running.
+            OSError: If the address is in use or does not belong to this machine.
         """
         if self._listener is not None:
             raise RuntimeError("the server is already running")
@@ -288,7 +288,7 @@ class FakeAwsServer:
         return self
 
     def stop(self) -> None:
-        """Close the listener and every connection. Does nothing when the server is not running."""
+        """Close the listener and every connection. Do nothing if the server is not running."""
         listener, thread = self._listener, self._thread
         if listener is None or thread is None:
             return
@@ -317,10 +317,10 @@ class FakeAwsServer:
 
     @property
     def endpoint_url(self) -> str:
-        """What boto3 takes as ``endpoint_url``.
+        """``endpoint_url`` for boto3.
 
         Raises:
-            RuntimeError: The server is not running.
+            RuntimeError: If the server is not running.
         """
         if self._listener is None:
             raise RuntimeError("the server is not running: call start() or use it as a context manager")
@@ -341,18 +341,18 @@ class FakeAwsServer:
             connection = _Connection(self, sock)
             if is_full:
                 _log.warning("%d connections are open, one more was refused", self._max_connections)
-                connection.refuse_connection()
+                connection.reject_connection()
                 continue
             threading.Thread(target=connection.run, name="fake-aws", daemon=True).start()
 
     def forget(self, sock: socket.socket) -> None:
-        """Close a connection that is done."""
+        """Close a finished connection."""
         with self._lock:
             self._connections.discard(sock)
         sock.close()
 
     def date(self) -> str:
-        """The ``Date`` header: the machine's time, because clients correct their clocks for signing by it."""
+        """Return the ``Date`` header. It is the system time, because clients correct their signing clocks by it."""
         second = int(time.time())
         if self._date[0] != second:
             self._date = (second, formatdate(second, usegmt=True))
@@ -361,10 +361,10 @@ class FakeAwsServer:
     # -- requests -----------------------------------------------------------------------------------------------
 
     def respond(self, request: _Request) -> tuple[int, str, bytes | Subscription]:
-        """Status, content type and body for a request; a `Subscription` in place of a body is to be pushed.
+        """Return status, content type and body for a request; a `Subscription` instead of a body is pushed.
 
         Raises:
-            AnswerLostError: The connection is to be closed without an answer.
+            ResponseLostError: If the connection must be closed without a response.
         """
         if request.path.startswith("/_fake/"):
             return self._admin(request)
@@ -388,10 +388,10 @@ class FakeAwsServer:
         except AwsError as error:
             document = {"__type": error.code, "message": error.message, **error.members}
             return error.status, kind, cbor.encode(document) if in_cbor else json.dumps(document).encode()
-        except AnswerLostError:
+        except ResponseLostError:
             raise
-        except Exception:  # noqa: BLE001 — logged and answered
-            # A member of an unexpected type, most likely: the client gets an answer, the developer the reason.
+        except Exception:  # noqa: BLE001 — logged, and reported to the client
+            # Most likely a member of an unexpected type. The client gets a response, and the log the reason.
             _log.exception("%s failed", target)
             document = {"__type": "InternalFailure", "message": "The fake failed; see its log."}
             return 500, kind, cbor.encode(document) if in_cbor else json.dumps(document).encode()
@@ -466,7 +466,7 @@ class FakeAwsServer:
         except AwsError as error:
             return error.status, "text/xml", render_error(error)
         assert isinstance(answer, dict)
-        return 200, "text/xml", render_answer(action, answer)
+        return 200, "text/xml", render_response(action, answer)
 
     # -- administration -----------------------------------------------------------------------------------------
 

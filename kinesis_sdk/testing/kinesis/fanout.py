@@ -10,8 +10,8 @@ import json
 from typing import Any
 
 from kinesis_sdk.testing.clock import millis
-from kinesis_sdk.testing.errors import AnswerLostError, AwsError, constraint
-from kinesis_sdk.testing.kinesis.records import ITERATOR_TYPES, MAX_READ_RECORDS, RecordPlane, refuse_dry_run
+from kinesis_sdk.testing.errors import AwsError, ResponseLostError, constraint
+from kinesis_sdk.testing.kinesis.records import ITERATOR_TYPES, MAX_READ_RECORDS, RecordPlane, reject_dry_run
 from kinesis_sdk.testing.kinesis.registry import StreamRegistry
 from kinesis_sdk.testing.kinesis.shard import Shard
 from kinesis_sdk.testing.kinesis.streams import Consumer, Stream
@@ -20,7 +20,7 @@ from kinesis_sdk.testing.kinesis.throttle import MIB, TokenBucket
 SUBSCRIPTION_SECONDS = 300.0
 """Seconds after which the service ends a subscription (API reference of SubscribeToShard)."""
 TAKE_OVER_SECONDS = 5.0
-"""Seconds after a successful call in which a second one is refused (the same)."""
+"""Seconds after a successful call in which a second one is rejected (the same)."""
 HEARTBEAT_SECONDS = 5.0
 """Seconds between two events of an idle shard. The service promises no number."""
 _RATE = 2 * MIB
@@ -66,17 +66,17 @@ class Subscription:
             self._stream.changed.notify_all()
 
     def take(self, wait: float = 0.0) -> bytes | None:
-        """The next event.
+        """Return the next event.
 
         Args:
-            wait: Most (real) seconds to wait for it.
+            wait: Maximum (real) seconds to wait for it.
 
         Returns:
             A ``SubscribeToShardEvent`` as JSON text; None when none is due, or when the subscription is over.
 
         Raises:
             AwsError: The error that ends the subscription.
-            AnswerLostError: A fault cuts the connection.
+            ResponseLostError: A fault cuts the connection.
         """
         with self._stream.lock:
             payload = self._poll()
@@ -86,7 +86,7 @@ class Subscription:
             return payload
 
     def beat(self) -> bytes | None:
-        """The next event, an empty one if there is nothing to tell; None when the subscription is over."""
+        """Return the next event, an empty one if there is nothing to tell; None if the subscription is over."""
         with self._stream.lock:
             self._heartbeat_at = min(self._heartbeat_at, self._registry.clock.monotonic())
             return self._poll(throttled=False)
@@ -117,7 +117,7 @@ class Subscription:
             return None
         if registry.faults and registry.faults.breaks_stream(stream.name, self._shard.shard_id):
             self.is_over = True
-            raise AnswerLostError("injected: the connection of the subscription breaks")
+            raise ResponseLostError("injected: the connection of the subscription breaks")
         self._heartbeat_at = now + HEARTBEAT_SECONDS
         self._position = page.position
         self._bucket.level -= page.size
@@ -129,7 +129,7 @@ class Subscription:
             behind = max(0, millis(registry.clock.time()) - page.behind_arrival)
         tail = f'],"MillisBehindLatest":{behind}'
         if ends:
-            # The end of a shard: children, and no number to go on from.
+            # The end of a shard: children, and no number to continue from.
             self.is_over = True
             tail += f',"ChildShards":{json.dumps([child.describe_as_child() for child in self._shard.children])}}}'
         else:
@@ -175,7 +175,7 @@ class FanOut:
                     f"Consumer {consumer.arn} subscribed to shard {shard_id} less than {TAKE_OVER_SECONDS:g} "
                     "seconds ago.",
                 )
-            refuse_dry_run(request)
+            reject_dry_run(request)
             subscription = Subscription(registry, stream, consumer, shard, position)
             consumer.subscriptions[shard_id] = subscription
             if former is not None:

@@ -34,7 +34,7 @@ def _limit(request: dict[str, Any], member: str, default: int, highest: int = 10
 
 
 def _listed(shard: Shard, kind: str, at: int) -> bool:
-    """Whether a filter lists a shard that still exists; `at` is wall time in milliseconds."""
+    """Return whether a filter lists a shard that still exists; `at` is wall time in milliseconds."""
     created = millis(shard.created_at)
     closed = None if shard.closed_at is None else millis(shard.closed_at)
     if kind == "AT_LATEST":
@@ -60,7 +60,7 @@ class ShardListing:
         """ListShards.
 
         Raises:
-            AwsError: InvalidArgumentException for a token beside a stream name, or a filter that lacks or has a
+            AwsError: InvalidArgumentException for a token next to a stream name, or a filter that lacks or has a
                 member it must have or not; ExpiredNextTokenException 300 s after the token was issued.
         """
         limit = _limit(request, "MaxResults", 1000)
@@ -145,7 +145,7 @@ class ShardListing:
         return stream, after, kind, int(at)
 
     def describe_stream(self, request: dict[str, Any]) -> dict[str, Any]:
-        """DescribeStream: at most 100 shards a page by default; ``ExclusiveStartShardId`` goes on."""
+        """DescribeStream: at most 100 shards a page by default; ``ExclusiveStartShardId`` continues."""
         stream = self._registry.find(request)
         limit = min(_limit(request, "Limit", 100), 100)
         after = request.get("ExclusiveStartShardId") or ""
@@ -164,7 +164,7 @@ class ShardListing:
         return {"StreamDescription": description}
 
     def list_streams(self, request: dict[str, Any]) -> dict[str, Any]:
-        """ListStreams: at most 100 a page by default; ``ExclusiveStartStreamName`` or ``NextToken`` goes on."""
+        """ListStreams: at most 100 a page by default; ``ExclusiveStartStreamName`` or ``NextToken`` continues."""
         limit = _limit(request, "Limit", 100)
         after = request.get("ExclusiveStartStreamName") or ""
         token = request.get("NextToken")

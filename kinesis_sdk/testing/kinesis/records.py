@@ -137,7 +137,7 @@ class RecordPlane:
         """
         stream = self._registry.find_serving(request)
         entry = self._check(request, "", stream)
-        refuse_dry_run(request)
+        reject_dry_run(request)
         clock = self._registry.clock
         with stream.lock:
             shard, result = self._store("PutRecord", stream, entry, millis(clock.time()), clock.monotonic())
@@ -151,7 +151,7 @@ class RecordPlane:
         """PutRecords.
 
         Returns:
-            The answer as JSON text.
+            The response as JSON text.
 
         Raises:
             AwsError: As the service, for faults of the request as a whole; nothing is stored then.
@@ -175,7 +175,7 @@ class RecordPlane:
             raise invalid_argument(
                 f"Records size exceeds 10 MB limit: {total} bytes of data and partition keys"
             )
-        refuse_dry_run(request)
+        reject_dry_run(request)
         clock = self._registry.clock
         arrival = millis(clock.time())
         now = clock.monotonic()
@@ -245,7 +245,7 @@ class RecordPlane:
         kind: str,
         operation: str = "GetShardIterator",
     ) -> int:
-        """The smallest sequence number wanted, by the parameters of GetShardIterator; under the stream's lock.
+        """Return the smallest sequence number requested, by the parameters of GetShardIterator; under the stream's lock.
 
         Raises:
             AwsError: As GetShardIterator; `operation` is named in the message.
@@ -301,7 +301,7 @@ class RecordPlane:
             empty: Find nothing this time, as the service may at any position.
 
         Returns:
-            The answer as JSON text. At the end of a closed shard it has ``ChildShards`` and no
+            The response as JSON text. At the end of a closed shard it has ``ChildShards`` and no
             ``NextShardIterator``.
 
         Raises:
@@ -365,7 +365,7 @@ def _entry_error(fault: Fault) -> AwsError:
     return error
 
 
-def refuse_dry_run(request: dict[str, Any]) -> None:
+def reject_dry_run(request: dict[str, Any]) -> None:
     """End a request that asks for a rehearsal only; called when everything else was found in order."""
     if request.get("DryRun"):
         raise AwsError(

@@ -69,7 +69,7 @@ class StreamRegistry:
             self._counts.update(amounts)
 
     def counted(self, name: str) -> int:
-        """The value of a counter."""
+        """Return the value of a counter."""
         with self._counts_lock:
             return self._counts[name]
 
@@ -83,7 +83,7 @@ class StreamRegistry:
             self._counts.clear()
 
     def arn(self, name: str) -> str:
-        """The ARN of a stream with this name."""
+        """Return the ARN of a stream with this name."""
         return f"arn:aws:kinesis:{self.region}:{self.account_id}:stream/{name}"
 
     def require_name(self, name: Any) -> str:
@@ -97,7 +97,7 @@ class StreamRegistry:
         return name
 
     def name_in(self, request: dict[str, Any]) -> str | None:
-        """The stream that a request names by ``StreamName`` or ``StreamARN``, unchecked; None when it names none."""
+        """Return the stream that a request names by ``StreamName`` or ``StreamARN``, unchecked; None if it names none."""
         name = request.get("StreamName")
         if isinstance(name, str):
             return name
@@ -105,7 +105,7 @@ class StreamRegistry:
         return arn.split(":stream/")[-1].split("/")[0] if isinstance(arn, str) else None
 
     def find(self, request: dict[str, Any]) -> Stream:
-        """The stream that a request names by ``StreamName``, ``StreamARN`` or both.
+        """Return the stream that a request names by ``StreamName``, ``StreamARN`` or both.
 
         Raises:
             AwsError: InvalidArgumentException when it names none or two; ResourceNotFoundException.
@@ -127,7 +127,7 @@ class StreamRegistry:
         return self.by_name(self.require_name(name), arn)
 
     def by_name(self, name: str, arn: str | None = None) -> Stream:
-        """The stream with this name (and ARN, when one is given), with due changes carried out.
+        """Return the stream with this name (and ARN, when one is given), with due changes carried out.
 
         Raises:
             AwsError: ResourceNotFoundException.
@@ -140,7 +140,7 @@ class StreamRegistry:
         return stream
 
     def not_found(self, name: str) -> AwsError:
-        """The error for a stream that does not exist."""
+        """Return the error for a stream that does not exist."""
         return AwsError(
             "ResourceNotFoundException", f"Stream {name} under account {self.account_id} not found."
         )

@@ -56,16 +56,16 @@ class SequenceNumbers:
         return self.base | (self.created_second << _SECOND_SHIFT)
 
     def ending(self, second: int) -> int:
-        """The shard's ``EndingSequenceNumber`` when it is closed at `second`: larger than any record's number."""
+        """Return the shard's ``EndingSequenceNumber`` when it is closed at `second`: larger than any record's number."""
         return self.base | (_LAST_POSITION << _POSITION_SHIFT) | (second << _SECOND_SHIFT)
 
     def take(self, second: int) -> int:
-        """The number of the next record, stored at epoch second `second`."""
+        """Return the number of the next record, stored at epoch second `second`."""
         self._position += 1
         return self.base | (self._position << _POSITION_SHIFT) | (second << _SECOND_SHIFT)
 
     def owns(self, number: int) -> bool:
-        """Whether `number` can have come from this shard: version, creation second and shard index match."""
+        """Return whether `number` can have come from this shard: version, creation second and shard index match."""
         return (
             number >> _VERSION_SHIFT == _VERSION
             and number & 0xF == _VERSION
@@ -75,10 +75,10 @@ class SequenceNumbers:
 
 
 def shard_index_of(number: int) -> int:
-    """The shard index encoded in a sequence number."""
+    """Return the shard index encoded in a sequence number."""
     return (number >> _SHARD_SHIFT) & ((1 << _SHARD_BITS) - 1)
 
 
 def stored_second_of(number: int) -> int:
-    """The epoch second in which the record with this sequence number was stored."""
+    """Return the epoch second in which the record with this sequence number was stored."""
     return (number >> _SECOND_SHIFT) & ((1 << 36) - 1)

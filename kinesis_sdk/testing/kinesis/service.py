@@ -41,7 +41,7 @@ def _choice(value: Any, member: str, choices: tuple[str, ...]) -> str:
 class FakeKinesis:
     """The Kinesis service of one account and region. Thread-safe.
 
-    `operations` maps operation names to functions from a request to an answer, both as on the wire.
+    `operations` maps operation names to functions from a request to a response, both as on the wire.
     """
 
     target_prefix = "Kinesis_20131202"
@@ -355,7 +355,7 @@ class FakeKinesis:
             return {"Consumer": consumer.describe(self.registry.clock.monotonic())}
 
     def _consumer(self, request: dict[str, Any]) -> tuple[Stream, Consumer]:
-        """The stream and consumer named by ``ConsumerARN`` or by ``StreamARN`` and ``ConsumerName``."""
+        """Return the stream and consumer named by ``ConsumerARN`` or by ``StreamARN`` and ``ConsumerName``."""
         arn, name, stream_arn = (
             request.get(member) for member in ("ConsumerARN", "ConsumerName", "StreamARN")
         )

@@ -1,7 +1,7 @@
 """One shard: its place in the stream and its log of records.
 
 A record is stored once, as the JSON text that GetRecords answers with, in one `bytes` object. The sequence number
-and the arrival time sit at fixed offsets in that text, so searching needs no further index; beside it the
+and the arrival time sit at fixed offsets in that text, so searching needs no further index; next to it the
 log keeps one 8-byte running total of bytes per record, which turns the size limit of a page into a search as well.
 Measured resident memory: about 370 bytes per record of 100 bytes, about 1.45 times the data at 25 KB (base64 is 4/3);
 ``benchmarks/bench_fake.py`` measures both.
@@ -161,12 +161,12 @@ class Shard:
         return bisect_left(self._fragments, arrival, key=_arrival_of)
 
     def number_since(self, arrival: int) -> int:
-        """The smallest position from which on every record arrived at or after `arrival` (milliseconds)."""
+        """Return the smallest position from which on every record arrived at or after `arrival` (milliseconds)."""
         at = self._first_since(arrival)
         return int(_number_of(self._fragments[at])) if at < len(self._fragments) else self.next_number
 
     def number_before(self, position: int) -> int:
-        """The last record's number below `position`, or the number at which the shard starts."""
+        """Return the last record's number below `position`, or the number at which the shard starts."""
         at = bisect_left(self._fragments, b"%0*d" % (DIGITS, position), key=_number_of)
         return int(_number_of(self._fragments[at - 1])) if at else self.numbers.starting
 
@@ -186,9 +186,9 @@ class Shard:
         """Read records whose sequence number is at least `position`.
 
         Args:
-            position: Smallest sequence number wanted.
-            limit: Most records.
-            max_bytes: Most bytes of data and partition keys; one record is always returned.
+            position: Smallest sequence number requested.
+            limit: Maximum records.
+            max_bytes: Maximum bytes of data and partition keys; one record is always returned.
             horizon: Records that arrived before this wall time (milliseconds) are gone.
         """
         fragments, ends = self._fragments, self._ends
@@ -208,7 +208,7 @@ class Shard:
         )
 
     def describe(self) -> dict[str, Any]:
-        """The shard as ListShards and DescribeStream show it."""
+        """Return the shard as ListShards and DescribeStream show it."""
         numbers = {"StartingSequenceNumber": str(self.numbers.starting)}
         if self.ending_number is not None:
             numbers["EndingSequenceNumber"] = str(self.ending_number)
@@ -222,7 +222,7 @@ class Shard:
         return described
 
     def describe_as_child(self) -> dict[str, Any]:
-        """The shard as an entry of ``ChildShards``."""
+        """Return the shard as an entry of ``ChildShards``."""
         return {
             "ShardId": self.shard_id,
             "ParentShards": [name for name in (self.parent, self.adjacent_parent) if name is not None],
@@ -236,7 +236,7 @@ class Page:
     Attributes:
         fragments: Records as JSON text.
         size: Bytes of their data and partition keys.
-        position: Where the next read goes on.
+        position: Where the next read continues.
         behind_arrival: Arrival (milliseconds) of the last record returned when more follow, else None.
     """
 

@@ -37,7 +37,7 @@ def uniform_starts(count: int) -> list[int]:
 
 
 def hash_of(partition_key: str) -> int:
-    """A partition key's place in the hash space: its MD5 digest as a big-endian number."""
+    """Return a partition key's place in the hash space: its MD5 digest as a big-endian number."""
     return int.from_bytes(hashlib.md5(partition_key.encode()).digest(), "big")
 
 
@@ -129,15 +129,15 @@ class Stream:
         return self._open
 
     def shard_for(self, hash_key: int) -> Shard:
-        """The open shard whose range holds `hash_key` (0 … 2¹²⁸−1)."""
+        """Return the open shard whose range holds `hash_key` (0 … 2¹²⁸−1)."""
         return self._open[bisect_right(self._starts, hash_key) - 1]
 
     def shards_in_order(self) -> Iterator[Shard]:
-        """All shards that still exist, by id."""
+        """Return all shards that still exist, by id."""
         return iter(self.shards.values())
 
     def shard(self, shard_id: str, account: str) -> Shard:
-        """The shard with this id.
+        """Return the shard with this id.
 
         Raises:
             AwsError: ResourceNotFoundException.
@@ -294,7 +294,7 @@ class Stream:
             self.changed.notify_all()
 
     def describe_summary(self) -> dict[str, Any]:
-        """The members of ``StreamDescriptionSummary``; timestamps are epoch seconds."""
+        """Return the members of ``StreamDescriptionSummary``; timestamps are epoch seconds."""
         summary: dict[str, Any] = {
             "StreamName": self.name,
             "StreamARN": self.arn,
@@ -334,11 +334,11 @@ class Consumer:
         self.subscriptions: dict[str, Subscription] = {}
 
     def is_active(self, monotonic: float) -> bool:
-        """Whether its creation is complete at `monotonic` (seconds)."""
+        """Return whether its creation is complete at `monotonic` (seconds)."""
         return monotonic >= self._active_at
 
     def describe(self, monotonic: float) -> dict[str, Any]:
-        """The members of ``Consumer``; `monotonic` (seconds) decides whether it is ACTIVE yet."""
+        """Return the members of ``Consumer``; `monotonic` (seconds) decides whether it is ACTIVE yet."""
         return {
             "ConsumerName": self.name,
             "ConsumerARN": self.arn,

@@ -72,7 +72,7 @@ class WriteLimit:
         self._bytes = TokenBucket(MIB, now)
 
     def admit(self, size: int, now: float) -> bool:
-        """Whether a record of `size` bytes (data and partition key) is taken at `now`; takes the tokens if so."""
+        """Return whether a record of `size` bytes (data and partition key) is taken at `now`; takes the tokens if so."""
         records, data = self._records, self._bytes
         records.refill(now)
         data.refill(now)
@@ -99,7 +99,7 @@ class ReadLimit:
         self._overdrawn = False
 
     def admit(self, now: float) -> bool:
-        """Whether a call is answered at `now`; counts it if so."""
+        """Return whether a call is answered at `now`; counts it if so."""
         data = self._bytes
         data.refill(now)
         if self._overdrawn:

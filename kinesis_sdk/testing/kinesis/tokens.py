@@ -28,7 +28,7 @@ def seal(*fields: str | int) -> str:
 
 
 def unseal(token: str) -> list[str] | None:
-    """The fields of a token, or None when the token is not one of ours or was changed."""
+    """Return the fields of a token or None if the token is not one of ours or was changed."""
     try:
         text = base64.urlsafe_b64decode(token.encode()).decode()
     except (binascii.Error, UnicodeError, ValueError):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kinesis_sdk.testing.errors import AwsError
-from kinesis_sdk.testing.http.query import parse_query, render_answer, render_error
+from kinesis_sdk.testing.http.query import parse_query, render_error, render_response
 
 
 def test_numbered_members_become_lists_and_metric_values_numbers() -> None:
@@ -34,5 +34,5 @@ def test_contradictions_are_refused() -> None:
 
 
 def test_documents_are_escaped() -> None:
-    assert b"<Account>1&amp;2</Account>" in render_answer("GetCallerIdentity", {"Account": "1&2"})
+    assert b"<Account>1&amp;2</Account>" in render_response("GetCallerIdentity", {"Account": "1&2"})
     assert b"<Message>&lt;</Message>" in render_error(AwsError("X", "<"))
