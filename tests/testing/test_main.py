@@ -32,7 +32,6 @@ def test_help_shows_how_to_reach_it(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_exported_names() -> None:
     assert sorted(kinesis_sdk.testing.__all__) == [
-        "ResponseLostError",
         "AwsError",
         "FakeAws",
         "FakeAwsServer",
@@ -40,6 +39,7 @@ def test_exported_names() -> None:
         "Fault",
         "FaultKind",
         "Faults",
+        "ResponseLostError",
         "ServerProcess",
         "VirtualClock",
         "start_server_process",

@@ -224,7 +224,7 @@ class WorkerProcess:
                 requested_before = held.handoff_requester is not None
                 held.checkpoint(ExtendedSequenceNumber(str(sequence)))
                 if held.handoff_requester is not None and not requested_before:
-                    self._release_soon(
+                    self.on_handoff_requested(
                         held
                     )  # a checkpoint shows a request as well; a consumer checks at each step
         except (ProcessDied, LeaseLostError):
