@@ -120,6 +120,21 @@ WITHIN_CONSUMER = {
     "shard_sync": {"config", "leases", "streams"},
 }
 """What the packages below may import of the consumer; the rest of it runs them."""
+WITHIN_TESTING = {
+    "accounting": {"flights"},
+    "aws": {"client", "clock", "cloudwatch", "credentials", "dynamodb", "errors", "faults", "kinesis"},
+    "client": {"errors", "kinesis"},
+    "clock": set(),
+    "cloudwatch": {"errors"},
+    "credentials": {"errors"},
+    "dynamodb": {"errors"},
+    "errors": set(),
+    "faults": {"errors"},
+    "flights": set(),
+    "http": {"aws", "clock", "errors", "faults", "kinesis"},
+    "kinesis": {"clock", "errors", "faults"},
+}
+"""Layers of the fake AWS: what each of its parts may import of the others, also for type checking only."""
 
 
 def test_packages_of_the_consumer_do_not_import_what_runs_them() -> None:
@@ -129,6 +144,19 @@ def test_packages_of_the_consumer_do_not_import_what_runs_them() -> None:
                 if name.startswith("kinesis_sdk.consumer."):
                     target = name.split(".")[2]
                     assert target in {room, *allowed}, f"{path.name}:{line} imports {name}"
+
+
+def test_parts_of_the_fake_aws_import_only_from_lower_layers() -> None:
+    folder = PACKAGE / "testing"
+    parts = {path.relative_to(folder).parts[0].removesuffix(".py") for path in folder.rglob("*.py")}
+    assert parts - {"__init__", "__main__"} == set(WITHIN_TESTING)
+    for part, allowed in WITHIN_TESTING.items():
+        paths = sorted((folder / part).rglob("*.py")) or [folder / f"{part}.py"]
+        for path in paths:
+            for line, name in imports_of(path):
+                if name.startswith("kinesis_sdk.testing."):
+                    target = name.split(".")[2]
+                    assert target in {part, *allowed}, f"{path.name}:{line} imports {name}"
 
 
 @pytest.mark.parametrize(

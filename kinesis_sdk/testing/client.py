@@ -10,16 +10,14 @@ import base64
 import functools
 import json
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import datetime, timezone
 from email.utils import formatdate
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.testing.errors import AwsError, ResponseLostError
-
-if TYPE_CHECKING:
-    from kinesis_sdk.testing.aws import FakeAws
-    from kinesis_sdk.testing.kinesis.fanout import Subscription
+from kinesis_sdk.testing.kinesis.fanout import Subscription
 
 _TIMESTAMPS = frozenset(
     {
@@ -34,6 +32,28 @@ _TIMESTAMPS = frozenset(
 
 # Seconds of real waiting between two checks of the clock: `due` does not say when bandwidth becomes available.
 _LONGEST_WAIT, _SHORTEST_WAIT = 0.25, 0.001
+
+
+class Account(Protocol):
+    """The account behind a client; `FakeAws` is one.
+
+    Attributes:
+        clock: Clock of the account.
+        is_virtual: Whether the clock moves only when it is advanced.
+        sleep: Called with the seconds for which a subscription waits on a virtual clock.
+    """
+
+    clock: Clock
+    is_virtual: bool
+    sleep: Callable[[float], None]
+
+    def operations(self, service: str) -> Collection[str]:
+        """Return the names of a service's operations."""
+        ...
+
+    def call(self, service: str, operation: str, request: dict[str, Any]) -> dict[str, Any] | bytes:
+        """Carry out one call."""
+        ...
 
 
 def _operation(method: str) -> str:
@@ -121,7 +141,7 @@ class FakeEventStream:
         urllib3.exceptions.ProtocolError: If a fault cut the connection.
     """
 
-    def __init__(self, subscription: Subscription, aws: FakeAws) -> None:
+    def __init__(self, subscription: Subscription, aws: Account) -> None:
         self._subscription = subscription
         self._aws = aws
 
@@ -183,7 +203,7 @@ class FakeClient:
         botocore.exceptions.ReadTimeoutError: If a fault drops the response.
     """
 
-    def __init__(self, aws: FakeAws, service: str, *, region: str) -> None:
+    def __init__(self, aws: Account, service: str, *, region: str) -> None:
         self._aws = aws
         self._service = service
         self._known = frozenset(aws.operations(service))

@@ -1,10 +1,10 @@
-"""A stream: its shards, their lineage, and what changes with time.
+"""A stream: its shards, their lineage, and delayed changes.
 
 ```
 CREATING ──delay──► ACTIVE ──split, merge, scale──► UPDATING ──delay──► ACTIVE ──delete──► (gone)
 ```
-With no delays configured a change is complete when the call returns. The open shards always tile the whole hash
-space 0 … 2¹²⁸−1; every change goes through `_replace`, which closes the parents and opens the children.
+Without configured delays, a change is complete when the call returns. The open shards always cover the hash space
+0 … 2¹²⁸−1 without overlap; every change goes through `_replace`, which closes the parents and opens the children.
 """
 
 from __future__ import annotations
@@ -15,15 +15,12 @@ import threading
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.testing.clock import millis
 from kinesis_sdk.testing.errors import AwsError, invalid_argument
 from kinesis_sdk.testing.kinesis.shard import Shard
-
-if TYPE_CHECKING:
-    from kinesis_sdk.testing.kinesis.fanout import Subscription
 
 HASH_SPACE = 1 << 128
 DEFAULT_RETENTION_HOURS = 24
@@ -31,23 +28,23 @@ _HASH_KEY = re.compile(r"0|[1-9]\d{0,38}", re.ASCII)
 
 
 def uniform_starts(count: int) -> list[int]:
-    """First hash keys of `count` equal shards, as the service lays them out; the last shard takes the rest."""
+    """Return the first hash keys of `count` equal shards, as Kinesis does; the last shard gets the rest."""
     width = HASH_SPACE // count
     return [index * width for index in range(count)]
 
 
 def hash_of(partition_key: str) -> int:
-    """Return a partition key's place in the hash space: its MD5 digest as a big-endian number."""
+    """Return the hash key of a partition key: its MD5 digest as a big-endian number."""
     return int.from_bytes(hashlib.md5(partition_key.encode()).digest(), "big")
 
 
 class Stream:
-    """A stream and its shards. Everything but `lock` is guarded by `lock`.
+    """A stream and its shards. `lock` guards everything else.
 
     Args:
         name: Stream name.
         arn: Stream ARN.
-        clock: Wall time stamps records and shards; monotonic time drives delays and throttles.
+        clock: Wall clock for records and shards, monotonic clock for delays and throttles.
         shard_count: Open shards at the start.
         mode: ``PROVISIONED`` or ``ON_DEMAND``.
         strategy: ``USER_PARTITION_KEY`` or ``AUTO`` (on-demand only).
@@ -73,7 +70,7 @@ class Stream:
         self.arn = arn
         self.clock = clock
         self.lock = threading.RLock()
-        # Told about new records and ended shards; subscriptions wait for it.
+        # Notified of new records and ended shards; subscriptions wait for it.
         self.changed = threading.Condition(self.lock)
         self.mode = mode
         self.strategy = strategy
@@ -101,7 +98,7 @@ class Stream:
             self._pending = (self.clock.monotonic() + delay, status, change)
 
     def settle(self) -> None:
-        """Complete a change whose delay has passed and forget shards that retention has emptied."""
+        """Complete a change whose delay has passed, and forget shards whose records have all expired."""
         if self._pending is not None and self.clock.monotonic() >= self._pending[0]:
             change = self._pending[2]
             self._pending = None
@@ -113,7 +110,7 @@ class Stream:
 
     @property
     def horizon(self) -> int:
-        """Wall time in milliseconds before which records are gone."""
+        """Wall time in milliseconds before which records have expired."""
         return millis(self.clock.time()) - self.retention_hours * 3_600_000
 
     @property
@@ -172,7 +169,7 @@ class Stream:
         ends = [start - 1 for start in starts[1:]] + [HASH_SPACE - 1]
         self._set_open([self._new_shard(start, end) for start, end in zip(starts, ends, strict=True)])
         for shard in self._open:
-            # As old as the stream, however long it was CREATING: its trim horizon must list them.
+            # As old as the stream, regardless of the time it was CREATING: the trim horizon must list them.
             shard.created_at = self.created_at
 
     def _set_open(self, shards: list[Shard]) -> None:
@@ -235,7 +232,7 @@ class Stream:
             AwsError: ResourceNotFoundException, ResourceInUseException or InvalidArgumentException.
         """
         self._require_settled()
-        # Whether they exist comes first: a closed one must not hide that the other is a slip of the pen.
+        # Check first that both exist: a closed shard must not hide that the other one does not exist.
         for name in (shard_id, adjacent_id):
             self.shard(name, account)
         first = self._open_shard(shard_id, account)
@@ -253,7 +250,7 @@ class Stream:
         """Change to `target` equal shards by splits, then merges, as UpdateShardCount does.
 
         Every boundary of the new layout that is missing becomes a split, every old boundary that the new layout
-        does not have becomes a merge; shards between the two live for no time at all and stay in the lineage.
+        does not have becomes a merge; shards between the two are closed at once and stay in the lineage.
 
         Raises:
             AwsError: ResourceInUseException, InvalidArgumentException or LimitExceededException.
@@ -288,7 +285,7 @@ class Stream:
     # -- descriptions -------------------------------------------------------------------------------------------
 
     def delete(self) -> None:
-        """Mark it as deleted, for those who still hold it."""
+        """Mark the stream as deleted, for code that still holds a reference."""
         with self.lock:
             self.deleted = True
             self.changed.notify_all()
@@ -309,9 +306,23 @@ class Stream:
             "MaxRecordSizeInKiB": self.max_record_kib,
         }
         if self.mode == "ON_DEMAND":
-            # The model says of this field that only on-demand streams have it.
+            # According to the service model, only on-demand streams have this field.
             summary["RecordDistributionStrategy"] = self.strategy
         return summary
+
+
+class OpenSubscription(Protocol):
+    """A subscription, as its consumer knows it; `fanout` has the class.
+
+    Attributes:
+        started: Monotonic seconds of the call.
+    """
+
+    started: float
+
+    def close(self, error: AwsError | None = None) -> None:
+        """End the subscription."""
+        ...
 
 
 class Consumer:
@@ -331,7 +342,7 @@ class Consumer:
         self.created_at = stream.clock.time()
         self.arn = f"{stream.arn}/consumer/{name}:{int(self.created_at)}"
         self._active_at = stream.clock.monotonic() + delay
-        self.subscriptions: dict[str, Subscription] = {}
+        self.subscriptions: dict[str, OpenSubscription] = {}
 
     def is_active(self, monotonic: float) -> bool:
         """Return whether its creation is complete at `monotonic` (seconds)."""
