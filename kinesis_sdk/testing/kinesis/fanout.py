@@ -1,7 +1,7 @@
-"""SubscribeToShard: subscriptions, and the rules of who may have one.
+"""SubscribeToShard: subscriptions, and the rules for opening one.
 
-A subscription is pulled from here and pushed by whoever carries it: `FakeClient` in this process, `FakeAwsServer` over
-HTTP. What it says depends on the account's clock alone; only the waiting in between is real.
+`FakeClient` (in process) and `FakeAwsServer` (over HTTP) pull events from a subscription and pass them on. The events depend
+on the account's clock alone; only the waiting in between is real.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from kinesis_sdk.testing.kinesis.throttle import MIB, TokenBucket
 SUBSCRIPTION_SECONDS = 300.0
 """Seconds after which the service ends a subscription (API reference of SubscribeToShard)."""
 TAKE_OVER_SECONDS = 5.0
-"""Seconds after a successful call in which a second one is rejected (the same)."""
+"""Seconds after a successful call in which a second one is rejected (same source)."""
 HEARTBEAT_SECONDS = 5.0
-"""Seconds between two events of an idle shard. The service promises no number."""
+"""Seconds between two events of an idle shard. Kinesis does not specify the number."""
 _RATE = 2 * MIB
 _EVENT_BYTES = MIB
 
 
 class Subscription:
-    """One consumer's live subscription to one shard. Thread-safe: the stream's lock guards it.
+    """Subscription of one consumer to one shard. Thread-safe: the stream's lock guards it.
 
     Attributes:
         started: Monotonic seconds of the call.
@@ -48,16 +48,16 @@ class Subscription:
         self._error: AwsError | None = None
         self.started = registry.clock.monotonic()
         self.is_over = False
-        # The first event comes at once, even if it is empty: it says where the subscription begins.
+        # The first event comes at once, even if empty: it tells where the subscription begins.
         self._heartbeat_at = self.started
 
     @property
     def due(self) -> float:
-        """Monotonic seconds at which an event is due though nobody writes."""
+        """Monotonic seconds at which an event is due even without new records."""
         return min(self._heartbeat_at, self.started + SUBSCRIPTION_SECONDS)
 
     def close(self, error: AwsError | None = None) -> None:
-        """End it: quietly because its reader has gone, or with an error that its reader is to see."""
+        """End the subscription: silently if the reader has left, or with an error for the reader."""
         with self._stream.lock:
             if error is None:
                 self.is_over = True
@@ -69,14 +69,14 @@ class Subscription:
         """Return the next event.
 
         Args:
-            wait: Maximum (real) seconds to wait for it.
+            wait: Maximum seconds of real time to wait for it.
 
         Returns:
-            A ``SubscribeToShardEvent`` as JSON text; None when none is due, or when the subscription is over.
+            A ``SubscribeToShardEvent`` as JSON text; None if none is due, or if the subscription has ended.
 
         Raises:
-            AwsError: The error that ends the subscription.
-            ResponseLostError: A fault cuts the connection.
+            AwsError: If an error ends the subscription.
+            ResponseLostError: If a fault cuts the connection.
         """
         with self._stream.lock:
             payload = self._poll()
@@ -86,7 +86,7 @@ class Subscription:
             return payload
 
     def beat(self) -> bytes | None:
-        """Return the next event, an empty one if there is nothing to tell; None if the subscription is over."""
+        """Return the next event, an empty one without records; None if the subscription has ended."""
         with self._stream.lock:
             self._heartbeat_at = min(self._heartbeat_at, self._registry.clock.monotonic())
             return self._poll(throttled=False)
@@ -138,17 +138,17 @@ class Subscription:
 
 
 class FanOut:
-    """The operation SubscribeToShard over a registry of streams."""
+    """Operation SubscribeToShard on a registry of streams."""
 
     def __init__(self, registry: StreamRegistry, records: RecordPlane) -> None:
         self._registry = registry
         self._records = records
 
     def subscribe(self, request: dict[str, Any], stream: Stream, consumer: Consumer) -> Subscription:
-        """Open a subscription, and end the one that this consumer had of the same shard.
+        """Open a subscription, and end the consumer's former one to the same shard.
 
         Raises:
-            AwsError: ResourceInUseException when the consumer is not ACTIVE yet or subscribed to the shard less
+            AwsError: ResourceInUseException if the consumer is not ACTIVE yet or subscribed to the shard less
                 than five seconds ago; InvalidArgumentException or ValidationException for a bad position.
         """
         registry = self._registry
@@ -161,13 +161,16 @@ class FanOut:
             raise constraint(
                 "startingPosition.type", kind, f"satisfy enum value set: [{', '.join(ITERATOR_TYPES)}]"
             )
-        wanted = {"StartingSequenceNumber": start.get("SequenceNumber"), "Timestamp": start.get("Timestamp")}
+        position_request = {
+            "StartingSequenceNumber": start.get("SequenceNumber"),
+            "Timestamp": start.get("Timestamp"),
+        }
         now = registry.clock.monotonic()
         with stream.lock:
             if not consumer.is_active(now):
                 raise AwsError("ResourceInUseException", f"Consumer {consumer.arn} is not in ACTIVE state.")
             shard = stream.shard(shard_id, registry.account_id)
-            position = self._records.position(wanted, stream, shard, kind, "SubscribeToShard")
+            position = self._records.position(position_request, stream, shard, kind, "SubscribeToShard")
             former = consumer.subscriptions.get(shard_id)
             if former is not None and now - former.started < TAKE_OVER_SECONDS:
                 raise AwsError(

@@ -1,4 +1,4 @@
-"""Lists of shards and streams, page by page: ListShards with its filters, DescribeStream, ListStreams."""
+"""Paged lists of shards and streams: ListShards with its filters, DescribeStream, ListStreams."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def _listed(shard: Shard, kind: str, at: int) -> bool:
     if kind == "AT_TRIM_HORIZON":
         return created <= at and (closed is None or closed > at)
     if kind == "AT_TIMESTAMP":
-        # Both ends are inclusive, as the API reference says: at the very millisecond of a split, the parent and
-        # its children are listed.
+        # Both ends are inclusive, according to the API reference: at the millisecond of a split, the parent and its
+        # children are listed.
         return created <= at and (closed is None or closed >= at)
     if kind == "FROM_TIMESTAMP":
         return closed is None or closed >= at
@@ -51,7 +51,7 @@ def _listed(shard: Shard, kind: str, at: int) -> bool:
 
 
 class ShardListing:
-    """The listing operations over a registry of streams."""
+    """Listing operations on a registry of streams."""
 
     def __init__(self, registry: StreamRegistry) -> None:
         self._registry = registry
@@ -60,8 +60,8 @@ class ShardListing:
         """ListShards.
 
         Raises:
-            AwsError: InvalidArgumentException for a token next to a stream name, or a filter that lacks or has a
-                member it must have or not; ExpiredNextTokenException 300 s after the token was issued.
+            AwsError: InvalidArgumentException for a token together with a stream name, or for a missing or excess
+                member of the filter; ExpiredNextTokenException 300 s after the token was issued.
         """
         limit = _limit(request, "MaxResults", 1000)
         token = request.get("NextToken")
@@ -101,7 +101,7 @@ class ShardListing:
         return answer
 
     def _filter(self, request: dict[str, Any], stream: Stream) -> tuple[str, int, str]:
-        """Filter kind, its moment in milliseconds, and the shard id after which the list begins."""
+        """Return the filter kind, its time in milliseconds, and the shard id after which the list begins."""
         after = request.get("ExclusiveStartShardId") or ""
         chosen = request.get("ShardFilter")
         if chosen is None:
@@ -118,7 +118,7 @@ class ShardListing:
             raise invalid_argument(
                 f"ShardFilter: Timestamp belongs to the types {' and '.join(_TIMED)}, and to no other type."
             )
-        # Nothing is older than the stream: at its trim horizon the first shards were open.
+        # No record is older than the stream, so its first shards were open at the trim horizon.
         horizon = max(stream.horizon, millis(stream.created_at))
         if kind == "AT_TRIM_HORIZON":
             return kind, horizon, after
@@ -145,7 +145,7 @@ class ShardListing:
         return stream, after, kind, int(at)
 
     def describe_stream(self, request: dict[str, Any]) -> dict[str, Any]:
-        """DescribeStream: at most 100 shards a page by default; ``ExclusiveStartShardId`` continues."""
+        """DescribeStream: at most 100 shards for each page by default; ``ExclusiveStartShardId`` continues."""
         stream = self._registry.find(request)
         limit = min(_limit(request, "Limit", 100), 100)
         after = request.get("ExclusiveStartShardId") or ""
@@ -164,7 +164,7 @@ class ShardListing:
         return {"StreamDescription": description}
 
     def list_streams(self, request: dict[str, Any]) -> dict[str, Any]:
-        """ListStreams: at most 100 a page by default; ``ExclusiveStartStreamName`` or ``NextToken`` continues."""
+        """ListStreams: at most 100 for each page by default; ``ExclusiveStartStreamName`` or ``NextToken`` continues."""
         limit = _limit(request, "Limit", 100)
         after = request.get("ExclusiveStartStreamName") or ""
         token = request.get("NextToken")

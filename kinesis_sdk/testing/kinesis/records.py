@@ -1,7 +1,7 @@
-"""The data plane: PutRecord, PutRecords, GetShardIterator, GetRecords.
+"""Data plane: PutRecord, PutRecords, GetShardIterator, GetRecords.
 
-Requests are JSON objects as on the wire, so data is base64 text and stays so: it is checked, measured and stored,
-never kept decoded. PutRecords and GetRecords answer with JSON text, which is what makes a Python fake fast.
+Requests are JSON objects as on the wire. Data stays base64 text: it is checked, measured and stored, but not kept decoded.
+PutRecords and GetRecords return JSON text, which makes a fake in Python fast.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ _HASH_KEY = re.compile(r"0|[1-9]\d{0,38}", re.ASCII)
 _SEQUENCE_NUMBER = re.compile(r"0|[1-9]\d{0,128}", re.ASCII)
 ITERATOR_TYPES = ("AFTER_SEQUENCE_NUMBER", "LATEST", "AT_TIMESTAMP", "AT_SEQUENCE_NUMBER", "TRIM_HORIZON")
 
-# A checked entry: base64 text, partition key as JSON text, bytes, hash key (None: the service places the record).
+# A checked entry: base64 text, partition key as JSON text, bytes, hash key (None: Kinesis places the record).
 _Entry = tuple[str, str, int, "int | None"]
 
 
 def data_size(data: str) -> int:
-    """Decoded size of base64 text in bytes, computed from its length.
+    """Return the decoded size of base64 text in bytes, computed from its length.
 
     Raises:
-        ValueError: The text is not base64.
+        ValueError: If the text is not base64.
     """
     length = len(data)
     size = length // 4 * 3
     if data.endswith("="):
         size -= 2 if data.endswith("==") else 1
-    # The decoder skips foreign characters, so they show as a shorter result.
+    # The decoder skips invalid characters, so the result is shorter.
     if length % 4 or len(a2b_base64(data)) != size:
         raise ValueError("not base64")
     return size
 
 
 class RecordPlane:
-    """The four data operations over a registry of streams. Thread-safe: each stream has a lock of its own."""
+    """Data operations on a registry of streams. Thread-safe: each stream has its own lock."""
 
     def __init__(self, registry: StreamRegistry) -> None:
         self._registry = registry
@@ -107,7 +107,7 @@ class RecordPlane:
     def _store(
         self, operation: str, stream: Stream, entry: _Entry, arrival: int, now: float
     ) -> tuple[Shard, int | AwsError]:
-        """Store one checked entry under the stream's lock; the result is a sequence number or the entry's error."""
+        """Store a checked entry under the stream's lock; return its sequence number or its error."""
         data, key, size, hash_key = entry
         registry = self._registry
         if hash_key is None:
@@ -133,7 +133,7 @@ class RecordPlane:
         """PutRecord.
 
         Raises:
-            AwsError: As the service; ProvisionedThroughputExceededException when the shard is over its limit.
+            AwsError: As Kinesis; ProvisionedThroughputExceededException above the limit of the shard.
         """
         stream = self._registry.find_serving(request)
         entry = self._check(request, "", stream)
@@ -154,7 +154,7 @@ class RecordPlane:
             The response as JSON text.
 
         Raises:
-            AwsError: As the service, for faults of the request as a whole; nothing is stored then.
+            AwsError: As Kinesis, if the request as a whole is invalid; nothing is stored then.
         """
         stream = self._registry.find_serving(request)
         records = request.get("Records")
@@ -192,7 +192,7 @@ class RecordPlane:
                 else:
                     answers.append(f'{{"SequenceNumber":"{result}","ShardId":"{shard.shard_id}"}}')
             stream.changed.notify_all()
-            # Memory of records that nobody reads has to go as well; one shard per call is enough.
+            # Free the memory of expired records that are never read; one shard for each call is enough.
             shard.trim(stream.horizon)
         self._registry.count(records_stored=len(entries) - failed, bytes_stored=total - failed_bytes)
         return f'{{"FailedRecordCount":{failed},"Records":[{",".join(answers)}]}}'.encode()
@@ -210,7 +210,7 @@ class RecordPlane:
         )
 
     def position_of(self, iterator: Any) -> tuple[str, str] | None:
-        """Stream name and shard id of a shard iterator, or None when it is not one."""
+        """Return stream name and shard id of a shard iterator, or None for other text."""
         fields = unseal(iterator) if isinstance(iterator, str) else None
         return (fields[1], fields[3]) if fields is not None and fields[0] == "iterator" else None
 
@@ -218,8 +218,8 @@ class RecordPlane:
         """GetShardIterator.
 
         Raises:
-            AwsError: As the service; InvalidArgumentException for a sequence number that is not the shard's and
-                for a timestamp in the future.
+            AwsError: As Kinesis; InvalidArgumentException for a sequence number of another shard and for a timestamp
+                in the future.
         """
         registry = self._registry
         stream = registry.find_serving(request)
@@ -245,7 +245,7 @@ class RecordPlane:
         kind: str,
         operation: str = "GetShardIterator",
     ) -> int:
-        """Return the smallest sequence number requested, by the parameters of GetShardIterator; under the stream's lock.
+        """Return the smallest sequence number that GetShardIterator requests; call it under the stream's lock.
 
         Raises:
             AwsError: As GetShardIterator; `operation` is named in the message.
@@ -298,14 +298,14 @@ class RecordPlane:
 
         Args:
             request: The request.
-            empty: Find nothing this time, as the service may at any position.
+            empty: Whether to return no records, as Kinesis may do at any position.
 
         Returns:
             The response as JSON text. At the end of a closed shard it has ``ChildShards`` and no
             ``NextShardIterator``.
 
         Raises:
-            AwsError: As the service; ExpiredIteratorException 300 s after the iterator was issued.
+            AwsError: As Kinesis; ExpiredIteratorException 300 s after the iterator was issued.
         """
         registry = self._registry
         token, limit = request.get("ShardIterator"), request.get("Limit")
@@ -366,7 +366,7 @@ def _entry_error(fault: Fault) -> AwsError:
 
 
 def reject_dry_run(request: dict[str, Any]) -> None:
-    """End a request that asks for a rehearsal only; called when everything else was found in order."""
+    """Raise the error of a dry run; called after all other checks of the request."""
     if request.get("DryRun"):
         raise AwsError(
             "DryRunOperationException", "Request would have succeeded, but the DryRun flag is set."

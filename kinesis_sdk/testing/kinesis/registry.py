@@ -1,4 +1,4 @@
-"""The account's streams: finding one by name or ARN, and the counters of what passed through."""
+"""Streams of the account, found by name or ARN, and counters of their records."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _STREAM_ARN = re.compile(r"arn:aws[^:]*:kinesis:[^:]*:\d{12}:stream/([a-zA-Z0-9_
 
 
 class StreamRegistry:
-    """Streams by name, and what all Kinesis operations share.
+    """Streams by name, and the state that all Kinesis operations share.
 
     Attributes:
-        clock: Time of records, delays and throttles.
+        clock: Clock of records, delays and throttles.
         faults: Consulted for each record that is written.
         region: Region in ARNs.
         account_id: Twelve digits in ARNs and messages.
@@ -60,11 +60,11 @@ class StreamRegistry:
         self.lock = threading.RLock()
         self.streams: dict[str, Stream] = {}
         self._counts: Counter[str] = Counter()
-        # A leaf: taken while a stream's lock is held, which itself may be taken under `lock`.
+        # A leaf lock: taken while a stream's lock is held, which may be taken under `lock`.
         self._counts_lock = threading.Lock()
 
     def count(self, **amounts: int) -> None:
-        """Add to counters: ``records_stored``, ``bytes_stored``, ``records_read``, ``…_throttled``."""
+        """Add amounts to counters: ``records_stored``, ``bytes_stored``, ``records_read``, ``…_throttled``."""
         with self._counts_lock:
             self._counts.update(amounts)
 
@@ -97,7 +97,7 @@ class StreamRegistry:
         return name
 
     def name_in(self, request: dict[str, Any]) -> str | None:
-        """Return the stream that a request names by ``StreamName`` or ``StreamARN``, unchecked; None if it names none."""
+        """Return the stream that a request names by ``StreamName`` or ``StreamARN``, unchecked, or None."""
         name = request.get("StreamName")
         if isinstance(name, str):
             return name
@@ -127,7 +127,7 @@ class StreamRegistry:
         return self.by_name(self.require_name(name), arn)
 
     def by_name(self, name: str, arn: str | None = None) -> Stream:
-        """Return the stream with this name (and ARN, when one is given), with due changes carried out.
+        """Return the stream with this name (and ARN, when one is given), after carrying out changes that are due.
 
         Raises:
             AwsError: ResourceNotFoundException.
@@ -146,10 +146,10 @@ class StreamRegistry:
         )
 
     def find_serving(self, request: dict[str, Any]) -> Stream:
-        """As `find`, for calls that need a stream past CREATING.
+        """Find a stream as `find` does, for calls that need one past CREATING.
 
         Raises:
-            AwsError: ResourceNotFoundException also while the stream is being created, as the service answers.
+            AwsError: ResourceNotFoundException also while the stream is being created, as in Kinesis.
         """
         stream = self.find(request)
         if stream.status == "CREATING":

@@ -1,4 +1,4 @@
-"""Sequence numbers: 186-bit numbers, 56 decimal digits, in the layout the service has used since 2013.
+"""Sequence numbers: 186 bits, 56 decimal digits, in the layout that Kinesis has used since 2013.
 
 ```
 bits 184–185  version, always 2
@@ -8,10 +8,9 @@ bits  36–71   second in which the record was stored
 bits   4–35   index of the shard in the stream
 bits   0–3    version again
 ```
-The creation second is on top, so every number of a child is larger than every number of its parents as long as
-a child is created in a later second; `streams` sees to that. The position comes next, so numbers of one shard
-rise in storage order even when the clock is set back. The shard index is at bit 4, where the Java KCL's
-validator looks for it.
+The creation second comes first, so every number of a child is larger than every number of its parents if the child is
+created in a later second; `streams` ensures that. The position comes next, so numbers of one shard rise in storage order
+even if the clock is set back. The shard index is at bit 4, where the validator of the Java KCL expects it.
 """
 
 from __future__ import annotations
@@ -28,13 +27,11 @@ _LAST_POSITION = (1 << 63) - 1
 
 
 class SequenceNumbers:
-    """The numbers of one shard, handed out in rising order.
-
-    Not locked: the stream's lock guards it.
+    """Sequence numbers of one shard, in rising order. Not locked: the stream's lock guards it.
 
     Args:
-        shard_index: The number in the shard id.
-        created_second: Epoch second in the top bits; later than the parents' one.
+        shard_index: Number in the shard id.
+        created_second: Epoch second in the top bits; later than that of the parents.
     """
 
     __slots__ = ("_position", "base", "created_second", "shard_index")
@@ -56,7 +53,7 @@ class SequenceNumbers:
         return self.base | (self.created_second << _SECOND_SHIFT)
 
     def ending(self, second: int) -> int:
-        """Return the shard's ``EndingSequenceNumber`` when it is closed at `second`: larger than any record's number."""
+        """Return the ``EndingSequenceNumber`` of a shard closed at `second`, larger than any record's number."""
         return self.base | (_LAST_POSITION << _POSITION_SHIFT) | (second << _SECOND_SHIFT)
 
     def take(self, second: int) -> int:
@@ -65,7 +62,7 @@ class SequenceNumbers:
         return self.base | (self._position << _POSITION_SHIFT) | (second << _SECOND_SHIFT)
 
     def owns(self, number: int) -> bool:
-        """Return whether `number` can have come from this shard: version, creation second and shard index match."""
+        """Return whether version, creation second and shard index of `number` match this shard."""
         return (
             number >> _VERSION_SHIFT == _VERSION
             and number & 0xF == _VERSION

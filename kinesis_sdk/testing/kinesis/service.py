@@ -1,4 +1,4 @@
-"""Kinesis administration: streams, shards, consumers, tags; and the table of all operations."""
+"""Control plane of Kinesis (streams, shards, consumers, tags), and the table of all operations."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class FakeKinesis:
         }
 
     def check_rate(self, operation: str) -> None:
-        """Apply the account's limit for an administrative operation, when the registry asks for it.
+        """Apply the account's limit for a control plane operation, if the registry has limits.
 
         Raises:
             AwsError: LimitExceededException.
@@ -162,10 +162,10 @@ class FakeKinesis:
             )
 
     def delete_stream(self, request: dict[str, Any]) -> dict[str, Any]:
-        """DeleteStream; the stream is gone when the call returns.
+        """DeleteStream; the stream is deleted when the call returns.
 
         Raises:
-            AwsError: ResourceInUseException when consumers are registered and not to be deregistered.
+            AwsError: ResourceInUseException if consumers are registered and not deregistered by this call.
         """
         stream = self.registry.find(request)
         with self.registry.lock, stream.lock:
@@ -246,7 +246,7 @@ class FakeKinesis:
     # -- settings -----------------------------------------------------------------------------------------------
 
     def increase_retention(self, request: dict[str, Any]) -> dict[str, Any]:
-        """IncreaseStreamRetentionPeriod: 24 to 8760 hours, not less than now."""
+        """IncreaseStreamRetentionPeriod: 24 to 8760 hours, not less than the current period."""
         stream = self.registry.find(request)
         hours = _integer(request, "RetentionPeriodHours", -1, 1 << 31)
         with stream.lock:
@@ -259,7 +259,7 @@ class FakeKinesis:
         return {}
 
     def decrease_retention(self, request: dict[str, Any]) -> dict[str, Any]:
-        """DecreaseStreamRetentionPeriod: not below 24 hours, not more than now."""
+        """DecreaseStreamRetentionPeriod: at least 24 hours, not more than the current period."""
         stream = self.registry.find(request)
         hours = _integer(request, "RetentionPeriodHours", -1, 1 << 31)
         with stream.lock:
@@ -280,7 +280,7 @@ class FakeKinesis:
         return {}
 
     def update_stream_mode(self, request: dict[str, Any]) -> dict[str, Any]:
-        """UpdateStreamMode; the shards stay as they are."""
+        """UpdateStreamMode; the shards do not change."""
         stream = self.registry.find(request)
         mode = _choice(
             (request.get("StreamModeDetails") or {}).get("StreamMode"), "streamModeDetails.streamMode", _MODES

@@ -1,9 +1,8 @@
-"""One shard: its place in the stream and its log of records.
+"""One shard: its range, its lineage and its records.
 
-A record is stored once, as the JSON text that GetRecords answers with, in one `bytes` object. The sequence number
-and the arrival time sit at fixed offsets in that text, so searching needs no further index; next to it the
-log keeps one 8-byte running total of bytes per record, which turns the size limit of a page into a search as well.
-Measured resident memory: about 370 bytes per record of 100 bytes, about 1.45 times the data at 25 KB (base64 is 4/3);
+A record is stored once, as the JSON text that GetRecords returns, in one `bytes` object. Sequence number and arrival time are
+at fixed offsets in that text, so searching needs no other index. The shard also keeps an 8-byte running total of bytes for each
+record, so that the size limit of a page is a search as well. Measured resident memory: about 370 bytes per record of 100 bytes, about 1.45 times the data at 25 KB (base64 is 4/3);
 ``benchmarks/bench_fake.py`` measures both.
 """
 
@@ -19,7 +18,7 @@ from kinesis_sdk.testing.kinesis.throttle import ReadLimit, TokenBucket, WriteLi
 _NUMBER_AT = len('{"SequenceNumber":"')
 _NUMBER_END = _NUMBER_AT + DIGITS
 _TIME_AT = _NUMBER_END + len('","ApproximateArrivalTimestamp":')
-# Physical removal is batched: dropping the head of a list moves its tail.
+# Physical removal is batched, because dropping the head of a list moves its tail.
 _TRIM_BATCH = 256
 
 
@@ -38,7 +37,7 @@ class Shard:
         shard_id: ``shardId-000000000000`` and so on.
         start: First hash key of the closed range.
         end: Last hash key of the closed range.
-        parent: Id of the parent shard, None for a shard of the stream's beginning.
+        parent: Id of the parent shard, None for the first shards of a stream.
         adjacent_parent: Id of the other parent after a merge.
         created_at: Wall time in seconds.
         closed_at: Wall time in seconds, None while open.
@@ -94,11 +93,11 @@ class Shard:
         self.iterator_limit = TokenBucket(5, monotonic)
         self.total_records = 0
         self._fragments: list[bytes] = []
-        # Running totals of record sizes since the shard began; `_prefix` is the total of what was trimmed.
+        # Running totals of record sizes since the shard began; `_prefix` is the total of the trimmed records.
         self._ends = array("Q")
         self._prefix = 0
         self._last_arrival = 0
-        # When each record came, once one shows another time; what is searched and trimmed goes by this.
+        # True arrival times, kept once a record shows an earlier one; searching and trimming use these.
         self._received: array[int] | None = None
 
     def append(self, data: str, partition_key: str, size: int, arrival: int, early: int = 0) -> int:
@@ -106,10 +105,10 @@ class Shard:
 
         Args:
             data: Base64 text, checked by the caller.
-            partition_key: ``,"PartitionKey":"…"`` as JSON text, or nothing when the record has none.
+            partition_key: ``,"PartitionKey":"…"`` as JSON text, or empty text for a record without one.
             size: Bytes of data and partition key.
-            arrival: Wall time in milliseconds; raised to the last record's, so that times rise in a shard.
-            early: Milliseconds by which the time that the record shows is too early.
+            arrival: Wall time in milliseconds; at least that of the last record, so that times rise in a shard.
+            early: Milliseconds by which the record shows an earlier time.
 
         Returns:
             The record's sequence number.
@@ -134,7 +133,7 @@ class Shard:
         return number
 
     def close(self, now: float, children: list[Shard]) -> None:
-        """End the shard at wall time `now` (seconds) in favour of `children`."""
+        """Close the shard at wall time `now` (seconds); `children` replace it."""
         self.closed_at = now
         self.ending_number = self.numbers.ending(int(now))
         self.children = children
@@ -161,7 +160,7 @@ class Shard:
         return bisect_left(self._fragments, arrival, key=_arrival_of)
 
     def number_since(self, arrival: int) -> int:
-        """Return the smallest position from which on every record arrived at or after `arrival` (milliseconds)."""
+        """Return the position of the first record that arrived at or after `arrival` (milliseconds)."""
         at = self._first_since(arrival)
         return int(_number_of(self._fragments[at])) if at < len(self._fragments) else self.next_number
 
@@ -187,9 +186,9 @@ class Shard:
 
         Args:
             position: Smallest sequence number requested.
-            limit: Maximum records.
+            limit: Maximum number of records.
             max_bytes: Maximum bytes of data and partition keys; one record is always returned.
-            horizon: Records that arrived before this wall time (milliseconds) are gone.
+            horizon: Wall time (milliseconds) before which records have expired.
         """
         fragments, ends = self._fragments, self._ends
         first = bisect_left(fragments, b"%0*d" % (DIGITS, position), key=_number_of)
@@ -231,13 +230,13 @@ class Shard:
 
 
 class Page:
-    """What one read found.
+    """Result of one read.
 
     Attributes:
         fragments: Records as JSON text.
         size: Bytes of their data and partition keys.
-        position: Where the next read continues.
-        behind_arrival: Arrival (milliseconds) of the last record returned when more follow, else None.
+        position: Position of the next read.
+        behind_arrival: Arrival (milliseconds) of the last record returned if more follow; None otherwise.
     """
 
     __slots__ = ("behind_arrival", "fragments", "position", "size")

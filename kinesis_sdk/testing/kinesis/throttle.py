@@ -1,4 +1,4 @@
-"""The service's rate limits as arithmetic on a clock: per shard for data, per account for administration."""
+"""Rate limits of Kinesis: for each shard in the data plane, for each account in the control plane."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CONTROL_RATES = {
 
 
 class TokenBucket:
-    """A bucket that refills steadily and holds one second's worth. Not locked.
+    """Token bucket that refills steadily. Not locked.
 
     Args:
         rate: Tokens per second.
@@ -44,7 +44,7 @@ class TokenBucket:
         self._at = now
 
     def refill(self, now: float) -> None:
-        """Add what has accrued until `now` (monotonic seconds)."""
+        """Add the tokens that have accrued until `now` (monotonic seconds)."""
         if now > self._at:
             self.level = min(self.capacity, self.level + (now - self._at) * self.rate)
             self._at = now
@@ -61,8 +61,8 @@ class TokenBucket:
 class WriteLimit:
     """A shard's write limit: 1,000 records and 1 MiB per second.
 
-    A record larger than 1 MiB is let in by a full bucket and paid for afterwards; otherwise a stream with
-    a larger maximum record size could never take one.
+    A full bucket admits a record larger than 1 MiB, which leaves a debt. Otherwise a stream with a larger maximum record
+    size could never accept such a record.
     """
 
     __slots__ = ("_bytes", "_records")
@@ -72,7 +72,7 @@ class WriteLimit:
         self._bytes = TokenBucket(MIB, now)
 
     def admit(self, size: int, now: float) -> bool:
-        """Return whether a record of `size` bytes (data and partition key) is taken at `now`; takes the tokens if so."""
+        """Take the tokens for a record of `size` bytes (data and partition key); return False without enough."""
         records, data = self._records, self._bytes
         records.refill(now)
         data.refill(now)
@@ -86,9 +86,8 @@ class WriteLimit:
 class ReadLimit:
     """A shard's read limit for GetRecords: 5 calls and 2 MiB per second, shared by all callers.
 
-    A read may overdraw the bytes, because its size is known only afterwards; then the shard answers nobody
-    until everything read is paid for. So a read of 10 MiB blocks the shard for exactly the 5 s that the API
-    reference names.
+    A read may overdraw the bytes, because its size is known only afterwards. The shard then rejects all reads until the
+    debt is repaid, so a read of 10 MiB blocks the shard for exactly the 5 s that the API reference names.
     """
 
     __slots__ = ("_bytes", "_calls", "_overdrawn")
@@ -99,7 +98,7 @@ class ReadLimit:
         self._overdrawn = False
 
     def admit(self, now: float) -> bool:
-        """Return whether a call is answered at `now`; counts it if so."""
+        """Count a call at `now`; return False if it must be rejected."""
         data = self._bytes
         data.refill(now)
         if self._overdrawn:
@@ -109,7 +108,7 @@ class ReadLimit:
         return self._calls.take(1, now)
 
     def charge(self, size: int) -> None:
-        """Account for `size` bytes that the admitted call returned."""
+        """Charge `size` bytes that the admitted call returned."""
         self._bytes.level -= size
         if self._bytes.level < 0:
             self._overdrawn = True

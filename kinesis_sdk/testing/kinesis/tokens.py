@@ -1,7 +1,7 @@
-"""Opaque strings that the service hands out and takes back: shard iterators and paging tokens.
+"""Opaque tokens: shard iterators and page tokens.
 
-A token is its fields and a checksum, in URL-safe base64. Clients must treat it as opaque; the checksum makes
-everything the service did not issue recognisable.
+A token consists of its fields and a checksum, in URL-safe base64. Clients must treat it as opaque; the checksum reveals
+tokens that were not issued here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def _checksum(text: str) -> str:
 
 
 def seal(*fields: str | int) -> str:
-    """Make a token of `fields`, none of which may contain a slash.
+    """Create a token from `fields`, none of which may contain a slash.
 
     Returns:
         At most 512 characters for the names and numbers that Kinesis allows.
@@ -28,7 +28,7 @@ def seal(*fields: str | int) -> str:
 
 
 def unseal(token: str) -> list[str] | None:
-    """Return the fields of a token or None if the token is not one of ours or was changed."""
+    """Return the fields of a token, or None if it was not issued here or was changed."""
     try:
         text = base64.urlsafe_b64decode(token.encode()).decode()
     except (binascii.Error, UnicodeError, ValueError):
