@@ -190,3 +190,22 @@ def test_this_test_sees_every_way_of_importing(path: str, source: str, tmp_path:
     assert violations(package) == []
     (package / path).write_text(source)
     assert len(violations(package)) == 1
+
+
+HEIRS = {"BlindRecord": "PendingRecord"}
+"""Classes of the producer that may inherit from another one of ours; its other parts hold each other."""
+
+
+def test_the_producer_is_made_by_composition() -> None:
+    trees = [
+        ast.parse(path.read_text(encoding="utf-8")) for path in sorted((PACKAGE / "producer").glob("*.py"))
+    ]
+    classes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    ours = {node.name for node in classes}
+    inherits = {
+        node.name: base.id
+        for node in classes
+        for base in node.bases
+        if isinstance(base, ast.Name) and base.id in ours
+    }
+    assert inherits == HEIRS

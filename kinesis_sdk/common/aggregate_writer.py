@@ -143,6 +143,45 @@ class Aggregate:
         parts.append(data)
         return True
 
+    def append_new(self, partition_key: str, data: bytes, hash_key: bytes) -> bool:
+        """Append a user record with a key that is not in the aggregate yet, and without an explicit hash key.
+
+        Args:
+            partition_key: The user's partition key.
+            data: Payload.
+            hash_key: Effective hash key (16 bytes): the partition key's.
+
+        Returns:
+            False, with nothing changed, if the aggregate is empty, has the key or an explicit hash key, or would be
+            full with the record (which may fit anyway): `try_append` decides then.
+        """
+        keys, parts = self._keys, self._parts
+        key_index = len(keys)
+        if (
+            not parts
+            or self._placed_keys is not keys
+            or partition_key in keys
+            or key_index >> _INDEX_BITS
+            or len(parts) >= self._most_parts
+        ):
+            return False
+        key_entry = _table_entry(b"\x0a", partition_key)
+        length = len(data)
+        prefix = _plain_prefix(key_index, length)
+        size = self._framed_size + len(key_entry) + len(prefix) + length
+        if size >= self.max_size:
+            return False
+        if hash_key < self.lowest:
+            self.lowest = hash_key
+        elif hash_key > self.highest:
+            self.highest = hash_key
+        keys[partition_key] = key_index
+        self._key_table.append(key_entry)
+        self._framed_size = size
+        parts.append(prefix)
+        parts.append(data)
+        return True
+
     def try_append(
         self, partition_key: str, explicit_hash_key: str | None, data: bytes, hash_key: bytes
     ) -> bool:

@@ -163,7 +163,10 @@ class Engine:
                     entry is not None
                     and entry.open_for == usage.epoch
                     and record.explicit_hash_key is None
-                    and entry.aggregate.append_known(partition_key, data)
+                    and (
+                        entry.aggregate.append_known(partition_key, data)
+                        or entry.aggregate.append_new(partition_key, data, hash_key)
+                    )
                 ):
                     usage.bytes = charged
                     usage.count = count + 1
@@ -237,7 +240,13 @@ class Engine:
                     if (
                         entry is not None
                         and entry.open_for == epoch
-                        and entry.aggregate.append_known(partition_key, data)
+                        and (
+                            entry.aggregate.append_known(partition_key, data)
+                            or (
+                                (hash_key := hash_of(partition_key)) is not None
+                                and entry.aggregate.append_new(partition_key, data, hash_key)
+                            )
+                        )
                     ):
                         held += cost
                         count += 1

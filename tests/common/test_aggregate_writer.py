@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kinesis_sdk.common import aggregate_writer
 from kinesis_sdk.common.aggregate_reader import AGGREGATE_PARTITION_KEY, OVERHEAD, Aggregate, decode
-from kinesis_sdk.common.hashkeys import MAX_HASH_KEY
+from kinesis_sdk.common.hashkeys import MAX_HASH_KEY, explicit_hash_key_to_bytes, hash_partition_key
 
 from . import reference
 from .reference import Item, append, filled, place
@@ -261,3 +261,39 @@ def test_a_sealed_aggregate_is_what_it_was_and_takes_no_more(count: int, explici
     for key, hash_key, data in (items[0], ("new", None, b"x")):
         assert not append(aggregate, (key, hash_key, data))
     assert aggregate.encode() == before[0]
+
+
+@given(
+    records=st.lists(
+        st.tuples(st.sampled_from("abcdefgh"), st.booleans(), st.integers(0, 60)), min_size=1, max_size=40
+    ),
+    max_size=st.integers(64, 2_000),
+    max_count=st.integers(1, 30),
+)
+def test_the_fast_paths_write_what_try_append_writes(
+    records: list[tuple[str, bool, int]], max_size: int, max_count: int
+) -> None:
+    plain, fast = Aggregate(max_size, max_count), Aggregate(max_size, max_count)
+    for key, explicit, length in records:
+        data = bytes(length)
+        hash_key = explicit_hash_key_to_bytes("7") if explicit else hash_partition_key(key)
+        text = "7" if explicit else None
+        before = (fast.size, fast.count, fast.lowest, fast.highest)
+        taken = not explicit and (fast.append_known(key, data) or fast.append_new(key, data, hash_key))
+        if taken:
+            assert not fast.is_full, "what fills an aggregate is for try_append, whose caller closes it"
+        else:
+            assert (fast.size, fast.count, fast.lowest, fast.highest) == before
+            taken = fast.try_append(key, text, data, hash_key)
+        assert plain.try_append(key, text, data, hash_key) == taken
+        assert fast.encode() == plain.encode()
+        assert (fast.size, fast.lowest, fast.highest) == (plain.size, plain.lowest, plain.highest)
+        assert len(fast.encode()) == fast.size
+
+
+def test_a_sealed_aggregate_takes_no_new_key() -> None:
+    aggregate = Aggregate(1_000, 100)
+    assert aggregate.try_append("a", None, b"x", hash_partition_key("a"))
+    aggregate.seal()
+    assert not aggregate.append_new("b", b"x", hash_partition_key("b"))
+    assert not aggregate.append_known("a", b"x")
