@@ -1,20 +1,20 @@
-"""A user record on its way: the future that the caller holds, and the result that it gets.
+"""User records in flight: the caller's future and its result.
 
-One object is both the record and its future: a service that puts a million records a minute allocates half
-as much. The `concurrent.futures.Future` contract holds (``result``, ``wait``, ``as_completed``, callbacks,
-``asyncio.wrap_future``), but the condition variable is made only when somebody waits, because making one for
-each record would cost more than everything else that the producer does for it.
+A `PendingRecord` is both the record and its `concurrent.futures.Future`: one object instead of two halves the allocations. The
+`Future` contract holds (``result``, ``wait``, ``as_completed``, callbacks, ``asyncio.wrap_future``), but the condition variable is
+created only when a thread waits, because creating one for each record would cost more than everything else that the producer does
+for it.
 
-A record has seven slots: its keys, when it came, which Kinesis record it is in (by the `DeliveryState` that they share), its
-place there, what happened to it before, and its listeners. Its payload is in that Kinesis record, too, once and ready to
-be sent. So the end of a Kinesis record is one change, whatever the number of futures that get their result by it. What
-hardly any record has is an attribute of the class until it is set.
+A record has seven slots: its keys, its arrival, a reference to the `DeliveryState` of the Kinesis record (`Entry`) that it is in, its
+index there, details that few records have, and its listeners. Its payload is in the entry, once and already encoded. All user records
+of an entry share one `DeliveryState`, so completing an entry is a single assignment. Rarely used fields are class attributes and cost
+no memory until they are set.
 
-Signal handlers may interrupt the main thread between any two calls and then wait for the producer's threads (`flush`,
-`close`, `result`). So those threads must never wait for a lock that such an interrupted frame may hold. There are two kinds:
-`_STATE_LOCK`, under which a caller's thread makes no call (which is where signals are handled); and the conditions that
-`concurrent.futures.wait` and `as_completed` take, together with locks of their own. Only a thread made for that purpose
-takes those (`_Notifier`).
+Signal handlers may interrupt the main thread between any two calls and then wait for the producer's threads (`flush`, `close`,
+`result`). So those threads must never wait for a lock that such an interrupted frame may hold. There are two kinds of locks here:
+`_STATE_LOCK`, under which a caller's thread makes no call (signals are handled at calls); and the conditions that
+`concurrent.futures.wait` and `as_completed` take, together with locks of their own. Only a thread made for that purpose takes those
+(`_Notifier`).
 """
 
 from __future__ import annotations
@@ -40,42 +40,42 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger(__name__)
 
-# Guards the outcome of every delivery of the process, and who is added to a record's listeners before it; held for well under
-# a microsecond, by callers without a call inside. Innermost lock: nothing else is taken under it, and a thread
-# that holds an engine's lock does not take it. Re-entrant only so that a signal handler can tell that it interrupted its holder.
+# Guards the outcome of every delivery state of the process, and the listeners that are added before it. Held for well under a
+# microsecond, by callers without a call inside. Innermost lock: nothing else is taken under it, and a thread that holds a
+# producer's lock does not take it. Re-entrant only so that a signal handler can tell that it interrupted its holder.
 _STATE_LOCK = threading.RLock()
 
 wait_guards: dict[object, Callable[[PendingRecord], None]] = {}
-"""Asked before a thread waits for a record, one for each engine: raises `ProducerError` if that wait could not end."""
+"""One function for each producer, called before a thread waits for a record: raises `ProducerError` if the wait could not end."""
 
 
 def interrupted_here() -> bool:
-    """Whether this is a signal handler that interrupted a change of records' state on its own thread."""
+    """Return whether this is a signal handler that interrupted a change of a record's state on its own thread."""
     return bool(_STATE_LOCK._is_owned())  # type: ignore[attr-defined]
 
 
 RECORD_OVERHEAD = 800
-"""Bytes of bookkeeping that a buffered record is charged for, beside its data and keys. Measured: 200 in an aggregate,
-800 alone, twice that if it failed some dozens of times (`tests/producer/test_memory.py`). What it will be is not
-known when it is charged, so it is the most."""
+"""Bytes of bookkeeping charged for a buffered record, in addition to its data and keys. Measured: 200 in an aggregate, 800 if it
+is not aggregated, twice that after some dozens of failures (`tests/producer/test_memory.py`). Which of them applies is not known
+when the record is charged, so it is the maximum of the first two."""
 
 
 def cost_of(partition_key: str, data: bytes) -> int:
-    """Bytes that a buffered record is charged for."""
+    """Return the bytes that a buffered record is charged for."""
     return len(data) + len(partition_key) + RECORD_OVERHEAD
 
 
-_new_tuple = tuple.__new__  # the constructor of a named tuple is a call of Python's on top of it
+_new_tuple = tuple.__new__  # the constructor of a named tuple adds a Python call
 
 
 class PutResult(NamedTuple):
-    """Where a user record is stored.
+    """Location of a stored user record.
 
     Attributes:
         shard_id: Shard that holds it.
         sequence_number: Sequence number of the Kinesis record; shared with the other user records in it.
-        sub_sequence_number: Position inside the aggregate from 0; 0 for a record that travelled alone.
-        attempts: Every attempt; the last one succeeded.
+        sub_sequence_number: Position inside the aggregate from 0; 0 for a record that was not aggregated.
+        attempts: All attempts; the last one succeeded.
     """
 
     shard_id: str
@@ -85,7 +85,7 @@ class PutResult(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """What the service said about a Kinesis record that is stored for good, and when."""
+    """Response of Kinesis about a stored Kinesis record, and start and end of its request (monotonic seconds)."""
 
     shard_id: str
     sequence_number: str
@@ -94,9 +94,9 @@ class Stored(NamedTuple):
 
 
 class DeliveryState:
-    """What becomes of records: of all in a Kinesis record together, or of one alone.
+    """Delivery state shared by all user records of a Kinesis record, or owned by a single one.
 
-    All records of a Kinesis record share its delivery; one that failed, or is in none, has a delivery of its own.
+    A record that failed, or that is not in a Kinesis record, has a delivery state of its own.
 
     Attributes:
         entry: The Kinesis record, until the final result.
@@ -111,7 +111,7 @@ class DeliveryState:
 
 
 class _Details:
-    """What a record has once it did not go straight to its end; see the properties of `PendingRecord`."""
+    """Fields of a record that few records need, such as retried ones; see the properties of `PendingRecord`."""
 
     __slots__ = ("due", "ended", "grace", "history", "last_error", "own_epoch")
 
@@ -127,17 +127,17 @@ class _Details:
 _NO_DETAILS = _Details()
 
 REENTERED = (
-    "a signal handler interrupted the producer and called it: raise an exception in the handler, or set a flag there, "
-    "and call the producer where the program goes on"
+    "the producer was called from a signal handler that interrupted it: raise an exception from the handler or set a flag there, "
+    "and call the producer outside the handler"
 )
-"""Why a call from a signal handler is refused."""
+"""Error text for a call from a signal handler that interrupted the producer."""
 
 NOT_PLACED = DeliveryState(None)
-"""DeliveryState of a record that is in no Kinesis record yet. Nobody but its maker has that one."""
+"""Delivery state of a record that is not in a Kinesis record yet; only the thread in `put` has a reference to the record."""
 
 
 class _Chain:
-    """Several listeners of a record, in the order in which they were added."""
+    """Two or more listeners of a record, in the order in which they were added."""
 
     __slots__ = ("before", "last")
 
@@ -146,7 +146,7 @@ class _Chain:
         self.last = last
 
     def unroll(self) -> list[Any]:
-        """The listeners, first come first."""
+        """Return the listeners, in the order in which they were added."""
         listeners = [self.last]
         before = self.before
         while type(before) is _Chain:
@@ -158,15 +158,15 @@ class _Chain:
 
 
 class _Waits:
-    """Threads that wait for one record.
+    """Synchronization of the threads that wait for one record.
 
     Attributes:
-        locks: Held locks of threads in `PendingRecord.result`, released when there is a result.
-        registered: It is among the record's listeners, or the record is final.
-        shared: Another thread may have the condition.
-        notified: The record's state is final for `concurrent.futures`, which looks at it under the condition.
-        condition: What `concurrent.futures.wait` and `as_completed` synchronise on.
-        waiters: Theirs; guarded by the condition.
+        locks: One held lock for each thread in `PendingRecord.result`, released when there is a result.
+        registered: Whether it is among the record's listeners, or the record is final.
+        shared: Whether another thread may use the condition.
+        notified: Whether the record's state is final for `concurrent.futures`, which reads it under the condition.
+        condition: Taken by `concurrent.futures.wait` and `as_completed`.
+        waiters: Waiters of these two functions; guarded by the condition.
     """
 
     __slots__ = ("condition", "locks", "notified", "registered", "shared", "waiters")
@@ -180,13 +180,13 @@ class _Waits:
         self.waiters: list[Any] = []
 
     def release(self) -> None:
-        """The record has its final result: let those in `PendingRecord.result` go. Never blocks."""
+        """Wake the threads in `PendingRecord.result`, because the record has its final result. Never blocks."""
         with contextlib.suppress(IndexError):  # `pop` takes each lock once, also if two threads do this
             while True:
                 self.locks.pop().release()
 
-    def tell(self, record: PendingRecord, *, blocking: bool = True) -> bool:
-        """Make the state final for `concurrent.futures`; returns False if it must not block and the condition is held."""
+    def notify(self, record: PendingRecord, *, blocking: bool = True) -> bool:
+        """Make the state final for `concurrent.futures`; return False if this must not block and the condition is held."""
         if not self.condition.acquire(blocking):
             return False
         try:
@@ -205,16 +205,18 @@ class _Waits:
 
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 1.0
-"""Seconds after which a condition that was held is tried again: at first, at most."""
+"""Seconds until a condition that was held is tried again: first and longest pause."""
 
 
 class _Notifier:
-    """Tells `concurrent.futures.wait` and `as_completed` of records that have their final result, on a thread of its own.
+    """Notifies `concurrent.futures.wait` and `as_completed` of records with a final result, on a thread of its own.
 
-    They hold their locks while signals are handled. The thread that brings results must not wait for them: a handler
-    that calls `flush` waits for that thread, and the frame that the handler interrupted holds the lock. This thread does
-    not wait for one condition either: a handler that raises at the wrong moment in `concurrent.futures.wait` leaves the
-    conditions held for ever that were taken by then, and other records must still be told.
+    These functions hold their locks while signals are handled. The sequence that this class prevents: the main thread is in
+    `concurrent.futures.wait` and holds a condition; a signal handler interrupts it and calls `flush`; `flush` waits for the thread
+    that delivers results; that thread waits for the condition; nothing continues.
+
+    The notifier's thread does not block on a condition either: a handler that raises at the wrong moment in
+    `concurrent.futures.wait` leaves conditions held for ever, and the threads that wait for other records must still be notified.
     """
 
     def __init__(self) -> None:
@@ -222,16 +224,16 @@ class _Notifier:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def tell(self, record: PendingRecord) -> None:
-        """Tell them soon."""
+    def notify(self, record: PendingRecord) -> None:
+        """Notify the waiters of a record soon."""
         self._records.put(record)
-        # Not waiting for the lock: its holder may be a frame that was interrupted, and tells this record, too.
+        # Without blocking: the holder of the lock may be an interrupted frame, and notifies this record's waiters, too.
         while self._thread is None and not self._records.empty() and self._lock.acquire(blocking=False):
             try:
                 if self._thread is None and not self._start():
                     with contextlib.suppress(queue.Empty):
                         while True:
-                            _tell(self._records.get_nowait())
+                            _notify(self._records.get_nowait())
             finally:
                 self._lock.release()
 
@@ -239,7 +241,7 @@ class _Notifier:
         thread = threading.Thread(target=self._run, name="kinesis-sdk-notifier", daemon=True)
         try:
             thread.start()
-        except RuntimeError:  # from Python 3.12 on none is started any more when the interpreter ends
+        except RuntimeError:  # from Python 3.12 on, no thread starts while the interpreter ends
             return False
         self._thread = thread
         return True
@@ -253,27 +255,27 @@ class _Notifier:
             except queue.Empty:
                 pass
             else:
-                if not _tell(record, blocking=False):
+                if not _notify(record, blocking=False):
                     if not held:
                         pause, again = _FIRST_PAUSE, time.monotonic() + _FIRST_PAUSE
                     held.append(record)
-                del record  # it must not be kept alive until the next one comes
+                del record  # else it would be kept alive until the next one comes
             if held and time.monotonic() >= again:
-                held = [other for other in held if not _tell(other, blocking=False)]
+                held = [other for other in held if not _notify(other, blocking=False)]
                 pause = min(2 * pause, _LONGEST_PAUSE)
                 again = time.monotonic() + pause
 
 
-def _tell(record: PendingRecord, *, blocking: bool = True) -> bool:
+def _notify(record: PendingRecord, *, blocking: bool = True) -> bool:
     waits = record._waits
-    return waits is None or waits.tell(record, blocking=blocking)
+    return waits is None or waits.notify(record, blocking=blocking)
 
 
 _notifier = _Notifier()
 
 
 def _renew_after_fork() -> None:
-    """In a forked child: a thread that does not exist there may have held the locks."""
+    """Renew the locks in a forked child: a thread that does not exist there may have held them."""
     global _STATE_LOCK, _notifier  # noqa: PLW0603
     _STATE_LOCK = threading.RLock()
     _notifier = _Notifier()
@@ -288,11 +290,11 @@ class PendingRecord(Future[PutResult]):
 
     Attributes:
         partition_key: The user's partition key.
-        arrived: Monotonic seconds at which `put` took it.
-        explicit_hash_key: Canonical decimal text if the user gave one.
-        sent_blind: Nobody holds it as a future (`Producer.send`): its failure has to be told in another way.
-        awaited: Who awaits it on an event loop (`aio`).
-        order: In ordered mode, its place in the order of acceptance.
+        arrived: Monotonic seconds at which `put` accepted it.
+        explicit_hash_key: Canonical decimal text if the user gave one, else None.
+        sent_blind: Whether it was put without returning a future (`Producer.send`), so that a failure is reported in another way.
+        awaited: Event loop and future that await it, if it was put by `AsyncProducer`.
+        order: In ordered mode, its position in the order of acceptance.
     """
 
     __slots__ = (
@@ -310,21 +312,21 @@ class PendingRecord(Future[PutResult]):
     arrived: float
     _delivery: DeliveryState
     _index: int
-    # A callback, the record's `_Waits`, or a `_Chain` of several; None if there is none, or none any more.
+    # A callback, the record's `_Waits`, or a `_Chain` of several; None if there is none (left).
     _listeners: Any
     _details: (
         _Details | None
     )  # a slot, because the first attribute in a dict costs 300 bytes with Python 3.13
 
-    # Of the class: hardly ever set.
+    # Class attributes: few records have their own.
     sent_blind = False
     awaited: Any = None
     order = 0
     _kept = b""
     _waits: _Waits | None = None
 
-    # Whoever makes one sets the slots, because that costs half of a constructor in Python. The base class would make
-    # a condition variable.
+    # Its creator sets the slots, because that costs half of a constructor in Python. The base class would create a condition
+    # variable.
     __init__ = object.__init__
 
     @property
@@ -341,7 +343,7 @@ class PendingRecord(Future[PutResult]):
 
     @property
     def cost(self) -> int:
-        """Bytes that it is charged for while it is buffered."""
+        """Bytes that the record is charged for while it is buffered."""
         return cost_of(self.partition_key, self.data)
 
     @property
@@ -356,7 +358,7 @@ class PendingRecord(Future[PutResult]):
 
     @property
     def epoch(self) -> int:
-        """Which `flush` calls wait for it: those that came later."""
+        """Flush epoch in which the record was accepted; a flush waits for its own epoch and all earlier ones."""
         own, entry = self.own_epoch, self._delivery.entry
         if own is not None or entry is None:
             return own or 0
@@ -370,13 +372,13 @@ class PendingRecord(Future[PutResult]):
 
     @property
     def history(self) -> list[Attempt] | None:
-        """Attempts that failed."""
+        """Failed attempts; None if there are none."""
         past = self._details
         return None if past is None else past.history
 
     @property
     def last_error(self) -> KinesisSdkError | None:
-        """Why the last attempt failed."""
+        """Error of the last attempt; None if no attempt has failed."""
         return (self._details or _NO_DETAILS).last_error
 
     @last_error.setter
@@ -385,7 +387,7 @@ class PendingRecord(Future[PutResult]):
 
     @property
     def due(self) -> float | None:
-        """When it leaves its aggregate at the latest, if that is not as long after its arrival as usual."""
+        """Deadline of a retry: the moment at which it leaves its aggregate at the latest; None for the usual one."""
         return (self._details or _NO_DETAILS).due
 
     @due.setter
@@ -394,7 +396,7 @@ class PendingRecord(Future[PutResult]):
 
     @property
     def grace(self) -> float:
-        """Seconds that do not count against its time-to-live."""
+        """Seconds that do not count against its time-to-live, because the process was frozen."""
         return (self._details or _NO_DETAILS).grace
 
     @grace.setter
@@ -403,7 +405,7 @@ class PendingRecord(Future[PutResult]):
 
     @property
     def own_epoch(self) -> int | None:
-        """Which `flush` calls wait for it, if not those that wait for the Kinesis record it is in."""
+        """Flush epoch of the record, if it differs from that of the Kinesis record that it is in; else None."""
         return (self._details or _NO_DETAILS).own_epoch
 
     @own_epoch.setter
@@ -418,61 +420,63 @@ class PendingRecord(Future[PutResult]):
 
     @property
     def _state(self) -> str:  # type: ignore[override]
-        """The state as `concurrent.futures` sees it under the condition. Never cancelled."""
+        """State for `concurrent.futures`, which reads it under the condition. Never cancelled."""
         waits = self._waits
         final = self._delivery.outcome is not None if waits is None else waits.notified
         return FINISHED if final else RUNNING
 
     @property
     def _condition(self) -> threading.Condition:  # type: ignore[override]
-        """The condition that `concurrent.futures.wait` and `as_completed` take."""
+        """Condition taken by `concurrent.futures.wait` and `as_completed`."""
         waits = self._wait_here()
         condition = waits.condition
         if not waits.notified and not condition._is_owned():  # type: ignore[attr-defined]
-            # A thread that changes the outcome reads `shared` afterwards: it sees this, or is seen here.
+            # A thread that sets the outcome reads `shared` afterwards, and this thread writes `shared` first and then reads
+            # the outcome. So either that thread sees `shared` and notifies, or this one sees the outcome.
             waits.shared = True
             if self._delivery.outcome is not None:
-                waits.tell(self)
+                waits.notify(self)
         return condition
 
     @property
     def _waiters(self) -> list[Any]:  # type: ignore[override]
-        """Who waits in `concurrent.futures.wait` and `as_completed`; used under the condition."""
+        """Waiters of `concurrent.futures.wait` and `as_completed`; used under the condition."""
         waits = self._wait_here()
         if not waits.notified:
-            # Here, and not where the condition is taken: an error there would leave the conditions of other records held.
+            # Here, not where the condition is taken: an error there would leave the conditions of other records held.
             self._check_may_wait()
         return waits.waiters
 
     def _wait_here(self) -> _Waits:
-        """What threads wait with; among the listeners from here on, if the record is not final."""
+        """Return the record's `_Waits`, and add it to the listeners if the record is not final."""
         waits = self._waits
         if waits is None:
-            # Atomic: several threads may come to it at once.
+            # Atomic: several threads may do this at once.
             waits = self.__dict__.setdefault("_waits", _Waits())
         if not waits.registered:
-            # Also a thread that did not make it: the maker may have been interrupted.
+            # Also by a thread that did not create it: the creator may have been interrupted.
             if not self._listen(waits):
                 waits.release()
             waits.registered = True
         return waits
 
     def _listen(self, listener: Any) -> bool:
-        """Add a listener, unless the record is final; returns whether it was added."""
+        """Add a listener, unless the record is final; return whether it was added."""
         added = listener
         while True:
             before = self._listeners
             if before is not None:
                 added = _Chain(before, listener)
-            # No call in here: signals are handled after calls.
+            # No call in here: signals are handled at calls.
             with _STATE_LOCK:
                 delivery = self._delivery
                 if delivery.outcome is not None:
                     return False
                 if self._listeners is before:
                     self._listeners = added
-                    # An engine's thread moves the record without this lock: it changes the delivery and then looks for
-                    # listeners. Here it is the other way round, so one of both tells the new entry.
+                    # T1 (the I/O loop) moves the record without this lock: it writes the new delivery state, then reads the
+                    # listeners. T2 (this thread) wrote the listeners above, and reads the delivery state now. If T1 read the
+                    # listeners too early to see ours, it has written the delivery state before, and T2 marks the new entry.
                     while True:
                         entry = delivery.entry
                         if entry is not None:
@@ -488,7 +492,7 @@ class PendingRecord(Future[PutResult]):
 
     @property
     def _result(self) -> PutResult | None:  # type: ignore[override]
-        """The result, built when somebody asks for it."""
+        """Result, created on access."""
         outcome = self._delivery.outcome
         return self._result_of(outcome) if type(outcome) is Stored else None
 
@@ -503,7 +507,7 @@ class PendingRecord(Future[PutResult]):
         self.add_attempt(Attempt(started - self.last_event, ended - started, code, message, False), ended)
 
     def add_attempt(self, attempt: Attempt, ended: float) -> None:
-        """Note an attempt that ended at ``ended``; records that shared it may share the object."""
+        """Note an attempt that ended at ``ended``; records with the same attempt may share the object."""
         past = self._own_details()
         past.ended = ended
         if past.history is None:
@@ -512,14 +516,14 @@ class PendingRecord(Future[PutResult]):
             past.history.append(attempt)
 
     def move(self, entry: Entry, index: int) -> None:
-        """It is in another Kinesis record now, which has it in its list already."""
+        """Refer to another Kinesis record, which already has this record in its list."""
         self._delivery = entry.delivery
         self._index = index
-        if self._listeners is not None:  # after the delivery was changed: see `_listen`
+        if self._listeners is not None:  # read after the delivery state was written: see `_listen`
             entry.has_listeners = True
 
     def leave(self, data: bytes) -> None:
-        """It is in no Kinesis record any more, because it failed; it keeps its payload until it is told so."""
+        """Leave the Kinesis record, because this record failed, and keep the payload until the future is final."""
         self._kept = data
         self._delivery = DeliveryState(None)
 
@@ -548,24 +552,24 @@ class PendingRecord(Future[PutResult]):
         return False
 
     def running(self) -> bool:
-        """Whether there is no final result yet."""
+        """Return whether there is no final result yet."""
         return self._delivery.outcome is None
 
     def done(self) -> bool:
-        """Whether the final result is there."""
+        """Return whether the record has its final result."""
         return self._delivery.outcome is not None
 
     def result(self, timeout: float | None = None) -> PutResult:
-        """Where the record is stored.
+        """Return the shard and sequence number of the record; wait for them if necessary.
 
         Args:
-            timeout: Most seconds to wait; None waits as long as it takes (the record's time-to-live plus a
-                request timeout bound that).
+            timeout: Maximum seconds to wait; None waits as long as it takes (at most the record's time-to-live plus a
+                request's timeouts).
 
         Raises:
-            RecordFailedError: The record's final failure.
-            TimeoutError: No final result in that time (`concurrent.futures.TimeoutError`).
-            ProducerError: The wait could not end: called in a callback of the same producer, or in a signal handler that
+            RecordFailedError: If the record failed.
+            TimeoutError: If there is no final result in that time (`concurrent.futures.TimeoutError`).
+            ProducerError: If the wait could not end: in a callback of the same producer, or in a signal handler that
                 interrupted it.
         """
         outcome = self._delivery.outcome or self._await_outcome(timeout)
@@ -578,10 +582,10 @@ class PendingRecord(Future[PutResult]):
             del self, outcome  # the traceback would hold them, and they the traceback
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """The record's final failure, or None if it is stored; waits as `result`.
+        """Return the record's final failure, or None if it is stored; wait for it as `result` does.
 
         Raises:
-            TimeoutError: No final result in that time (`concurrent.futures.TimeoutError`).
+            TimeoutError: If there is no final result in that time (`concurrent.futures.TimeoutError`).
             ProducerError: As for `result`.
         """
         outcome = self._delivery.outcome or self._await_outcome(timeout)
@@ -595,8 +599,9 @@ class PendingRecord(Future[PutResult]):
             lock.acquire()
             locks.append(lock)
             try:
-                # A thread that changes the outcome looks for locks afterwards: it finds this one, or is seen here. While
-                # this waits, signals are handled; it holds no lock that anybody else needs.
+                # A thread that sets the outcome releases all locks afterwards, and this thread appends its lock first and
+                # then reads the outcome. So either that thread finds the lock, or this one sees the outcome. Signals are
+                # handled while this waits; the thread holds no lock that another thread needs.
                 if self._delivery.outcome is None:
                     lock.acquire(timeout=-1 if timeout is None else timeout)
             finally:
@@ -632,15 +637,15 @@ _CALLBACK_RAISED = "exception calling callback %s of a user record"
 
 
 class CallbackRun:
-    """The callbacks of records that have their final result.
+    """Callbacks of records that have their final result.
 
     Args:
-        records: Records that have some.
-        epoch: Which flush waits for them.
+        records: Records with callbacks.
+        epoch: Their flush epoch.
 
     Attributes:
         epoch: As above.
-        left: How many of the records have callbacks that have not returned.
+        left: Number of records with callbacks that have not returned.
     """
 
     __slots__ = ("_records", "epoch", "left")
@@ -651,11 +656,11 @@ class CallbackRun:
         self.left = len(records)
 
     def run(self) -> None:
-        """Run those that have not run. Call it without holding locks."""
+        """Run the callbacks that have not run. Call without locks."""
         for record in self._records:
             listeners = record._listeners
             if listeners is None:
-                continue  # it was interrupted, and is called again
+                continue  # this method was interrupted, and is called again
             record._listeners = None
             if type(listeners) is _Chain:
                 for listener in listeners.unroll():
@@ -664,7 +669,7 @@ class CallbackRun:
             else:
                 try:
                     listeners(record)
-                except BaseException:  # as in `_call`, in place for its speed
+                except BaseException:  # `_call`, written out for speed
                     _LOGGER.exception(_CALLBACK_RAISED, _name_of(listeners))
             self.left -= 1
 
@@ -672,12 +677,12 @@ class CallbackRun:
 def _call(callback: Callable[[Any], object], record: PendingRecord) -> None:
     try:
         callback(record)
-    except BaseException:  # also SystemExit: it must not cost other records their result
+    except BaseException:  # also SystemExit: other records must still get their result
         _LOGGER.exception(_CALLBACK_RAISED, _name_of(callback))
 
 
 def _name_of(callback: object) -> str:
-    """What a callback is called in the log: its text may show keys and payloads."""
+    """Return the name of a callback for the log: its `repr` may show keys and payloads."""
     return getattr(callback, "__qualname__", type(callback).__qualname__)
 
 
@@ -685,11 +690,11 @@ def mark_stored(entry: Entry, stored: Stored) -> list[PendingRecord]:
     """Give all user records of a Kinesis record their result, but leave the callbacks to the caller. Call without locks.
 
     Returns:
-        The records that have some, for a `CallbackRun`.
+        The records with callbacks, for a `CallbackRun`.
     """
     delivery = entry.delivery
     with _STATE_LOCK:
-        # Who listens is added under the same lock: it is there, or sees the outcome.
+        # A listener is added under the same lock: either it is there now, or `_listen` sees the outcome and refuses it.
         delivery.outcome = stored
         delivery.entry = None
     return _release(entry.records) if entry.has_listeners else []
@@ -707,7 +712,7 @@ def mark_failed(records: Iterable[PendingRecord], error: BaseException) -> list[
 
 
 def _release(records: Iterable[PendingRecord]) -> list[PendingRecord]:
-    """Let those go who wait for these records; return the records that have callbacks."""
+    """Wake the threads that wait for these records, and return the records with callbacks."""
     called: list[PendingRecord] = []
     for record in records:
         listeners = record._listeners
@@ -719,7 +724,7 @@ def _release(records: Iterable[PendingRecord]) -> list[PendingRecord]:
             if waits is not None:
                 waits.release()
                 if waits.shared:
-                    _notifier.tell(record)
+                    _notifier.notify(record)
             if kind is _Waits:
                 record._listeners = None
                 continue
@@ -728,7 +733,7 @@ def _release(records: Iterable[PendingRecord]) -> list[PendingRecord]:
 
 
 def orphan(record: PendingRecord, error: BaseException) -> None:
-    """In a forked child: fail a record of the parent. Nobody waits here; callbacks are the parent's."""
+    """Fail a record of the parent in a forked child. No thread waits here, and callbacks are the parent's."""
     record.__dict__.pop("_waits", None)  # a thread that does not exist here may hold its condition
     record._listeners = None
     record._delivery = DeliveryState(None, error)
