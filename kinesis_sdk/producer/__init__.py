@@ -1,4 +1,4 @@
-"""The producer: a KPL in one Python process."""
+"""Producer: a KPL in one Python process."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Who does not use asyncio does not pay for its import.
+    # Imported on first use, so that a program without asyncio does not pay for it.
     if name != "AsyncProducer":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from kinesis_sdk.producer.aio import AsyncProducer

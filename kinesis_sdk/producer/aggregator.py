@@ -1,7 +1,7 @@
-"""Open aggregates: one for each predicted shard, closed by size, count or deadline.
+"""Aggregation of user records into Kinesis records, one open aggregate per predicted shard.
 
-While no shard map is known, records are grouped by their effective hash key, so that an aggregate is safe on
-any topology: all of it belongs wherever its first record belongs.
+An aggregate is closed when it reaches its size or count limit, or at its earliest deadline. Without a shard map, records are grouped
+by effective hash key: such an aggregate is valid on any topology, because all of it maps to the same shard.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _NEVER = float("inf")
 
 
 class DetachedRecord(NamedTuple):
-    """A user record that was in a Kinesis record and goes into another one.
+    """A user record on its way from one Kinesis record into another.
 
     Attributes:
         record: The record.
         data: Its payload.
-        epoch: Which flush waits for it.
+        epoch: Its flush epoch.
     """
 
     record: PendingRecord
@@ -39,23 +39,24 @@ class DetachedRecord(NamedTuple):
 
 
 class Entry:
-    """A Kinesis record, open or on its way: an aggregate, or one user record that travels alone.
+    """A Kinesis record being built or in flight: an aggregate, or one user record that is not aggregated.
 
     Attributes:
-        aggregate: Knows partition key, explicit hash key, size and encoding.
-        records: The user records inside, in the order of their sub-sequence numbers. One is inside from the moment
-            in which it is appended here, after everything else that has to do with it.
-        shard_id: Predicted shard; None if it was not known.
-        epoch: Which flush waits for its records, but for those with an epoch of their own.
-        open_for: The same, once a record is inside that came straight from a put: it leaves before those that come now
-            would have to. -1 before.
-        mixed: Whether there may be some.
-        deadline: Earliest deadline inside (monotonic seconds).
+        aggregate: Partition key, explicit hash key, size and encoding.
+        records: The user records inside, in the order of their sub-sequence numbers. Appending a record here is the last step
+            of adding it: from then on, it is inside.
+        shard_id: Predicted shard; None if no shard was predicted.
+        epoch: Flush epoch of the records that have none of their own.
+        open_for: The same, once it holds a record that came straight from a put: then its deadline is no later than that of
+            any record that comes now. -1 before.
+        mixed: True if some of the records may carry a flush epoch of their own.
+        deadline: Earliest deadline inside (monotonic seconds); minus infinity for a part that is sent `alone`.
         expires: Earliest expiry inside (monotonic seconds).
         cost: Bytes that the user records inside are charged for.
-        delivery: What becomes of the user records inside.
-        has_listeners: Some user record inside may have listeners.
-        urgent: A flush waits for it: it does not wait for company in a request.
+        delivery: Delivery state of the user records inside.
+        has_listeners: Whether a user record inside may have listeners.
+        urgent: Whether it is sent without waiting for others to share its request, because a flush waits for it.
+        dispatched: Whether it left its lane and has not come back; see `SendQueue.returned`.
         released: Monotonic seconds at which it last passed its shard's rate limit; minus infinity if it did not.
     """
 
@@ -104,7 +105,7 @@ class Entry:
 
     @property
     def size(self) -> int:
-        """Bytes that the service counts: data and partition key. Ask when it is closed."""
+        """Bytes that Kinesis counts: data and partition key. Read only when the entry is closed."""
         if not self._size:
             aggregate = self.aggregate
             self._size = aggregate.size + len(aggregate.partition_key.encode())
@@ -113,7 +114,7 @@ class Entry:
     def take(
         self, record: PendingRecord, data: bytes, hash_key: bytes, deadline: float, expires: float
     ) -> bool:
-        """Take a user record, new or from elsewhere; False if there is no room."""
+        """Take a new or detached user record; return False if it does not fit."""
         partition_key = record.partition_key
         if not self.aggregate.try_append(partition_key, record.explicit_hash_key, data, hash_key):
             return False
@@ -134,12 +135,12 @@ class Entry:
         return True
 
     def owns(self, record: PendingRecord) -> bool:
-        """Whether a record of the list is still here, and not in another Kinesis record, or failed."""
+        """Return whether a record of the list is still here: not in another Kinesis record, and not failed."""
         return record._delivery.entry is self
 
     def detach_records(self) -> list[DetachedRecord]:
-        """Its user records, to put them elsewhere."""
-        # Not strict: an append that was interrupted leaves a payload without a record.
+        """Return its user records, to put them elsewhere."""
+        # Not strict: an interrupted append leaves a payload without a record.
         return [
             DetachedRecord(record, data, self.epoch if record.own_epoch is None else record.own_epoch)
             for record, data in zip(self.records, self.aggregate.payloads, strict=False)
@@ -152,15 +153,15 @@ class Entry:
         return not any(map(self.owns, self.records))
 
     def clear(self) -> None:
-        """It is empty and not needed any more: let go of everything."""
+        """Drop all references. Call only when the entry is empty."""
         self.delivery.entry = None
         self.records = []
 
 
 class _Bin:
-    """Where a group's records go: its open aggregate, if there is one.
+    """Holder of a group's open aggregate, if there is one.
 
-    Whoever remembers it for a key sees aggregates come and go.
+    The fast path of `put` remembers it for each key, while aggregates open and close in it.
     """
 
     __slots__ = ("entry", "generation", "group")
@@ -172,21 +173,18 @@ class _Bin:
 
 
 OpenByKey: TypeAlias = dict[str, _Bin]
-"""Where the records of a partition key go, of those without an explicit hash key. Bounded; emptied when full."""
+"""Bins by partition key, for records without an explicit hash key. Bounded; emptied when full."""
 
 
 class Aggregator:
     """Groups user records into Kinesis records. Pure: time comes in with the records. Not thread-safe.
 
     Args:
-        max_size: Most bytes of an aggregated record.
-        max_count: Most user records of one; 1 switches aggregation off.
-        entries: Every Kinesis record that is begun is added here, before anything is in it.
-        routed: Whether `open_by_key` are kept.
-
-    Attributes:
-        open_by_key: Where the records of a partition key go, of those that have no hash key of their own, for who adds to
-            an open aggregate without asking here. Bounded, emptied when full.
+        max_size: Maximum bytes of an aggregated record.
+        max_count: Maximum user records of one; 1 switches aggregation off.
+        entries: Every Kinesis record that is opened is added here, before anything is in it.
+        open_by_key: Kept up to date for the fast path of `put`, which adds to an open aggregate without asking here; None if that
+            path is closed.
     """
 
     __slots__ = (
@@ -230,20 +228,20 @@ class Aggregator:
         expires: float,
         epoch: int = 0,
     ) -> Entry | None:
-        """Put a record into its group's aggregate.
+        """Put a record into the open aggregate of its group.
 
         Args:
             record: The record.
             data: Its payload.
             hash_key: Its effective hash key (16 bytes).
-            group: Who it may share an aggregate with.
-            deadline: When it leaves the aggregate at the latest (monotonic seconds).
-            expires: When it fails if it is not stored (monotonic seconds).
-            epoch: Which flush waits for it.
+            group: Records of one group may share an aggregate.
+            deadline: Moment at which it leaves the aggregate at the latest (monotonic seconds).
+            expires: Moment at which it fails if it is not stored (monotonic seconds).
+            epoch: Its flush epoch.
 
         Returns:
-            A Kinesis record that is ready to go: the aggregate that had no room left for this record, or the
-            one that this record filled. None if nothing is ready.
+            A Kinesis record that is ready to be sent: the aggregate that had no room left for this record, or the one that this
+            record filled. None if nothing is ready.
         """
         place = self._bins.get(group)
         if place is None:
@@ -258,7 +256,7 @@ class Aggregator:
         before = _NEVER if entry is None else entry.deadline
         if entry is not None and entry.epoch != epoch:
             if record.history is None:
-                # Flushes wait for Kinesis records: a new one goes with those of its own epoch.
+                # Flushes wait for Kinesis records: a new record shares one only with records of its own epoch.
                 closed, entry = self._close(place), None
             else:
                 record.own_epoch = epoch
@@ -293,13 +291,13 @@ class Aggregator:
         self._deadlines.clear()
 
     def forget_keys(self) -> None:
-        """Records of a key may have to go elsewhere from now on."""
+        """Forget which aggregate the records of a key go to: it may be another one from now on."""
         if self._open_by_key is not None:
             self._open_by_key.clear()
 
     @property
     def next_deadline(self) -> float | None:
-        """When `close_due` has something to do; None if nothing is open."""
+        """Moment at which `close_due` has something to do; None if nothing is open."""
         deadlines = self._deadlines
         while deadlines:
             deadline, generation, place = deadlines[0]
@@ -310,7 +308,7 @@ class Aggregator:
 
     def _push(self, deadline: float, place: _Bin) -> None:
         if len(self._deadlines) > 2 * self._opened + _SPARE_DEADLINES:
-            # Aggregates that close by size leave theirs behind: with minutes of buffered time, by the million.
+            # Aggregates that close by size leave their deadlines behind: with minutes of buffered time, millions of them.
             self._deadlines[:] = [
                 item
                 for item in self._deadlines

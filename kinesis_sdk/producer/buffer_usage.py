@@ -1,11 +1,11 @@
-"""What the producer holds: how much, how much may be, and who waits for less. Pure; its owner calls it under a lock.
+"""Accounting of the producer's buffer: bytes, records and flush epochs.
 
-A record is charged from `put` to its final result: payload, key and a fixed overhead against ``max_buffered_bytes``,
-one against ``max_buffered_records``. It also counts for the epoch in which it was put, until its callbacks have run; a
-flush ends an epoch and waits until nothing of it, or of one before, is left.
+A record is charged from `put` until its final result: payload, key and a fixed overhead against ``max_buffered_bytes``, one against
+``max_buffered_records``. It also counts for the flush epoch in which it was put, until its callbacks have run. A flush ends the current
+epoch and waits until no record of it, or of an earlier one, is left.
 
-Watchers are how an event loop waits without a thread: a function that is called once, when there may be room or when
-a flush is through.
+Listeners let an event loop wait without a thread: each is called once, when there may be room or when a flush completes. Pure and not
+thread-safe; the producer's lock protects it.
 """
 
 from __future__ import annotations
@@ -33,32 +33,32 @@ class Charged(Protocol):
 
     @property
     def epoch(self) -> int:
-        """Which flush waits for them, but for those with an epoch of their own."""
+        """Flush epoch of the records that have none of their own."""
         ...
 
     @property
     def mixed(self) -> bool:
-        """Whether there may be some."""
+        """Whether some of the records may have a flush epoch of their own."""
         ...
 
 
 Listener: TypeAlias = Callable[[], None]
-"""Called once, under the engine's lock: quick, never raising, never calling the engine."""
+"""Called once, under the producer's lock. Must be quick, must not raise, and must not call the producer."""
 
 
 class BufferUsage:
-    """The accounts above.
+    """Counts of what is buffered, and the listeners that wait for less.
 
     Args:
         max_bytes: Bound on the bytes charged.
-        max_records: Bound on the records; None for none.
+        max_records: Bound on the records; None for no bound.
 
     Attributes:
-        bytes: Charged now.
+        bytes: Bytes charged now.
         count: Records charged now.
-        epoch: Of records that are put now.
-        callbacks: Runs of callbacks that have not ended, of records that are not charged any more.
-        room_listeners: Told by `notify_room`; a dict for its order.
+        epoch: Flush epoch of records that are put now.
+        callbacks: Runs of callbacks that have not ended, of records that are no longer charged.
+        room_listeners: Called by `notify_room`; a dict for its order.
     """
 
     __slots__ = (
@@ -80,22 +80,22 @@ class BufferUsage:
         self.count = 0
         self.epoch = 0
         self.callbacks: dict[CallbackRun, None] = {}
-        # Records of epochs that ended, only those that have some. All others belong to the one that is on.
+        # Records of ended epochs, without the epochs that have none. All other records belong to the current epoch.
         self._ended: Counter[int] = Counter()
         self.room_listeners: dict[Listener, None] = {}
         self._flush_listeners: dict[Listener, int] = {}
 
     def has_room(self, cost: int) -> bool:
-        """Whether a record of that cost may be charged. One that is larger than the bound may pass alone."""
+        """Return whether a record of that cost fits. One that is larger than the bound fits if the buffer is empty."""
         return self.count == 0 or (self.bytes + cost <= self.max_bytes and self.count < self.max_records)
 
     def charge(self, cost: int) -> None:
-        """Take a record of that cost into the accounts, for the epoch that is on."""
+        """Charge a record of that cost, for the current epoch."""
         self.bytes += cost
         self.count += 1
 
     def release(self, charged: Charged) -> None:
-        """Take records out: they have their final result. Afterwards call `notify_room`."""
+        """Release records that have their final result. Afterwards call `notify_room`."""
         self.bytes -= charged.cost
         self.count -= len(charged.records)
         ended = self._ended
@@ -125,7 +125,7 @@ class BufferUsage:
         self.forget()
 
     def end_epoch(self) -> int:
-        """What is put from now on belongs to another epoch; returns the one that ended."""
+        """Begin a new epoch for what is put from now on; return the one that ended."""
         ended = self.epoch
         if current := self.count - sum(self._ended.values()):
             self._ended[ended] += current
@@ -133,7 +133,7 @@ class BufferUsage:
         return ended
 
     def left(self, epoch: int) -> int:
-        """Records of that epoch, and of those before, without a final result or with callbacks that have not run."""
+        """Return how many records of that epoch and earlier ones have no final result, or callbacks that have not run."""
         left = sum(count for e, count in self.outstanding.items() if e <= epoch)
         return left + sum(run.left for run in self.callbacks if run.epoch <= epoch)
 
@@ -143,24 +143,24 @@ class BufferUsage:
         return sum(run.left for run in self.callbacks)
 
     def add_flush_listener(self, epoch: int, listener: Listener) -> None:
-        """Tell ``listener`` when nothing is `left`; at once if nothing is now."""
+        """Call ``listener`` when nothing is `left` of an epoch; at once if nothing is now."""
         self._flush_listeners[listener] = epoch
         self.notify_flushes()
 
     def notify_room(self) -> None:
-        """There may be room, or there will be none any more: whoever waits looks again."""
+        """Call all room listeners: room may be available, or the producer is closing."""
         listeners, self.room_listeners = self.room_listeners, {}
         for listener in listeners:
             listener()
 
     def notify_flushes(self) -> None:
-        """Tell those whose flush is through."""
+        """Call the listeners of flushes that are complete."""
         for listener in [w for w, epoch in self._flush_listeners.items() if not self.left(epoch)]:
             del self._flush_listeners[listener]
             listener()
 
     def forget(self, listener: Listener | None = None) -> None:
-        """Do not call it any more; None means all of them."""
+        """Remove a listener; None removes all of them."""
         if listener is None:
             self.room_listeners.clear()
             self._flush_listeners.clear()
@@ -169,10 +169,10 @@ class BufferUsage:
             self._flush_listeners.pop(listener, None)
 
     def full(self, waited: float | None) -> BufferFullError:
-        """The error that says that there is no room, and why.
+        """Return the error that says that there is no room, and why.
 
         Args:
-            waited: Seconds that somebody waited for some.
+            waited: Seconds that the caller waited for room; None or 0 if it did not wait.
         """
         time = f" for {waited:g} s" if waited else ""
         bounds = f"max_buffered_bytes={self.max_bytes:,}"
@@ -184,11 +184,11 @@ class BufferUsage:
 
 
 def callback_runs(records: Sequence[PendingRecord], charged: Charged) -> Iterable[CallbackRun]:
-    """The callbacks of records, by epoch.
+    """Return the callbacks of records, by flush epoch.
 
     Args:
-        records: Records that have some.
-        charged: What they were charged with.
+        records: Records with callbacks.
+        charged: The records that they were charged with.
     """
     if not charged.mixed:
         return (CallbackRun(records, charged.epoch),)
@@ -199,7 +199,7 @@ def callback_runs(records: Sequence[PendingRecord], charged: Charged) -> Iterabl
 
 
 def _by_epoch(charged: Charged) -> Mapping[int, int]:
-    """How many of the records belong to each epoch."""
+    """Return the number of records of each epoch."""
     if not charged.mixed:
         return {charged.epoch: len(charged.records)}
     return Counter(_epoch_of(record, charged) for record in charged.records)

@@ -1,4 +1,4 @@
-"""Collects Kinesis records of all shards into PutRecords requests."""
+"""Collection of Kinesis records of all shards into PutRecords requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Batch:
 
     Attributes:
         entries: Its Kinesis records, in order.
-        started: Monotonic seconds at which it was handed to the network; set by the sender.
+        started: Monotonic seconds at which the call began; set by the I/O loop.
     """
 
     __slots__ = ("entries", "started")
@@ -26,14 +26,13 @@ class Batch:
 
 
 class Collector:
-    """Fills requests until they are full or their deadline comes. Pure, not thread-safe.
+    """Kinesis records that wait for their request to be full or due. Pure, not thread-safe.
 
-    Requests are cut when the shell asks for one, so that everything that came while all connections were busy
-    shares the next request.
+    A request is cut when a connection is free, so that everything that came while all connections were busy shares it.
 
     Args:
-        max_count: Most Kinesis records in a request.
-        max_size: Most bytes in a request (data and partition keys); a single larger record goes alone.
+        max_count: Maximum Kinesis records in a request.
+        max_size: Maximum bytes in a request (data and partition keys); a single larger record has a request of its own.
     """
 
     __slots__ = ("_deadline", "_entries", "_next_expiry", "_size", "max_count", "max_size")
@@ -57,11 +56,11 @@ class Collector:
     def expedite(self) -> None:
         """Make everything inside due at once."""
         if self._entries:
-            # One object for all, and nothing new for those that a flush before hurried already.
+            # One deadline object for all, and no new tuple for entries that an earlier flush made due.
             self._keep([item if item[0] == _AT_ONCE else (_AT_ONCE, item[1]) for item in self._entries])
 
     def is_due(self, now: float) -> bool:
-        """Whether a request should go now: one is full, or somebody's deadline has come."""
+        """Return whether a request should leave now: one is full, or a deadline has come."""
         return bool(self._entries) and (
             self._deadline <= now or len(self._entries) >= self.max_count or self._size >= self.max_size
         )
@@ -80,14 +79,14 @@ class Collector:
         return batch
 
     def take_where(self, wanted: Callable[[Entry], bool]) -> list[Entry]:
-        """Remove and return the Kinesis records that ``wanted`` picks, in order."""
+        """Remove and return the Kinesis records for which ``wanted`` returns True, in order."""
         taken = [entry for _, entry in self._entries if wanted(entry)]
         if taken:
             self._keep([item for item in self._entries if not wanted(item[1])])
         return taken
 
     def take_expired(self, now: float) -> list[Entry]:
-        """Remove and return what holds an expired user record."""
+        """Remove and return the Kinesis records that hold an expired user record."""
         if now < self._next_expiry:
             return []
         expired = self.take_where(lambda entry: entry.expires <= now)
@@ -101,12 +100,12 @@ class Collector:
 
     @property
     def next_deadline(self) -> float:
-        """When the earliest deadline comes; infinity if empty."""
+        """Earliest deadline; infinity if empty."""
         return self._deadline
 
     @property
     def next_expiry(self) -> float:
-        """When `take_expired` may have something to do; infinity if empty."""
+        """Moment at which `take_expired` may have something to do; infinity if empty."""
         return self._next_expiry if self._entries else _NEVER
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""Settings of a producer: the KPL's names, meanings, defaults and ranges, in snake case and seconds."""
+"""Settings of the producer: the KPL's names, meanings, defaults and ranges, in snake case and seconds."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from kinesis_sdk.common.validation import check_choice, check_int, check_namespa
 _LOGGER = logging.getLogger(__name__)
 
 MAX_RECORD_SIZE = 10 * 1024 * 1024
-"""Largest record that any stream can be set to take (bytes, data and partition key together)."""
+"""Largest record size limit that a stream can have (bytes, data and partition key together)."""
 
 MAX_REQUEST_SIZE = 10 * 1024 * 1024
 """Largest PutRecords request (bytes, data and partition keys together; API reference)."""
 
 MAX_REQUEST_RECORDS = 500
-"""Most entries of a PutRecords request (API reference)."""
+"""Maximum entries of a PutRecords request (API reference)."""
 
 SHARD_RECORDS_PER_SECOND = 1_000
 SHARD_BYTES_PER_SECOND = 1024 * 1024
@@ -32,23 +32,23 @@ class ProducerConfig:
     """Configuration of a `Producer`. Names and defaults are the KPL's in snake case; durations are seconds.
 
     Raises:
-        ConfigError: A field is out of its range.
+        ConfigError: If a field is out of its range.
     """
 
     aggregation_enabled: bool = True
     """Pack user records into aggregated records. Readers must deaggregate, as the KCL and this SDK do."""
 
     aggregation_max_count: int = 4_294_967_295
-    """Most user records in one Kinesis record, 1 to 2^63-1. Amazon Data Firehose likes at most 500."""
+    """Maximum user records in one Kinesis record, 1 to 2^63-1. Amazon Data Firehose recommends at most 500."""
 
     aggregation_max_size: int = 51_200
-    """Most bytes of one aggregated record, 64 to 10,485,760. A larger user record travels alone."""
+    """Maximum bytes of one aggregated record, 64 to 10,485,760. A larger user record is not aggregated."""
 
     collection_max_count: int = MAX_REQUEST_RECORDS
-    """Most Kinesis records in one PutRecords request, 1 to 500."""
+    """Maximum Kinesis records in one PutRecords request, 1 to 500."""
 
     collection_max_size: int = 5 * 1024 * 1024
-    """Most bytes (data and partition keys) of one PutRecords request, 52,224 to 10,485,760."""
+    """Maximum bytes (data and partition keys) of one PutRecords request, 52,224 to 10,485,760."""
 
     record_max_buffered_time: float = 0.1
     """Seconds after `put` at which a record leaves its aggregate at the latest, full or not; 0 to 3,600."""
@@ -57,28 +57,28 @@ class ProducerConfig:
     """Seconds after `put` at which a record that is not stored yet fails, with its real cause; 0.1 to 604,800."""
 
     rate_limit: int = 150
-    """Per cent of a shard's limits (1,000 records/s, 1 MiB/s) that this producer may use; 1 to 10,000. Above
-    100 a single producer can fill a shard although the service counts differently than we do."""
+    """Per cent of a shard's limits (1,000 records/s, 1 MiB/s) that this producer may use; 1 to 10,000. Above 100, a single producer
+    can fill a shard although Kinesis counts differently from the producer."""
 
     fail_if_throttled: bool = False
-    """Fail a record that the service throttles, at once, in place of trying it again."""
+    """Fail a record that Kinesis throttles at once, instead of retrying it."""
 
     missing_stream: Literal["fail", "wait"] = "fail"
-    """What happens to records of a stream that does not exist. ``fail``: they fail at once. ``wait``: they are kept
+    """Handling of records for a stream that does not exist. ``fail``: they fail at once. ``wait``: they are kept
     until it does, as by the KPL, or fail with that cause when their ``record_ttl`` ends: for streams that are deleted
-    and recreated, or created by a deployment that may come later. The stream is looked for every two seconds at the
-    latest while records wait; nothing is sent to it meanwhile."""
+    and recreated, or created by a later deployment. While records wait, the producer checks every two seconds at the latest whether
+    the stream exists, and sends nothing to it."""
 
     ordering: Literal["none", "per_shard"] = "none"
-    """``per_shard`` stores the records of a partition key in the order in which they were put, at the price of
-    one Kinesis record per shard and round trip (see `kinesis_sdk.producer.ordered`)."""
+    """``per_shard`` stores the records of a partition key in the order in which they were put. It costs throughput: one Kinesis record
+    per shard and round trip (see `kinesis_sdk.producer.ordered`)."""
 
     max_user_record_size: int = 1024 * 1024
-    """Most bytes of one user record (data and partition key), 64 to 10,485,760. The stream's own limit, once
-    it is known, counts as well."""
+    """Maximum bytes of one user record (data and partition key), 64 to 10,485,760. The stream's own limit, once
+    it is known, applies as well."""
 
     max_connections: int = 24
-    """PutRecords requests at a time, each on its own connection and thread; 1 to 256."""
+    """Maximum PutRecords requests at a time, each on its own connection and thread; 1 to 256."""
 
     max_inflight_requests_per_shard: int | None = None
     """Maximum PutRecords requests with entries of one shard at a time, 1 to 256; None for no limit of its own. A small number
@@ -87,30 +87,30 @@ class ProducerConfig:
     ``ordering="per_shard"`` it is always 1."""
 
     request_timeout: float = 6.0
-    """Seconds to wait for an answer; a request that runs out of it may have been stored. 0.1 to 600."""
+    """Seconds to wait for a response; the records of a request that times out may have been stored. 0.1 to 600."""
 
     connect_timeout: float = 6.0
     """Seconds to wait for a connection; 0.1 to 300."""
 
     max_buffered_bytes: int = 64 * 1024 * 1024
-    """Bound on what the producer holds (payload, keys and bookkeeping of every record that has no final
-    result yet); 65,536 and more. `put` waits when it is reached. Requests that are with the network hold their
-    encoded form beside it, up to some three times the payload that is in them."""
+    """Bound on what the producer holds (payload, keys and bookkeeping of every record that has no final result yet), in bytes; 65,536
+    and more. `put` waits when it is reached. Requests in flight hold their encoded form in addition, up to some three times
+    their payload."""
 
     max_buffered_records: int | None = None
-    """Bound on the number of these records, beside their bytes; 1 and more. None: bytes alone count, and each
-    record is charged about 800 of them on top of its own, so 64 MiB are at most some 83,000 records."""
+    """Bound on the number of these records, in addition to their bytes; 1 and more. None means that only bytes count: each record is
+    charged about 800 of them on top of its own, so 64 MiB are at most some 83,000 records."""
 
     put_timeout: float | None = None
     """Seconds that `put` waits for room before it raises `BufferFullError`; None waits as long as it takes,
     0 raises at once."""
 
     metrics_level: Literal["none", "summary", "detailed"] = "none"
-    """What goes to CloudWatch if the producer was given no ``metrics``. The KPL's default is ``detailed``, at which
+    """Level of detail of the metrics that go to CloudWatch, if the producer has no ``metrics`` of its own. The KPL's default is ``detailed``, at which
     CloudWatch charges for 8 metrics a shard."""
 
     metrics_granularity: Literal["global", "stream", "shard"] = "shard"
-    """Down to which dimension."""
+    """Finest dimension of the metrics."""
 
     metrics_namespace: str = "KinesisProducerLibrary"
     """CloudWatch namespace, 1 to 255 characters, not starting with ``AWS/`` or a colon."""
@@ -120,18 +120,19 @@ class ProducerConfig:
 
     @classmethod
     def from_properties(cls, path: str | os.PathLike[str]) -> ProducerConfig:
-        """The settings of a KPL's ``.properties`` file, metrics included: without keys for them, the KPL's ``detailed``.
+        """Return the settings of a KPL ``.properties`` file, including metrics: without keys for them, the KPL's ``detailed``.
 
-        What the KPL does without a key for it keeps our default: to wait for streams that do not exist, as the KPL does,
-        use ``dataclasses.replace(config, missing_stream="wait")``.
+        Settings for which the KPL has no key keep their defaults: ``max_inflight_requests_per_shard``, for example, or
+        ``missing_stream``. To wait for streams that do not exist, as the KPL does, use
+        ``dataclasses.replace(config, missing_stream="wait")``.
 
-        What has no effect here is logged as a warning, with its key and the reason: unknown keys, keys without a
-        meaning here, values that were cut down, and what the file says about region, endpoints, certificates and
-        proxy, which are the client's. `kinesis_sdk.producer.properties.load_properties` has all of it as data.
+        Keys without effect are logged as warnings with the reason: unknown keys, keys without a meaning here, values that were
+        reduced, and keys about region, endpoints, certificates and proxy, which are settings of the client.
+        `kinesis_sdk.producer.properties.load_properties` returns all of it as data.
 
         Raises:
-            ConfigError: A value that the KPL would refuse; names the key.
-            OSError: The file can not be read.
+            ConfigError: If the KPL would reject a value; names the key.
+            OSError: If the file cannot be read.
         """
         from kinesis_sdk.producer.properties import load_properties
 

@@ -33,7 +33,7 @@ _MAX_PAUSE = 2.0
 
 
 class Returned(Enum):
-    """Why a Kinesis record came back. All are final, except for the last two."""
+    """Reason for which a Kinesis record came back. All are final, except for the last two."""
 
     STORED = "stored"
     FAILED = "failed"
@@ -176,7 +176,7 @@ class Lane:
 
 
 class InFlightLimit:
-    """At most so many PutRecords requests with entries of a shard at a time (``max_inflight_requests_per_shard``).
+    """Limit of the PutRecords requests with entries of one shard at a time (``max_inflight_requests_per_shard``).
 
     An entry leaves its lane only if a further request of its shard may go. Several entries may leave for the same request, and a
     request is cut later, so `admits` decides then: entries for which no request is free by that time return to their lane. Entries
@@ -295,7 +295,7 @@ class CallPause:
             self.until = now + backoff(self._failures, _FIRST_PAUSE, _MAX_PAUSE, self._rng)
 
     def succeeded(self) -> None:
-        """Note a call that Kinesis answered: the next pause is a short one again."""
+        """Note a call that got a response: the next pause is a short one again."""
         self._failures = 0
 
     def may_send(self, entry: Entry, now: float) -> float:  # noqa: ARG002

@@ -54,12 +54,12 @@ _JOIN_TIMEOUT = 2.0
 
 
 class Engine:
-    """What callers do to a producer. Thread-safe.
+    """Operations of a producer's callers. Thread-safe.
 
     Args:
         client: Kinesis client; thread-safe.
-        config: Settings.
-        clock: Time.
+        config: Settings of the producer.
+        clock: Monotonic and wall clock; replaced in tests.
         rng: Source of jitter.
         hooks: Called with failed records; None if there are none.
         metrics: Called with everything that is measured; None if nothing is.
@@ -95,7 +95,7 @@ class Engine:
 
     @property
     def relay(self) -> Relay | None:
-        """What brings results to event loops."""
+        """Function that brings results to event loops."""
         return self._completion.relay
 
     @relay.setter
@@ -459,7 +459,7 @@ class Engine:
 
     @property
     def outstanding(self) -> tuple[int, float]:
-        """Number of records without a final result, and age of the oldest of them (seconds). Looks at each record."""
+        """Number of records without a final result, and age of the oldest of them (seconds). Takes time for each record."""
         with self._lock:
             live = [record for pipeline in self._shared.pipelines.values() for record in pipeline.live]
             now = self._now()

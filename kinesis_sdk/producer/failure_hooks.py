@@ -1,8 +1,8 @@
-"""Where records go that nothing can be done for any more: `FailedRecord`, and who is told.
+"""Hooks for records that failed for good.
 
-Two hooks, for two needs. ``on_send_error`` is the voice of `Producer.send`, which hands out no futures: without it
-(and without ``on_record_failed``) such failures are logged. ``on_record_failed`` gets *every* record that is not stored, however
-it was put, to keep it somewhere: a `FileSpool` is one.
+There are two hooks. ``on_send_error`` reports failures of `Producer.send`, which returns no futures; without it, and without
+``on_record_failed``, such failures are logged. ``on_record_failed`` gets *every* record that was not stored, however it was put, so that it
+can be kept somewhere: `FileSpool` is such a hook.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class FailedRecord:
-    """A record that is not stored, with everything that is needed to put it again.
+    """A record that was not stored, with everything that is needed to put it again.
 
     Attributes:
         stream: Name or ARN, as `put` takes it.
@@ -41,16 +41,16 @@ class FailedRecord:
 
 
 FailureHook = Callable[[FailedRecord], object]
-"""Called once for each failed record, on a thread that the producer needs: keep it short. It may call ``put``, which does not
-wait for room there, but not ``flush`` or ``close``."""
+"""Called once for each failed record, on a thread that the producer needs: it should return quickly. It may call ``put``, which does
+not wait for room there, but not ``flush`` or ``close``."""
 
 
 class FailureHooks:
-    """Tells the hooks about failed records. Thread-safe as far as the hooks are; never raises.
+    """Calls the hooks with failed records. Thread-safe if the hooks are; never raises.
 
     Args:
-        on_send_error: For records of `Producer.send`.
-        on_record_failed: For all records.
+        on_send_error: Called with failed records of `Producer.send`; None if there is none.
+        on_record_failed: Called with all failed records; None if there is none.
     """
 
     def __init__(self, on_send_error: FailureHook | None, on_record_failed: FailureHook | None) -> None:
@@ -60,7 +60,7 @@ class FailureHooks:
         self._broken = 0
 
     def notify(self, stream: StreamId, settled: Iterable[Settled]) -> None:
-        """Hand failed records over. Call it before they are resolved, which releases their payload."""
+        """Call the hooks. Must be called before the futures are final, which releases the payloads."""
         for records, stored, error, *_ in settled:
             if stored is None and error is not None:
                 for record in records:
@@ -81,25 +81,25 @@ class FailureHooks:
                     )
                 )
                 told = True
-            except BaseException:  # also SystemExit: it must not cost other records their result
+            except BaseException:  # also SystemExit: other records must still get their result
                 self._broken += 1
                 if is_power_of_two(self._broken):
                     _LOGGER.exception(
-                        "the hook for failed records raised, %d times so far; records are lost unless their "
-                        "futures are looked at",
+                        "failure hook raised (%d times so far); these failures are visible only through the "
+                        "records' futures",
                         self._broken,
                     )
         if record.sent_blind and not told:
             self._silent += 1
             if is_power_of_two(self._silent):
-                # Less and less often: a stream that is gone fails every record.
+                # Ever more rarely: a stream that does not exist fails every record.
                 _LOGGER.error(
-                    "%d records of send() were not stored so far, and no hook took them: %s",
+                    "%d records passed to send() have failed so far and no hook handled them: %s",
                     self._silent,
                     error,
                 )
 
 
 def is_power_of_two(number: int) -> bool:
-    """Return whether a count is 1, 2, 4, 8 and so on: when to log what happens again and again."""
+    """Return whether a count is 1, 2, 4, 8 and so on: when to log an event that is repeated."""
     return number & (number - 1) == 0

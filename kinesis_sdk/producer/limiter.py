@@ -1,12 +1,11 @@
-"""Per-shard rate limits: two token buckets, records and bytes, and the queue of what waits for them.
+"""Rate limit of each shard: two token buckets, records and bytes, and how a throttle changes their rates.
 
-Numbers are the KPL's: 1,000 records/s and 1 MiB/s for a shard, times the configured per cent, refilled by
-time, full at the start (core/limiter.h and token_bucket.h of awslabs/amazon-kinesis-producer). Other than the
-KPL, the partition key's bytes are charged too, because the service counts them, and a Kinesis record that is
-larger than the bucket passes when the bucket is full and leaves a debt, so a 10 MiB record needs no 10 MiB of
-burst for everybody else.
+The numbers are the KPL's: 1,000 records/s and 1 MiB/s for a shard, times the configured per cent, refilled by time, full at the start
+(core/limiter.h and token_bucket.h of awslabs/amazon-kinesis-producer). There are two differences. The bytes of the partition key are
+charged, too, because Kinesis counts them. And a Kinesis record that is larger than the bucket passes when the bucket is full and leaves
+a debt, so a 10 MiB record does not need a burst of 10 MiB for all others.
 
-The KPL sends at 150 % of the limits whatever Kinesis answers. Here a throttle makes the shard's rate adapt, by a
+The KPL sends at 150 % of the limits whatever the response. Here a throttle makes the shard's rate adapt, by a
 search for the capacity in the manner of TCP CUBIC (RFC 9438):
 
 * A cut sets the rate a little below the rate that was throttled, and never above the published limit of a shard. A
@@ -32,14 +31,14 @@ from kinesis_sdk.producer.config import SHARD_BYTES_PER_SECOND, SHARD_RECORDS_PE
 from kinesis_sdk.producer.dispatch import Returned
 
 _SHORTEST_WAIT = 1e-6
-"""Seconds; far above the resolution of a clock that counts since the machine started."""
+"""Seconds; far above the resolution of a monotonic clock."""
 
 
 _LEAST_CUT = 0.04
 """Share of the rate that a cut takes from a producer that had the whole shard."""
 
 _CUT_OF_COMPETITORS = 0.25
-"""What a cut takes in addition, times the part of the shard's limit that this producer did not use."""
+"""Share of the rate that a cut takes in addition, times the part of the shard's limit that this producer did not use."""
 
 _CUT_JITTER = (0.7, 1.3)
 """Factor of a cut, drawn between these, so that producers of one shard do not move in step."""
@@ -47,7 +46,7 @@ _CUT_JITTER = (0.7, 1.3)
 _DEEPEST_CUT = 0.5
 
 _REMEMBERED_ENTRIES = 20.0
-"""Entries whose outcome counts in the next cut as well: a single throttled entry after a cut is no proof of overload."""
+"""Entries whose outcome counts in the next cut as well: a single throttled entry after a cut does not prove overload."""
 
 _PLATEAU_ENTRIES = 500
 """Entries that all producers together can store on the shard during a plateau."""
@@ -56,7 +55,7 @@ _PLATEAU_SECONDS = (6.0, 25.0)
 """Shortest and longest plateau."""
 
 _PLATEAU_HEIGHT = 0.5
-"""Where the plateau is between the cut rate (0) and the throttled rate (1)."""
+"""Position of the plateau between the cut rate (0) and the throttled rate (1)."""
 
 _PROBE_STEP = 0.03
 _PROBE_SECONDS = 4.0
@@ -75,7 +74,7 @@ class TokenBucket:
     """Tokens that refill with time. Pure: ``now`` comes in.
 
     Args:
-        capacity: Most tokens it holds; it starts full.
+        capacity: Maximum tokens it holds; it starts full.
         rate: Tokens per second.
         now: Monotonic seconds.
     """
@@ -94,7 +93,7 @@ class TokenBucket:
             self._updated = now
 
     def ready_in(self, amount: float, now: float) -> float:
-        """Seconds until ``amount`` may be taken; 0 if at once."""
+        """Return the seconds until ``amount`` may be taken; 0 if at once."""
         self._refill(now)
         missing = min(amount, self.capacity) - self._tokens
         # A sliver of rounding error must not become a wait that never ends, nor one so short that adding it
@@ -102,7 +101,7 @@ class TokenBucket:
         return max(missing / self.rate, _SHORTEST_WAIT) if missing > 1e-9 else 0.0
 
     def slow_to(self, rate: float, now: float) -> None:
-        """Refill at another rate from now on, and forget what was saved up."""
+        """Refill at another rate from now on, and drop the tokens that were saved up."""
         self._refill(now)
         self._tokens = min(self._tokens, 0.0)
         self.rate = rate
@@ -113,7 +112,7 @@ class TokenBucket:
         self.rate = rate
 
     def take(self, amount: float) -> None:
-        """Take ``amount``; only after `ready_in` said 0. What exceeds the capacity becomes a debt."""
+        """Take ``amount``; only after `ready_in` returned 0. What exceeds the capacity becomes a debt."""
         self._tokens -= amount
 
 

@@ -78,7 +78,7 @@ class ReshardBarrier:
         self._draining: set[Entry] = set()
         self._drained = False
         self._holds = False
-        # Shards that turned out to be closed: whatever followed would land beside its predecessors.
+        # Shards that turned out to be closed: what follows would land in another shard than its predecessors.
         self._closed: set[Group] = set()
 
     def may_send(self, entry: Entry, now: float) -> float:
@@ -110,7 +110,7 @@ class ReshardBarrier:
         self._holds = bool(self._draining)
         self._closed.clear()
 
-    def end_of_answer(self, *, reloaded: bool) -> None:
+    def resume(self, *, reloaded: bool) -> None:
         """Open the lanes if they have nothing to wait for any longer.
 
         All entries of a response are handled before any lane opens: entry 2 of a response may have to be sent again, and must

@@ -1,4 +1,4 @@
-"""Pending records of a stream: user records without a final result, and final results that nobody has picked up yet.
+"""Pending records of a stream: user records without a final result, and final results on their way to the futures.
 
 A record is pending from `StreamPipeline.add` until it is stored or has failed with its real cause. It is in the list of exactly
 one Kinesis record in `PendingRecords.entries`, and its delivery state names that one. Everything that was not sent can be grouped
@@ -157,7 +157,7 @@ class PendingRecords:
         """Forget Kinesis records whose user records have all moved to other ones, or failed.
 
         Args:
-            entries: The Kinesis records to look at; None for all.
+            entries: The Kinesis records to check; None for all.
         """
         for entry in list(self.entries) if entries is None else entries:
             if entry.is_empty:

@@ -40,7 +40,7 @@ class StreamPipeline:
 
     Args:
         stream: The stream.
-        config: Settings.
+        config: Settings of the producer.
         rng: Source of jitter.
 
     Attributes:

@@ -1,9 +1,8 @@
-"""The placement on a Kinesis record that the service accepted: is it stored for every consumer?
+"""Placement check for accepted Kinesis records.
 
-A KCL discards an aggregate whole if any of its user records lies outside the range of the shard that it was
-read from (AggregatorUtil.deaggregate of amazon-kinesis-client). So an aggregate is stored only if *all* its
-hash keys lie in the actual shard's range; otherwise all of it goes again. A record that travelled alone is
-stored wherever it landed: every consumer accepts it.
+A KCL discards an aggregate if any of its user records lies outside the range of the shard it was read from
+(`AggregatorUtil.deaggregate`). An aggregate therefore counts as stored only if all its hash keys lie in the range of the shard that
+accepted it; otherwise all of it is sent again. A record that was not aggregated is stored wherever it landed.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from kinesis_sdk.producer.aggregator import Entry
 
 
 class Placement(Enum):
-    """What to do with a Kinesis record that the service accepted."""
+    """Result of the placement check of a Kinesis record that Kinesis accepted."""
 
     STORED = "stored"
     WRONG_SHARD = "wrong shard"
@@ -26,21 +25,23 @@ class Placement(Enum):
 def check_placement(
     entry: Entry, actual_shard_id: str, shard_map: ShardMap | None, *, service_places: bool = False
 ) -> Placement:
-    """Decide on a Kinesis record by where it landed.
+    """Return whether a Kinesis record landed where all its user records belong.
 
     Args:
-        entry: What was sent.
-        actual_shard_id: The ``ShardId`` that the service returned.
+        entry: The Kinesis record.
+        actual_shard_id: The ``ShardId`` in the response.
         shard_map: The newest map, if there is one.
-        service_places: Whether the service places records without regard to their hash keys.
+        service_places: Whether the stream places records without regard to their hash keys.
 
     Returns:
-        ``UNKNOWN_SHARD`` means: load a new map, then ask again.
+        ``UNKNOWN_SHARD`` if a new map has to be loaded before the check can be repeated.
     """
     if len(entry.records) == 1:
         return Placement.STORED
     if entry.shard_id is None and not service_places:
-        return Placement.STORED  # all of one hash key, and that placed it: right wherever it landed
+        return (
+            Placement.STORED
+        )  # all records have the hash key that placed it: it is right wherever it landed
     actual = shard_map.range_of(actual_shard_id) if shard_map else None
     if actual is None:
         return Placement.UNKNOWN_SHARD

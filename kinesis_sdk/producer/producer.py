@@ -1,4 +1,4 @@
-"""The producer as its users see it."""
+"""Public interface of the producer: validation, batches of `put_many`, exit and fork handlers."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ _BATCH_SECONDS = 0.01
 held while they are accepted, so other callers wait."""
 
 KeyedData: TypeAlias = "tuple[str, bytes | bytearray | memoryview] | tuple[str, bytes | bytearray | memoryview, str | int | None]"
-"""A record for `Producer.put_many`."""
+"""Record for `Producer.put_many`."""
 
 
 class Producer:
-    """Puts user records into Kinesis streams, aggregated, collected, rate-limited and retried.
+    """Producer of user records for Kinesis streams: aggregated, collected, rate-limited and retried.
 
     One producer serves any number of streams and threads. Use it as a context manager, or call `close`.
 
@@ -56,44 +56,43 @@ class Producer:
             future = producer.put("orders", "customer-7", b"...")
             print(future.result().sequence_number)
 
-    A record that `put` accepted ends in exactly one of: its future has a `PutResult`, or its future raises
-    `RecordFailedError` with the real cause and all attempts. Delivery is at least once: a retry after a
-    request that timed out, or after an aggregate landed across a reshard, can store a record twice. Records
-    are not ordered: retries overtake.
+    An accepted record ends in exactly one of two ways: its future has a `PutResult`, or its future raises `RecordFailedError` with the
+    real cause and all attempts. Delivery is at least once: a retry after a request that timed out, or after an aggregate landed across
+    a reshard, can store a record twice. A retry may overtake newer records; use ``ordering="per_shard"`` if order matters.
 
-    Four ways in, one engine: `put` (a future, waits for room), `try_put` (a future or None, never waits),
-    `put_many` (many at once), `send` (no future). What happens when the buffer is full is ``put_timeout``: wait as
-    long as it takes (None, the default), wait so many seconds and raise `BufferFullError`, or raise at once (0).
-    `kinesis_sdk.AsyncProducer` is the same for asyncio.
+    There are four ways to put: `put` (returns a future, waits for room), `try_put` (a future or None, never waits), `put_many` (many
+    records at once), `send` (no future). ``put_timeout`` says what happens when the buffer is full: wait as long as it takes (None,
+    the default), wait at most so many seconds and raise `BufferFullError`, or raise at once (0). `kinesis_sdk.AsyncProducer` is the
+    same for asyncio.
 
     Callbacks of futures (``add_done_callback``) run on the producer's sending threads, several at a time; hooks run there or on
     the thread that schedules requests. Inside them the producer's methods do not wait: `put` raises `BufferFullError` if
     there is no room, and `flush`, `close` and ``result()`` of a record that is not final raise `ProducerError`. `flush` and
     `close` wait until callbacks have run.
 
-    In an AWS Lambda function, make the producer once, outside of the handler, and call `flush` before the handler
-    returns: afterwards the process is frozen, with whatever it holds. What was not flushed is not lost: time in
-    which the process stood still does not count against ``record_ttl``, and the next invocation sends it.
+    In an AWS Lambda function, create the producer once, outside of the handler, and call `flush` before the handler returns: afterwards
+    the process is frozen, with everything it holds. Records that were not flushed are not lost: time in which the process was frozen
+    does not count against ``record_ttl``, and the next invocation sends them.
 
     Args:
         config: Settings; defaults are the KPL's.
         client: A ready boto3 Kinesis client, with ``max_pool_connections`` of at least ``max_connections``
-            and its own retries switched off (``total_max_attempts`` 1); else one is made.
-        session: Session whose credentials and region a client is made with.
+            and its own retries switched off (``total_max_attempts`` 1); None creates one.
+        session: Session with the credentials and the region for the client.
         region_name: Region for the client.
         endpoint_url: Endpoint for the client; else botocore's resolution, ``AWS_ENDPOINT_URL`` included.
-            Certificates, proxies and whatever else a connection has are botocore's, too: ``AWS_CA_BUNDLE``,
-            ``HTTPS_PROXY``, or a ``client`` of your own made with ``verify=…`` and ``Config(proxies=…)``.
-        on_send_error: Called with a `FailedRecord` for each record of `send` that is not stored.
-        on_record_failed: Called with a `FailedRecord` for every record that is not stored, whichever way it came, what is
-            left at `close` included, before its payload is released; for example a `FileSpool`.
-        metrics: Where the KPL's metrics go: one of `kinesis_sdk.metrics`, or of your own; stays open. Else, unless
-            ``metrics_level`` is ``none`` (the default), CloudWatch, in the client's region.
-        clock: Time, for tests.
-        rng: Jitter, for tests.
+            Certificates and proxies are botocore's as well: ``AWS_CA_BUNDLE``, ``HTTPS_PROXY``, or your own ``client``
+            with ``verify=…`` and ``Config(proxies=…)``.
+        on_send_error: Called with a `FailedRecord` for each record of `send` that fails.
+        on_record_failed: Called with a `FailedRecord` for every record that fails, however it was put, including records left at
+            `close`, before its payload is released; for example a `FileSpool`.
+        metrics: Sink of the KPL's metrics, one of `kinesis_sdk.metrics` or your own; it is not closed. None means CloudWatch in the
+            client's region, unless ``metrics_level`` is ``none`` (the default).
+        clock: Monotonic and wall clock; replaced in tests.
+        rng: Source of jitter; pass a seeded instance for reproducible runs.
 
     Raises:
-        AwsConfigError: No client can be made: no region, unknown profile, bad endpoint URL.
+        AwsConfigError: If no client can be created: no region, unknown profile, bad endpoint URL.
     """
 
     def __init__(
@@ -128,7 +127,7 @@ class Producer:
         if metrics is None and self.config.metrics_level != "none":
             metrics = self._own_metrics = self._make_metrics(session, region_name)
         if metrics is not None:
-            # Last registered is first to run: what is sent at the interpreter's end is still measured, although a
+            # The handler registered last runs first: requests sent while the interpreter ends are still measured, although a
             # sink may have an exit handler, too.
             atexit.unregister(_close_at_exit)
             atexit.register(_close_at_exit)
@@ -160,25 +159,25 @@ class Producer:
         a record. If it raises, whatever it raises, the record was not accepted.
 
         Args:
-            stream: Stream name or ARN. Use one of them for a stream: nothing tells that both mean the same, so each
-                has its own rate limit, and its own order in ordered mode.
+            stream: Stream name or ARN. Always use the same of the two for a stream: the producer cannot know that both mean the
+                same one, so each has its own rate limit, and its own order in ordered mode.
             partition_key: 1 to 256 characters.
             data: Payload, up to the stream's record size limit together with the key; may be empty.
-            explicit_hash_key: Decimal text or int from 0 to 2^128-1 that places the record in place of its
+            explicit_hash_key: Decimal text or int from 0 to 2^128-1 that places the record instead of its
                 partition key.
 
         Returns:
             A `concurrent.futures.Future`; ``result()`` gives the `PutResult` or raises `RecordFailedError`.
 
         Raises:
-            InvalidRecordError: The service would refuse the record; names the field.
-            ConfigError: ``stream`` is neither a name nor an ARN.
-            BufferFullError: No room within ``put_timeout``.
-            ProducerClosedError: The producer is closed, or belongs to the parent of this forked process.
+            InvalidRecordError: If Kinesis would reject the record; names the field.
+            ConfigError: If ``stream`` is neither a name nor an ARN.
+            BufferFullError: If no room becomes available within ``put_timeout``.
+            ProducerClosedError: If the producer is closed, or belongs to the parent of this forked process.
         """
         try:
             pipeline = self._pipelines[stream]
-        except (KeyError, TypeError):  # a TypeError for what is not hashable: no name either
+        except (KeyError, TypeError):  # TypeError: not hashable, so not a name either
             stream_id = StreamId.parse(stream)
             pipeline = self._pipelines[stream] = self._engine.pipeline(stream_id)
         if type(data) is not bytes:
@@ -211,7 +210,7 @@ class Producer:
         data: bytes | bytearray | memoryview,
         explicit_hash_key: str | int | None = None,
     ) -> PendingRecord | None:
-        """`put` that never waits, whatever ``put_timeout`` says.
+        """Accept one record if there is room; never wait, whatever ``put_timeout`` says.
 
         Returns:
             The future, or None if there is no room: the record was not accepted.
@@ -230,10 +229,10 @@ class Producer:
         return record
 
     def put_many(self, stream: str | StreamId, records: Iterable[KeyedData]) -> list[PendingRecord]:
-        """`put` for many records of one stream, for less: the lock is taken once for some hundreds of them.
+        """Accept many records of one stream, for less than `put`: the lock is taken once for some hundreds of them.
 
-        Records are taken from the iterable in chunks of at most 256 and about 1 MiB. One that gives them slowly
-        (slower than some ten milliseconds) is better served by `put`: its records wait for their chunk first.
+        Records are taken from the iterable in batches of at most 256 records and about 1 MiB. If the iterable needs more than some
+        ten milliseconds for a record, use `put`: here each record waits for its batch first.
 
         Nothing is taken back: when this raises, the records before the one at fault are accepted, and the error
         says which one that is and has their futures.
@@ -246,10 +245,10 @@ class Producer:
             The futures, in order.
 
         Raises:
-            PutManyError: A record was not accepted; its cause is what `put` would have raised for it, each one
-                waiting for room for at most ``put_timeout``. Or the iterable raised.
-            ConfigError: ``stream`` is neither a name nor an ARN.
-            ProducerClosedError: The producer is closed, before the first record.
+            PutManyError: If a record was not accepted, or the iterable raised. Its cause is what `put` would have raised; each
+                record waits for room for at most ``put_timeout``.
+            ConfigError: If ``stream`` is neither a name nor an ARN.
+            ProducerClosedError: If the producer is closed before the first record.
         """
         pipeline = self._pipeline(stream)
         self._engine.check_open()
@@ -259,7 +258,7 @@ class Producer:
                 items = iter(batch)
                 accept = functools.partial(self._engine.accept_many, pipeline, items, self._hash_of, accepted)
                 while (rest := accept()) is not ALL_TAKEN:
-                    # The long way: it has a hash key, has to wait for room, or is not valid.
+                    # A record with an explicit hash key, one that has to wait for room, or one that is not valid.
                     partition_key, data, *explicit = rest
                     accepted.append(self.put(stream, partition_key, data, *explicit))
         except Exception as error:
@@ -277,9 +276,9 @@ class Producer:
         data: bytes | bytearray | memoryview,
         explicit_hash_key: str | int | None = None,
     ) -> None:
-        """`put` for those who want no future. If the record is not stored, ``on_send_error`` is told.
+        """Accept one record without returning a future. If it fails, ``on_send_error`` is called.
 
-        Without ``on_send_error`` and ``on_record_failed``, failures are logged as errors, with their number, less and less often.
+        Without ``on_send_error`` and ``on_record_failed``, failures are logged as errors with their number, ever more rarely.
 
         Raises:
             InvalidRecordError: As `put`.
@@ -297,19 +296,19 @@ class Producer:
         """Send what is buffered without waiting for deadlines, and wait for the results and their callbacks.
 
         Args:
-            timeout: Most seconds to wait; None waits until every record accepted before this call has its
+            timeout: Maximum seconds to wait; None waits until every record accepted before this call has its
                 final result (at most ``record_ttl`` and a request's timeouts) and its callbacks have run.
 
         Returns:
-            How many of these records have no final result yet, or callbacks that have not run. 0 means that all are
-            stored or failed: their futures are final, the hooks for failed ones have run, and so have all callbacks
-            that were added before the end of their record.
+            Number of these records without a final result, or with callbacks that have not run. 0 means that all are stored or have
+            failed: their futures are final, the failure hooks have run, and so have all callbacks that were added before the end
+            of their record.
 
         Raises:
-            ProducerClosedError: The producer is closed.
-            ProducerError: Called from a callback or hook, which runs on a thread that would have to bring the results, or
-                from a signal handler that interrupted the producer itself (`put`, for example). A handler that interrupted
-                a wait (`flush`, `close`, ``result()``, `concurrent.futures.wait`) or code of others may call it.
+            ProducerClosedError: If the producer is closed.
+            ProducerError: If called from a callback or hook, which runs on a thread that would have to deliver the results, or
+                from a signal handler that interrupted the producer itself (`put`, for example). A handler that interrupted a wait
+                (`flush`, `close`, ``result()``, `concurrent.futures.wait`) or other code may call it.
         """
         return self._engine.flush(timeout)
 
@@ -317,16 +316,16 @@ class Producer:
         """Flush, then stop. Records without a result after ``timeout`` seconds fail with `ProducerClosedError`.
 
         Args:
-            timeout: Most seconds to wait for results and callbacks; None waits for all of them, as long as it takes.
-                Hooks and callbacks of the records that fail here run on this thread, and are not bounded by it.
+            timeout: Maximum seconds to wait for results and callbacks; None waits for all of them, as long as it takes.
+                Hooks and callbacks of the records that fail here run on this thread, and the timeout does not bound them.
 
         Returns:
-            How many records failed so, and how many have callbacks that had not run by then; 0 is success: every record
-            has its final result, and every hook and callback has run. Closing twice is harmless; while another
-            thread closes it, this waits for that one, for at most ``timeout`` seconds, and returns how many are left.
+            Number of records that failed because they were still pending, plus those with callbacks that had not run by then; 0 is a
+            clean close: every record has its final result, and every hook and callback has run. Closing twice is harmless; while
+            another thread closes, this waits for it, for at most ``timeout`` seconds, and returns how many records are left.
 
         Raises:
-            ProducerError: As for `flush`. The producer stays open then.
+            ProducerError: As for `flush`; the producer stays open.
         """
         left = self._engine.close(timeout)
         _producers.discard(self)
@@ -337,7 +336,7 @@ class Producer:
         return left
 
     def stats(self) -> ProducerStats:
-        """Counts since the start, over all streams."""
+        """Return counts since the start, over all streams."""
         records, oldest = self._engine.outstanding
         return ProducerStats(
             **vars(self._engine.counters),
@@ -354,12 +353,12 @@ class Producer:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            "a Producer holds threads and connections and can not be pickled (is it caught in a Spark closure?); "
+            "a Producer holds threads and connections and cannot be pickled (is it part of a Spark closure?); "
             "create it inside the task, for example with kinesis_sdk.spark.shared_producer(settings)"
         )
 
     def _make_metrics(self, session: boto3.Session | None, region_name: str | None) -> CloudWatchMetrics:
-        # Imported here: who measures nothing, or elsewhere, does not pay for it.
+        # Imported here, so that a producer without CloudWatch metrics does not pay for it.
         from kinesis_sdk.metrics import CloudWatchMetrics
 
         config = self.config
@@ -373,14 +372,14 @@ class Producer:
         )
 
     def _pipeline(self, stream: str | StreamId) -> StreamPipeline:
-        """The pipeline of a stream, made on first use.
+        """Return the pipeline of a stream, created on first use.
 
         Raises:
-            ConfigError: ``stream`` is neither a name nor an ARN.
+            ConfigError: If ``stream`` is neither a name nor an ARN.
         """
         try:
             return self._pipelines[stream]
-        except (KeyError, TypeError):  # a TypeError for what is not hashable: no name either
+        except (KeyError, TypeError):  # TypeError: not hashable, so not a name either
             pipeline = self._pipelines[stream] = self._engine.pipeline(StreamId.parse(stream))
             return pipeline
 
@@ -392,13 +391,13 @@ class Producer:
         explicit_hash_key: str | int | None = None,
         kind: type[PendingRecord] = PendingRecord,
     ) -> tuple[PendingRecord, bytes, bytes]:
-        """Check a record and make it ready for the engine. `put` has the same lines in place, for their speed.
+        """Check a record and prepare it for the engine. `put` has the same lines written out, for speed.
 
         Returns:
             The record, its payload, and its effective hash key (16 bytes).
 
         Raises:
-            InvalidRecordError: The service would refuse it.
+            InvalidRecordError: If Kinesis would reject it.
         """
         if type(data) is not bytes:
             if not isinstance(data, (bytes, bytearray, memoryview)):
@@ -423,7 +422,7 @@ class Producer:
         return record, data, hash_key
 
     def _hash(self, partition_key: Any) -> bytes:
-        """Check a partition key that was not seen lately, and hash it."""
+        """Check and hash a partition key that is not in the cache."""
         if not isinstance(partition_key, str):
             raise InvalidRecordError("partition_key", f"expected str, not {type(partition_key).__name__}")
         if not 1 <= len(partition_key) <= MAX_PARTITION_KEY_LENGTH:
@@ -440,7 +439,7 @@ class Producer:
         return hash_key
 
     def _hash_of(self, partition_key: str) -> bytes | None:
-        """The hash key of a partition key; None for one that the service would refuse."""
+        """Return the hash key of a partition key; None for a key that Kinesis would reject."""
         try:
             return self._hash_keys.get(partition_key) or self._hash(partition_key)
         except InvalidRecordError:
@@ -494,22 +493,23 @@ def _batched(records: Iterable[Any], clock: Callable[[], float]) -> Iterator[Seq
     yield batch
 
 
-# Strong references: a producer that its owner forgot may still hold records, until the exit handler sends them.
+# Strong references: a producer that is no longer referenced may still hold records, which the exit handler sends.
 _producers: set[Producer] = set()
 
 
 def _close_at_exit() -> None:
-    """Send what producers hold that were not closed, and let callbacks run; say what did not make it."""
+    """Close the producers that are still open: send their records, run callbacks, and log what is left."""
     for producer in list(_producers):
         try:
             left = producer.close(producer.config.record_ttl + producer.config.request_timeout)
         except Exception:
-            # The others still hold records.
-            _LOGGER.exception("a producer could not be closed when the interpreter ended")
+            # The other producers still hold records.
+            _LOGGER.exception("failed to close a producer while the interpreter ended")
             continue
         if left:
             _LOGGER.error(
-                "%d records had no result, or callbacks that had not run, when the interpreter ended", left
+                "%d records had no final result, or callbacks that had not run, when the interpreter ended",
+                left,
             )
 
 

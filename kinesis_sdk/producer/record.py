@@ -613,7 +613,7 @@ class PendingRecord(Future[PutResult]):
         return outcome
 
     def _check_may_wait(self) -> None:
-        """Raise `ProducerError` if the final result cannot come before this thread goes on."""
+        """Raise `ProducerError` if the final result cannot come before this thread continues."""
         if interrupted_here():
             raise ProducerError(REENTERED)
         for guard in tuple(wait_guards.values()):
@@ -694,7 +694,7 @@ def mark_stored(entry: Entry, stored: Stored) -> list[PendingRecord]:
     """
     delivery = entry.delivery
     with _STATE_LOCK:
-        # A listener is added under the same lock: either it is there now, or `_listen` sees the outcome and refuses it.
+        # A listener is added under the same lock: either it is there now, or `_listen` sees the outcome and does not add it.
         delivery.outcome = stored
         delivery.entry = None
     return _release(entry.records) if entry.has_listeners else []

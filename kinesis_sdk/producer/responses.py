@@ -1,4 +1,4 @@
-"""What responses, failed calls and shard maps mean for the Kinesis records of a stream.
+"""Handling of responses, failed calls and shard maps: what becomes of the Kinesis records of a stream.
 
 Each entry of a response ends in one of: stored; failed; sent again; or, if it landed in a shard that the shard map does not know,
 deferred until the next map. For each of them, `SendQueue.returned` is told exactly once.
@@ -59,7 +59,7 @@ class ResponseHandler:
         pending: Records of the stream without a final result.
         queue: Where records come back to that are sent again.
         topology: What is known about the stream.
-        config: Settings.
+        config: Settings of the producer.
 
     Attributes:
         deferred: Accepted Kinesis records that wait for a shard map.
@@ -114,7 +114,7 @@ class ResponseHandler:
                 topology.invalidate(batch.started, shard_id)
             stored = Stored(shard_id, sequence_number, batch.started, now)
             self._check_placement(entry, stored, now, last_chance=False, landed_in=shard_id)
-        queue.end_of_answer(now)
+        queue.resume_lanes(now)
 
     def on_failure(self, batch: Batch, error: KinesisSdkError, now: float) -> None:
         """Handle a PutRecords call that failed as a whole."""
@@ -145,7 +145,7 @@ class ResponseHandler:
                 self._retry(entry, batch.started, now, code, str(error), error)
         if missing:
             queue.on_stream_changed()
-        queue.end_of_answer(now)
+        queue.resume_lanes(now)
 
     # ------------------------------------------------------------------ loads
 
@@ -172,7 +172,7 @@ class ResponseHandler:
         deferred, self.deferred = self.deferred, []
         for item in deferred:
             self._check_placement(item.entry, item.stored, now, last_chance=item.stored.started <= loaded_at)
-        queue.end_of_answer(now, reloaded=True)
+        queue.resume_lanes(now, reloaded=True)
 
     def on_facts_failed(self, error: KinesisSdkError, now: float) -> None:
         """Handle a failed load: placement checks wait for the next one, but not for ever; fatal errors fail what is buffered."""
@@ -199,7 +199,7 @@ class ResponseHandler:
         if fatal or unreachable:
             code = error.code if isinstance(error, AwsError) else type(error).__name__
             self._fail_unsent(now, code, error)
-        queue.end_of_answer(now, reloaded=True)
+        queue.resume_lanes(now, reloaded=True)
 
     def abandon(self, now: float, error: KinesisSdkError) -> None:
         """Fail every record without a final result, what is in flight included.

@@ -1,9 +1,9 @@
-"""Failed attempts of user records, and the rest that a record takes before it is tried again.
+"""Failed attempts of user records, and the backoff before a record is sent again.
 
-A record's first two retries go back into an aggregate at once, with a deadline of half the buffered time, as in the
-KPL; if the aggregate fills, they leave with it. From the third on a record stays here until its time has come: an
-aggregate that fills at once, or a record that travels alone, would otherwise be sent again as fast as the service
-can refuse it (amazon-kinesis-producer#35, #183).
+For its first two retries, a record goes back into an aggregate at once, with a deadline of half the buffered time, as in the KPL; if
+the aggregate fills, the record leaves with it. From the third retry on, it waits here until its backoff has ended. Otherwise an
+aggregate that fills at once, or a record that is not aggregated, would be sent again as fast as Kinesis can reject it
+(amazon-kinesis-producer#35, #183).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from kinesis_sdk.producer.record import PendingRecord
 _FLUSH_DELAY = 0.1
 _FIRST_DELAY = 0.02
 _MAX_DELAY = 1.0
-"""A record's first two retries wait for half the buffered time, as in the KPL, but not less than the first of
-these; each further one twice as long as the one before, up to the second. That bounds how many attempts a
-record remembers, and how many requests somebody without buffered time makes of a throttled shard."""
+"""Seconds of backoff. The first two retries of a record wait for half the buffered time, as in the KPL, but at least
+`_FIRST_DELAY`; each further one waits twice as long as the one before, at most `_MAX_DELAY`. That bounds the attempts that a record
+remembers, and the requests that a producer without buffered time sends to a throttled shard."""
 
 _QUICK_RETRIES = 2
 
@@ -52,7 +52,7 @@ class AttemptLog:
         message: str,
         error: KinesisSdkError,
     ) -> None:
-        """Note an attempt that failed, in the history of each user record of a Kinesis record."""
+        """Note a failed attempt in the history of each user record of a Kinesis record."""
         if self._response != (started, ended):
             self._response = (started, ended)
             self._attempts.clear()
@@ -77,7 +77,7 @@ class AttemptLog:
 
 
 class Retries:
-    """The above, for one stream. Pure: time comes in. Not thread-safe.
+    """Backoff of the records of one stream. Pure: time comes in. Not thread-safe.
 
     Args:
         buffered_time: ``record_max_buffered_time`` (seconds).
@@ -91,12 +91,12 @@ class Retries:
         self._pushed = 0
 
     def delay(self, record: PendingRecord, left: float, *, hurry: bool) -> float:
-        """Seconds until a record is tried again.
+        """Return the seconds until a record is sent again.
 
         Args:
-            record: The record; its last attempt is noted.
+            record: The record; its last attempt has been noted.
             left: Seconds until it expires.
-            hurry: A flush waits for it.
+            hurry: Whether a flush waits for it.
         """
         delay = min(self._delay, _FLUSH_DELAY) if hurry else self._delay
         repeated = len(record.history or ()) - _QUICK_RETRIES
@@ -105,27 +105,27 @@ class Retries:
         return min(delay, left - min(LAST_CHANCE, left / 2))
 
     def backs_off(self, record: PendingRecord) -> bool:
-        """Whether the record should `rest` until its deadline; else it may leave as soon as an aggregate fills."""
+        """Return whether the record should be held until its deadline; else it may leave as soon as an aggregate fills."""
         return len(record.history or ()) > _QUICK_RETRIES
 
     def hold(self, record: PendingRecord, entry: Entry, until: float) -> None:
-        """Keep a record, which stays in the Kinesis record that it was in, until a moment."""
+        """Hold a record until a moment (monotonic seconds). It stays in the list of the Kinesis record that it was in."""
         self._pushed += 1
         heapq.heappush(self._waiting, (until, self._pushed, record, entry))
 
     def take_due(self, now: float) -> Iterator[tuple[PendingRecord, Entry]]:
-        """Remove and yield the records that rested long enough, and what they are in."""
+        """Remove and yield the records whose backoff has ended, and the Kinesis records that they are in."""
         waiting = self._waiting
         while waiting and waiting[0][0] <= now:
             yield heapq.heappop(waiting)[2:]
 
     @property
     def next_due(self) -> float:
-        """When `take_due` has something to yield; infinity if nothing rests."""
+        """Moment at which `take_due` has something to yield; infinity if nothing is held."""
         return self._waiting[0][0] if self._waiting else float("inf")
 
     def clear(self) -> None:
-        """Nothing rests any more: its owner takes all records elsewhere."""
+        """Forget all records: their owner puts them elsewhere."""
         self._waiting.clear()
 
     def __len__(self) -> int:

@@ -25,7 +25,7 @@ class MetricsSampler:
 
     @property
     def next_sample(self) -> float:
-        """When the next sample is due; infinity if nothing was pending since the last one."""
+        """Moment at which the next sample is due; infinity if nothing was pending since the last one."""
         return self._metrics.next_sample if self._unsampled else NEVER
 
     def sample(self) -> None:

@@ -45,7 +45,7 @@ class SendQueue:
     Args:
         pending: Records of the stream without a final result.
         topology: What is known about the stream.
-        config: Settings.
+        config: Settings of the producer.
         rng: Source of jitter.
         open_by_key: Open aggregate of each partition key, kept up to date for the fast path of `put`.
 
@@ -327,7 +327,7 @@ class SendQueue:
         middle = len(entries) // 2
         self._isolated.extendleft((Batch(entries[middle:]), Batch(entries[:middle])))
 
-    def end_of_answer(self, now: float, *, reloaded: bool = False) -> None:
+    def resume_lanes(self, now: float, *, reloaded: bool = False) -> None:
         """Let lanes continue after all entries of a response, a failed call or a load have been reported.
 
         Args:
@@ -338,7 +338,7 @@ class SendQueue:
             return  # `poll` does it: nothing has to leave in the same instant
         if self._regroup_wanted or (reloaded and ordering_error(self._topology, self._pending.stream)):
             self._regroup_in_order(now)
-        self._barrier.end_of_answer(reloaded=reloaded)
+        self._barrier.resume(reloaded=reloaded)
         for lane in self.lanes.values():
             self._release(lane, now)
 
@@ -387,7 +387,7 @@ class SendQueue:
             self.aggregator.max_count = topology.aggregation_count(config)
             self.on_shard_map(now)
 
-    # ------------------------------------------------------------------ everything anew
+    # ------------------------------------------------------------------ group again
 
     def rebuild(self, now: float, without: PendingRecord | None = None) -> None:
         """Group everything unsent again.

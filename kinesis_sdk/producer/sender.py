@@ -1,4 +1,4 @@
-"""What touches the network: PutRecords, the load of a stream's facts, and the threads that make the calls."""
+"""Calls to Kinesis: PutRecords, the load of a stream's facts, and the pool of threads that make them."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def put_records(client: KinesisClient, stream: StreamId, batch: Batch) -> Mapping[str, Any]:
-    """Send one request; encoding happens here, on the sender's thread, once.
+    """Send one request. It is encoded here, once, on the thread of the pool.
 
     Returns:
         The response, with one result for each Kinesis record. A result has a textual ``ErrorCode``, or a textual
         ``ShardId`` and a sequence number; a malformed one is replaced by an empty one, which has neither.
 
     Raises:
-        AwsError: The call failed.
-        ProtocolError: The call succeeded, and its response cannot be read.
+        AwsError: If the call fails.
+        ProtocolError: If the call succeeds and its response cannot be read.
     """
-    # Encoding, too: the one thing that can go wrong there is a lack of memory, which passes.
+    # Encoding, too: all that can fail there is the allocation of memory, which is transient.
     with translate_errors("PutRecords", client):
         entries = []
         for entry in batch.entries:
@@ -48,7 +48,7 @@ def put_records(client: KinesisClient, stream: StreamId, batch: Batch) -> Mappin
         results: list[Any] = response["Records"]
         if len(results) != len(entries):
             raise ProtocolError(f"PutRecords: {len(entries)} records sent, {len(results)} results came back")
-        # The only place that looks at the types: what comes behind (pipeline, ordered mode, metrics) relies on them.
+        # The only place that checks the types: everything that handles the response later relies on them.
         for index, result in enumerate(results):
             if not _is_well_formed(result):
                 results[index] = {}
@@ -66,10 +66,9 @@ def _is_well_formed(result: Any) -> bool:
 
 
 def without_frames(error: KinesisSdkError) -> KinesisSdkError:
-    """Cut the tracebacks of an error and of all errors behind it; they go to the debug log.
+    """Remove the tracebacks of an error and of its causes, and write them to the debug log.
 
-    The frames hold the encoded request, and the error lives as long as the futures of the records that it
-    befell.
+    The frames hold the encoded request, and the error lives as long as the futures of the records that failed with it.
     """
     _LOGGER.debug("a call failed", exc_info=error)
     chain: list[BaseException] = [error]
@@ -81,19 +80,19 @@ def without_frames(error: KinesisSdkError) -> KinesisSdkError:
 
 
 def load_facts(client: KinesisClient, stream: StreamId, *, describe: bool) -> StreamFacts:
-    """Ask the service about a stream.
+    """Load the shards of a stream, its record size limit and its record distribution.
 
-    Neither call is a must: without the permission for one, the producer goes on with less (and says so in the
-    log). A stream that does not exist is an error.
+    Neither call is required: without the permission for one, the producer continues with less, and says so in the log. A stream that
+    does not exist is an error.
 
     Args:
         client: Kinesis client.
-        stream: Which stream.
-        describe: Also ask for record size limit and record distribution.
+        stream: The stream.
+        describe: Whether to load the record size limit and the record distribution, too.
 
     Raises:
-        AwsError: A call failed.
-        ProtocolError: An answer that can not be.
+        AwsError: If a call fails.
+        ProtocolError: If a response cannot be read.
     """
     max_record_size: int | None = None
     service_places = False
@@ -111,28 +110,32 @@ def load_facts(client: KinesisClient, stream: StreamId, *, describe: bool) -> St
             if error.code != "AccessDeniedException":
                 raise
             _LOGGER.warning(
-                "record size limit and placement of stream %s are taken as default: %s", stream, error
+                "stream %s: no permission to read its summary, assuming the default record size limit and distribution: %s",
+                stream,
+                error,
             )
     try:
         shards = list_shards(client, stream, shard_filter={"Type": "AT_LATEST"})
     except PermanentAwsError as error:
         if isinstance(error, ResourceNotFoundError) or error.code != "AccessDeniedException":
             raise
-        _LOGGER.warning("records of stream %s are aggregated by equal keys only: %s", stream, error)
+        _LOGGER.warning(
+            "stream %s: no shard map, aggregating only records with equal hash keys: %s", stream, error
+        )
         return StreamFacts(None, max_record_size, service_places)
-    # AT_LATEST means open ones; services that do not know the filter list closed ones beside their children.
+    # AT_LATEST means open shards. Services that do not know the filter also list closed ones.
     return StreamFacts([shard for shard in shards if shard.is_open], max_record_size, service_places)
 
 
 class TaskPool:
-    """Threads that make calls, started when there is work for them, at most so many.
+    """Threads that make calls, started on demand.
 
-    Daemon threads, unlike those of `concurrent.futures`: a producer that nobody closed still sends what it
-    holds from its exit handler, when executors do not take work any more.
+    They are daemon threads, unlike those of `concurrent.futures`: a producer that was not closed still sends its records from its exit
+    handler, when executors no longer accept work.
 
     Args:
         name: Prefix of the threads' names.
-        max_threads: Most threads.
+        max_threads: Maximum number of threads.
     """
 
     def __init__(self, name: str, max_threads: int) -> None:
@@ -144,10 +147,10 @@ class TaskPool:
         self._idle = 0
 
     def submit(self, task: Callable[[], None]) -> None:
-        """Run a task on a thread of the pool. Tasks do not raise: they report failures themselves.
+        """Run a task on a thread of the pool. Tasks must not raise: they report failures themselves.
 
-        Where no thread can be started and there is none (an interpreter that ends starts no threads from
-        Python 3.12 on, while records may still have to go), the task runs here.
+        If there is no thread and none can be started, the task runs here: from Python 3.12 on, no thread starts while the
+        interpreter ends, and records may still have to be sent.
         """
         inline = False
         with self._lock:
@@ -156,7 +159,7 @@ class TaskPool:
             elif len(self._threads) < self._max_threads and self._start_thread():
                 pass
             elif self._threads:
-                # All are busy: whoever gets ready first takes it, and was not counted idle for it.
+                # All are busy: the first that becomes idle takes the task. It must not count as idle then.
                 self._idle -= 1
             else:
                 inline = True
@@ -166,12 +169,12 @@ class TaskPool:
             self._tasks.put(task)
 
     def stop(self) -> None:
-        """Let every thread end when it has nothing left to do. What is submitted later may not run."""
+        """Let every thread end when it has nothing left to do. Tasks that are submitted later may not run."""
         for _ in self.threads:
             self._tasks.put(None)
 
     def join(self, timeout: float) -> None:
-        """Wait for the threads to end, at most ``timeout`` seconds in all."""
+        """Wait for the threads to end, at most ``timeout`` seconds in total."""
         threads = self.threads
         for thread in threads:
             thread.join(timeout / len(threads))
@@ -188,7 +191,7 @@ class TaskPool:
         try:
             thread.start()
         except RuntimeError as error:
-            _LOGGER.warning("no further thread for requests: %s", error)
+            _LOGGER.warning("cannot start another thread for requests: %s", error)
             return False
         self._threads.append(thread)
         return True

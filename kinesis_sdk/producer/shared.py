@@ -28,11 +28,11 @@ class _Delivering(threading.local):
 
 
 class SharedState:
-    """What callers and the producer's threads share. Everything is guarded by `lock`, except where stated.
+    """State shared by callers and the producer's threads. Guarded by `lock`, except where stated.
 
     Args:
-        config: Settings.
-        clock: Time.
+        config: Settings of the producer.
+        clock: Monotonic and wall clock; replaced in tests.
 
     Attributes:
         lock: Guards pipelines and counts. Re-entrant only so that a signal handler that interrupted its holder is noticed.

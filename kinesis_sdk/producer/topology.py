@@ -1,7 +1,7 @@
-"""What a producer knows about a stream: its shard map, its record size limit, who places records.
+"""Knowledge about a stream: its shard map, its record size limit, and whether it places records itself.
 
-States: NEEDED (no map, or a newer mismatch than the map) → LOADING → READY, and NEEDED again after a failure,
-with exponential backoff. The map in use stays in use while a new one loads.
+States: NEEDED (no map, or a mismatch that is newer than the map) → LOADING → READY, and NEEDED again after a failure, with exponential
+backoff. The map in use stays in use while a new one loads.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ MISSING_BACKOFF = 2.0
 """Longest pause, in seconds, between two loads while records wait for a stream that does not exist."""
 
 _MIN_INTERVAL = 0.5
-"""Seconds between two loads: ListShards allows 1,000 calls per second and stream, but a resharding stream may
-show its new shards only after a moment, and asking faster does not help."""
+"""Seconds between two loads. ListShards allows 1,000 calls per second and stream, but a stream that is resharded may show its new
+shards only after a moment, and faster loads would not help."""
 
 
 _RECHECK_INTERVAL = 300.0
-"""Seconds after which a stream that places records itself, and has records, is asked again whether it still does:
-nothing in its answers to PutRecords would tell."""
+"""Seconds after which a stream that places records itself is checked again, while there are records for it: its responses to
+PutRecords do not show whether it still does."""
 
 
 _DOUBT_INTERVAL = 60.0
-"""Seconds between two questions whether a stream takes larger records by now."""
+"""Seconds between two checks whether a stream takes larger records by now."""
 
 
 DEFAULT_RECORD_LIMIT = 1024 * 1024
@@ -38,12 +38,12 @@ DEFAULT_RECORD_LIMIT = 1024 * 1024
 
 
 class StreamFacts(NamedTuple):
-    """What one load found out.
+    """Result of one load.
 
     Attributes:
-        shards: The open shards; None where ListShards is not allowed to us (records are then never mixed).
-        max_record_size: Most bytes of a Kinesis record; None where the service did not say.
-        service_places: Whether the service places records itself (record distribution AUTO).
+        shards: The open shards; None without the permission for ListShards (then only equal hash keys share an aggregate).
+        max_record_size: Maximum bytes of a Kinesis record; None if not known.
+        service_places: Whether the stream places records itself (record distribution AUTO).
     """
 
     shards: Sequence[Shard] | None
@@ -52,10 +52,10 @@ class StreamFacts(NamedTuple):
 
 
 class Topology:
-    """The state above. Pure: the shell loads, this says when and keeps the result.
+    """The state above. Pure: the I/O loop loads, this object decides when and keeps the result.
 
     Args:
-        rng: Jitter of the backoff.
+        rng: Source of the backoff's jitter.
     """
 
     __slots__ = (
@@ -91,7 +91,7 @@ class Topology:
         self._hastened = False
 
     def predict(self, hash_key: bytes) -> str | None:
-        """The shard that a record of that hash key goes to; None if nobody can know."""
+        """Return the shard to which a record of that hash key goes; None if it cannot be predicted."""
         return None if self.shard_map is None or self.service_places else self.shard_map.predict(hash_key)
 
     def aggregation_count(self, config: ProducerConfig) -> int:
@@ -109,38 +109,38 @@ class Topology:
         return min(config.aggregation_max_size, (self.max_record_size or DEFAULT_RECORD_LIMIT) - 1)
 
     def wants_load(self, now: float) -> bool:
-        """Whether a load should start now."""
+        """Return whether a load should start now."""
         return self._loading_since is None and self._next_load is not None and self._next_load <= now
 
     @property
     def next_load(self) -> float | None:
-        """When a load should start (monotonic seconds); None while loading or if none is needed."""
+        """Moment at which a load should start (monotonic seconds); None while loading or if none is needed."""
         return None if self._loading_since is not None else self._next_load
 
     @property
     def describing(self) -> bool:
-        """Whether the load under way also asks for record size limit and record distribution."""
+        """Whether the current load also reads the record size limit and the record distribution."""
         return self._describing
 
     @property
     def failures(self) -> int:
-        """Loads that failed since the last good one."""
+        """Failed loads since the last successful one."""
         return self._failures
 
     def begin_load(self, now: float) -> None:
-        """A load starts."""
+        """Note that a load starts."""
         self._loading_since = self._last_load = now
         self._describing = not self.described or self.service_places
         self._next_load = None
 
     def finish_load(self, facts: StreamFacts, now: float) -> None:
-        """A load succeeded.
+        """Note that a load succeeded.
 
         Raises:
-            ProtocolError: The shards do not tile the hash key space; call `fail_load`.
+            ProtocolError: If the shards do not tile the hash key space; call `fail_load` then.
         """
         started = self._loading_since if self._loading_since is not None else now
-        # Without the permission to list shards an old map is worse than none: nobody would ever correct it.
+        # Without the permission to list shards, an old map is worse than none: it would never be corrected.
         self.shard_map = ShardMap(facts.shards, started, self.shard_map) if facts.shards is not None else None
         if facts.max_record_size is not None:
             self.max_record_size = facts.max_record_size
@@ -151,13 +151,13 @@ class Topology:
         self._failures = self._backoffs = 0
         self._hastened = False
         if self._stale_since > started:
-            # Somebody saw a mismatch after this load had started: what it brought may be old already.
+            # A mismatch was seen after this load had started: its result may already be out of date.
             self._next_load = started + _MIN_INTERVAL
         else:
             self._next_load = started + _RECHECK_INTERVAL if self.service_places else None
 
     def fail_load(self, now: float, *, awaited: bool = False) -> None:
-        """A load failed; the next one waits, longer each time.
+        """Note that a load failed. The next one waits, longer after each failure.
 
         Args:
             now: Monotonic seconds.
@@ -170,12 +170,12 @@ class Topology:
         self._next_load = now + backoff(self._backoffs, _FIRST_BACKOFF, maximum, self._rng)
 
     def invalidate(self, seen_at: float, actual_shard_id: str) -> None:
-        """A record landed elsewhere than predicted.
+        """Note that a record landed in another shard than predicted.
 
         Args:
-            seen_at: When the request started; counts only if that was after the map in use was loaded.
-            actual_shard_id: Where it landed. A shard that is open in the map means that records are not
-                placed by this map at all: another stream of the same name, or a service that places by itself.
+            seen_at: Start of the request (monotonic seconds); only a request after the load of the map in use counts.
+            actual_shard_id: Shard in which it landed. If that is open in the map, records are not placed by this map at
+                all: it is another stream of the same name, or the stream places records itself.
         """
         loaded_at = self.shard_map.loaded_at if self.shard_map else float("-inf")
         if seen_at <= loaded_at:
@@ -186,7 +186,7 @@ class Topology:
         self.require_load()
 
     def require_load(self) -> None:
-        """See to it that a load is under way or comes, not sooner than the least interval."""
+        """Schedule a load, not before the minimum interval has passed, unless one is running."""
         if self._loading_since is None and (self._next_load is None or not self._failures):
             soonest = self._last_load + _MIN_INTERVAL
             self._next_load = soonest if self._next_load is None else min(self._next_load, soonest)
@@ -213,12 +213,12 @@ class Topology:
             self._next_load = min(self._next_load, self._last_load + _MIN_INTERVAL)
 
     def doubt(self) -> None:
-        """What the service said of the stream is contradicted by what it does: ask again."""
+        """Load the stream's summary again, because Kinesis behaves differently from it."""
         self.described = False
         self.require_load()
 
     def doubt_rarely(self, now: float) -> None:
-        """Somebody wants more than the stream is known to take: ask again, unless it was asked lately."""
+        """Load the summary again, unless it was loaded recently: a record is larger than the known limit."""
         if self.described and now - self._last_load >= _DOUBT_INTERVAL:
             self.doubt()
 
@@ -226,7 +226,7 @@ class Topology:
         """Drop the shard map, because the stream does not exist: if it comes back, it is another one.
 
         Args:
-            latest_load: When a load should start at the latest (monotonic seconds), whatever failed before.
+            latest_load: Moment at which a load should start at the latest (monotonic seconds), whatever failed before.
         """
         self.shard_map = None
         self.described = False

@@ -93,11 +93,11 @@ def test_lanes_stop_until_what_the_old_map_sent_is_back() -> None:
     barrier.on_regrouped()
     assert barrier.may_send(waiting, 0.0) == NEVER
     barrier.on_returned(old, Returned.DEFERRED, None)
-    barrier.end_of_answer(reloaded=False)
+    barrier.resume(reloaded=False)
     assert barrier.may_send(waiting, 0.0) == NEVER
     barrier.on_returned(old, Returned.RETRY, None)
     assert barrier.may_send(waiting, 0.0) == NEVER, "other entries of the same response are not handled yet"
-    barrier.end_of_answer(reloaded=False)
+    barrier.resume(reloaded=False)
     assert barrier.may_send(waiting, 0.0) == 0.0
 
 
@@ -106,11 +106,11 @@ def test_a_shard_that_turned_out_to_be_closed_waits_for_a_map() -> None:
     barrier = ReshardBarrier(lambda: loads.append(None))
     entry, behind = make_entry(shard_id=S0), make_entry(shard_id=S0)
     barrier.on_returned(entry, Returned.STORED, S1)
-    barrier.end_of_answer(reloaded=False)
+    barrier.resume(reloaded=False)
     assert len(loads) == 1
     assert barrier.may_send(behind, 0.0) == NEVER
     assert barrier.may_send(make_entry(shard_id=S1), 0.0) == 0.0
-    barrier.end_of_answer(reloaded=True)
+    barrier.resume(reloaded=True)
     assert barrier.may_send(behind, 0.0) == 0.0
 
 
