@@ -1,5 +1,4 @@
-# Everything a newcomer needs: `make demo` runs the main job, `make test` runs all tests.
-# Both create .venv on first use and are quick after that. PYTHON=python3.12 picks another interpreter.
+# `make demo` runs the demo, `make test` runs all tests. Both create .venv on first use. PYTHON=python3.12 selects another interpreter.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -35,28 +34,28 @@ else
 endif
 	@touch $@
 
-demo: install  ## Run the main job: 20,000 real flights through Kinesis and back (REPEAT=10 for 200,000).
+demo: install  ## Run the demo: 20,000 real flights through Kinesis and back (REPEAT=10 for 200,000).
 	@$(BIN)/kinesis-sdk demo --repeat $(REPEAT) $(ARGS)
 
-test: install  ## Run all tests; says what it fetches, and ends in one line.
+test: install  ## Run all tests; prints its downloads first and a one-line summary last.
 	@$(FUZZ) $(BIN)/python -m tools.run_tests
 
 unit: install  ## Run the unit tests only: no network, no sleeping, about a minute.
 	@$(BIN)/python -m tools.run_tests unit
 
-integration: install  ## Run what needs servers and processes: sockets, Spark, worker processes that get killed.
+integration: install  ## Run the tests with sockets and processes: Spark, LocalStack, workers that are killed.
 	@$(BIN)/python -m tools.run_tests integration
 
 spark: install  ## Run the Spark suite on two Spark versions (needs Java 17; minutes; SPARK_VERSIONS=4.3.0 for one).
 	@$(BIN)/python -m pytest integration/test_spark.py
 
-spark-full: install  ## All 3 million flights through Spark and Kinesis (minutes; FLIGHTS=file.parquet for real ones).
+spark-full: install  ## Send 3 million flights through Spark and Kinesis (minutes; FLIGHTS=file.parquet for real ones).
 	@SPARK_FULL=1 SPARK_VERSIONS=$${SPARK_VERSIONS:-4.3.0} $(BIN)/python -m pytest -s integration/test_spark.py
 
-java: install  ## Run beside the real Java KCL, with the scenes that take minutes (needs Java 17, npm).
+java: install  ## Run the tests against the real Java KCL, including long ones (needs Java 17, npm).
 	@$(BIN)/python -m pytest integration/java
 
-check: install  ## What CI runs: lint, format, types, all tests.
+check: install  ## Run what CI runs: lint, format, types, all tests.
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
@@ -72,13 +71,13 @@ format: install  ## Format the code and fix what can be fixed safely.
 docs: install  ## Write the tables of docs/metrics.md from the catalogue of metrics.
 	@$(BIN)/python -m kinesis_sdk.metrics.reference docs/metrics.md
 
-example: install  ## Flights through PySpark, Kinesis and back into a chart, flights.png (needs Java 17).
+example: install  ## Send flights through PySpark and Kinesis into a chart, flights.png (needs Java 17).
 	@python=$$($(BIN)/python -m integration.spark.environments) && $$python examples/flights_pipeline.py $(ARGS)
 
-fuzz: install  ## Random schedules, fleets and Spark readers in virtual time: FLEETS=100000 for a long run.
+fuzz: install  ## Run random schedules, fleets and Spark readers in virtual time (FLEETS=100000 for a long run).
 	@$(FUZZ) $(BIN)/python -m tools.run_tests fuzz
 
-soak: install  ## Producers, workers and random faults for MINUTES=15, from a SEED=7; draws soak.png.
+soak: install  ## Run producers and workers with random faults (MINUTES=15, SEED=7); draws soak.png.
 	@$(BIN)/python -m integration.endtoend.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 bench: bench-producer bench-consumer bench-fleet install  ## Print every benchmark table.
@@ -87,16 +86,16 @@ bench: bench-producer bench-consumer bench-fleet install  ## Print every benchma
 	@$(BIN)/python benchmarks/bench_hot_shard.py
 	@$(BIN)/python benchmarks/bench_fake.py
 
-bench-producer: install  ## Print the producer's table: cost per record beside a floor and beside peers.
+bench-producer: install  ## Print the producer's cost per record, compared with a floor and with peers.
 	@$(BIN)/python benchmarks/bench_producer.py
 
-bench-consumer: install  ## Print the consumer's table: cost per record beside a floor.
+bench-consumer: install  ## Print the consumer's cost per record, compared with a floor.
 	@$(BIN)/python benchmarks/bench_consumer.py
 
-bench-fleet: install  ## Print how fleets share leases: `balanced` beside the KCL's rule.
+bench-fleet: install  ## Print how fleets share leases: `balanced` compared with the KCL 2.x strategy.
 	@$(BIN)/python benchmarks/bench_fleet.py
 
-bench-java: install  ## Print cost and times beside the real Java KCL (needs Java 17, npm; 20 minutes).
+bench-java: install  ## Print costs and times compared with the real Java KCL (needs Java 17, npm; 20 minutes).
 	@$(BIN)/python benchmarks/bench_java.py
 
 lock:  ## Renew the pins of CI and of LocalStack (ARGS=--upgrade for newer versions).
