@@ -1,14 +1,14 @@
-"""Cost of the aggregation codec per user record, beside the bare protobuf loop and aws_kinesis_agg.
+"""Cost of the aggregation codec per user record, compared with a bare protobuf loop and aws_kinesis_agg.
 
     python benchmarks/bench_codec.py [--rounds 40]
 
-One process, one thread, one table. Every contestant reads the same user records and writes the same
-aggregate, checked before the clock starts. The "bare protobuf" loop is the least that a program without this
-package would write: generated-style messages, a dict for the key table, the MD5; for reading, the MD5 check,
-``FromString`` and the two fields of each record. It knows no size limit, checks nothing else and has no
-sequence numbers, so that it is the floor and not a competitor.
+One process, one thread, one table. Every candidate reads the same user records and writes the same
+aggregate, which is checked before the measurement. The "bare protobuf" loop is the minimum that a program without
+this package needs: generated-style messages, a dict for the key table, the MD5; for reading, the MD5 check,
+``FromString`` and two fields of each record. It has no size limit, no other checks and no sequence numbers, so it is
+a floor and not a competitor.
 
-Contestants take turns, best round counts: on a shared machine the minimum is the least disturbed number.
+Candidates take turns, and the best round counts: on a shared machine, the minimum is the least disturbed value.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Workload(NamedTuple):
 
 
 def make_workload(name: str, data_size: int) -> Workload:
-    """As many user records as an aggregate of about 50 KB holds."""
+    """Return the user records of an aggregate of about 50 KB."""
     rng = random.Random(data_size)
     keys = [f"customer-{index:04d}" for index in range(KEYS)]
     hashes = {key: hash_partition_key(key) for key in keys}
@@ -56,7 +56,7 @@ def make_workload(name: str, data_size: int) -> Workload:
 
 
 def protobuf_class() -> Any:
-    """``AggregatedRecord`` with the field types of messages.proto, as a generated module would have it."""
+    """Return the class ``AggregatedRecord`` with the field types of messages.proto, as a generated module has it."""
     field = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name="bench.proto", package="bench", syntax="proto2")
     record = file.message_type.add(name="Record")
@@ -125,12 +125,12 @@ def decode_ours(work: Workload) -> list[Any]:
 
 
 def deaggregate_ours(work: Workload) -> list[Any]:
-    """`deaggregate`: full user records with positions, all made and kept."""
+    """`deaggregate`: user records with positions, all of them created and kept."""
     return list(deaggregate([KinesisRecord(work.blob, "a", "1")]))
 
 
 def deaggregate_unread(work: Workload) -> object:
-    """`deaggregate` before anybody looks at a record: everything is read and checked, no record is made yet."""
+    """`deaggregate` without access to a record: everything is read and checked, no record object is created."""
     return deaggregate([KinesisRecord(work.blob, "a", "1")])
 
 
@@ -168,21 +168,21 @@ def decode_agg(work: Workload) -> list[Any]:
 
 
 def digest_only(work: Workload) -> bytes:
-    """The MD5 that every reader and writer of the format pays."""
+    """The MD5 that every reader and writer of the format computes."""
     return md5(work.blob, usedforsecurity=False).digest()
 
 
-Contestant = Callable[[Workload], object]
+Candidate = Callable[[Workload], object]
 
 
-def measure(contestants: dict[str, Contestant], work: Workload, rounds: int) -> dict[str, float]:
-    """Best µs per user record of each contestant.
+def measure(candidates: dict[str, Candidate], work: Workload, rounds: int) -> dict[str, float]:
+    """Return the best µs per user record of each candidate.
 
-    They take turns within each round, and each round begins with another one: who follows the peer finds the caches
-    full of its garbage.
+    They take turns within each round, and each round begins with another one, because a candidate finds the caches filled by its
+    predecessor.
     """
-    best = dict.fromkeys(contestants, float("inf"))
-    order = list(contestants.items())
+    best = dict.fromkeys(candidates, float("inf"))
+    order = list(candidates.items())
     for _ in range(rounds):
         order.append(order.pop(0))
         for name, function in order:
@@ -195,7 +195,7 @@ def measure(contestants: dict[str, Contestant], work: Workload, rounds: int) -> 
 
 
 def check(work: Workload) -> None:
-    """All contestants do the same work."""
+    """Check that all candidates do the same work."""
     assert encode_ours(work) == encode_protobuf(work) == encode_agg(work) == work.blob
     expected = [(key, data) for key, data, _hash_key in work.records]
     assert [(sub.partition_key, sub.data) for sub in decode_ours(work)] == expected
@@ -208,9 +208,9 @@ def check(work: Workload) -> None:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=40, help="rounds per contestant; the best counts")
+    parser.add_argument("--rounds", type=int, default=40, help="rounds per candidate; the best counts")
     rounds = parser.parse_args().rounds
-    groups: dict[str, dict[str, Contestant]] = {
+    groups: dict[str, dict[str, Candidate]] = {
         "encode": {
             "kinesis_sdk Aggregate": encode_ours,
             "bare protobuf": encode_protobuf,
@@ -230,8 +230,8 @@ def main() -> None:
         check(work)
         print(f"\n{work.name}: {len(work.records)} in an aggregate of {len(work.blob):,} bytes, {KEYS} keys")
         print(f"{'':10}{'':34}{'µs/record':>10}{'× protobuf':>12}{'aws_kinesis_agg ÷':>20}")
-        for group, contestants in groups.items():
-            result = measure(contestants, work, rounds)
+        for group, candidates in groups.items():
+            result = measure(candidates, work, rounds)
             floor, peer = result["bare protobuf"], result["aws_kinesis_agg"]
             for name, spent in result.items():
                 print(f"{group:10}{name:34}{spent:10.3f}{spent / floor:12.2f}{peer / spent:20.1f}")

@@ -1,17 +1,17 @@
-"""CPU per user record on the way from an HTTP body to the handler, beside the least that it could cost.
+"""CPU per user record from an HTTP body to the handler, compared with the minimum possible.
 
     python benchmarks/bench_consumer.py [--rounds 12]
 
-One process, one thread, no sockets: the same answers of GetRecords, as bytes, are handed to boto3 below its HTTP
-layer. Three contestants read them:
+One process, one thread, no sockets: the same GetRecords responses, as bytes, are passed to boto3 below its HTTP
+layer. Three candidates read them:
 
 * **floor**: ``json.loads``, ``base64``, and for aggregates the bare protobuf loop of `bench_codec`: MD5, parse, key
-  and payload of each record. It checks nothing, knows no positions, calls nobody.
+  and payload of each record. It has no other checks, no positions and no callbacks.
 * **full path**: this package: a whole consumer engine (scheduler, read-ahead, decoding, deaggregation, delivery,
-  checkpoints in memory), stepped inline, down to a handler that looks at each payload.
-* **plain boto3**: the same engine with a client that the fast path leaves alone, so that boto3 decodes the records.
+  checkpoints in memory), stepped inline, with a handler that reads each payload.
+* **plain boto3**: the same engine with a client without the fast path, so that boto3 decodes the records.
 
-CPU time of the process, best round. Contestants take turns.
+The CPU time of the process in the best round counts. Candidates take turns.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ KEYS = 16
 
 
 def aggregated_items(rng: random.Random) -> tuple[list[dict[str, Any]], int]:
-    """About 1 MB of aggregates of 400 user records."""
+    """Return about 1 MB of aggregates of 400 user records."""
     items: list[dict[str, Any]] = []
     count = 0
     for number in range(24):
@@ -60,13 +60,13 @@ def aggregated_items(rng: random.Random) -> tuple[list[dict[str, Any]], int]:
 
 
 def plain_items(rng: random.Random) -> tuple[list[dict[str, Any]], int]:
-    """As many plain records as one answer holds."""
+    """Return as many plain records as one response holds."""
     keys = [f"customer-{index:04d}" for index in range(KEYS)]
     return [item(rng.randbytes(SIZE), rng.choice(keys), n) for n in range(10_000)], 10_000
 
 
 def item(data: bytes, key: str, number: int) -> dict[str, Any]:
-    """A record as the service sends it."""
+    """Return a record as Kinesis sends it."""
     return {
         "SequenceNumber": str(49590338271490256608559692538361571095921575989136588802 + number),
         "ApproximateArrivalTimestamp": 1_700_000_000.123 + number // 500,
@@ -76,7 +76,7 @@ def item(data: bytes, key: str, number: int) -> dict[str, Any]:
 
 
 class Wire:
-    """Answers below boto3's HTTP layer."""
+    """Responses below boto3's HTTP layer."""
 
     def __init__(self, items: list[dict[str, Any]]) -> None:
         self.bodies: list[bytes] = []
@@ -116,7 +116,7 @@ class Wire:
 
 
 class Unknown:
-    """A client that the fast path does not know."""
+    """A client without the fast path."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -126,7 +126,7 @@ class Unknown:
 
 
 def floor(wire: Wire, message_class: Any, *, aggregated: bool) -> int:
-    """The least that a program has to do with these bytes."""
+    """The minimum that a program has to do with these bytes."""
     result: list[tuple[str, bytes]] = []
     for body in wire.bodies:
         for one in json.loads(body)["Records"]:
@@ -144,7 +144,7 @@ def floor(wire: Wire, message_class: Any, *, aggregated: bool) -> int:
 
 
 def engine_run(client: Any) -> tuple[int, float]:
-    """A consumer from the beginning of the shard to its tip; (records, CPU seconds of reading and delivering)."""
+    """Consume a shard from its beginning to its tip; return (records, CPU seconds of reading and delivering)."""
     clock = VirtualClock()
     got = [0]
 
@@ -176,7 +176,7 @@ def wire_done(engine: ConsumerEngine) -> bool:
 
 
 def deaggregation(wire: Wire) -> Callable[[], int]:
-    """Our deaggregation alone, of Kinesis records that are decoded already."""
+    """The deaggregation alone, of Kinesis records that are already decoded."""
     records = [
         KinesisRecord(base64.b64decode(one["Data"]), one["PartitionKey"], one["SequenceNumber"])
         for body in wire.bodies
@@ -186,7 +186,7 @@ def deaggregation(wire: Wire) -> Callable[[], int]:
 
 
 def look_at(records: Sequence[UserRecord]) -> int:
-    """What the shortest handler does: look at each record's payload; (records)."""
+    """Read each record's payload, as a minimal handler; return the number of records."""
     count = 0
     for record in records:
         if record.data:
@@ -195,7 +195,7 @@ def look_at(records: Sequence[UserRecord]) -> int:
 
 
 def timed(function: Callable[[], int]) -> tuple[int, float]:
-    """(records, CPU seconds) of a function that counts."""
+    """Return (records, CPU seconds) of a function that counts records."""
     started = time.process_time()
     return function(), time.process_time() - started
 
@@ -206,7 +206,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=12)
     rounds = parser.parse_args().rounds
     message_class = protobuf_class()
-    print(f"{'workload':34}{'contestant':26}{'CPU µs/record':>14}{'x floor':>9}")
+    print(f"{'workload':34}{'candidate':26}{'CPU µs/record':>14}{'x floor':>9}")
     for name, make, aggregated in (
         (f"aggregates of 400 x {SIZE} bytes", aggregated_items, True),
         (f"plain records of {SIZE} bytes", plain_items, False),
@@ -214,7 +214,7 @@ def main() -> None:
         items, count = make(random.Random(7))
         wire = Wire(items)
         ours = deaggregation(wire)
-        contestants: dict[str, Callable[[], tuple[int, float]]] = {
+        candidates: dict[str, Callable[[], tuple[int, float]]] = {
             "floor": lambda wire=wire, agg=aggregated: timed(
                 lambda: floor(wire, message_class, aggregated=agg)
             ),
@@ -222,11 +222,11 @@ def main() -> None:
             "full path": lambda wire=wire: engine_run(wire.client),
             "plain boto3": lambda wire=wire: engine_run(Unknown(wire.client)),
         }
-        best = dict.fromkeys(contestants, float("inf"))
+        best = dict.fromkeys(candidates, float("inf"))
         for number in range(rounds):
-            for who, run in contestants.items():
+            for who, run in candidates.items():
                 if who == "plain boto3" and number >= 3:
-                    continue  # slow, and beside the point
+                    continue  # slow, and not relevant
                 records, seconds = run()
                 assert records == count * PAGES, f"{who}: {records} of {count * PAGES}"
                 best[who] = min(best[who], seconds / records)

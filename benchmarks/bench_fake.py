@@ -1,10 +1,10 @@
-"""How fast is the fake Kinesis? One boto3 thread over HTTP against it and against a minimal prototype.
+"""Speed of the fake Kinesis: one boto3 thread over HTTP, against the fake and against a minimal prototype.
 
     python benchmarks/bench_fake.py [--seconds 1.5]
 
-The prototype keeps JSON fragments in lists and checks nothing, so its numbers are what boto3 itself can do; the ratio
-says what the fake's correctness costs. Each server is its own process. CPU is the server's, per request; memory is
-what each stored record adds to the server's resident size.
+The prototype keeps JSON fragments in lists and checks nothing, so its numbers are the limit of boto3; the ratio is the
+cost of the fake's correctness. Each server has its own process. CPU is that of the server, per request; memory is the
+growth of the server's resident size for each stored record.
 """
 
 from __future__ import annotations

@@ -1,23 +1,28 @@
-"""How fleets share leases: the KCL 2.x's strategy beside ours, in virtual time.
+"""How fleets share leases, in virtual time: the default strategy compared with that of the KCL 2.x.
 
     python benchmarks/bench_fleet.py [--sizes 100/10 1000/200 10000/1000]
 
-Per size and strategy: from a cold start, after 25 % of the workers crash, after the workers double, and after a
-deploy in ten waves, which stops first or starts first: rounds (looks of the busiest worker) and seconds until every
-lease has a live owner again (of a deploy: of the worst wave), and until nothing has to move any more; leases moved
-against the fewest possible; writes that lost against a peer's; the spread over workers (largest load less the
-smallest), the most by which one of two groups misses its share, and for how long the average lease had no live owner.
-Then what looking and renewing costs at rest, and which of the strategy's targets are met.
+Scenarios for each size and strategy: a cold start, a crash of 25 % of the workers, a doubling of the workers, and a deploy in
+ten waves that stops or starts workers first. The columns are:
 
-The fewest moves of a deploy are those of its own events. A wave that stops first: every lease given up goes to a
-survivor, for none may lie idle, and then what newcomers are due comes from others, for they have none; together two per
-lease where nothing is idle (a KCL's leases expire when the newcomers are there already). One that starts first: each
-lease once, since its owner goes. Newcomers of `balanced` then have a ``initial_rebalance_delay`` of 30 s.
+    rounds      scans of the busiest worker until every lease has a live owner again (of a deploy: in the worst wave)
+    owned s     seconds until then
+    still s     seconds until no lease moves any longer
+    moved       leases moved; "fewest" is the minimum possible, and "ratio" compares them
+    lost races  writes that failed because another worker was faster
+    spread      largest load of a worker less the smallest
+    group off   maximum by which one of the two groups misses its share
+    idle s      seconds for which the average lease had no live owner
 
-The decisions are those of the shipped strategies. Scans see the table as it is, writes follow 50 ms later, 5 ms
-apart, and lose where a peer was faster. Workers start within a second. A KCL's clean stop leaves its
-leases to expire; ours releases them. Prices: on demand, us-east-1, 0.625 USD a million write units, 0.125 USD a
-million read units, a month of 730 hours.
+The second table has the cost of scans and renewals at rest. Between them are the targets of the default strategy.
+
+The fewest moves of a deploy are those that its own events cause. If a wave stops workers first, every released lease moves to a
+survivor, because none may be idle, and the new workers later get their share from others: two moves for each lease if
+none is idle. (Leases of a KCL expire when the new workers have already started.) If a wave starts workers first, each lease
+moves once, because its owner ends. The new workers of `balanced` then have an ``initial_rebalance_delay`` of 30 s.
+
+`tests/consumer/fleet/plans.py` is the simulation. Workers start within a second. Costs: on demand, us-east-1, 0.625 USD for a
+million write units, 0.125 USD for a million read units, a month of 730 hours.
 """
 
 from __future__ import annotations
@@ -35,19 +40,19 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tests.consumer.fleet.plans import PlanFleet
 
-WRITE_PRICE, READ_PRICE = 0.625e-6, 0.125e-6
+WRITE_COST, READ_COST = 0.625e-6, 0.125e-6
 MINUTES = 730 * 60
 SIZES = ["100/10", "1000/200", "10000/1000"]
 MAX_ROUNDS = 30
 
 
 def measure(fleet: PlanFleet, name: str, fewest: int) -> list[str]:
-    """Let the fleet recover; a row of the table."""
+    """Let the fleet recover; return a row of the table."""
     begun, moved, failed, idle = fleet.now, fleet.table.transfers, fleet.lost_races, fleet.idle
-    looks = {worker.name: len(worker.scans) for worker in fleet.live()}
+    scans = {worker.name: len(worker.scans) for worker in fleet.live()}
 
     def rounds() -> int:
-        return max(len(worker.scans) - looks.get(worker.name, 0) for worker in fleet.live())
+        return max(len(worker.scans) - scans.get(worker.name, 0) for worker in fleet.live())
 
     limit = begun + MAX_ROUNDS * fleet.interval
     fleet.run(limit, lambda: not fleet.orphans)
@@ -98,7 +103,7 @@ def scenarios(kind: str, leases: int, workers: int) -> list[list[str]]:
 
 
 def deploy(kind: str, leases: int, workers: int, *, start_first: bool) -> list[str]:
-    """Replace every worker in ten waves, five seconds between what stops and what starts."""
+    """Replace every worker in ten waves, with five seconds between stops and starts; return a row of the table."""
     fleet = PlanFleet(kind, leases)
     fleet.start_at_rest(workers)
     moved, fewest, begun, idle, failed = fleet.table.transfers, 0, fleet.now, fleet.idle, fleet.lost_races
@@ -107,7 +112,7 @@ def deploy(kind: str, leases: int, workers: int, *, start_first: bool) -> list[s
     for wave in range(10):
         left_now = old[wave::10]
         if start_first:
-            # Long enough for everybody to have seen the newcomers' marks.
+            # Long enough for all workers to see the heartbeats of the new ones.
             ready = max(5, 3 * fleet.interval)
             fleet.start(len(left_now), initial_rebalance_delay=0.0 if kind == "kcl2" else ready + 30)
             fleet.run(fleet.now + ready)
@@ -118,12 +123,12 @@ def deploy(kind: str, leases: int, workers: int, *, start_first: bool) -> list[s
         if not start_first:
             fleet.run(left + 5)
             fleet.start(len(left_now))
-            # Each orphan moves at least once; what the newcomers are due is counted on the table that they find.
+            # Each orphan moves at least once; the share of the new workers is computed from the table that they find.
             fewest += orphans - fleet.orphans + fleet.fewest_moves()
         fleet.run(left + 65)
         ended = fleet.owned_at if not fleet.orphans else fleet.now
-        looked = max(bisect_right(w.scans, ended) - bisect_left(w.scans, left) for w in fleet.live())
-        owned, rounds = max((owned, rounds), (ended - left, looked))
+        scanned = max(bisect_right(w.scans, ended) - bisect_left(w.scans, left) for w in fleet.live())
+        owned, rounds = max((owned, rounds), (ended - left, scanned))
     row = measure(fleet, f"deploy, {'start' if start_first else 'stop'}s first", fewest)
     row[1], row[2] = f"{rounds:.0f}", f"{owned:.1f}"
     row[3] = f"{fleet.now - 2 * fleet.interval - begun:.0f}" if not row[3].startswith(">") else row[3]
@@ -134,9 +139,9 @@ def deploy(kind: str, leases: int, workers: int, *, start_first: bool) -> list[s
 
 
 def targets(rows: list[list[str]], config: ConsumerConfig, leases: int) -> list[str]:
-    """What the default strategy promises, held against its rows."""
-    look = config.intervals(leases).scan
-    limit = config.failover_time + 2 * look
+    """Compare the rows of the default strategy with its targets."""
+    scan_interval = config.intervals(leases).scan
+    limit = config.failover_time + 2 * scan_interval
     ours = {row[1]: row[2:] for row in rows if row[0] == "balanced"}
     cold, crash = ours["cold start"], ours["25 % crash"]
     checks = [
@@ -161,9 +166,9 @@ def costs(kind: str, leases: int, workers: int) -> list[str]:
         f"{config.renew_interval:.2f} s",
         f"{reads:,.0f}",
         f"{writes:,.0f}",
-        f"{reads * MINUTES * READ_PRICE:,.0f}",
-        f"{writes * MINUTES * WRITE_PRICE:,.0f}",
-        f"{reads * MINUTES * READ_PRICE + writes * MINUTES * WRITE_PRICE:,.0f}",
+        f"{reads * MINUTES * READ_COST:,.0f}",
+        f"{writes * MINUTES * WRITE_COST:,.0f}",
+        f"{reads * MINUTES * READ_COST + writes * MINUTES * WRITE_COST:,.0f}",
     ]
 
 

@@ -1,19 +1,19 @@
-"""The real Java KCL beside this package: CPU per user record, and the times of a fleet.
+"""This package compared with the real Java KCL: CPU per user record, and the times of a fleet.
 
     python benchmarks/bench_java.py [--only cost no-table stop crash leader] [--kinds java ours] [--records 1600000]
 
-Needs Java 17 and npm (see `integration/java`): KCL 3.1.3 with MultiLangDaemon and its Python child; our fake is the
-Kinesis of both sides, DynamoDB Local their lease table.
+Needs Java 17 and npm (see `integration/java`): KCL 3.1.3 with MultiLangDaemon and its Python child. Both sides use the
+fake Kinesis of this package, and DynamoDB Local for the lease table.
 
 **cost**: both read the same stream of two shards, aggregates of 400 records of 100 bytes, 50 aggregates a read (so
-20,000 user records a batch), look at each record's data and checkpoint each batch. CPU of the process and its
-children from ``/proc``, without the fake's and DynamoDB's. *Warm* is the second half of the records; *cold* the first
-eighth, with the start. The KCL's pause between two reads is its least (200 ms) instead of its default of 1.5 s, so
-that idling costs it nothing; everything else is the default.
+20,000 user records a batch), access each record's data and checkpoint each batch. CPU is that of the process and its
+children from ``/proc``, without the fake and DynamoDB. *Warm* is the second half of the records; *cold* the first
+eighth, with the start. The KCL's pause between two reads is its minimum (200 ms) instead of its default of 1.5 s, so
+that idling costs nothing; all other settings are defaults.
 
 **times**: a fleet of two on four shards, a record into each shard four times a second; the KCL's own settings
-(polling, failover 10 s), ours with failover 10 s. Each scene begins with a fleet of its own; all but the first find
-their leases in the table. *First record* is from the start of the process; *takes over* is from the signal until
+(polling, failover 10 s), ours with failover 10 s. Each scenario begins with its own fleet; in all but the first, the
+leases already exist. *First record* is from the start of the process; *takes over* is from the signal until
 a survivor has delivered a record of each of the victim's shards; *idle* is how long a shard that moves by handoff
 goes without a worker: from the end of the last batch to the first record elsewhere.
 """
@@ -52,7 +52,7 @@ _TICK = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_of(pid: int) -> float:
-    """CPU seconds of a process and its living descendants."""
+    """Return the CPU seconds of a process and its living descendants."""
     total = 0
     for one in (pid, *family(pid)):
         try:
@@ -64,7 +64,7 @@ def cpu_of(pid: int) -> float:
 
 
 def memory_of(pid: int) -> float:
-    """Resident megabytes of a process and its living descendants."""
+    """Return the resident megabytes of a process and its living descendants."""
     total = 0
     for one in (pid, *family(pid)):
         try:
@@ -106,7 +106,7 @@ def fill(stage: Stage, stream: str, records: int) -> int:
 
 
 def read_everything(worker: WorkerProcess, records: int) -> dict[str, float]:
-    """CPU µs per record and memory of a worker that reads the whole stream."""
+    """Return CPU µs per record and memory of a worker that reads the whole stream."""
     marks = [(0, 0.0)]
     while marks[-1][0] < records:
         time.sleep(0.02)
@@ -141,7 +141,7 @@ def cost(records: int) -> None:
         )
         ours_cost = read_everything(ours, put)
         ours.stop()
-        # So that the Java worker does not need two minutes to make its own.
+        # Otherwise the Java worker needs two minutes to create its own.
         make_leases(stage, "cost", "cost-java")
         java = stage.start_java(
             "java",
@@ -188,7 +188,7 @@ def make_leases(stage: Stage, stream: str, application: str) -> None:
 
 
 class Drip:
-    """A record into each shard four times a second."""
+    """Puts a record into each shard four times a second."""
 
     def __init__(self, stage: Stage, stream: str) -> None:
         self._stage, self._stream = stage, stream
@@ -219,7 +219,7 @@ class Drip:
 
 
 def first_records(worker: WorkerProcess, since: float) -> dict[str, float]:
-    """By shard: when its first batch after a moment was delivered."""
+    """Return the time of each shard's first batch after a moment."""
     found: dict[str, float] = {}
     for event in worker.events("records"):
         if event["t"] > since:
@@ -228,7 +228,7 @@ def first_records(worker: WorkerProcess, since: float) -> dict[str, float]:
 
 
 def held(stage: Stage, application: str, worker: WorkerProcess) -> set[str]:
-    """Leases of a worker that are not on their way elsewhere."""
+    """Return the leases of a worker that are not in handoff."""
     return {
         key
         for key, row in stage.rows(application).items()
@@ -239,7 +239,7 @@ def held(stage: Stage, application: str, worker: WorkerProcess) -> set[str]:
 def take_over(
     stage: Stage, application: str, victim: WorkerProcess, survivor: WorkerProcess, number: int
 ) -> float:
-    """Seconds from a signal until the survivor delivered from each of the victim's shards."""
+    """Return the seconds from a signal until the survivor delivered from each of the victim's shards."""
     shards = held(stage, application, victim)
     assert shards
     moment = time.monotonic()
@@ -249,7 +249,7 @@ def take_over(
 
 
 class Fleet:
-    """Workers of one kind on one stream, with an application of their own."""
+    """Workers of one kind on one stream, with their own application."""
 
     def __init__(self, stage: Stage, kind: str, application: str) -> None:
         self._stage, self._kind, self._application = stage, kind, application
@@ -262,7 +262,7 @@ class Fleet:
         return self._stage.start_ours(name, "times", self._application, worker_metrics="off")
 
     def first(self, name: str) -> tuple[WorkerProcess, float]:
-        """Start a worker that gets everything; seconds to its first record."""
+        """Start a worker that gets all leases; return the seconds to its first record."""
         worker = self.start(name)
         wait_for(lambda: worker.events("records"), 400, worker.process.tail)
         seconds = worker.events("records")[0]["t"] - worker.started_at
@@ -270,11 +270,11 @@ class Fleet:
         return worker, seconds
 
     def join(self, name: str) -> tuple[WorkerProcess, float]:
-        """Start another that gets some; seconds to its first record."""
+        """Start another worker that gets some leases; return the seconds to its first record."""
         worker = self.start(name)
         wait_for(lambda: worker.events("records"), 400, worker.process.tail)
         seconds = worker.events("records")[0]["t"] - worker.started_at
-        time.sleep(5)  # what moves together has moved
+        time.sleep(5)  # until all leases that move together have moved
         return worker, seconds
 
     def take_over(self, victim: WorkerProcess, survivor: WorkerProcess, number: int) -> float:
@@ -282,12 +282,12 @@ class Fleet:
 
 
 def no_table(fleet: Fleet) -> dict[str, float]:
-    """From nothing to a record."""
+    """Without a lease table: start to first record."""
     return {"first record, no lease table yet": fleet.first("a")[1]}
 
 
 def a_stop(fleet: Fleet) -> dict[str, float]:
-    """Leases are there; a worker joins, and stops as its kind does on SIGTERM."""
+    """Leases exist; a worker joins, and stops on SIGTERM."""
     first, started = fleet.first("a")
     second, joined = fleet.join("b")
     idle = max(
@@ -304,14 +304,14 @@ def a_stop(fleet: Fleet) -> dict[str, float]:
 
 
 def a_crash(fleet: Fleet) -> dict[str, float]:
-    """The second of two is killed."""
+    """The second of two workers is killed."""
     first, _ = fleet.first("a")
     second, _ = fleet.join("b")
     return {"takes over after SIGKILL": fleet.take_over(second, first, signal.SIGKILL)}
 
 
 def a_leaders_crash(fleet: Fleet) -> dict[str, float]:
-    """The first of two is killed, which leads a Java fleet."""
+    """The first of two workers, the leader of a Java fleet, is killed."""
     first, _ = fleet.first("a")
     second, _ = fleet.join("b")
     return {

@@ -1,11 +1,11 @@
-"""What the two hot calls cost: boto3 alone, and boto3 with the records written and read by us.
+"""Cost of PutRecords and GetRecords: boto3 alone, and boto3 with the fast path of this package.
 
     python benchmarks/bench_transport.py [--rounds 9]
 
-One client thread, over HTTP, against a sink in its own process that answers PutRecords with a ready body and
-GetRecords with ready pages. CPU is the client's, per call; "floor" for reads is json.loads and base64 of the same
-body, which is the least that any client in Python does. Contestants take turns and the best round of each counts:
-on a shared machine the minimum is the least disturbed number, and ratios say more than rates.
+One client thread, over HTTP, against a sink in its own process that responds to PutRecords and GetRecords with
+prepared bodies. CPU is that of the client, per call. "floor" for reads is json.loads and base64 of the same body, the
+minimum for a client in Python. Candidates take turns, and the best round of each counts: on a shared machine, the
+minimum is the least disturbed value, and ratios say more than rates.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PUTS = [(500, 100), (100, 50 << 10)]
 GETS = [(10_000, 100), (1_000, 1 << 10), (200, 50 << 10)]
 STREAM = "bench"
 ROUND = 0.15
-"""Seconds of each contestant's turn in a round."""
+"""Seconds of each candidate's turn in a round."""
 
 
 # -- the sink -----------------------------------------------------------------------------------------------------
@@ -51,7 +51,7 @@ def page(count: int, size: int) -> bytes:
     records = [
         {
             "SequenceNumber": str(49 * 10**54 + index),
-            # Twenty records a millisecond: what many producers put at once shares its arrival time.
+            # Twenty records for each millisecond: records of many producers share their arrival time.
             "ApproximateArrivalTimestamp": 1785578400.123 + index // 20 / 1000,
             "Data": base64.b64encode(rng.randbytes(size)).decode(),
             "PartitionKey": f"customer-{index % 1000:04d}",
@@ -117,19 +117,19 @@ def sink() -> Iterator[str]:
 
 
 class Cost(NamedTuple):
-    """Of one call: client CPU and wall time in seconds."""
+    """Client CPU and wall time of one call, in seconds."""
 
     cpu: float
     wall: float
 
 
-def measure(contestants: dict[str, Callable[[], object]], rounds: int) -> dict[str, Cost]:
-    best = {name: Cost(float("inf"), float("inf")) for name in contestants}
-    for call in contestants.values():
+def measure(candidates: dict[str, Callable[[], object]], rounds: int) -> dict[str, Cost]:
+    best = {name: Cost(float("inf"), float("inf")) for name in candidates}
+    for call in candidates.values():
         call()
         call()
     for _ in range(rounds):
-        for name, call in contestants.items():
+        for name, call in candidates.items():
             calls, cpu, started = 0, time.process_time(), time.perf_counter()
             while (wall := time.perf_counter() - started) < ROUND or not calls:
                 call()
@@ -226,7 +226,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--rounds", type=int, default=9, help="turns of each contestant (default: %(default)s)"
+        "--rounds", type=int, default=9, help="turns of each candidate (default: %(default)s)"
     )
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()

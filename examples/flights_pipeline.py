@@ -1,9 +1,9 @@
-"""Flights through Kinesis with PySpark: write, read as a stream, delays by airport and week, a table and a chart.
+"""Flights through Kinesis with PySpark: write, read as a stream, and chart delays by airport and week.
 
     python examples/flights_pipeline.py
 
-starts a fake Kinesis with the service's limits, puts 20,000 flights of 2001 into it (aggregated), reads them back with
-Structured Streaming, and leaves ``flights.png``. On AWS, with a stream of your own::
+starts a fake Kinesis with the limits of Kinesis, puts 20,000 flights of 2001 into it (aggregated), reads them back with
+Structured Streaming, and writes ``flights.png``. On AWS, with your own stream::
 
     python examples/flights_pipeline.py --aws --stream flights --region eu-west-1
 
@@ -63,7 +63,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 @contextlib.contextmanager
 def kinesis(options: argparse.Namespace) -> Iterator[dict[str, str]]:
-    """Options of the data source that say where the stream is."""
+    """Yield the options of the data source for the stream's location."""
     target = {"streamName": options.stream}
     if options.aws:
         yield {**target, "region": options.region} if options.region else target
@@ -100,8 +100,8 @@ def spark_session(master: str) -> Iterator[Any]:
 
 
 def load_flights(spark: Any, options: argparse.Namespace, scratch: Path) -> Any:
-    """Flights as the writer wants them: partition key and payload."""
-    from pyspark.sql import functions as F  # noqa: N812 — Spark's habit
+    """Return flights as the writer expects them: partition key and payload."""
+    from pyspark.sql import functions as F  # noqa: N812 — the name that Spark's documentation uses
 
     path = options.flights
     if path is None:
@@ -121,15 +121,15 @@ def load_flights(spark: Any, options: argparse.Namespace, scratch: Path) -> Any:
         F.try_to_timestamp(F.col("date").cast("string")),
     )
     fields = F.struct(moment.alias("date"), "delay", "distance", "origin", "destination")
-    # One task per few shards, and an airport's flights in one place: aggregates fill up better.
+    # One task for a few shards, and all flights of an airport in one task, so that aggregates are fuller.
     return frame.select(F.col("origin").alias("partitionKey"), F.to_json(fields).alias("data")).repartition(
         2, "partitionKey"
     )
 
 
 def delays(stream: Any) -> Any:
-    """Delay statistics by airport and week, from the stream's rows."""
-    from pyspark.sql import functions as F  # noqa: N812 — Spark's habit
+    """Return delay statistics by airport and week, from the rows of the stream."""
+    from pyspark.sql import functions as F  # noqa: N812 — the name that Spark's documentation uses
 
     schema = COLUMNS.replace("date string", "date timestamp")
     flight = stream.select(F.from_json(F.col("data").cast("string"), schema).alias("f")).select("f.*")
@@ -141,7 +141,7 @@ def delays(stream: Any) -> Any:
 
 
 def draw(statistics: Any, progress: Any, options: argparse.Namespace) -> None:
-    """The chart: mean delay by week for the busiest airports, and what the query did."""
+    """Draw the mean delay by week for the busiest airports, and the progress of the query."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -174,7 +174,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         kinesis(options) as target,
         spark_session(options.master) as spark,
     ):
-        from pyspark.sql import functions as F  # noqa: N812 — Spark's habit
+        from pyspark.sql import functions as F  # noqa: N812 — the name that Spark's documentation uses
 
         scratch = Path(folder)
         flights = load_flights(spark, options, scratch).cache()
