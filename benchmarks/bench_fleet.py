@@ -1,4 +1,4 @@
-"""How fleets share leases, in virtual time: the default strategy compared with that of the KCL 2.x.
+"""Sharing of leases by fleets, in virtual time: the default strategy compared with that of the KCL 2.x.
 
     python benchmarks/bench_fleet.py [--sizes 100/10 1000/200 10000/1000]
 

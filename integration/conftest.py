@@ -1,4 +1,4 @@
-"""What every integration test needs: credentials that no service checks, and no accident with a real account."""
+"""Credentials for all integration tests that no service checks, so that none can reach a real account."""
 
 from __future__ import annotations
 

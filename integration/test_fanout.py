@@ -20,7 +20,7 @@ PUTS = 200
 
 
 class Arrivals:
-    """When each record was delivered."""
+    """Return the time at which each record was delivered."""
 
     def __init__(self) -> None:
         self.condition = threading.Condition()

@@ -1,4 +1,4 @@
-"""How long the first start of an application takes: no table, no leases, real processes, real HTTP.
+"""Duration of the first start of an application: no table, no leases, real processes, real HTTP.
 
 The KCL needs 113 to 140 seconds for the same (facts of a measured run: random wait, sleeps after the shard sync,
 polls of an index), and 36 with a table that is ready.

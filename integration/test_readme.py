@@ -29,7 +29,7 @@ TIMEOUT = 60.0
 
 @dataclass(frozen=True)
 class Expected:
-    """What the n-th block of a section prints; ``put`` is a record that arrives before it runs."""
+    """Return the output of the n-th block of a section; ``put`` is a record that arrives before it runs."""
 
     section: str
     prints: str

@@ -18,7 +18,7 @@ from tests import HANG
 
 SHARDS = 6
 ROUNDS = int(os.environ.get("KINESIS_SDK_TAKEOVERS", "1"))
-"""How often a worker is stopped and killed: more of them show how the times are spread."""
+"""Number of stops and kills: more of them show the distribution of the times."""
 
 SCRIPT = textwrap.dedent(
     """
@@ -60,7 +60,7 @@ SCRIPT = textwrap.dedent(
 
 
 class Told:
-    """What all workers print, with the time at which it came."""
+    """Output of all workers, with its times."""
 
     def __init__(self):
         self.condition = threading.Condition()
@@ -184,14 +184,14 @@ class Takeover:
             self.fleet.put()
 
     def seconds(self, timeout):
-        """Send the signal; seconds until the last of the shards is delivered by somebody else."""
+        """Send the signal; seconds until the last of the shards is delivered by another worker."""
         self.feeder.start()
         try:
             assert self.fleet.told.wait(self._delivers(self.victim, time.monotonic()), HANG)
             began = time.monotonic()
             self.fleet.processes[self.victim].send_signal(self.number)
             others = self._delivers(None, began)
-            assert self.fleet.told.wait(others, timeout), "some shards of the victim stand still"
+            assert self.fleet.told.wait(others, timeout), "some shards of the victim are stalled"
             return max(others.first.values()) - began
         finally:
             self.done.set()

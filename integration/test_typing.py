@@ -1,4 +1,4 @@
-"""What type checkers say about a user's program: `integration/typing/program.py` under mypy and pyright, both strict."""
+"""Results of type checkers for a user's program: `integration/typing/program.py` under mypy and pyright, both strict."""
 
 from __future__ import annotations
 

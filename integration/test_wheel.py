@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 def test_the_sdist_holds_everything_that_is_tracked(tmp_path: Path) -> None:
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=False, capture_output=True, text=True)
     if listed.returncode != 0:
-        pytest.skip("this tree is no git repository, so nothing says what is tracked")
+        pytest.skip("this tree is not a git repository, so tracked files are unknown")
     subprocess.run(
         [sys.executable, "-m", "build", "--sdist", "--outdir", str(tmp_path), str(ROOT)],
         check=True,

@@ -430,7 +430,7 @@ def scenario_scaling(notes: Notes) -> None:
     closed = {
         name for name, shard in everything.items() if "EndingSequenceNumber" in shard["SequenceNumberRange"]
     }
-    notes.fact("scaled: parents are closed, nobody else", parents == closed)
+    notes.fact("scaled: parents are closed, and no other shards", parents == closed)
 
 
 def scenario_settings(notes: Notes) -> None:

@@ -1,4 +1,4 @@
-"""What the feature scripts write down, and how two sets of notes are compared."""
+"""Notes of the feature scripts, and the comparison of two sets of notes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Difference:
     Attributes:
         fake: What the fake answers.
         localstack: What LocalStack answers.
-        right: Who answers as the service does, by its documentation.
+        right: Which of the two responds as AWS documents it.
         why: The rule that decides, or the reason for leaving the fake as it is.
     """
 
@@ -73,7 +73,7 @@ class Notes:
     # -- streams and tables that are gone afterwards ------------------------------------------------------------
 
     def name(self) -> str:
-        """A name that nobody used before."""
+        """Return a new name."""
         return f"conformance-{uuid.uuid4().hex[:16]}"
 
     def stream(self, shards: int = 1, **more: Any) -> str:
@@ -137,7 +137,7 @@ class Notes:
 
 
 def compare(fake: dict[str, Any], localstack: dict[str, Any], known: dict[str, Difference]) -> list[str]:
-    """What contradicts the list of known differences, one line each: new, changed and bygone ones."""
+    """Return contradictions to the list of known differences, one line each: new, changed and obsolete ones."""
     problems = []
     for name in sorted({*fake, *localstack, *known}):
         absent = "(no such fact)"
@@ -147,6 +147,6 @@ def compare(fake: dict[str, Any], localstack: dict[str, Any], known: dict[str, D
             if mine != theirs:
                 problems.append(f"unlisted: {name}: the fake: {mine!r}, LocalStack: {theirs!r}")
         elif (mine, theirs) != (listed.fake, listed.localstack):
-            word = "is no difference any more" if mine == theirs else "has changed"
+            word = "is no longer a difference" if mine == theirs else "has changed"
             problems.append(f"listed, but {word}: {name}: the fake: {mine!r}, LocalStack: {theirs!r}")
     return problems

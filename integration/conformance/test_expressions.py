@@ -179,7 +179,7 @@ def plain(value: Any) -> Any:
 
 
 def outcome(client: Any, table: str, kind: str, text: str, made: Grammar) -> Any:
-    """What a service says: the new item, or an error's code."""
+    """Return the response of a service: the new item, or the code of an error."""
     client.put_item(TableName=table, Item=ITEM)
     request: dict[str, Any] = {"TableName": table, "Key": KEY}
     if made.names:

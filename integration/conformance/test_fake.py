@@ -60,7 +60,7 @@ def test_the_comparison_can_say_no() -> None:
     assert [problem[:27] for problem in problems] == [
         "unlisted: b: the fake: 1, L",
         "listed, but has changed: d:",
-        "listed, but is no differenc",
+        "listed, but is no longer a ",
     ]
     assert compare({"a": 1}, {}, {}) != []
     assert compare({}, {}, {"gone": Difference(1, 2, "fake", "x")}) != []

@@ -116,7 +116,7 @@ def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         (tmp_path / name).chmod(0o755)
     with pytest.raises(CannotInstallError, match=r"needs java 17 or newer \(found 11\.0\)"):
         installing.install()
-    with pytest.raises(CannotInstallError, match="registry can not be reached"):
+    with pytest.raises(CannotInstallError, match="registry cannot be reached"):
         installing.run("/bin/sh", "-c", "echo npm error code ENOTFOUND; exit 1", cwd=tmp_path)
     with pytest.raises(RuntimeError, match="sh failed with status 4"):
         installing.run("/bin/sh", "-c", "echo oops; exit 4", cwd=tmp_path)

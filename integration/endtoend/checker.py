@@ -1,10 +1,10 @@
-"""The judge of a run: what was put and stored against what was processed, and what became of the leases. Pure.
+"""Checks of a run: what was put and stored, what was processed, and what became of the leases. Pure.
 
 | it is a violation that | kind |
 | --- | --- |
 | an acknowledged record was not processed | `lost` |
 | a record was put and never got a result, or failed | `record without a result`, `record failed` |
-| a record was processed that nobody put, or that is not what was put | `unknown record`, `not what was put` |
+| a record was processed that was never put, or that differs from what was put | `unknown record`, `not what was put` |
 | a record came again and no event accounts for it | `duplicate` |
 | a shard's records, a key's records of an ordered producer, or shards came out of order | `out of …`, `child …` |
 | a checkpoint went back, or beyond what was delivered, or was ignored | `checkpoint …`, `delivered below …` |
@@ -29,14 +29,14 @@ _SHARD_WINDOW = 30.0
 
 @dataclass(frozen=True)
 class Findings:
-    """The result.
+    """Result of the checks.
 
     Attributes:
         violations: What must not be; none in a good run.
         acknowledged: Records that producers were told are stored.
         unacknowledged: Records processed beside these: their producer was killed before it was told.
         processed: Different records processed.
-        lost: Numbers of acknowledged records that nobody processed.
+        lost: Numbers of acknowledged records that were never processed.
         duplicates: Deliveries beyond the first of a record, by cause.
         overtaken: Records stored before an earlier put of their key, which only ordered producers promise against.
         take_overs: Seconds from a kill until another worker processed something of a shard that the victim had.
@@ -60,7 +60,7 @@ class Findings:
 
 
 def check(recorded: RecordedEvents) -> Findings:
-    """Judge a run that has come to its end."""
+    """Check a run that has ended."""
     extra = records.unacknowledged(recorded)
     in_time = records.in_time(recorded.deliveries)
     result = account_for(
@@ -101,7 +101,7 @@ def _told(delivery: Delivery) -> str:
 
 
 def _take_overs(recorded: RecordedEvents, in_time: list[Delivery]) -> list[float]:
-    """One time for each shard that somebody was busy with when killed."""
+    """Return one time for each shard that a killed worker was processing."""
     found: list[float] = []
     for run in recorded.workers.values():
         if run.killed_at is not None:

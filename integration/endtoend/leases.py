@@ -60,7 +60,7 @@ def check_checkpoints(recorded: RecordedEvents, deliveries: Sequence[Delivery]) 
 def _reached(
     deliveries: Sequence[Delivery],
 ) -> dict[tuple[str, int], tuple[list[float], list[ExtendedSequenceNumber]]]:
-    """How far each acquisition had come, and when."""
+    """Return the positions that each acquisition had reached, with their times."""
     highest: dict[tuple[str, int], tuple[int, int]] = {}
     found: dict[tuple[str, int], tuple[list[float], list[ExtendedSequenceNumber]]] = {}
     for delivery in deliveries:
@@ -87,9 +87,9 @@ def check_starts(recorded: RecordedEvents, deliveries: Sequence[Delivery]) -> It
 
 
 def check_owners(recorded: RecordedEvents, deliveries: Sequence[Delivery]) -> Iterator[Violation]:
-    """Once a lease was taken anew and begun with, its former acquisition delivers nothing more.
+    """Once the next acquisition of a lease has begun, the former one delivers nothing more.
 
-    Unless it was kept from noticing: it may then have one batch in its hands, and begins no other.
+    Unless a pause kept it from noticing: it may then finish one batch, and begins no other.
     """
     next_begins: dict[tuple[str, int], float] = {}
     for acquisitions in _by_shard(recorded).values():
@@ -124,7 +124,7 @@ def check_deletions(recorded: RecordedEvents) -> Iterator[Violation]:
 
 
 def check_table(recorded: RecordedEvents, deliveries: Sequence[Delivery]) -> Iterator[Violation]:
-    """After a clean stop of everybody: a lease per open shard, nobody's, up to the last record; no leftovers."""
+    """After a clean stop of all workers, each open shard has an unowned lease at its last record, and no other lease exists."""
     last: dict[str, ExtendedSequenceNumber] = {}
     for delivery in deliveries:
         position = position_of(delivery)

@@ -1,4 +1,4 @@
-"""What a soak does to a run, and when: random, from a seed. Pure."""
+"""Plan of a soak: random actions and their times, from a seed. Pure."""
 
 from __future__ import annotations
 

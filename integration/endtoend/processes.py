@@ -15,7 +15,7 @@ _ROOT = Path(__file__).parents[2]
 
 
 class Usage(NamedTuple):
-    """What a process uses now.
+    """Resources that a process uses now.
 
     Attributes:
         rss: Resident memory, bytes.
@@ -128,7 +128,7 @@ class ChildProcess:
         self._close()
 
     def usage(self) -> Usage | None:
-        """What it uses; None where the system does not tell, or when it has just ended."""
+        """Return the resources it uses; None if the system does not tell, or if it has just ended."""
         try:
             text = Path(f"/proc/{self.pid}/status").read_text()
         except OSError:

@@ -10,7 +10,7 @@ from kinesis_sdk.testing.accounting.verify import Delivery, Put
 
 KILLED = "processed again after a kill"
 FROZEN = "processed again after a freeze"
-STALLED = "processed again after the machine stood still"
+STALLED = "processed again after the machine stalled"
 WIRE = "processed again after a fault on the wire"
 STORED_TWICE = "stored twice by a retry"
 STORED_ACROSS = "stored twice across a reshard"
@@ -29,10 +29,10 @@ def listed(kind: str, things: Sequence[object]) -> Iterator[Violation]:
 
 
 def explain(recorded: RecordedEvents, again: Delivery, before: Sequence[Delivery], put: Put) -> str | None:
-    """Why a record came again, if an event accounts for it.
+    """Return the reason of a duplicate, if an event accounts for it.
 
     A record at another position is a second copy in the stream, for which its producer must have had a reason to send
-    it again. A record from the same position was read twice: whoever had it last must have been killed, frozen or
+    it again. A record from the same position was read twice: its last reader must have been killed, frozen or
     cut off before the next one read it, or the next one is who was.
     """
     same = [d for d in before if d.position == again.position and d.shard_id == again.shard_id]
@@ -133,7 +133,7 @@ def check_lineage(recorded: RecordedEvents, deliveries: Sequence[Delivery]) -> I
 
 
 def check_key_order(recorded: RecordedEvents, deliveries: Sequence[Delivery]) -> Iterator[Violation]:
-    """What an ordered producer put comes in the order of its puts, key by key; first appearances count."""
+    """Records of an ordered producer appear in the order of their puts, key by key; first appearances count."""
     ordered = {run.first // STRIDE: run.name for run in recorded.producers.values() if run.ordered}
     seen: set[int] = set()
     highest: dict[tuple[int, str], int] = {}
@@ -146,7 +146,7 @@ def check_key_order(recorded: RecordedEvents, deliveries: Sequence[Delivery]) ->
         seen.add(number)
         put = recorded.puts.get(number)
         if put is None:
-            continue  # nobody promised anything about what a killed producer could not acknowledge
+            continue  # there is no promise about records that a killed producer could not acknowledge
         line = (producer, put.key)
         if number < highest.get(line, -1):
             wrong.append(f"{number} of {ordered[producer]}, key {put.key}, after {highest[line]}")

@@ -1,4 +1,4 @@
-"""What came of a run, for people: a table, and a picture of it over time."""
+"""Report of a run: a table, and a picture over time."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ _CONTROL_TIMEOUT = 30.0
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What to run.
+    """Options of a run.
 
     Attributes:
         endpoint_url: Endpoint of the processes.
@@ -414,7 +414,7 @@ class Run:
         self._producers[name].process.terminate()
 
     def record_outage(self, begin: float, cause: str, effect: float) -> None:
-        """Everybody's calls failed since then, and what that led to may last so many seconds more."""
+        """Record that calls of all processes failed since ``begin``, with effects for some more seconds."""
         self.recorded.shared_pauses.append(Pause(begin, time.time() + effect, cause))
 
     # -- what goes on meanwhile ---------------------------------------------------------------------------------
@@ -423,7 +423,7 @@ class Run:
         time.sleep(_TICK)
         now = time.monotonic()
         if self._turn and now - self._turn > STALL_SECONDS:
-            # The machine, or the server: whoever keeps us waiting keeps everybody waiting.
+            # The machine or the server stalled, and with it all processes.
             stalled = now - self._turn
             self.recorded.shared_pauses.append(Pause(time.time() - stalled, time.time() + _EFFECT, "stall"))
         self._turn = now

@@ -84,7 +84,7 @@ def test_everything_on_localstack(localstack: str, tmp_path: Path) -> None:
 
 def run_with_fault(name: str, endpoint: str, folder: Path, seconds: float, **options: object) -> None:
     with Proxy(endpoint, seed=11) as proxy:
-        # Often: the duties of a leader are what a broken answer misleads most.
+        # Often, because truncated responses affect leader tasks most.
         chosen = {"shards": 4, "workers": 2, "consumer": {"shard_sync_interval": 1.0}, **options}
         chosen["fan_out"] = 1 if name == CUT else 0
         with Run(

@@ -34,7 +34,7 @@ from kinesis_sdk.testing.flights import load_flights, make_payload, read_number
 
 _TICK = 0.1
 STALL_SECONDS = 1.0
-"""A tick that comes so much late means that the process, or the machine, stood still."""
+"""Delay of a tick, in seconds, from which on the process or the machine counts as stalled."""
 
 
 def as_json(position: ExtendedSequenceNumber) -> list[Any]:

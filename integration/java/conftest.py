@@ -25,7 +25,7 @@ def _account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         except CannotInstallError as error:
             if os.environ.get("REQUIRE_KCL") == "1":
                 raise
-            pytest.skip(f"the real KCL can not run here: {error}")
+            pytest.skip(f"the real KCL cannot run here: {error}")
         try:
             yield stage
         finally:

@@ -1,4 +1,4 @@
-"""What happened, seen from two sides: the lease table, polled fast, and what the workers told."""
+"""Evidence of a run from two sides: the lease table, polled fast, and the logs of the workers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Tenure(NamedTuple):
 
 
 def tenures(workers: Iterable[WorkerProcess]) -> dict[str, list[Tenure]]:
-    """Who worked on which shard when, by shard and time. A shard that comes back begins a new one."""
+    """Return the tenures of workers by shard and time. A shard that returns to a worker begins a new tenure."""
     found: dict[str, list[Tenure]] = defaultdict(list)
     for worker in workers:
         current: dict[str, Tenure] = {}
@@ -167,7 +167,7 @@ class TableWatch:
         self.rows = rows
 
     def holders(self) -> dict[str, str | None]:
-        """Who holds which unfinished lease now; None where nobody does or it is on its way."""
+        """Return the holder of each unfinished lease; None if it is unowned or in handoff."""
         if self.error is not None:
             raise self.error
         return {
@@ -177,7 +177,7 @@ class TableWatch:
         }
 
     def counts(self) -> dict[str | None, int]:
-        """How many unfinished leases each worker holds."""
+        """Return the number of unfinished leases that each worker holds."""
         return dict(Counter(self.holders().values()))
 
     def moves_since(self, moment: float) -> list[Change]:

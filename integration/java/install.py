@@ -20,7 +20,7 @@ kclpy-ext==3.1.3.post4 --hash=sha256:6c8ced93674bd30103b9bdc319702e3637d2833641b
 
 
 def folder() -> Path:
-    """Where this set of pins is or will be installed."""
+    """Return the folder in which this set of pins is or will be installed."""
     return CACHE / f"kcl-{hashlib.sha256(REQUIREMENTS.encode()).hexdigest()[:12]}"
 
 
@@ -28,7 +28,7 @@ def install() -> Path:
     """The installed folder, which holds the Python package with its ``jars``; installs it if it is not there.
 
     Raises:
-        CannotInstallError: The machine lacks Java or Node, or the registry can not be reached.
+        CannotInstallError: The machine lacks Java or Node, or the registry cannot be reached.
         RuntimeError: The installation failed for another reason.
     """
     target = folder()
@@ -49,7 +49,7 @@ def install() -> Path:
         try:
             root.rename(target)
         except OSError:
-            # Somebody else was quicker; theirs is as good.
+            # Another process was faster; its result is as good.
             if not target.is_dir():
                 raise
     for former in CACHE.glob("kcl-*"):

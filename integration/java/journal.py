@@ -1,4 +1,4 @@
-"""What a worker did, one JSON line an event; the same for a Java worker's Python child and for a worker of ours.
+"""Journal of a worker: one JSON line for each event, the same for the Python child of a Java worker and for our workers.
 
 Standard library only: the child of the MultiLangDaemon imports it without this repository. A batch is told before
 it can be checkpointed, in one write, so what a killed worker checkpointed it has told. Times are the machine's
@@ -29,7 +29,7 @@ Checkpoint = Callable[[str, int], None]
 
 
 class Processing:
-    """What both kinds of handlers do with a batch.
+    """Journal of both kinds of handlers.
 
     Args:
         path: File to append to.

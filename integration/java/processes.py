@@ -48,7 +48,7 @@ _LOGBACK = """\
 
 
 class Guarded:
-    """A process that can not outlive this one. See `guard`.
+    """A process that cannot outlive this one. See `guard`.
 
     Args:
         command: What to run.
@@ -131,7 +131,7 @@ def await_port(process: Guarded, port: int, seconds: float = 60.0) -> None:
             return
         except OSError:
             if not process.is_running or time.monotonic() > deadline:
-                raise RuntimeError(f"nobody listens on port {port}: {process.tail()}") from None
+                raise RuntimeError(f"no process listens on port {port}: {process.tail()}") from None
         time.sleep(0.05)
 
 

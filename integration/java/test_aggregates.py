@@ -17,7 +17,7 @@ def open_shards(stage, stream):
 
 
 def put_misplaced_aggregate(stage, stream):
-    """What the KCL drops: an aggregate of which one record belongs to another shard."""
+    """The KCL drops an aggregate if one of its records belongs to another shard."""
     shard, other = open_shards(stage, stream)[:2]
     home, elsewhere = (one["HashKeyRange"]["StartingHashKey"] for one in (shard, other))
     aggregate = Aggregate(max_size=10_000, max_count=3)
@@ -66,7 +66,7 @@ def test_every_acknowledged_record_is_delivered_once_and_in_place(stage):
     aggregated = sum(result.sub_sequence_number > 0 for result in load.stored.values())
     again = [name for name, result in load.stored.items() if len(result.attempts) > 1]
     print(
-        f"{load.count} records, {aggregated} behind another in an aggregate, {len(again)} sent again by our verdict"
+        f"{load.count} records, {aggregated} behind another in an aggregate, {len(again)} sent again by our placement check"
     )
     assert aggregated > load.count / 2
     assert len({result.shard_id for result in load.stored.values()}) == 5, "before, between and after"
@@ -77,7 +77,7 @@ def test_every_acknowledged_record_is_delivered_once_and_in_place(stage):
         assert places[result.shard_id, int(result.sequence_number), result.sub_sequence_number] == name
     assert not disorder(found)
     assert not [one for one in found if one.data.startswith("misplaced")], (
-        "the real one drops them: see the verdict"
+        "the real KCL drops them: see the placement check"
     )
     extra = duplicates(found)
     assert extra.keys() <= set(again), "a record comes twice only if it was sent twice"

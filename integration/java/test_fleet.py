@@ -65,22 +65,22 @@ def test_java_is_joined_and_replaced_and_joins_and_replaces(stage):
     maker = stage.start_ours("ours-0", stream, application)
     wait_for(lambda: len(stage.rows(application)) == SHARDS, 30, "a worker of ours makes table and leases")
     maker.stop()
-    everybody = [maker]
+    members = [maker]
 
     def told():
-        return {worker.name: worker.process.tail(8) for worker in everybody}
+        return {worker.name: worker.process.tail(8) for worker in members}
 
     with (
         TableWatch(stage, application) as watch,
         Load(stage, stream, rate=400, place=lambda number: PLACES[number % SHARDS]) as load,
     ):
         java_1 = stage.start_java("java-1", stream, application)
-        everybody.append(java_1)
+        members.append(java_1)
         took = wait_for(shared(watch, "java-1"), 90, told)
         print(f"Java alone: all leases {took:.1f} s after its start")
 
         ours_1 = stage.start_ours("ours-1", stream, application)
-        everybody.append(ours_1)
+        members.append(ours_1)
         took = wait_for(shared(watch, "java-1", "ours-1"), 90, told)
         print(f"our worker joins: its share, given by the Java leader, after {took:.1f} s")
         assert leader(stage, application) == "java-1"
@@ -93,7 +93,7 @@ def test_java_is_joined_and_replaced_and_joins_and_replaces(stage):
         print(f"our worker has all leases {time.monotonic() - moment:.1f} s after the signal")
 
         java_2 = stage.start_java("java-2", stream, application)
-        everybody.append(java_2)
+        members.append(java_2)
         took = wait_for(shared(watch, "java-2", "ours-1"), 90, told)
         print(f"Java joins ours: its share after {took:.1f} s")
         assert leader(stage, application) == "java-2"
@@ -108,16 +108,16 @@ def test_java_is_joined_and_replaced_and_joins_and_replaces(stage):
     found = []
 
     def missing():
-        found[:] = deliveries(everybody)
+        found[:] = deliveries(members)
         return load.stored.keys() - {one.data for one in found}
 
     wait_for(lambda: not missing(), 60, lambda: f"{len(missing())} records are missing")
     java_2.kill()
     extra = duplicates(found)
-    moves = {shard: [tenure.worker for tenure in parts] for shard, parts in tenures(everybody).items()}
+    moves = {shard: [tenure.worker for tenure in parts] for shard, parts in tenures(members).items()}
     print(f"{load.count} records, {len(extra)} delivered again; {moves}")
     assert not watch.faults
-    assert not overlaps(everybody), "no shard is worked on by two at a time"
+    assert not overlaps(members), "no shard is worked on by two at a time"
     assert not disorder(found)
-    assert not extra, "everybody stopped in order, or was asked"
+    assert not extra, "all workers stopped cleanly, or handed off on request"
     assert all(len(workers) <= 8 for workers in moves.values()), "no endless moves"

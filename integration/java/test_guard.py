@@ -48,7 +48,7 @@ def test_signals_and_status(tmp_path):
     process.signal(signal.SIGTERM)
     assert process.wait(10) != 0
     assert not process.is_running
-    process.signal(signal.SIGTERM)  # nobody is there
+    process.signal(signal.SIGTERM)  # no such process
     process.close()
     failed = Guarded(["sh", "-c", "echo said; exit 3"], tmp_path / "other")
     assert failed.wait(10) == 3

@@ -37,7 +37,7 @@ def make_leases(stage, stream, application):
 
 
 def only(watch, *names):
-    """Whether nobody else holds a lease, and each of them holds one."""
+    """Return whether each of these workers holds a lease, and no other worker does."""
     return lambda: watch.holders().keys() and set(watch.holders().values()) == set(names)
 
 
@@ -123,7 +123,7 @@ def test_a_java_worker_with_its_own_intervals_keeps_what_it_is_given(stage):
 
 
 def test_two_are_replaced_one_by_one_and_back(stage):
-    """What a deployment does: the daemon's own SIGTERM, which shuts nothing down; a split and a merge on the way."""
+    """A deployment: SIGTERM of the daemon, which stops nothing cleanly; with a split and a merge."""
     stream = application = "rolling"
     workers = [make_leases(stage, stream, application)]
 

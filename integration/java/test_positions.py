@@ -45,7 +45,7 @@ def put_everything(stage, stream):
 
 
 def after(records, name):
-    """What follows the record with a name."""
+    """Return the records after the one with a name."""
     at = [record[2] for record in records].index(name)
     return records[at + 1 :]
 
@@ -67,7 +67,7 @@ def stored(stage, application, records):
 
 
 def add_what_java_need_not_know(stage, application):
-    """An attribute of somebody else on each row, and a prepared checkpoint with the application's bytes on one."""
+    """A foreign attribute on each row, and a prepared checkpoint with the application's bytes on one."""
     store = DynamoDBLeaseStore(stage.dynamodb, application)
     first, *_ = leases = store.list()
     row = store.prepare(first, first.checkpoint, b"\x00state")

@@ -27,7 +27,7 @@ KINESIS_LOCAL = "0.6.2"
 # Every package with its hashes; a new release of any of a hundred packages must not break CI. `make lock` writes it.
 REQUIREMENTS = Path(__file__).with_name("requirements.txt")
 NPM = Path(__file__).with_name("npm")
-# Part of the key: a change of the steps below has to install anew.
+# Part of the key: a change of the steps below must install again.
 _RECIPE = 2
 
 _UNREACHABLE = re.compile(
@@ -59,7 +59,7 @@ class CannotInstallError(Exception):
 
 
 def _version(command: Sequence[str]) -> tuple[int, ...] | None:
-    """The first dotted number that a command prints; None if it can not be run."""
+    """Return the first dotted number that a command prints; None if it cannot be run."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -93,7 +93,7 @@ def run(*command: str | Path, cwd: Path) -> None:
     """Run an installation step.
 
     Raises:
-        CannotInstallError: The package registry can not be reached.
+        CannotInstallError: The package registry cannot be reached.
         RuntimeError: It failed for another reason; the message ends with what it printed.
     """
     done = subprocess.run(
@@ -109,7 +109,7 @@ def run(*command: str | Path, cwd: Path) -> None:
         return
     tail = "\n".join(done.stdout.splitlines()[-15:])
     if _UNREACHABLE.search(tail):
-        raise CannotInstallError(f"the package registry can not be reached or lacks a package:\n{tail}")
+        raise CannotInstallError(f"the package registry cannot be reached or lacks a package:\n{tail}")
     raise RuntimeError(f"{Path(command[0]).name} failed with status {done.returncode}:\n{tail}")
 
 
@@ -160,7 +160,7 @@ def _build(root: Path) -> None:
 
 
 def folder() -> Path:
-    """Where this set of pins is or will be installed."""
+    """Return the folder in which this set of pins is or will be installed."""
     locks = [REQUIREMENTS, *sorted(NPM.glob("*/package*.json"))]
     pins = json.dumps([*(lock.read_text() for lock in locks), _RECIPE])
     return CACHE / f"localstack-{hashlib.sha256(pins.encode()).hexdigest()[:12]}"
@@ -170,7 +170,7 @@ def install() -> Path:
     """The installed folder; installs it (half a minute, 320 MB) if it is not there.
 
     Raises:
-        CannotInstallError: The machine lacks Python, Node or Java, or the registries can not be reached.
+        CannotInstallError: The machine lacks Python, Node or Java, or the registries cannot be reached.
         RuntimeError: An installation step failed for another reason.
     """
     target = folder()
@@ -187,7 +187,7 @@ def install() -> Path:
         try:
             root.rename(target)
         except OSError:
-            # Somebody else was quicker; theirs is as good.
+            # Another process was faster; its result is as good.
             if not target.is_dir():
                 raise
     for former in CACHE.glob("localstack-*"):

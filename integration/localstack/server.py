@@ -70,7 +70,7 @@ def _settings(root: Path, port: int) -> dict[str, str]:
         "KINESIS_SHARD_LIMIT": "1000",
         "KINESIS_PERSISTENCE": "0",
         "DYNAMODB_IN_MEMORY": "1",
-        # It is to ask nobody on the internet for anything.
+        # It must not access the internet.
         "SKIP_SSL_CERT_DOWNLOAD": "1",
         "DISABLE_EVENTS": "1",
         "DNS_ADDRESS": "0",

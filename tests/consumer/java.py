@@ -1,7 +1,6 @@
-"""Java workers as they act on the table, written by hand after `kcl-tables.json` and the KCL's source.
+"""Java workers as they act on the lease table, written after `kcl-tables.json` and the KCL's source.
 
-They write with the legacy parameters of the real ones (``Expected``, ``AttributeUpdates``), and know nothing of
-this package.
+They use the legacy parameters of the real KCL (``Expected``, ``AttributeUpdates``), and no code of this package's consumer.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ FAILOVER = 10.0
 class JavaWorker:
     """Renews, consumes and checkpoints what it holds. ``v3`` understands the handoff marker.
 
-    A batch takes ``batch`` seconds: it ends that long after it was told to stop. It looks for leases that it was given
-    each ``discover`` seconds, the first time ``offset`` seconds from now.
+    A batch takes ``batch`` seconds: the worker ends that long after a stop was requested. It searches for leases assigned to it
+    every ``discover`` seconds, the first time ``offset`` seconds from now.
     """
 
     def __init__(
@@ -92,7 +91,7 @@ class JavaWorker:
                     self.renew(key, now)  # a 3.x leaves that to its renewer, which comes within 3.3 s
 
     def take(self, key: str) -> None:
-        """The 2.x taker's write."""
+        """Take a lease as ``DynamoDBLeaseTaker`` of the KCL 2.x does."""
         item = self.item(key)
         seen = int(item["leaseCounter"]["N"])
         updates: dict[str, Any] = {
@@ -129,7 +128,7 @@ class JavaWorker:
         self.leaving.pop(key, None)
 
     def transfer(self, key: str) -> None:
-        """The end of a graceful shutdown: checkpoint, then hand over."""
+        """The end of a graceful shutdown: checkpoint, then hand off."""
         self.checkpoint(key)
         item = self.item(key)
         try:
@@ -188,7 +187,7 @@ class JavaWorker:
 
 
 class JavaLeader:
-    """What a 3.x leader writes; when it does so is the test's business."""
+    """Writes of a KCL 3 leader; the test decides when."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.table = fleet.aws.client("dynamodb")

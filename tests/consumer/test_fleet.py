@@ -161,7 +161,7 @@ def test_latest_is_not_skipped_by_a_failover_before_the_first_checkpoint():
 
 
 def test_a_timestamp_is_what_it_meant_when_the_leases_were_made():
-    """Every worker may say "now" or "an hour ago"; who takes over later must not skip what came between."""
+    """Every worker may say "now" or "an hour ago"; a worker that takes over later must not skip records in between."""
     fleet = Fleet(shards=2)
     fleet.clock.advance(100)
 
@@ -234,7 +234,7 @@ def test_many_shards_on_one_worker():
 
 
 def test_calls_at_rest():
-    """What one idle worker with four shards costs per minute; the module docstrings quote it."""
+    """Calls of one idle worker with four shards per minute; module docstrings quote the numbers."""
     fleet = Fleet(shards=4)
     fleet.store = dynamodb(fleet)
     fleet.add("a")
@@ -356,7 +356,7 @@ def test_whatever_happens_everything_is_delivered_in_order(seed, actions, classe
         elif action == "add" and len(fleet.engines) < 4:
             add()
         elif action == "pause" and fleet.engines:
-            # A process that stands still (a long garbage collection, a suspended machine) and comes back.
+            # A process that is suspended (a long GC pause, a suspended machine) and continues.
             name = rng.choice(sorted(fleet.engines))
             fleet.freeze(name, rng.choice([4.0, 15.0, 40.0]))
         fleet.run(rng.random())

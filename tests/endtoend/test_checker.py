@@ -145,7 +145,7 @@ def test_a_duplicate_without_an_event() -> None:
 
 
 def read_again_by_b(recorded: RecordedEvents) -> None:
-    """What a read last was not checkpointed, and b reads it again."""
+    """The last records of a were not checkpointed, and b reads them again."""
     recorded.acquisitions["a", 1].checkpoints = [(3.2, at(11))]
     recorded.acquisitions["b", 1].start = at(11)
     again(recorded, 2, worker="b", at=10.5, acquisition=1)

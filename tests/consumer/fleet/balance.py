@@ -1,4 +1,4 @@
-"""How evenly leases are spread over workers and over groups of workers."""
+"""Balance of leases over workers and over groups of workers."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class ProcessDied(BaseException):
 
 @dataclass
 class TableFaults:
-    """What goes wrong with calls to the table, as probabilities and seconds."""
+    """Faults of calls to the table, as probabilities and seconds."""
 
     lost: float = 0.0
     """A write without effect and without response."""

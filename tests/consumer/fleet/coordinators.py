@@ -268,7 +268,7 @@ class WorkerProcess:
         self.life.die()
 
     def freeze(self, seconds: float) -> None:
-        """Stand still for some seconds."""
+        """Stop running for some seconds."""
         self.life.freeze(self.fleet.now + seconds)
 
     def on_lease_lost(self, held: HeldLease) -> None:

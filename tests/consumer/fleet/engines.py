@@ -239,7 +239,7 @@ class Fleet:
         self._members.pop(name).life.die()
 
     def freeze(self, name: str, seconds: float) -> None:
-        """Let a worker stand still and continue: SIGSTOP, SIGCONT."""
+        """Stop a worker from running for some seconds: SIGSTOP, SIGCONT."""
         member = self._members[name]
         member.life.freeze(self.clock.monotonic() + seconds)
         member.alarm.set(self.clock.monotonic() + seconds)

@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class State(Enum):
-    """What a process is doing."""
+    """State of a process."""
 
     LIVE = "live"
     STOPPING = "stopping"
@@ -35,7 +35,7 @@ class Lifecycle:
         return self._state is State.DEAD
 
     def is_frozen(self, now: float) -> bool:
-        """Return whether it stands still."""
+        """Return whether the process is frozen."""
         return now < self.frozen_until
 
     def begin_stop(self) -> None:
@@ -48,5 +48,5 @@ class Lifecycle:
         self._state = State.DEAD
 
     def freeze(self, until: float) -> None:
-        """Stand still until then; of two freezes the longer one counts."""
+        """Do not run until then; of two freezes, the longer one counts."""
         self.frozen_until = max(self.frozen_until, until)

@@ -1,4 +1,4 @@
-"""Who may write a lease, checked at every write of a simulated fleet."""
+"""Ownership of leases, checked at every write of a simulated fleet."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DRIFT = 0.0005
 class OwnedLeaseTable(LeaseTable):
     """A lease table that knows which process writes, and what each process believes.
 
-    Checked: only the last taker writes a lease; no process takes a lease as expired while another one believes in it;
+    Checked: only the worker that took a lease last writes it; no process takes a lease as expired while another one believes in it;
     a child lease appears only where each parent is finished or has a lease.
 
     Attributes:
@@ -30,7 +30,7 @@ class OwnedLeaseTable(LeaseTable):
         super().__init__()
         self.writer: WorkerProcess | None = None
         self._fleet = fleet
-        self._taker: dict[str, WorkerProcess] = {}
+        self._holder: dict[str, WorkerProcess] = {}
         self._written: dict[str, float] = {}
         # A repeated write that finds its own earlier effect counts as success at the time of the repetition, as in
         # the KCL: the belief lasts longer by that pause, and the counter fences what is left.
@@ -53,7 +53,7 @@ class OwnedLeaseTable(LeaseTable):
             assert before is not None
             if before.owner is not None and before.owner != owner and not recovered:
                 self._check_no_other_believes(before, age)
-            self._taker[lease.lease_key] = self.writer
+            self._holder[lease.lease_key] = self.writer
         return row
 
     def _check_no_other_believes(self, row: Lease, age: float) -> None:
@@ -63,7 +63,7 @@ class OwnedLeaseTable(LeaseTable):
             row: The lease before it was taken.
             age: Seconds since it was written.
         """
-        former = self._taker.get(row.lease_key)
+        former = self._holder.get(row.lease_key)
         failover = self._fleet.config.failover_time
         assert self.writer is not None
         if former is None or former.life.is_dead:
@@ -89,11 +89,11 @@ class OwnedLeaseTable(LeaseTable):
             self._written[seen.lease_key] = self._fleet.now
             self._recovered.discard(seen.lease_key)
             if after.owner == before.owner and after.checkpoint_owner == before.checkpoint_owner:
-                taker = self._taker.get(seen.lease_key)
+                holder = self._holder.get(seen.lease_key)
                 name = self.writer.name if self.writer is not None else "?"
                 # A take registers its worker in `take`, after this check.
-                assert taker in (self.writer, None) or after.handoff_owner == name, (
-                    f"{seen.lease_key}: {name} wrote what {taker and taker.name} holds"
+                assert holder in (self.writer, None) or after.handoff_owner == name, (
+                    f"{seen.lease_key}: {name} wrote what {holder and holder.name} holds"
                 )
         elif isinstance(result, Lease):
             self._recovered.add(seen.lease_key)

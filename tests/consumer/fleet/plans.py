@@ -89,7 +89,7 @@ class PlanMemo:
 
     def __init__(self) -> None:
         self.key: tuple[Any, ...] | None = None
-        """What the next plan depends on; None makes it without remembering."""
+        """Facts on which the next plan depends; None computes it without the memo."""
         self._last: tuple[Any, ...] | None = None
         self._plan: Any = None
 

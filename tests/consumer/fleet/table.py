@@ -22,13 +22,13 @@ class LeaseTable(InMemoryLeaseStore):
         super().__init__(leases)
         self.writes = self.transfers = 0
         self.on_write: list[Callable[[Lease, Lease], None]] = []
-        self._last_takers: dict[str, str] = {}
+        self._last_owners: dict[str, str] = {}
 
     def take(self, lease: Lease, owner: str) -> Lease | Conflict:
         row = super().take(lease, owner)
-        if isinstance(row, Lease) and self._last_takers.get(row.lease_key) != owner:
+        if isinstance(row, Lease) and self._last_owners.get(row.lease_key) != owner:
             self.transfers += 1
-            self._last_takers[row.lease_key] = owner
+            self._last_owners[row.lease_key] = owner
         return row
 
     def _swap(self, seen: Lease, change: Callable[[Lease], Lease], **conditions: Any) -> Lease | Conflict:

@@ -67,7 +67,7 @@ class Timeline:
 
 
 class Alarm:
-    """When a loop of a worker runs next. Only the last setting counts, and none counts once the worker is dead.
+    """Next run of a worker's loop. Only the last setting counts, and none once the worker is dead.
 
     Args:
         timeline: Where its events are.

@@ -62,7 +62,7 @@ def holds(text: str, item: Any = ITEM) -> bool:
         ("((a = :five) OR a = :one)", True),
         ("((a = :five) AND (s <> :he))", True),
         ("(a = :one OR (a = :five))", True),
-        # Types that only the item tells are no error: nothing is ordered across types.
+        # Types that are known only from the item do not raise: values of different types are not ordered.
         ("s > :one", False),
         ("s < :one", False),
         ("NOT s > :one", True),

@@ -379,7 +379,7 @@ def test_a_transaction_is_all_or_nothing(account: Account) -> None:
 
 
 class SeenWaiting:
-    """A table's lock that tells when somebody has to wait for it, and lets that one go first when it is free."""
+    """A table's lock that reports a waiting thread, and lets that thread go first when it is released."""
 
     def __init__(self, lock: Any) -> None:
         self._lock = lock

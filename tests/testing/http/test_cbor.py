@@ -73,7 +73,7 @@ def test_forms_that_are_read_but_not_written(text: str, value: Any) -> None:
         "81ff",
         "a1ff00",
         "bf6161ff",  # a key without a value
-        "5f41014102ff",  # bytes in pieces: nobody writes them
+        "5f41014102ff",  # bytes in pieces: no client writes them
         "1fff",
         "f0",
         "a1820102f6",  # a list as a key

@@ -137,7 +137,7 @@ def test_five_seconds_after_a_call_the_next_one_takes_over(code: Any) -> None:
     next(first)
     account.clock.advance(4.9)
     assert code(account.kinesis.subscribe_to_shard, **account.request()) == "ResourceInUseException"
-    # Another shard and another consumer are no concern of this one.
+    # Another shard and another consumer are independent.
     account.kinesis.subscribe_to_shard(**account.request(shard="shardId-000000000001"))
     account.clock.advance(0.1)
     second = account.subscribe()
