@@ -31,7 +31,7 @@ def iterator(notes: Notes, stream: str, kind: str = "TRIM_HORIZON", shard: str =
 
 
 def read_to_end(notes: Notes, stream: str, shard: str = FIRST) -> tuple[list[bytes], dict[str, Any]]:
-    """All data of a closed shard and the last answer."""
+    """Return all data of a closed shard and the last answer."""
     token, found = iterator(notes, stream, shard=shard), []
     for _ in range(20):
         answer = notes.kinesis.get_records(ShardIterator=token)

@@ -57,7 +57,7 @@ class Notes:
     def call(
         self, name: str, method: Callable[..., Any], see: Callable[[Any], Any] | None = None, **request: Any
     ) -> Any:
-        """Make a call and write down its error, or what `see` finds in its answer."""
+        """Make a call and write down its error, or what `see` finds in its response."""
         try:
             answer = method(**request)
             value = "ok" if see is None else see(answer)

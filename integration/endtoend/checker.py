@@ -34,7 +34,7 @@ class Findings:
     Attributes:
         violations: What must not be; none in a good run.
         acknowledged: Records that producers were told are stored.
-        unacknowledged: Records processed beside these: their producer was killed before it was told.
+        unacknowledged: Further records processed, whose producer was killed before it was told.
         processed: Different records processed.
         lost: Numbers of acknowledged records that were never processed.
         duplicates: Deliveries beyond the first of a record, by cause.

@@ -1,9 +1,9 @@
 """A ``credential_process`` for botocore: credentials of the fake that expire before botocore expects it.
 
-botocore begins to refresh 15 minutes before the time that it is told. It is told that much more, and a second on top:
-in that second every call is refused with ExpiredTokenException, as with a clock that is wrong.
+botocore begins to refresh 15 minutes before the expiry that it is told. It is told an expiry 15 minutes and a second too late:
+in that second every call is rejected with ExpiredTokenException, as with a wrong clock.
 
-Run as a script, with the fake's endpoint and the seconds for which the credentials are really valid.
+Run as a script, with the fake's endpoint and the seconds for which the credentials are valid.
 """
 
 from __future__ import annotations

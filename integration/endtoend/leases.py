@@ -17,7 +17,7 @@ _GRACE = 2.0
 
 
 def position_of(delivery: Delivery) -> ExtendedSequenceNumber:
-    """A delivery's position as checkpoints have it."""
+    """Return a delivery's position as checkpoints have it."""
     return ExtendedSequenceNumber(str(delivery.position[0]), delivery.position[1])
 
 

@@ -36,13 +36,13 @@ _DECK: tuple[tuple[ActionKind, str | None], ...] = (
 
 @dataclass(frozen=True)
 class Action:
-    """One thing to do.
+    """One action.
 
     Attributes:
         at: Seconds after the start.
-        kind: What.
-        fault: Which fault on the wire.
-        seconds: How long it lasts: a freeze, a fault on the wire, the time until a successor is started.
+        kind: Kind of the action.
+        fault: Fault on the wire.
+        seconds: Duration of a freeze or a fault, or time until a successor is started.
         choice: Random number from 0 to 1 for what can only be decided on the spot, such as a shard count.
     """
 
@@ -58,14 +58,14 @@ class Action:
 
 
 def make_plan(seed: int, seconds: float, *, failover_time: float) -> list[Action]:
-    """The actions of a soak, in order.
+    """Return the actions of a soak, in order.
 
-    Everything comes about equally often: a shuffled deck, and another one when it is used up.
+    All kinds are about equally frequent: a deck is shuffled, and another one when it is used up.
 
     Args:
         seed: The same seed gives the same plan; a longer plan begins with the shorter one.
-        seconds: How long the soak takes.
-        failover_time: Of the workers: freezes are sometimes shorter and mostly longer.
+        seconds: Duration of the soak.
+        failover_time: Failover time of the workers; freezes are sometimes shorter and mostly longer.
     """
     rng = random.Random(seed)
     plan: list[Action] = []

@@ -86,7 +86,7 @@ class ChildProcess:
         return self.status is None and self.frozen_at is None and not self.leaving
 
     def tail(self) -> str:
-        """The end of what it printed."""
+        """Return the end of what it printed."""
         return self._printed.read_text(errors="replace")[-3000:]
 
     def kill(self) -> None:

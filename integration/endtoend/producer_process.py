@@ -32,7 +32,7 @@ _REPORT_SECONDS = 0.5
 
 
 def wait_for_end(stop: threading.Event) -> None:
-    """The run holds the other end of our standard input: when it is gone, so are we."""
+    """Request a stop when standard input ends: the run, which holds its other end, has ended."""
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
 
     def wait() -> None:
@@ -77,7 +77,7 @@ def main() -> int:
     with Producer(config, region_name=settings["region"], endpoint_url=settings["endpoint_url"]) as producer:
         while not stop.wait(0.005):
             now = time.monotonic()
-            # After a freeze it goes on at its pace; what was missed is not made up for in one burst.
+            # After a freeze it continues at its pace, without a burst for the missed time.
             start = max(start, now - (count + rate) / rate)
             for number in range(first + count, first + int((now - start) * rate) + 1):
                 flight = flights[number % len(flights)]

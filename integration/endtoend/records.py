@@ -78,7 +78,7 @@ def unacknowledged(recorded: RecordedEvents) -> dict[int, Put]:
 
 
 def check_results(recorded: RecordedEvents) -> Iterator[Violation]:
-    """Every record of a producer that was not killed has a result, and none of them is a failure."""
+    """Every record of a producer that was not killed has a result, and none of them failed."""
     by_producer: dict[int, int] = defaultdict(int)
     for number in recorded.puts:
         by_producer[number // STRIDE] += 1

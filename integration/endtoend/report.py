@@ -44,13 +44,13 @@ def summary(run: Run, findings: Findings) -> list[tuple[str, str]]:
 
 
 def render(rows: Sequence[tuple[str, str]]) -> str:
-    """The table as text."""
+    """Return the table as text."""
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
 
 
 def longest_lived(samples: Sequence[Sample], role: str) -> str | None:
-    """The process of a role that is in most samples."""
+    """Return the process of a role that is in most samples."""
     counts = Counter(name for sample in samples for name in sample.rss if name.startswith(role))
     return counts.most_common(1)[0][0] if counts else None
 
@@ -86,7 +86,7 @@ _LASTING = ("freeze", "wire")
 
 
 def plot(run: Run, title: str, path: Path) -> None:
-    """A picture over time: records, what is behind, memory and threads, with what was done as lines.
+    """Draw records, backlog, memory and threads over time, with the actions as lines.
 
     Raises:
         ImportError: matplotlib is not installed.
@@ -158,7 +158,7 @@ def _usage_lines(
     values: Mapping[float, Mapping[str, int]],
     scale: float,
 ) -> None:
-    """A line for each process; the one of each role that lived longest stands out."""
+    """Draw a line for each process, and highlight the longest one of each role."""
     stand_out = {
         longest_lived(samples, role): colour for role, colour in (("worker", "k"), ("producer", "tab:brown"))
     }

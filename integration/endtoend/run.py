@@ -72,7 +72,7 @@ class RunOptions:
         producers: For each producer process at first, whether it keeps order.
         rate: Records per second of each producer.
         failover_time: Of the workers; seconds.
-        checkpoint_every: Least seconds between two checkpoints of a shard.
+        checkpoint_every: Minimum seconds between two checkpoints of a shard.
         fan_out: Every so many-th worker reads by enhanced fan-out; 0: none.
         spared: Whether the first worker and the first producer are never killed or stopped, but frozen, so that what
             they use over time says something.
@@ -325,18 +325,18 @@ class Run:
         return name
 
     def after(self, seconds: float, action: Callable[[], object]) -> None:
-        """Do something later, while the run goes on."""
+        """Do something later, while the run continues."""
         heapq.heappush(
             self._timed, (time.monotonic() + seconds, next(self._lines), lambda: (action(), None)[1])
         )
 
     def pick_worker(self, *, to_end: bool = True) -> str | None:
-        """A worker that is neither frozen nor leaving; None if there is none.
+        """Return a worker that is neither frozen nor stopping, or None.
 
-        Chosen among those with most leases, or one less.
+        It is chosen among the workers with the most leases, or one less.
 
         Args:
-            to_end: Whether it is going to end, so that the spared one is out of question.
+            to_end: Whether the worker is about to end; the spared one is then excluded.
         """
         able = [w for w in self._workers.values() if w.process.is_able and w.log.has_started]
         if to_end and self.options.spared:
@@ -346,7 +346,7 @@ class Run:
         return self._rng.choice(busy).process.name if busy else None
 
     def pick_producer(self) -> str | None:
-        """A producer that may be killed; None if there is none."""
+        """Return a producer that may be killed, or None."""
         able = [p for p in self._producers.values() if p.process.is_able and p.log.put]
         if self.options.spared:
             able = [p for p in able if p.process.name != next(iter(self.recorded.producers))]
@@ -417,7 +417,7 @@ class Run:
         """Record that calls of all processes failed since ``begin``, with effects for some more seconds."""
         self.recorded.shared_pauses.append(Pause(begin, time.time() + effect, cause))
 
-    # -- what goes on meanwhile ---------------------------------------------------------------------------------
+    # -- meanwhile ---------------------------------------------------------------------------------
 
     def _pump(self) -> None:
         time.sleep(_TICK)

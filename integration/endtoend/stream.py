@@ -38,7 +38,7 @@ class StreamControl:
         self._call("DeleteStream", StreamName=self._stream.name, EnforceConsumerDeletion=True)
 
     def shards(self, *, only_open: bool = True) -> list[Shard]:
-        """The stream's shards."""
+        """Return the stream's shards."""
         every = call_with_retries(
             lambda: list_shards(self._kinesis, self._stream), operation="ListShards", client=self._kinesis
         )
@@ -83,7 +83,7 @@ class StreamControl:
 
     @property
     def is_resharding(self) -> bool:
-        """Whether the stream would refuse to be resharded now."""
+        """Whether a reshard is under way, so that another one would be rejected."""
         answer = self._call("DescribeStreamSummary", **self._stream.request)
         return bool(answer["StreamDescriptionSummary"]["StreamStatus"] != "ACTIVE")
 

@@ -38,7 +38,7 @@ STALL_SECONDS = 1.0
 
 
 def as_json(position: ExtendedSequenceNumber) -> list[Any]:
-    """A position in a line."""
+    """Return a position in a line."""
     return [position.sequence_number, position.sub_sequence_number]
 
 
@@ -48,7 +48,7 @@ class Journal:
     Args:
         log: Where to.
         run: Name of the run; records of others are left out.
-        checkpoint_every: Least seconds between two checkpoints of a shard, so that a killed worker leaves something
+        checkpoint_every: Minimum seconds between two checkpoints of a shard, so that a killed worker leaves something
             to be processed again.
     """
 
@@ -60,7 +60,7 @@ class Journal:
         self.numbers = itertools.count(1)
 
     def make(self) -> RecordHandler:
-        """A handler for one acquisition of a lease."""
+        """Return a handler for one acquisition of a lease."""
         return _Handler(self)
 
     def wrong(self, batch: RecordBatch) -> list[str]:

@@ -34,7 +34,7 @@ def _account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 @pytest.fixture
 def stage(_account: Stage) -> Iterator[Stage]:
-    """An account on which no worker runs; the test's workers are gone afterwards. Skips without Java 17 or npm."""
+    """Return an account on which no worker runs; the test's workers are gone afterwards. Skips without Java 17 or npm."""
     try:
         yield _account
     finally:

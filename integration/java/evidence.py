@@ -97,7 +97,7 @@ def disorder(found: Iterable[Delivery]) -> list[Delivery]:
 
 
 def position_of(item: Mapping[str, Any]) -> tuple[float, int]:
-    """A row's checkpoint in an order."""
+    """Return a row's checkpoint in an order."""
     text = item["checkpoint"]["S"]
     if text == "SHARD_END":
         return float("inf"), 0

@@ -25,7 +25,7 @@ def folder() -> Path:
 
 
 def install() -> Path:
-    """The installed folder, which holds the Python package with its ``jars``; installs it if it is not there.
+    """Return the installed folder, which holds the Python package with its ``jars``; installs it if it is not there.
 
     Raises:
         CannotInstallError: The machine lacks Java or Node, or the registry cannot be reached.

@@ -1,4 +1,4 @@
-"""The processes of a scene: fake Kinesis, bridge, DynamoDB Local, MultiLangDaemons, workers of ours."""
+"""Processes of a scenario: fake Kinesis, bridge, DynamoDB Local, MultiLangDaemons, and our workers."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Guarded:
         self.pid = int(line)
 
     def tail(self, lines: int = 30) -> str:
-        """The end of its log."""
+        """Return the end of its log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
     @property
@@ -205,7 +205,7 @@ class Stage:
         }
 
     def _file(self, application: str, name: str) -> Path:
-        """A file of a worker; names of workers are unique within an application only."""
+        """Return a file of a worker; names of workers are unique within an application only."""
         folder = self.folder / application
         folder.mkdir(exist_ok=True)
         return folder / name
@@ -245,7 +245,7 @@ class Stage:
             application: Application name.
             stand_at: See `journal.Processing`.
             count_only: Whether batches are only counted and checkpointed, for measuring.
-            properties: KCL settings beside those that the scene needs.
+            properties: KCL settings next to those that the scenario needs.
             jvm: Options of the JVM.
             grace_millis: ``shutdownGraceMillis``; the default of the daemon is 0, which lets nothing be shut down.
         """
@@ -305,7 +305,7 @@ class Stage:
         return self._add(name, application, Guarded(command, log, env=self._environment()))
 
     def rows(self, application: str) -> dict[str, dict[str, Any]]:
-        """The lease table, by key; empty while there is none."""
+        """Return the lease table, by key; empty while there is none."""
         try:
             items = self.dynamodb.scan(TableName=application, ConsistentRead=True)["Items"]
         except self.dynamodb.exceptions.ResourceNotFoundException:
@@ -369,7 +369,7 @@ def dynamodb_local(folder: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def open_stage(folder: Path, *fake_arguments: str, fake_dynamodb: bool = False) -> Iterator[Stage]:
-    """A scene for the length of a with statement.
+    """Open a stage for the length of a with statement.
 
     Args:
         folder: For logs, journals and settings.

@@ -1,4 +1,4 @@
-"""The judges of these scenes can say no."""
+"""The checks of these scenarios can fail."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ def folder() -> Path:
 
 
 def install() -> Path:
-    """The installed folder; installs it (half a minute, 320 MB) if it is not there.
+    """Return the installed folder; installs it (half a minute, 320 MB) if it is not there.
 
     Raises:
         CannotInstallError: The machine lacks Python, Node or Java, or the registries cannot be reached.

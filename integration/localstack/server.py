@@ -25,9 +25,9 @@ _STOP_SECONDS = 20.0
 
 
 def running_endpoint() -> str | None:
-    """The endpoint of a LocalStack that the environment points at, by localstack-client's rules; else None.
+    """Return the endpoint of a LocalStack that the environment points at, by localstack-client's rules; else None.
 
-    EDGE_PORT beside a LOCALSTACK_HOST without a port is how older releases of localstack-client were told; the newer
+    Older releases of localstack-client used EDGE_PORT next to a LOCALSTACK_HOST without a port; the newer
     ones, of which one is used here, would quietly take the default port.
     """
     if not any(os.environ.get(name, "").strip() for name in _POINTERS):
@@ -40,7 +40,7 @@ def running_endpoint() -> str | None:
 
 
 def is_healthy(endpoint: str) -> bool:
-    """Whether a LocalStack answers at an endpoint."""
+    """Return whether a LocalStack answers at an endpoint."""
     try:
         with urllib.request.urlopen(f"{endpoint}/_localstack/health", timeout=5) as answer:
             return "services" in json.load(answer)
@@ -117,7 +117,7 @@ def _parents() -> dict[int, int]:
 
 
 def family(pid: int) -> set[int]:
-    """A process's descendants: node and java have sessions of their own, so its group does not hold them."""
+    """Return a process's descendants: node and java have sessions of their own, so its group does not hold them."""
     parents = _parents()
     found = {pid}
     while more := {child for child, parent in parents.items() if parent in found} - found:
@@ -196,7 +196,7 @@ def start(root: Path, log: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]
 
 @contextlib.contextmanager
 def use(log: Path) -> Iterator[str]:
-    """The endpoint of the LocalStack that the environment names, else of one that is installed and started.
+    """Return the endpoint of the LocalStack that the environment names, else of one that is installed and started.
 
     Raises:
         CannotInstallError: There is none and none can be had on this machine.
