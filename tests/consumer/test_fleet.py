@@ -51,7 +51,7 @@ def test_a_fleet_shares_the_shards():
 
 
 @pytest.mark.parametrize("phase", range(12))
-def test_a_crash_is_taken_over_within_the_failover_time_and_one_look(phase):
+def test_a_crash_is_taken_over_within_the_failover_time_and_one_scan(phase):
     fleet = Fleet(shards=4)
     fleet.add("a", fleet.recorder("a"))
     fleet.add("b", fleet.recorder("b"))
@@ -67,7 +67,7 @@ def test_a_crash_is_taken_over_within_the_failover_time_and_one_look(phase):
     assert set(fleet.owners().values()) == {"b"}
 
 
-def test_a_clean_stop_is_taken_over_within_a_look():
+def test_a_clean_stop_is_taken_over_within_a_scan():
     fleet = Fleet(shards=4)
     fleet.add("a", fleet.recorder("a"))
     fleet.add("b", fleet.recorder("b"))
@@ -160,7 +160,7 @@ def test_latest_is_not_skipped_by_a_failover_before_the_first_checkpoint():
     assert fleet.data() == [b"%d" % n for n in range(5, 12)]
 
 
-def test_a_timestamp_is_what_it_meant_when_the_leases_were_made():
+def test_at_timestamp_means_the_time_at_which_the_leases_were_created():
     """Every worker may say "now" or "an hour ago"; a worker that takes over later must not skip records in between."""
     fleet = Fleet(shards=2)
     fleet.clock.advance(100)
@@ -192,7 +192,7 @@ def test_a_timestamp_from_before_the_stream_starts_at_its_beginning():
     assert fleet.run(10, fleet.all_delivered)
 
 
-def test_latest_children_start_at_their_beginning():
+def test_children_of_a_latest_start_begin_at_their_first_record():
     config = ConsumerConfig(initial_position="LATEST")
     fleet = Fleet(shards=1, config=config)
     fleet.add("a")
@@ -202,7 +202,7 @@ def test_latest_children_start_at_their_beginning():
     assert fleet.run(30, fleet.all_delivered)
 
 
-def test_trouble_of_every_kind_only_delays():
+def test_faults_of_every_kind_only_delay_records():
     fleet = Fleet(shards=2, seed=3)
     fleet.store = dynamodb(fleet)
     for name in ("a", "b"):
@@ -296,7 +296,7 @@ ACTIONS = ["put", "put", "put", "run", "run", "split", "merge", "crash", "add", 
 )
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 10**6), st.lists(st.sampled_from(ACTIONS), min_size=5, max_size=25), st.booleans())
-def test_whatever_happens_everything_is_delivered_in_order(seed, actions, classes):
+def test_random_runs_deliver_every_record_in_order(seed, actions, classes):
     """The checked store asserts that counters and checkpoints only rise; here: delivery and exclusiveness."""
     rng = Random(seed)
     fleet = Fleet(shards=rng.randint(1, 4), seed=seed)

@@ -52,7 +52,7 @@ def fleet_of(names, shards, config=HORIZON, **more):
 
 
 def test_the_articles_second_cluster():
-    """Shards that come to 2.5 per worker: the KCL leaves 3 with each worker of the first cluster, 2 with the others."""
+    """2.5 shards for each worker: the KCL leaves 3 with each worker of the first cluster, and 2 with the others."""
     fleet = fleet_of([f"a|{n}" for n in range(6)], 30)
     settle(fleet, 60)
     for n in range(6):
@@ -76,14 +76,14 @@ def test_the_articles_second_cluster_with_the_kcls_strategy():
     assert (unfair(load) or "").startswith("group a has")
 
 
-def test_a_cold_start_takes_two_looks_and_takes_each_lease_once():
+def test_a_cold_start_takes_two_scans_and_takes_each_lease_once():
     fleet = fleet_of([f"w{n}" for n in range(10)], 100)
     fleet.run(2.5)
     assert fleet.settled() is None
     assert fleet.table.transfers == 100
 
 
-def test_a_crash_costs_the_failover_time_and_two_looks_and_moves_only_what_it_must():
+def test_a_crash_costs_the_failover_time_and_two_scans_and_moves_only_orphans():
     fleet = fleet_of([f"w{n}" for n in range(8)], 40)
     settle(fleet, 30)
     fleet.run(fleet.now + 7)
@@ -149,7 +149,7 @@ def expiries(*, interval, failover, timeout, pause, lost, slow, cycles, seed):
     ("lost", "slow"),
     [(0.01, 0.0), (0.05, 0.0), (0.1, 0.0), (0.2, 0.0), (0.3, 0.0), (0.05, 0.02), (0.05, 0.3)],
 )
-def test_the_sparse_rule_loses_no_more_leases_than_the_kcls(lost, slow):
+def test_sparse_renewals_lose_no_more_leases_than_those_of_the_kcl(lost, slow):
     """The same time, the same table; the KCL's calls are granted to fail or succeed without ever blocking it.
 
     The trade is in the last case: where a third of all writes take seconds, the KCL's longer slack is worth its price.
@@ -179,12 +179,12 @@ def test_the_sparse_rule_loses_no_more_leases_than_the_kcls(lost, slow):
 @pytest.mark.parametrize(
     ("kind", "chance"), [("lost", 0.02), ("throttled", 0.2), ("unanswered", 0.1), ("slow", 0.05)]
 )
-def test_renewing_half_as_often_loses_no_lease_at_rates_that_a_table_knows(kind, chance):
+def test_sparse_renewals_lose_no_lease_at_realistic_fault_rates(kind, chance):
     assert lost_leases(None, kind, chance, hours=0.4) == 0
 
 
-def test_what_an_unreachable_table_costs():
-    """The trade: a third of the failover time without the table costs nothing, two thirds may with the sparse rule."""
+def test_an_unreachable_table_costs_leases_only_beyond_a_third_of_the_failover_time():
+    """A third of the failover time without the table costs nothing; two thirds may, with sparse renewals."""
 
     def outage(rule, seconds):
         fleet = fleet_of(["holder", "peer"], 12, replace(HORIZON, lease_renewal_schedule=rule))
@@ -205,8 +205,8 @@ def test_what_an_unreachable_table_costs():
     assert outage("sparse", 2 * third - 0.6)
 
 
-def test_a_fleet_larger_than_its_limits_leaves_nothing_lying():
-    """Workers with different limits: the plan counts on all of them alike, and what they leave goes to who has room."""
+def test_leases_beyond_the_limits_of_some_workers_are_taken_by_others():
+    """Plans assume the same limit for all workers; leases that one cannot take go to a worker with room."""
     small = replace(HORIZON, max_leases_for_worker=1)
     fleet = CoordinatorFleet(shards_at_start=9, config=HORIZON)
     fleet.add("small", config=small)
