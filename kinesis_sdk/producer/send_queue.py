@@ -617,6 +617,10 @@ class SendQueue:
                 if not limit.admits(entry):
                     self.returned(entry, Returned.WITHDRAWN)
                     self._enqueue(entry, now)
+                    # The lane was empty when `poll` visited it, and may still remember the expiry of an entry that has left.
+                    # That moment may be over: without this correction, `next_event` would lie in the past.
+                    for expired in self._lane_of(entry).take_expired(now):
+                        self._expire(expired, now, "it waited for another request of its shard")
             admitted = [entry for entry in batch.entries if entry.dispatched]
             if admitted:
                 return Batch(admitted)

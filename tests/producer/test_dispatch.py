@@ -13,6 +13,7 @@ from kinesis_sdk.producer.dispatch import NEVER, CallPause, InFlightLimit, Lane,
 from kinesis_sdk.producer.ordered import OneInFlight, ReshardBarrier
 from tests.producer.simulation import Simulation
 from tests.producer.support import make_entry, shard_map
+from tests.producer.test_schedules import play
 
 HALF = 2**127
 S0, S1 = "shardId-000000000000", "shardId-000000000001"
@@ -37,6 +38,12 @@ def test_a_lane_waits_for_the_latest_moment_of_its_policies() -> None:
     assert lane.next_event(2.0) == 30.0, "only the response lets it leave; until then it can expire"
     limit.on_returned(entry, Returned.STORED, None)
     assert lane.next_event(2.0) == 2.0
+
+
+@pytest.mark.parametrize("seed", [11_751, 12_558])
+def test_entries_that_return_to_an_empty_lane_do_not_bring_back_an_old_expiry(seed: int) -> None:
+    # Seeds in which `next_event` was in the past afterwards.
+    play(seed, limit=1).check()
 
 
 def test_entries_share_a_request_until_it_is_cut() -> None:
