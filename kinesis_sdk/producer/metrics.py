@@ -1,8 +1,9 @@
-"""The KPL's metrics, recorded once per Kinesis record or request.
+"""Recorder of the KPL's metrics, called once per Kinesis record or request.
 
-Names, units and meanings are the KPL's (metrics.md, retrier.cc), so its dashboards and alarms remain valid; they are
-defined in `kinesis_sdk.common.catalogue`. The shard is where a stored user record landed, and where anything else was
-predicted for. ``Wrong Shard`` is an error as metrics.md says ("shard map changes"), although the KPL's code leaves it out.
+Names, units and meanings are those of the KPL (metrics.md, retrier.cc), so its dashboards and alarms remain valid; the
+metrics are defined in `kinesis_sdk.common.catalogue`. The shard of a stored user record is the one that accepted it; in
+all other cases it is the predicted shard. ``Wrong Shard`` counts as an error, as metrics.md says ("shard map changes"),
+although the KPL's code does not count it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _MAX_SCOPES_KEPT = 10_000
 
 
 class SettledRecords(Protocol):
-    """What the pipeline says about user records that have their final result (`pipeline.Settled`)."""
+    """User records with their final result, as a pipeline reports them."""
 
     @property
     def records(self) -> list[PendingRecord]:
@@ -44,22 +45,22 @@ class SettledRecords(Protocol):
 
     @property
     def stored(self) -> Stored | None:
-        """Where they are; None if they failed."""
+        """Shard and sequence number of stored records; None if they failed."""
         ...
 
     @property
     def payloads(self) -> list[bytes]:
-        """Their payloads."""
+        """Payloads of the records."""
         ...
 
 
 class Reading(NamedTuple):
-    """What a stream's pipeline looks like at a moment.
+    """Sample of the pipeline of one stream.
 
     Attributes:
-        stream: Which stream.
-        received: User records accepted so far.
-        wrong_shard: Kinesis records so far that had to go again because they landed across a reshard.
+        stream: Stream of the pipeline.
+        received: User records that were accepted so far.
+        wrong_shard: Kinesis records so far that were sent again because they landed across a reshard.
         pending: User records without a final result.
     """
 
@@ -70,12 +71,12 @@ class Reading(NamedTuple):
 
 
 class ProducerMetrics:
-    """Turns what happens in a producer into the KPL's metrics. Thread-safe; never raises.
+    """Records the events of a producer as the KPL's metrics. Thread-safe; never raises.
 
-    All methods are called without the engine's lock: a slow sink must not hold up other threads.
+    All methods are called without the engine's lock, so a slow sink does not block other threads.
 
     Args:
-        sink: Where the numbers go. A Kinesis record or a request costs one call for each metric.
+        sink: Metrics sink. A Kinesis record or a request causes one call for each metric.
 
     Attributes:
         next_sample: Monotonic seconds at which the next `sample` is due.
@@ -85,7 +86,8 @@ class ProducerMetrics:
         self.next_sample = float("-inf")
         self._sink = sink
         self._add = sink.add
-        # Of `sample`: two must not report one difference. Re-entrant: a signal handler may close what it interrupted.
+        # Held by `sample`, so that two threads do not report the same difference. Re-entrant, because a signal handler may
+        # close the producer that it interrupted.
         self._lock = threading.RLock()
         self._last: dict[StreamId, Reading] = {}
         self._scopes: dict[tuple[StreamId, str | None, str | None], Scope] = {}
@@ -94,15 +96,15 @@ class ProducerMetrics:
 
     @classmethod
     def of(cls, sink: Metrics | None) -> ProducerMetrics | None:
-        """Metrics for a sink, or None where nobody listens: then a call site costs one comparison."""
+        """Return metrics for a sink; None without one, so that the caller pays only for a comparison."""
         return None if sink is None or isinstance(sink, NoMetrics) else cls(sink)
 
     def sample(self, now: float, readings: Iterable[Reading]) -> None:
-        """Report what is pending, and what came since the last sample.
+        """Record the pending records, and the changes since the last sample.
 
         Args:
-            now: Monotonic seconds; the next one is due `SAMPLE_INTERVAL` later.
-            readings: Of all streams.
+            now: Monotonic seconds; the next sample is due `SAMPLE_INTERVAL` later.
+            readings: Readings of all streams.
         """
         with self._lock:
             self.next_sample = now + SAMPLE_INTERVAL
@@ -120,14 +122,14 @@ class ProducerMetrics:
         failure: KinesisSdkError | None,
         ended: float,
     ) -> None:
-        """Report a PutRecords call that ended.
+        """Record a completed PutRecords call.
 
         Args:
-            stream: Its stream.
-            batch: What was sent, and when.
-            response: The answer; not looked at if the call failed.
-            failure: Why the call failed as a whole; None if it did not.
-            ended: Monotonic seconds.
+            stream: Stream of the call.
+            batch: Entries of the call, with its start time.
+            response: Response; ignored if the call failed.
+            failure: Error of a call that failed as a whole; None otherwise.
+            ended: Monotonic seconds at the end of the call.
         """
         try:
             self._request(stream, batch, response, failure, ended)
@@ -140,14 +142,14 @@ class ProducerMetrics:
         items: Iterable[SettledRecords],
         predict: Callable[[bytes], str | None],
     ) -> None:
-        """Report user records of one stream that have their final result.
+        """Record user records of one stream that have their final result.
 
-        Call it before their futures are resolved: they release their payload then, and its size with it.
+        Call it before their futures complete, which releases the payloads and their sizes.
 
         Args:
-            stream: Their stream.
-            items: What the pipeline says about them.
-            predict: The shard of a hash key, or None if that is not known; asked for failed records only.
+            stream: Stream of the records.
+            items: Records with their results.
+            predict: Returns the shard for a hash key, or None if it is unknown; called only for failed records.
         """
         try:
             failed: dict[str | None, _Failed] = {}
@@ -163,7 +165,7 @@ class ProducerMetrics:
             self._failures.report(error)
 
     def retire(self) -> None:
-        """End the gauges: the producer was closed, and nothing is pending."""
+        """End the gauges of a closed producer, which has no pending records."""
         with self._lock:
             self._ended = True
             scopes, self._scopes = [*self._scopes.values()], {}
@@ -180,7 +182,7 @@ class ProducerMetrics:
         last = self._last.get(stream)
         self._last[stream] = reading
         self._add(catalogue.USER_RECORDS_PENDING, scope, reading.pending)
-        # An interrupted `put` takes its record back: then there is less than before, and nothing to report.
+        # An interrupted `put` is undone, so the count may be lower than before. Then there is nothing to report.
         received = reading.received - (last.received if last else 0)
         if received > 0:
             self._add(catalogue.USER_RECORDS_RECEIVED, scope, received, received)
@@ -223,21 +225,21 @@ class ProducerMetrics:
         for shard_id, sent in by_shard.items():
             self._add_all(catalogue.USER_RECORDS_PER_KINESIS_RECORD, sent.counts, self._of(stream, shard_id))
             if usable:
-                self._answered(sent, stream, shard_id)
+                self._record_results(sent, stream, shard_id)
         if not usable:
             code = failure.code if isinstance(failure, AwsError) else type(failure).__name__
             if failure is None:
-                code = "ProtocolError"  # an answer that does not fit what was sent
+                code = "ProtocolError"  # the response does not match the request
             self._add_errors(code, 1, stream)
             self._add(catalogue.ALL_ERRORS, of_stream, 1)
 
-    def _answered(self, sent: _Sent, stream: StreamId, shard_id: str | None) -> None:
+    def _record_results(self, sent: _Sent, stream: StreamId, shard_id: str | None) -> None:
         count = len(sent.counts)
         stored = len(sent.sizes)
-        refused = count - stored
+        rejected = count - stored
         scope = self._of(stream, shard_id)
         self._add_outcomes(catalogue.KINESIS_RECORDS_PUT, count, stored, scope)
-        self._add_outcomes(catalogue.ALL_ERRORS, count, refused, scope)
+        self._add_outcomes(catalogue.ALL_ERRORS, count, rejected, scope)
         self._add_all(catalogue.KINESIS_RECORDS_DATA_PUT, sent.sizes, scope)
         for code, errors in sent.errors.items():
             self._add_errors(code, errors, stream, shard_id)
@@ -264,7 +266,7 @@ class ProducerMetrics:
         self._add_all(catalogue.RETRIES_PER_RECORD, failures.retries, scope)
 
     def _add_outcomes(self, metric: Metric, count: int, ones: int, scope: Scope) -> None:
-        """``ones`` observations of 1, and of 0 for the rest."""
+        """Record a number of observations, of which ``ones`` are 1 and the others 0."""
         self._add(metric, scope, ones, count, int(ones == count), int(ones > 0))
 
     def _add_all(self, metric: Metric, values: list[Any], scope: Scope) -> None:
@@ -275,7 +277,7 @@ class ProducerMetrics:
         self._add(catalogue.ERRORS_BY_CODE, self._of(stream, shard_id, code), count, count)
 
     def _of(self, stream: StreamId, shard_id: str | None = None, code: str | None = None) -> Scope:
-        """The scope of a shard, made once."""
+        """Return the scope of a stream, shard or error code, which is created once."""
         key = (stream, shard_id, code)
         scope = self._scopes.get(key)
         if scope is None:
@@ -288,11 +290,11 @@ class ProducerMetrics:
             scope.retired = self._ended
             if len(self._scopes) >= _MAX_SCOPES_KEPT:  # years of resharding
                 self._forget_shards()
-            scope = self._scopes.setdefault(key, scope)  # threads of two requests may meet here
+            scope = self._scopes.setdefault(key, scope)  # another thread may have created the same scope
         return scope
 
     def _forget_shards(self) -> None:
-        """Forget the scopes of shards, whose counts the sink keeps; those of streams have gauges."""
+        """Drop the scopes of shards and error codes; the sink keeps their counts. Those of streams have gauges and stay."""
         shards = [key for key in [*self._scopes] if key[1] is not None or key[2] is not None]
         for key in shards:
             scope = self._scopes.pop(key, None)
@@ -302,7 +304,7 @@ class ProducerMetrics:
 
 
 class _Sent:
-    """Kinesis records of one request with the same predicted shard."""
+    """Counts of the Kinesis records of one request with the same predicted shard."""
 
     __slots__ = ("counts", "errors", "sizes")
 
@@ -313,7 +315,7 @@ class _Sent:
 
 
 class _Failed:
-    """User records with the same predicted shard that failed for good."""
+    """Counts of failed user records with the same predicted shard."""
 
     __slots__ = ("expired", "retries", "waits")
 

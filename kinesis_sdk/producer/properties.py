@@ -1,13 +1,13 @@
-"""Reads a KPL's ``.properties`` file, so that a service moves over with the settings it has.
+"""Reader of the KPL's ``.properties`` files, for services that migrate with their settings.
 
     found = load_properties("kpl.properties")
     producer = Producer(found.producer_config(), region_name=found.client.region_name)
     for key, reason in found.ignored:
-        log.info("%s has no meaning here: %s", key, reason)
+        log.info("%s is ignored: %s", key, reason)
 
-Every key that `KinesisProducerConfiguration.fromProperties` knows is either mapped, with milliseconds as seconds, or
-reported with the reason why it has no meaning here. Keys are the KPL's setters without ``set``, and as there they
-are case-sensitive.
+Every key of `KinesisProducerConfiguration.fromProperties` is either mapped (milliseconds become seconds) or reported with
+the reason why it is ignored. Keys are the names of the KPL's setters without ``set``; they are case-sensitive, as in the
+KPL.
 """
 
 from __future__ import annotations
@@ -32,27 +32,26 @@ _REGION = re.compile(r"[a-z]+-([a-z]+-)?[a-z]+-[0-9]")
 
 @dataclass(frozen=True, kw_only=True)
 class ClientSettings:
-    """What a file says about the connection to Kinesis. None and empty mean: the file says nothing."""
+    """Settings of a file for the connection to Kinesis. None and empty values mean that the file has no such setting."""
 
     region_name: str | None = None
-    """Region, for `Producer` or a client of your own."""
+    """Region, for `Producer` or for your own client."""
 
     endpoint_url: str | None = None
-    """``https://`` and the file's host and port, for `Producer` or a client of your own."""
+    """``https://`` with the host and port of the file, for `Producer` or for your own client."""
 
     verify: bool | str | None = None
-    """False, or the path of a bundle of certificates: the argument ``verify`` of ``session.client(…)``."""
+    """False, or the path of a certificate bundle; for the argument ``verify`` of ``session.client(…)``."""
 
     proxies: dict[str, str] = field(default_factory=dict, repr=False)
-    """For ``botocore.config.Config(proxies=…)``. May hold a password: it is left out of ``repr``."""
+    """Proxies for ``botocore.config.Config(proxies=…)``. Left out of ``repr``, because it may contain a password."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MetricsSettings:
-    """What a file says about metrics; the fields are arguments of `kinesis_sdk.metrics.CloudWatchMetrics`.
+    """Settings of a file for metrics; the fields are arguments of `kinesis_sdk.metrics.CloudWatchMetrics`.
 
-    Defaults are the KPL's: it uploads everything unless told otherwise, this SDK nothing unless it is given a
-    sink.
+    The defaults are the KPL's, which uploads all metrics by default. This SDK uploads none without a sink.
     """
 
     level: Literal["none", "summary", "detailed"] = "detailed"
@@ -68,15 +67,15 @@ class MetricsSettings:
     """Seconds between two uploads."""
 
     endpoint_url: str | None = None
-    """CloudWatch endpoint; None leaves it to botocore."""
+    """CloudWatch endpoint; resolved by botocore if None."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class KplProperties:
-    """A properties file, sorted by who wants to know."""
+    """Content of a properties file, by purpose."""
 
     config: dict[str, Any]
-    """Arguments of `ProducerConfig`; only what the file sets."""
+    """Arguments of `ProducerConfig`; only those that the file sets."""
 
     client: ClientSettings
     """Region, endpoint, certificates, proxy."""
@@ -85,27 +84,27 @@ class KplProperties:
     """Level, granularity, namespace, delay."""
 
     ignored: list[tuple[str, str]]
-    """Keys of the KPL that have no meaning here, and why."""
+    """Keys of the KPL that are ignored, with the reason."""
 
     adjusted: list[tuple[str, str]]
-    """Keys whose value the KPL takes, but is more than makes sense here, and what was made of it."""
+    """Keys whose value the KPL accepts but this SDK limits, with the change."""
 
     unknown: list[tuple[str, str | None]]
-    """Keys that the KPL does not know either (it warns and goes on), and the closest one that it knows."""
+    """Keys that the KPL does not know either (it logs a warning), with the closest key that it knows."""
 
     of_client: list[str] = field(default_factory=list)
-    """Keys about connections: what they say is in ``client``, and in the endpoint of ``metrics``."""
+    """Keys of connection settings. Their values are in ``client``, and in the endpoint of ``metrics``."""
 
     def producer_config(self) -> ProducerConfig:
-        """The settings as `ProducerConfig`.
+        """Return the settings as `ProducerConfig`.
 
         Raises:
-            ConfigError: A value is out of its range.
+            ConfigError: If a value is out of range.
         """
         return ProducerConfig(**self.config)
 
     def without_effect(self) -> list[tuple[str, str]]:
-        """Keys that `ProducerConfig.from_properties` can not do justice to, and why."""
+        """Return the keys that `ProducerConfig.from_properties` cannot apply fully, with the reason."""
         unknown = [
             (key, "the KPL does not know it" + (f"; did you mean {closest}?" if closest else ""))
             for key, closest in self.unknown
@@ -114,7 +113,7 @@ class KplProperties:
 
 
 class _Field(NamedTuple):
-    """Where a key goes: part of the result, name there, how to read it."""
+    """Target of a key: part of the result, field of that part, and function that reads the value."""
 
     part: str
     name: str
@@ -122,7 +121,7 @@ class _Field(NamedTuple):
 
 
 def _boolean(key: str, value: str, _adjusted: list[tuple[str, str]]) -> bool:
-    # Java takes everything but "true" for false: a typo would switch something off, and nobody would know.
+    # Java reads everything but "true" as false, so a typing error would silently switch a feature off.
     text = value.strip().lower()
     if text not in {"true", "false"}:
         raise ConfigError(key, value, "true or false")
@@ -138,13 +137,13 @@ def _whole(key: str, value: str, low: int, high: int) -> int:
 
 
 def _integer(low: int, high: int, ours: int | None = None) -> Callable[..., int]:
-    """Reads the KPL's range; what lies above ``ours``, the most that makes sense here, becomes that."""
+    """Return a reader of integers in the KPL's range; larger values than ``ours``, the maximum of this SDK, become ``ours``."""
 
     def read(key: str, value: str, adjusted: list[tuple[str, str]]) -> int:
         number = _whole(key, value, low, high)
         if ours is None or number <= ours:
             return number
-        adjusted.append((key, f"{number:,} became {ours:,}, the most there is here"))
+        adjusted.append((key, f"{number:,} was limited to {ours:,}, the maximum of this SDK"))
         return ours
 
     return read
@@ -207,7 +206,7 @@ _FIELDS = {
     "RecordMaxBufferedTime": _Field(
         "config", "record_max_buffered_time", _milliseconds(0, _BIG, ours=3_600_000)
     ),
-    # "A large value like INT_MAX" is what the KPL's own text recommends to those who never want to lose a record.
+    # The KPL's documentation recommends "a large value like INT_MAX" to applications that must not lose a record.
     "RecordTtl": _Field("config", "record_ttl", _milliseconds(100, _BIG, ours=604_800_000)),
     "RateLimit": _Field("config", "rate_limit", _integer(1, _BIG, ours=10_000)),
     "FailIfThrottled": _Field("config", "fail_if_throttled", _boolean),
@@ -231,10 +230,10 @@ _FIELDS = {
     "CloudwatchPort": _Field("metrics", "port", _port),
 }
 
-_OF_CLIENT = "connections are the client's: Producer(region_name=…, endpoint_url=…, client=…)"
+_OF_CLIENT = "connections are settings of the client: Producer(region_name=…, endpoint_url=…, client=…)"
 
-_NO_PROCESS = "there is no native process"
-_NO_DAEMON = "there is no daemon whose health could be checked"
+_NO_PROCESS = "this SDK has no native process"
+_NO_DAEMON = "this SDK has no daemon whose health could be checked"
 _NO_STS = "the KPL does not use it either; botocore has its own settings for STS"
 
 _MEANINGLESS = {
@@ -242,22 +241,22 @@ _MEANINGLESS = {
     "NativeExecutable": _NO_PROCESS,
     "TempDirectory": "nothing is unpacked: " + _NO_PROCESS,
     "EnableCoreDumps": _NO_PROCESS,
-    "ThreadingModel": "one thread for each request under way, kept for the next one",
-    "ThreadPoolSize": "as many sending threads as max_connections, started when they are needed",
+    "ThreadingModel": "each request in flight has a thread of a pool",
+    "ThreadPoolSize": "at most max_connections sender threads are started, on demand",
     "CredentialsRefreshDelay": "botocore refreshes credentials when they are about to expire",
     "CaCertPath": "botocore takes a bundle in one file, not a directory: CaCertFile, or AWS_CA_BUNDLE",
     "LogLevel": "set the level of the logger 'kinesis_sdk'",
     "StsEndpoint": _NO_STS,
     "StsPort": _NO_STS,
-    "EnableOldestFutureTracker": "finding the oldest record costs nothing here",
-    "ReturnUserRecordOnFailure": "a failed record's error names stream, partition key and all attempts",
+    "EnableOldestFutureTracker": "the oldest record is always known at no cost",
+    "ReturnUserRecordOnFailure": "the error of a failed record names stream, partition key and all attempts",
     "EnableDaemonHealthCheck": _NO_DAEMON,
     "DaemonHealthCheckTimeoutMs": _NO_DAEMON,
-    "UserRecordTimeoutInMillis": "wait with future.result(timeout); record_ttl bounds how long that can be",
-    "GlueSchemaRegistryPropertiesFilePath": "encode with the schema registry's own library before put",
+    "UserRecordTimeoutInMillis": "wait with future.result(timeout); record_ttl limits the time until a result",
+    "GlueSchemaRegistryPropertiesFilePath": "encode records with the library of the schema registry before put",
 }
 
-# Names of KPLs before 0.12, which later ones do not know.
+# Keys of KPL versions before 0.12, which later versions do not know.
 _RENAMED = {"CustomEndpoint": "KinesisEndpoint", "Port": "KinesisPort"}
 _NO_CREDENTIALS = "credentials come from botocore's chain (environment, profile, role), never from this file"
 _MEANINGLESS_BEFORE = {"AwsAccessKeyId": _NO_CREDENTIALS, "AwsSecretKey": _NO_CREDENTIALS}
@@ -267,12 +266,12 @@ def load_properties(path: str | os.PathLike[str], *, strict: bool = False) -> Kp
     r"""Read a KPL's properties file.
 
     Args:
-        path: The file, in Java's encoding of such files (ISO-8859-1 with ``\uXXXX`` escapes).
+        path: Path of the file, in the encoding of Java properties (ISO-8859-1 with ``\uXXXX`` escapes).
         strict: As for `parse_properties`.
 
     Raises:
         ConfigError: As for `parse_properties`.
-        OSError: The file can not be read.
+        OSError: If the file cannot be read.
     """
     return parse_properties(Path(path).read_bytes().decode("iso-8859-1"), strict=strict)
 
@@ -281,12 +280,12 @@ def parse_properties(text: str, *, strict: bool = False) -> KplProperties:
     """Read the text of a KPL's properties file.
 
     Args:
-        text: Java properties.
-        strict: Accept only keys that take effect as they stand: none that is ignored, adjusted or unknown.
+        text: Text in the syntax of Java properties.
+        strict: Accept only keys that take effect unchanged, none that is ignored, adjusted or unknown.
 
     Raises:
-        ConfigError: A value that the KPL would refuse, a malformed escape, or what ``strict`` does not accept;
-            names the key.
+        ConfigError: If the KPL would reject a value, an escape is malformed, or ``strict`` rejects a key. The message names
+            the key.
     """
     parts: dict[str, dict[str, Any]] = {"config": {}, "client": {}, "metrics": {}}
     ignored: list[tuple[str, str]] = []
@@ -320,15 +319,15 @@ def parse_properties(text: str, *, strict: bool = False) -> KplProperties:
         of_client=of_client,
     )
     if strict:
-        _refuse_leftovers(result)
+        _reject_without_effect(result)
     return result
 
 
 def parse_pairs(text: str) -> Iterator[tuple[str, str]]:
-    r"""Keys and values of a text in the syntax of ``java.util.Properties.load``, in order.
+    r"""Yield the keys and values of a text in the syntax of ``java.util.Properties.load``, in order.
 
     Raises:
-        ConfigError: A malformed ``\uXXXX`` escape.
+        ConfigError: If a ``\uXXXX`` escape is malformed.
     """
     for line in _logical_lines(text):
         end = 0
@@ -341,7 +340,7 @@ def parse_pairs(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Lines without comments and blanks, those that end in an odd number of backslashes joined with the next."""
+    """Yield lines without comments and blank lines. A line with an odd number of backslashes at its end continues."""
     parts: list[str] = []
     for natural in re.split(r"\r\n|\r|\n", text):
         line = natural.lstrip(" \t\f")
@@ -373,7 +372,7 @@ def _unescape(text: str) -> str:
 
 def _closest(key: str, known: list[str]) -> str | None:
     by_lower = {name.lower(): name for name in known}
-    # As people write them elsewhere: record_ttl, record-ttl, recordTtl, setRecordTtl.
+    # Other common spellings: record_ttl, record-ttl, recordTtl, setRecordTtl.
     plain = re.sub(r"[_.\-\s]", "", key).lower()
     for candidate in (plain, plain.removeprefix("set")):
         if candidate in by_lower:
@@ -391,7 +390,7 @@ def _endpoint_url(host: str, port: int) -> str | None:
 def _client_settings(found: dict[str, Any]) -> ClientSettings:
     verify: bool | str | None = found.get("verify")
     if verify is not False:
-        verify = found.get("ca_file") or None  # to verify is what happens anyway
+        verify = found.get("ca_file") or None  # verification is the default
     proxies = {}
     if found.get("proxy_host"):
         scheme, _, host = found["proxy_host"].rstrip("/").rpartition("://")
@@ -408,9 +407,9 @@ def _client_settings(found: dict[str, Any]) -> ClientSettings:
     )
 
 
-def _refuse_leftovers(result: KplProperties) -> None:
+def _reject_without_effect(result: KplProperties) -> None:
     for key, closest in result.unknown:
         hint = f"; did you mean {closest}?" if closest else ""
         raise ConfigError("properties", key, f"a key of the KPL{hint}")
     for key, reason in (*result.adjusted, *result.ignored):
-        raise ConfigError("properties", key, f"only keys that take effect as they stand ({reason})")
+        raise ConfigError("properties", key, f"only keys that take effect unchanged ({reason})")

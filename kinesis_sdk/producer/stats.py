@@ -1,4 +1,4 @@
-"""What a producer counts."""
+"""Counters of a producer, and the snapshot of them for users."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ProducerStats:
-    """What a producer did so far, over all its streams; a snapshot.
+    """Snapshot of a producer's counters since its start, over all its streams.
 
     Attributes:
-        user_records_put: Records that `put` accepted.
-        user_records_stored: Of these, acknowledged.
-        user_records_failed: Of these, failed for good.
-        user_bytes_stored: Payload bytes acknowledged.
-        kinesis_records_stored: PutRecords entries that the service stored.
-        kinesis_bytes_stored: Their bytes, partition keys included.
-        put_records_calls: PutRecords calls that ended.
-        failed_calls: Of these, failed as a whole.
-        throttled_entries: Entries that the service throttled.
-        failed_entries: Entries that failed, throttled ones included.
-        wrong_shard_entries: Aggregates that had to go again because they landed across a reshard.
-        user_record_retries: Times that a user record was tried again.
-        expired_user_records: Records that ran out of their time-to-live.
-        buffered_bytes: What is held now, as it is charged against ``max_buffered_bytes``.
-        buffered_records: Records without a final result now.
-        oldest_record_age: Seconds since the oldest of these was put; 0 if there is none.
+        user_records_put: User records that were accepted by any put method.
+        user_records_stored: User records that were stored.
+        user_records_failed: User records that failed for good.
+        user_bytes_stored: Payload bytes of the stored user records.
+        kinesis_records_stored: Kinesis records that were stored.
+        kinesis_bytes_stored: Bytes of the stored Kinesis records, including partition keys.
+        put_records_calls: Completed PutRecords calls, including failed ones.
+        failed_calls: PutRecords calls that failed as a whole.
+        throttled_entries: Entries of PutRecords calls that Kinesis throttled.
+        failed_entries: Entries of PutRecords calls that failed, including throttled ones.
+        wrong_shard_entries: Aggregates that were sent again because they landed across a reshard.
+        user_record_retries: Retries of user records.
+        expired_user_records: User records that exceeded ``record_ttl``.
+        buffered_bytes: Bytes that are currently charged against ``max_buffered_bytes``.
+        buffered_records: User records that currently have no final result.
+        oldest_record_age: Seconds since the oldest of the buffered records was put; 0 if there is none.
     """
 
     user_records_put: int
@@ -48,7 +48,7 @@ class ProducerStats:
 
 @dataclass
 class Counters:
-    """What one stream's pipeline did so far; all counts."""
+    """Counters of the pipeline of one stream; see `ProducerStats`."""
 
     user_records_put: int = 0
     user_records_stored: int = 0
