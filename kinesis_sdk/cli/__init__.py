@@ -1,6 +1,6 @@
-"""The command line: ``kinesis-sdk …``. Nothing in the package imports it.
+"""Command line: ``kinesis-sdk …``. No other part of the package imports it.
 
-``kinesis-sdk fake`` needs the standard library only; everything else needs the ``cli`` extra.
+``kinesis-sdk fake`` needs only the standard library; all other commands need the extra ``cli``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def main() -> None:
 
             sys.exit(serve(sys.argv[2:], prog="kinesis-sdk fake"))
         sys.exit(
-            f"kinesis-sdk: this command needs {error.name}: pip install 'kinesis-sdk[cli]' "
+            f"kinesis-sdk: this command needs {error.name}: run pip install '.[cli]' in a clone of kinesis_sdk "
             "(kinesis-sdk fake works without it)"
         )
     cli()

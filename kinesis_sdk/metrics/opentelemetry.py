@@ -1,6 +1,6 @@
 """Metrics sink for OpenTelemetry: instruments of a meter.
 
-``pip install kinesis-sdk[opentelemetry]``. Names are those of the KPL and KCL in snake case after a prefix; units are UCUM:
+Needs the extra ``opentelemetry``: ``pip install '.[opentelemetry]'`` in a clone. Names are those of the KPL and KCL in snake case after a prefix; units are UCUM:
 
 | metric | instrument |
 |---|---|
@@ -72,7 +72,7 @@ class OpenTelemetryMetrics(AccumulatingSink):
             from opentelemetry import metrics
         except ImportError as error:
             raise ImportError(
-                "OpenTelemetryMetrics needs opentelemetry: pip install 'kinesis-sdk[opentelemetry]'"
+                "OpenTelemetryMetrics needs opentelemetry: run pip install '.[opentelemetry]' in a clone of kinesis_sdk"
             ) from error
         check_text("prefix", prefix)
         self._observation: Any = metrics.Observation

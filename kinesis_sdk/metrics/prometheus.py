@@ -1,6 +1,6 @@
 """Metrics sink for Prometheus: a collector that is read by each scrape.
 
-``pip install kinesis-sdk[prometheus]``. Names are those of the KPL and KCL in snake case with base units:
+Needs the extra ``prometheus``: ``pip install '.[prometheus]'`` in a clone. Names are those of the KPL and KCL in snake case with base units:
 
 | metric | time series |
 |---|---|
@@ -74,7 +74,7 @@ class PrometheusMetrics(AccumulatingSink):
             from prometheus_client import core
         except ImportError as error:
             raise ImportError(
-                "PrometheusMetrics needs prometheus_client: pip install 'kinesis-sdk[prometheus]'"
+                "PrometheusMetrics needs prometheus_client: run pip install '.[prometheus]' in a clone of kinesis_sdk"
             ) from error
         if not isinstance(prefix, str) or not prefix.isidentifier() or snake_case(prefix) != prefix:
             raise ConfigError("prefix", prefix, "snake case that starts with a letter")
