@@ -9,7 +9,7 @@ import threading
 class LogThrottle:
     """Throttle by time: logs the first message of a kind at once, then one line per interval with a count.
 
-    Not thread-safe.
+    Thread-safe.
 
     Args:
         logger: Logger for the messages.
@@ -21,6 +21,7 @@ class LogThrottle:
         self._logger = logger
         self._level = level
         self._interval = interval
+        self._lock = threading.Lock()
         self._logged_at: dict[str, float] = {}
         self._suppressed: dict[str, int] = {}
 
@@ -33,12 +34,13 @@ class LogThrottle:
             message: Format string of `logging`.
             arguments: Arguments of the format string.
         """
-        logged_at = self._logged_at.get(kind)
-        if logged_at is not None and now - logged_at < self._interval:
-            self._suppressed[kind] = self._suppressed.get(kind, 0) + 1
-            return
-        suppressed = self._suppressed.pop(kind, 0)
-        self._logged_at[kind] = now
+        with self._lock:
+            logged_at = self._logged_at.get(kind)
+            if logged_at is not None and now - logged_at < self._interval:
+                self._suppressed[kind] = self._suppressed.get(kind, 0) + 1
+                return
+            suppressed = self._suppressed.pop(kind, 0)
+            self._logged_at[kind] = now
         if suppressed:
             message, arguments = message + " (%d similar lines suppressed)", (*arguments, suppressed)
         self._logger.log(self._level, message, *arguments)

@@ -1,12 +1,12 @@
-"""The producer for asyncio: the same engine, and nothing in it blocks the event loop.
+"""Producer for asyncio: the same engine, without blocking the event loop.
 
     async with AsyncProducer(region_name="eu-west-1") as producer:
         result = await producer.put("orders", "customer-7", b"...")   # accepted: there was room
         stored = await result                                          # stored: where
 
-There is no thread for whoever waits. A `put` that finds no room leaves a function with the engine, which calls it
-when there is some; results come to the loop in groups, as the answers of the service do, with one
-``call_soon_threadsafe`` for a group. What runs on the loop's thread is what `Producer.put` does: a few microseconds.
+Waiting takes no thread. A `put` without room registers a callback with the engine, which is called when there may be room.
+Results arrive at the loop in groups, one group per PutRecords response, with one ``call_soon_threadsafe`` per group. The
+loop's thread runs the same code as `Producer.put`, which takes a few microseconds.
 """
 
 from __future__ import annotations
@@ -37,36 +37,37 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger(__name__)
 
 _BREATH = 256
-"""Records after which `put_many` lets others run: a millisecond or so."""
+"""Records after which `put_many` lets other coroutines run, about a millisecond."""
 
 
 class AsyncProducer:
-    """Puts user records into Kinesis streams from coroutines; what is said of `Producer` is true of it.
+    """Puts user records into Kinesis streams from coroutines, with the guarantees of `Producer`.
 
-    It belongs to the event loop that first uses it, and to the next one when that one is closed: an AWS Lambda
-    function makes it once, outside of its handler, and calls ``asyncio.run`` in each invocation, with an
-    ``await producer.flush()`` at its end.
+    It is bound to the first event loop that uses it, and to the next one after that loop is closed. An AWS Lambda function
+    creates it once, outside its handler, and calls ``asyncio.run`` in each invocation, with ``await producer.flush()`` at
+    the end.
 
     Args:
-        config: Settings; ``put_timeout`` is how long `put` waits for room.
+        config: Configuration; ``put_timeout`` is the maximum time that `put` waits for room. The defaults if None.
         client: As for `Producer`.
         session: As for `Producer`.
         region_name: As for `Producer`.
         endpoint_url: As for `Producer`.
-        on_send_error: As for `Producer`; runs on a thread of the producer's, not on the loop's.
-        on_record_failed: As for `Producer`; runs on a thread of the producer's, not on the loop's.
+        on_send_error: As for `Producer`; runs on a thread of the producer, not on that of the loop.
+        on_record_failed: As for `Producer`; runs on a thread of the producer, not on that of the loop.
         metrics: As for `Producer`.
-        clock: Time, for tests.
-        rng: Jitter, for tests.
+        clock: Monotonic and wall clock; replaced in tests.
+        rng: Source of jitter; pass a seeded instance for reproducible runs.
 
-    Making one makes a boto3 client, which reads files for some tenths of a second: do it before the loop runs, or
-    pass a ``client``.
+    The constructor creates a boto3 client, which reads files for some tenths of a second. Create the producer before the
+    loop runs, or pass a ``client``.
 
     Attributes:
-        producer: The producer behind it, for threads of the same program.
+        producer: Underlying producer, for threads of the same program.
+        config: Configuration of the producer.
 
     Raises:
-        AwsConfigError: As `Producer`.
+        AwsConfigError: As for `Producer`.
     """
 
     def __init__(
@@ -107,20 +108,20 @@ class AsyncProducer:
         data: bytes | bytearray | memoryview,
         explicit_hash_key: str | int | None = None,
     ) -> asyncio.Future[PutResult]:
-        """Accept one record; wait while the buffer is full, first come first served, for at most ``put_timeout``.
+        """Accept one record. While the buffer is full, wait in the order of the calls for at most ``put_timeout``.
 
-        A ``put`` that is cancelled, or raises anything else, has not accepted its record.
+        If it raises an error or is cancelled, the record is not accepted.
 
         Returns:
-            A future of this loop; awaiting it gives the `PutResult` or raises `RecordFailedError`. Cancelling it
-            (as ``asyncio.wait_for`` does) does not call the record back.
+            A future of this loop; awaiting it returns the `PutResult` or raises `RecordFailedError`. Cancelling it (as
+            ``asyncio.wait_for`` does) does not cancel the record.
 
         Raises:
             InvalidRecordError: As `Producer.put`.
             ConfigError: As `Producer.put`.
             BufferFullError: As `Producer.put`.
             ProducerClosedError: As `Producer.put`.
-            ProducerError: Called on another event loop than the one it belongs to.
+            ProducerError: If the producer is bound to another event loop that is still open.
         """
         side = self._here()
         pipeline = self.producer._pipeline(stream)
@@ -137,10 +138,13 @@ class AsyncProducer:
         data: bytes | bytearray | memoryview,
         explicit_hash_key: str | int | None = None,
     ) -> PutResult:
-        """`put`, and wait until the record is stored.
+        """Accept one record, and wait until it is stored.
+
+        Returns:
+            Shard and sequence number of the record, and its attempts.
 
         Raises:
-            RecordFailedError: The record's final failure.
+            RecordFailedError: If the record failed for good.
             ProducerError: As `put`.
         """
         return await (await self.put(stream, partition_key, data, explicit_hash_key))
@@ -148,16 +152,16 @@ class AsyncProducer:
     async def put_many(
         self, stream: str | StreamId, records: Iterable[KeyedData] | AsyncIterable[KeyedData]
     ) -> list[asyncio.Future[PutResult]]:
-        """`put` for many records of one stream, from an iterable or an asynchronous one.
+        """Accept many records of one stream, from an iterable or an asynchronous iterable.
 
-        Lets other coroutines run now and then, also when there is room for all.
+        Other coroutines run after every 256 records, even if there is room for all.
 
         Returns:
-            The futures, in order.
+            The futures, in the order of the records.
 
         Raises:
-            PutManyError: A record was not accepted; those before it are, and the error has their futures. Its cause
-                is what `put` would have raised, or what the iterable raised.
+            PutManyError: If a record was not accepted. Earlier records were accepted, and the error has their futures. Its
+                cause is the error of `put` for that record, or of the iterable.
             ProducerError: As `put`.
         """
         accepted: list[asyncio.Future[PutResult]] = []
@@ -166,7 +170,7 @@ class AsyncProducer:
                 accepted.append(await self.put(stream, partition_key, data, *rest))
         except Exception as error:
             raise PutManyError(
-                f"record {len(accepted):,} was not accepted, those before it were: {error}",
+                f"record {len(accepted):,} was not accepted (all before it were): {error}",
                 index=len(accepted),
                 accepted=tuple(accepted),
             ) from error
@@ -179,7 +183,7 @@ class AsyncProducer:
         data: bytes | bytearray | memoryview,
         explicit_hash_key: str | int | None = None,
     ) -> None:
-        """`put` for those who want no future; see `Producer.send`.
+        """Accept one record without returning a future; see `Producer.send`.
 
         Raises:
             ProducerError: As `put`.
@@ -191,14 +195,17 @@ class AsyncProducer:
         await self._accept(self._here(), pipeline, record, payload, hash_key)
 
     async def flush(self, timeout: float | None = None) -> int:
-        """Send what is buffered without waiting for deadlines, and wait for the results; see `Producer.flush`.
+        """Send all buffered records without waiting for their deadlines, and wait for the results; see `Producer.flush`.
+
+        Args:
+            timeout: Maximum seconds to wait; None waits indefinitely.
 
         Returns:
-            How many records have no final result, or callbacks that have not run, after ``timeout`` seconds; 0 is
-            success: all futures that `put` returned before are done.
+            Number of records that have no final result, or whose callbacks have not run, after the timeout. 0 means that
+            all futures that `put` returned before are done.
 
         Raises:
-            ProducerClosedError: The producer is closed.
+            ProducerClosedError: If the producer is closed.
         """
         side = self._here()
         done = side.loop.create_future()
@@ -211,16 +218,19 @@ class AsyncProducer:
         return 0 if done.done() else self._engine.left(epoch)
 
     async def close(self, timeout: float | None = None) -> int:
-        """Flush, then stop; see `Producer.close`. Cancelling it does not: a thread carries it through.
+        """Flush, then stop; see `Producer.close`. A thread completes it even if the coroutine is cancelled.
+
+        Args:
+            timeout: As for `Producer.close`.
 
         Returns:
-            As `Producer.close`; 0 is success.
+            As `Producer.close`; 0 means success.
         """
         side = self._here()
         return await side.loop.run_in_executor(None, self.producer.close, timeout)
 
     def stats(self) -> ProducerStats:
-        """Counts since the start, over all streams."""
+        """Return counts since the start, over all streams."""
         return self.producer.stats()
 
     async def __aenter__(self) -> AsyncProducer:
@@ -231,13 +241,13 @@ class AsyncProducer:
         await self.close()
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("an AsyncProducer holds threads and connections and can not be pickled")
+        raise TypeError("an AsyncProducer holds threads and connections and cannot be pickled")
 
     def _here(self) -> _LoopSide:
-        """This loop's side.
+        """Return the side of the running loop.
 
         Raises:
-            ProducerError: The producer belongs to another loop, which is not closed.
+            ProducerError: If the producer is bound to another loop that is still open.
         """
         loop = asyncio.get_running_loop()
         side = self._side
@@ -245,14 +255,14 @@ class AsyncProducer:
             side = self._side = _LoopSide(loop)
         elif side.loop is not loop:
             raise ProducerError(
-                "this AsyncProducer belongs to another event loop, which is still open; make one for each loop"
+                "AsyncProducer is bound to another event loop that is still open; create one producer per loop"
             )
         return side
 
     async def _accept(
         self, side: _LoopSide, pipeline: StreamPipeline, record: PendingRecord, data: bytes, hash_key: bytes
     ) -> None:
-        """Hand the record to the engine as soon as there is room and everybody who came earlier is served."""
+        """Pass the record to the engine as soon as there is room, after all earlier calls."""
         accept = functools.partial(self._engine.try_accept, pipeline, record, data, hash_key)
         if not side.queue and accept():
             return
@@ -269,56 +279,57 @@ class AsyncProducer:
                 left = None if deadline is None else deadline - side.loop.time()
                 if left is not None and left <= 0:
                     raise self._engine.full(timeout)
-                # Not wait_for: no task, no exception, and a cancellation passes through.
+                # Not wait_for: this creates no task, raises nothing at the timeout, and propagates a cancellation.
                 await asyncio.wait([turn], timeout=left)
-                if turn.done():  # only the first is ever told
+                if turn.done():  # only the first in the queue is ever notified
                     side.queue[0] = turn = side.loop.create_future()
         finally:
             side.queue.remove(turn)
             if side.queue:
-                side.wake_first()  # it was told by the one before, or it finds out itself that there is no room
+                side.wake_first()  # the notification may have been for this call; if there is still no room, the next one waits on
             else:
                 self._engine.forget_listener(side.on_room)
 
 
 class _LoopSide:
-    """What the producer has on one event loop.
+    """State of the producer on one event loop.
 
     Attributes:
-        loop: The loop.
-        queue: Those who wait for room, in the order in which they came: each one's future is set when it should look.
+        loop: Event loop.
+        queue: Calls that wait for room, in their order. The future of a call is set when it should try again.
+        results: Futures whose records have their final result, to be completed on the loop.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.queue: deque[asyncio.Future[None]] = deque()
-        # One object, so that the engine knows it again.
+        # One object, because the engine identifies a listener by it.
         self.on_room = functools.partial(self.tell, self.wake_first)
         self.results: deque[tuple[asyncio.Future[PutResult], PendingRecord]] = deque()
         self._delivering = False
 
     def wake_first(self) -> None:
-        """On the loop: there may be room for the first in the queue."""
+        """Wake the first call in the queue, because there may be room. On the loop's thread."""
         if self.queue and not self.queue[0].done():
             self.queue[0].set_result(None)
 
     def tell(self, function: Any) -> None:
-        """On any thread: run a function on the loop."""
+        """Run a function on the loop. From any thread."""
         try:
             self.loop.call_soon_threadsafe(function)
-        except RuntimeError as error:  # the loop is closed: nobody waits there any more
-            _LOGGER.debug("an event loop was closed before its results came: %s", error)
+        except RuntimeError as error:  # the loop is closed, so no coroutine waits
+            _LOGGER.debug("event loop was closed before its results arrived: %s", error)
 
     def notice(self) -> None:
-        """On any thread: there are `results`. One message to the loop for all that come until it is heard."""
-        # Whoever reads False after `_deliver` has set it tells the loop again; whoever reads True before is served
-        # by that `_deliver`, which looks at the results only afterwards.
+        """Have the loop deliver `results`, with one message for all that arrive before it is processed. From any thread."""
+        # No result is lost: a thread that reads False after `_deliver` has set it sends another message. A thread that reads
+        # True before that has already appended its result, and `_deliver` reads the results only after setting False.
         if not self._delivering:
             self._delivering = True
             self.tell(self._deliver)
 
     def _deliver(self) -> None:
-        """On the loop: set all results that have come."""
+        """Complete the futures of all results. On the loop's thread."""
         self._delivering = False
         results = self.results
         while results:
@@ -333,7 +344,7 @@ class _LoopSide:
 
 
 def _relay(records: Iterable[PendingRecord]) -> None:
-    """On a thread of the producer, for each group of final results: bring them to those who await them."""
+    """Pass a group of final results to the loops that await them. On a thread of the producer."""
     sides: set[_LoopSide] = set()
     for record in records:
         if record.awaited is not None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kinesis_sdk.common.log_throttle import CountingLogThrottle
 from kinesis_sdk.common.stream import StreamId
 
 if TYPE_CHECKING:
@@ -56,8 +57,8 @@ class FailureHooks:
     def __init__(self, on_send_error: FailureHook | None, on_record_failed: FailureHook | None) -> None:
         self._on_send_error = on_send_error
         self._on_record_failed = on_record_failed
-        self._silent = 0
-        self._broken = 0
+        self._hook_errors = CountingLogThrottle(_LOGGER, logging.ERROR)
+        self._unhandled = CountingLogThrottle(_LOGGER, logging.ERROR)
 
     def notify(self, stream: StreamId, settled: Iterable[Settled]) -> None:
         """Call the hooks. Must be called before the futures are final, which releases the payloads."""
@@ -81,25 +82,13 @@ class FailureHooks:
                     )
                 )
                 told = True
-            except BaseException:  # also SystemExit: other records must still get their result
-                self._broken += 1
-                if is_power_of_two(self._broken):
-                    _LOGGER.exception(
-                        "failure hook raised (%d times so far); these failures are visible only through the "
-                        "records' futures",
-                        self._broken,
-                    )
-        if record.sent_blind and not told:
-            self._silent += 1
-            if is_power_of_two(self._silent):
-                # Ever more rarely: a stream that does not exist fails every record.
-                _LOGGER.error(
-                    "%d records passed to send() have failed so far and no hook handled them: %s",
-                    self._silent,
-                    error,
+            except BaseException as hook_error:  # noqa: BLE001 - also SystemExit: other records still need their result
+                self._hook_errors.log(
+                    "failure hook raised (%d times so far); these failures are visible only through the records' futures",
+                    error=hook_error,
                 )
-
-
-def is_power_of_two(number: int) -> bool:
-    """Return whether a count is 1, 2, 4, 8 and so on: when to log an event that is repeated."""
-    return number & (number - 1) == 0
+        if record.sent_blind and not told:
+            # Throttled, because every record for a deleted stream fails.
+            self._unhandled.log(
+                "%d records passed to send() have failed so far and no hook handled them: %s", error
+            )

@@ -18,9 +18,9 @@ from typing import Any
 
 from kinesis_sdk.common.aws import KinesisClient
 from kinesis_sdk.common.errors import KinesisSdkError
+from kinesis_sdk.common.log_throttle import LogThrottle
 from kinesis_sdk.producer.collector import Batch
 from kinesis_sdk.producer.completion import Completion
-from kinesis_sdk.producer.failure_hooks import is_power_of_two
 from kinesis_sdk.producer.metrics import ProducerMetrics
 from kinesis_sdk.producer.pipeline import StreamPipeline
 from kinesis_sdk.producer.sampler import MetricsSampler
@@ -53,6 +53,7 @@ class IoLoop:
         sampler: MetricsSampler | None = None,
     ) -> None:
         self._client = client
+        self._log_throttle = LogThrottle(_LOGGER)
         self._shared = shared
         self._completion = completion
         self._metrics = metrics
@@ -255,10 +256,12 @@ class IoLoop:
                 failures = pipeline.topology.failures
                 settled = self._completion.take()
                 shared.wake.notify()
-            if failure is not None and is_power_of_two(failures):
-                # Ever more rarely: while records wait for a missing stream, a load fails every two seconds.
-                _LOGGER.warning(
-                    "stream %s: failed to load shard map (%d consecutive failures): %s",
+            if failure is not None:
+                # Throttled: while records wait for a missing stream, a load fails every two seconds.
+                self._log_throttle.log(
+                    now,
+                    str(pipeline.stream),
+                    "stream %s: failed to load shard map (attempt %d): %s",
                     pipeline.stream,
                     failures,
                     failure,

@@ -1,4 +1,4 @@
-"""A file for records that could not be stored, and the way back from it.
+"""File for failed records, and its reader, which allows putting them again.
 
     with Producer(on_record_failed=FileSpool("unsent.jsonl")) as producer:
         ...
@@ -6,8 +6,8 @@
     for record in read_spool("unsent.jsonl"):        # later, elsewhere
         producer.put(record.stream, record.partition_key, record.data, record.explicit_hash_key)
 
-One JSON object a line, so that people can read it: ``stream``, ``partition_key``, ``explicit_hash_key``, ``data``
-(base64), ``cause``, ``time`` (ISO 8601, UTC).
+Each line is a JSON object, so the file is readable: ``stream``, ``partition_key``, ``explicit_hash_key``, ``data`` (base64),
+``cause``, ``time`` (ISO 8601, UTC).
 """
 
 from __future__ import annotations
@@ -39,32 +39,32 @@ else:
 _LOGGER = logging.getLogger(__name__)
 
 MAX_SPOOL_BYTES = 1024 * 1024 * 1024
-"""Default bound of a spool file."""
+"""Default maximum size of a spool file in bytes."""
 
 _OPEN_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT
 for _name in ("O_BINARY", "O_NOFOLLOW", "O_NONBLOCK", "O_NOCTTY"):
-    # O_BINARY: Windows would write two bytes for a newline. The others: a link, a FIFO or a terminal at the path is
-    # neither followed nor waited for.
+    # O_BINARY: otherwise Windows writes two bytes for a newline. The others: a link at the path is not followed, and
+    # opening does not wait for a FIFO or a terminal.
     _OPEN_FLAGS |= getattr(os, _name, 0)
 
 _FIRST_LOCK_POLL = 0.001
 _MAX_LOCK_POLL = 0.05
-"""Seconds between two attempts to lock the file; each pause is twice as long as the one before."""
+"""Maximum seconds between two attempts to lock the file; the pauses double from `_FIRST_LOCK_POLL`."""
 
 _LONGEST_LINE = 64 * 1024 * 1024
-"""Bytes; a record of 10 MiB is a line of 14 MB. What is longer was not written by us."""
+"""Maximum bytes of a line. A record of 10 MiB is a line of 14 MB; a longer line is not from a spool."""
 
 
 class SpooledRecord(NamedTuple):
-    """A record out of a spool, ready to be put again.
+    """Record from a spool, ready to be put again.
 
     Attributes:
-        stream: Name or ARN.
+        stream: Name or ARN of the stream.
         partition_key: The user's partition key.
-        explicit_hash_key: Decimal text, if the user gave one.
+        explicit_hash_key: Decimal text; None if the user gave none.
         data: Payload.
-        cause: Why it was not stored.
-        time: When it was spooled (aware datetime, UTC).
+        cause: Message of the error with which the record failed.
+        time: Time at which it was spooled (aware datetime, UTC).
     """
 
     stream: str
@@ -81,33 +81,33 @@ class SpooledRecord(NamedTuple):
 
 
 class FileSpool:
-    """Appends failed records to a file; the hook for ``Producer(on_record_failed=…)``. Thread-safe.
+    """Hook for ``Producer(on_record_failed=…)`` that appends failed records to a file. Thread-safe.
 
-    Several processes may append to one file: each record is appended under an advisory lock of the file. A line
-    that a crash cut short stays alone: the next append starts a line of its own, and `read_spool` skips it.
+    Several processes may append to one file: each record is appended under an advisory lock of the file. If a crash
+    truncates a line, the next append starts a new line, and `read_spool` skips the damaged one.
 
-    Nothing is opened before the first record. The file is made readable for its owner only, because payloads are
-    in it. What is at the path already is used only if it is a regular file that belongs to the effective user of
-    this process, with one link and no permissions for other users (mode 0600); a symbolic link is not followed. So
-    a file that another user put there neither receives payloads nor redirects them. Windows has no such checks.
+    The file is opened with the first record. It is created with permissions for its owner only, because it contains
+    payloads. An existing file is used only if it is a regular file of the effective user of this process, with one link
+    and no permissions for other users (mode 0600); a symbolic link is not followed. A file that another user placed there
+    therefore neither receives payloads nor redirects them. There are no such checks on Windows.
 
-    The file is never removed by the producer: rename it before you read it while producers run (they notice that
-    and start a new one), delete it when its records are stored.
+    The producer never removes the file. To read it while producers run, rename it first: they detect this and create a
+    new file. Delete it once its records are stored.
 
     Args:
-        path: The file; its directory has to exist.
-        max_bytes: Bound on the file's size, 1,024 and more (default 1 GiB). A record that does not fit is refused
-            with `SpoolError`, which the producer logs; the record's future has its error in any case.
-        fsync: ``"record"`` (default): a record has reached the disk when its future fails, which costs a disk's
-            latency each. ``"never"``: it has reached the operating system: it survives the process, not the machine.
-        lock_timeout: Seconds for which a record waits for a lock that another process holds, 0 to 60 (default 2). The
-            producer waits with it. Once a record has waited for all of that time, later ones are refused without
-            waiting, with `SpoolError`, until the lock is free again.
+        path: Path of the file; its directory must exist.
+        max_bytes: Maximum size of the file in bytes, at least 1,024 (default 1 GiB). A record that does not fit is rejected
+            with `SpoolError`, which the producer logs. The record's future has its error in any case.
+        fsync: ``"record"`` (default): a record is on the disk before its future fails, which costs the latency of the disk
+            for each record. ``"never"``: the operating system has it, so it survives the process but not the machine.
+        lock_timeout: Maximum seconds that a record waits for the lock of another process, 0 to 60 (default 2). The producer
+            waits too. After a timeout, later records are rejected with `SpoolError` without waiting, until the lock is
+            free again.
         clock: Monotonic and wall clock; replaced in tests.
-        sleep: Waits between two attempts to lock the file; replaced in tests.
+        sleep: Called to wait between two attempts to lock the file; replaced in tests.
 
     Raises:
-        ConfigError: A setting is out of its range.
+        ConfigError: If an argument is out of range.
     """
 
     def __init__(
@@ -137,12 +137,12 @@ class FileSpool:
         """Append one record.
 
         Raises:
-            SpoolError: It would not fit into ``max_bytes``, the file cannot be written or must not be used, or
-                another process keeps it locked.
+            SpoolError: If the record does not fit into ``max_bytes``, the file cannot be written or must not be used, or
+                another process holds its lock.
         """
         line = self._encode(record)
         if self._process != os.getpid():
-            # A forked child: a thread that does not exist here may hold the lock.
+            # In a forked child, a thread of the parent may hold the lock.
             self._lock, self._process = threading.Lock(), os.getpid()
         try:
             with self._lock:
@@ -164,12 +164,12 @@ class FileSpool:
             "cause": str(record.error),
             "time": moment.isoformat(timespec="milliseconds"),
         }
-        # ASCII: a file that is read as UTF-8 or Latin-1 by whatever comes is the same text.
+        # ASCII reads the same as UTF-8 and as Latin-1.
         return json.dumps(item).encode("ascii") + b"\n"
 
     def _append(self, line: bytes) -> bool:
-        """Append a line; False if the file was renamed or removed meanwhile, and nothing was written."""
-        # Opened each time: failures are rare, and a file that was renamed to be read is left alone at once.
+        """Append a line. Return False, with nothing written, if the file was renamed or removed meanwhile."""
+        # The file is opened for each record: failures are rare, and a renamed file must not be written to.
         descriptor = _open(self.path)
         try:
             with self._locked(descriptor):
@@ -178,19 +178,19 @@ class FileSpool:
                     return False
                 size = status.st_size
                 if size and not _ends_a_line(descriptor):
-                    line = b"\n" + line  # somebody crashed in the middle of a line
+                    line = b"\n" + line  # a process crashed in the middle of a line
                 if size + len(line) > self.max_bytes:
                     raise SpoolError(
-                        f"{self.path} is full: {size:,} bytes are in it, this record needs {len(line):,}, "
-                        f"the bound is max_bytes={self.max_bytes:,}"
+                        f"{self.path} is full: it has {size:,} bytes, this record needs {len(line):,}, "
+                        f"but max_bytes={self.max_bytes:,}"
                     )
                 try:
                     _write_all(descriptor, line)
                     if self.fsync == "record":
                         os.fsync(descriptor)
                 except OSError:
-                    # A full disk takes half a line: give its room back rather than leave garbage.
-                    with contextlib.suppress(OSError):  # then it stays, and whoever reads skips it
+                    # A full disk accepts part of a line: remove it.
+                    with contextlib.suppress(OSError):  # the part stays, and `read_spool` skips it
                         os.ftruncate(descriptor, size)
                     raise
         finally:
@@ -199,7 +199,7 @@ class FileSpool:
 
     @contextlib.contextmanager
     def _locked(self, descriptor: int) -> Iterator[None]:
-        """Hold the file's advisory lock; wait for other processes, but not longer than the setting says."""
+        """Hold the file's advisory lock; wait at most `lock_timeout` for other processes."""
         now = self._clock.monotonic()
         deadline = now if self._timed_out else now + self.lock_timeout
         pause = _FIRST_LOCK_POLL
@@ -215,22 +215,22 @@ class FileSpool:
         try:
             yield
         finally:
-            # Closing alone would not do: a child that was forked meanwhile has a copy of the descriptor, and the
-            # lock would stay until that one is closed, too.
+            # Closing the file is not enough: a child that was forked meanwhile has a copy of the descriptor, and the lock
+            # would be held until that copy is closed too.
             _unlock(descriptor)
 
 
 def read_spool(path: str | os.PathLike[str]) -> Iterator[SpooledRecord]:
     """Yield the records of a spool, oldest first, to put them again.
 
-    Reads a line at a time, so the file may be larger than memory. Lines that are no record (half of one, which a
-    crash left) are skipped, with a warning that says which line.
+    One line is read at a time, so the file may be larger than memory. A line that is not a record (for example one that was
+    truncated by a crash) is skipped with a warning that has its number.
 
     Args:
-        path: The file. Rename it first if producers may still append to it.
+        path: Path of the file. Rename it first if producers may still append to it.
 
     Raises:
-        OSError: The file can not be read.
+        OSError: If the file cannot be read.
     """
     with Path(path).open("rb") as file:
         number = 0
@@ -241,9 +241,9 @@ def read_spool(path: str | os.PathLike[str]) -> Iterator[SpooledRecord]:
             try:
                 yield _decode(line)
             except (ValueError, KeyError, TypeError) as error:
-                # Not the line itself: a payload is in it.
+                # Without the line itself, which contains a payload.
                 _LOGGER.warning(
-                    "%s: line %d is no record and is skipped (%s)", path, number, type(error).__name__
+                    "%s: line %d skipped, it is not a record (%s)", path, number, type(error).__name__
                 )
 
 
@@ -261,7 +261,7 @@ def _decode(line: bytes) -> SpooledRecord:
         explicit_hash_key,
         base64.b64decode(item["data"], validate=True),
         item["cause"],
-        # Python 3.10 reads no other precision and no "Z"; isoformat writes neither.
+        # Python 3.10 accepts neither another precision nor "Z"; isoformat writes neither.
         datetime.fromisoformat(item["time"]),
     )
 
@@ -285,10 +285,10 @@ def _is_at(path: str, status: os.stat_result) -> bool:
 
 
 def _open(path: str) -> int:
-    """Open the spool, and make it if there is none.
+    """Open the spool, and create it if it does not exist.
 
     Raises:
-        SpoolError: What is at the path belongs to another user, or leads elsewhere.
+        SpoolError: If the file at the path belongs to another user, or is a link.
     """
     try:
         descriptor = os.open(path, _OPEN_FLAGS, 0o600)
@@ -313,7 +313,7 @@ def _why_unusable(status: os.stat_result) -> str | None:
         if status.st_uid != os.geteuid():
             return f"it belongs to user id {status.st_uid}, and this process runs as {os.geteuid()}"
         if status.st_nlink > 1:
-            return f"it has {status.st_nlink} hard links, so the same file has another path, too"
+            return f"it has {status.st_nlink} hard links, so the same file has another path"
         mode = stat.S_IMODE(status.st_mode)
         if mode & 0o077:
             return f"its mode is {mode:04o}, which gives other users access; expected 0600"

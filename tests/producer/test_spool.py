@@ -115,7 +115,7 @@ def test_what_is_no_record_is_skipped_with_its_line(
     path.write_bytes(b"\n" + line + b"\n" + path.read_bytes())
     with caplog.at_level(logging.WARNING):
         assert [record.data for record in read_spool(path)] == [b"0"]
-    assert "line 2 is no record" in caplog.text
+    assert "line 2 skipped" in caplog.text
 
 
 def test_a_full_spool_says_so_and_keeps_what_it_has(tmp_path: Path) -> None:
