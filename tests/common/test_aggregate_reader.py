@@ -258,7 +258,7 @@ def test_not_an_aggregate(blob: bytes, small: int, monkeypatch: pytest.MonkeyPat
         "no table",
         "hash index beyond the table",
         "hash index without a table",
-        "hash table that nobody uses",
+        "unused hash table",
         "hash index",
         "tags",
         "unknown field in a record",
@@ -304,7 +304,7 @@ def test_columns_hold_what_rows_hold(body: bytes) -> None:
     assert decode_columns(body) is None
 
 
-def test_columns_say_that_nobody_has_an_explicit_hash_key() -> None:
+def test_columns_show_that_no_record_has_an_explicit_hash_key() -> None:
     unused = decode_columns(hexed(KEY_A, "120135", GOOD))
     assert unused is not None
     assert unused.explicit_hash_keys is None

@@ -79,7 +79,7 @@ def test_round_trip(items: list[Item]) -> None:
 
 @settings(deadline=None, max_examples=150)
 @given(ITEMS, st.integers(0, 40_000), st.integers(1, 12))
-def test_limits_hold_and_a_refused_append_changes_nothing(
+def test_limits_hold_and_a_rejected_append_changes_nothing(
     items: list[Item], max_size: int, max_count: int
 ) -> None:
     aggregate = Aggregate(max_size, max_count)
@@ -106,7 +106,7 @@ def test_limits_hold_and_a_refused_append_changes_nothing(
             assert len(inside) == max_count or len(reference.encode([*inside, item])) > max_size
         assert aggregate.count <= max_count
         assert aggregate.count == 1 or aggregate.size <= max_size
-    # What was refused on the way left no trace in the tables either.
+    # Rejected records left no trace in the tables either.
     assert aggregate.encode() == reference.encode(inside)
 
 
@@ -148,7 +148,7 @@ def test_size_limit_is_exact_to_the_byte() -> None:
         assert append(aggregate, items[1]) is fits
 
 
-def test_a_single_record_travels_unwrapped_under_its_own_key_even_beyond_the_limit() -> None:
+def test_a_single_record_is_not_wrapped_and_keeps_its_key_even_beyond_the_limit() -> None:
     item: Item = ("order-7", None, b"payload" * 100)
     aggregate = Aggregate(10, 10)
     assert append(aggregate, item)
@@ -211,14 +211,14 @@ def test_bounds_of_the_hash_keys_inside(pairs: list[tuple[str, str | None]]) -> 
         assert (aggregate.lowest, aggregate.highest) == (hashes[0], hashes[-1])
 
 
-def test_a_refused_record_does_not_move_the_bounds() -> None:
+def test_a_rejected_record_does_not_move_the_bounds() -> None:
     for max_size, max_count in ((60, 100), (2**20, 2)):
         aggregate = Aggregate(max_size, max_count)
         assert append(aggregate, ("k", "5", b"x"))
         assert append(aggregate, ("k", "6", b"x"))
         before = (aggregate.lowest, aggregate.highest, aggregate.encode(), aggregate.payload_size)
-        for refused in (("k", "4", bytes(60)), ("l", "7", bytes(60)), ("k", None, bytes(60))):
-            assert not append(aggregate, refused)
+        for rejected in (("k", "4", bytes(60)), ("l", "7", bytes(60)), ("k", None, bytes(60))):
+            assert not append(aggregate, rejected)
         assert before == (aggregate.lowest, aggregate.highest, aggregate.encode(), 2)
 
 

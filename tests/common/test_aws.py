@@ -49,7 +49,7 @@ def client_error(code: str | None, status: int | None = 400, **more: Any) -> bot
     return boto.ClientError({"Error": error, "ResponseMetadata": metadata, **more}, "PutRecords")
 
 
-# -- answers of the service --------------------------------------------------------------------------------
+# -- responses of the service --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_what_is_worth_another_try(kind: type[AwsError], retryable: bool) -> Non
         ("The request signature we calculated does not match the signature you provided.", AwsConfigError),
     ],
 )
-def test_a_signature_that_is_only_old_is_made_anew(message: str, kind: type[AwsError]) -> None:
+def test_a_signature_that_is_only_old_is_renewed(message: str, kind: type[AwsError]) -> None:
     """A process that was frozen between signing and sending has no wrong credentials."""
     assert type(service_error("InvalidSignatureException", message, status=400)) is kind
 
@@ -150,7 +150,7 @@ def test_a_lost_condition_carries_the_item() -> None:
     assert bare.item is None
 
 
-def test_answers_without_details() -> None:
+def test_responses_without_details() -> None:
     error = translate_error(boto.ClientError({}, "GetRecords"), "GetRecords")
     assert type(error) is TransientAwsError
     assert str(error) == "GetRecords: Unknown: no message"
@@ -368,7 +368,7 @@ def test_permanent_failures_are_not_repeated(failure: Exception) -> None:
     assert script.calls == 1
 
 
-def test_an_endpoint_that_nobody_listens_on_is_reported_after_three_attempts() -> None:
+def test_an_unreachable_endpoint_is_reported_after_three_attempts() -> None:
     script = Script(*[boto.EndpointConnectionError(endpoint_url=URL)] * 10)
     with pytest.raises(EndpointUnreachableError):
         retried(script)
@@ -417,7 +417,7 @@ def test_everything_that_must_not_change_is_set() -> None:
     assert endpoint_of(client) == "https://kinesis.eu-west-1.amazonaws.com"
 
 
-def test_the_environment_can_not_add_retries(bare_environment: pytest.MonkeyPatch) -> None:
+def test_the_environment_cannot_add_retries(bare_environment: pytest.MonkeyPatch) -> None:
     bare_environment.setenv("AWS_MAX_ATTEMPTS", "9")
     bare_environment.setenv("AWS_RETRY_MODE", "adaptive")
     client = make_client("kinesis", region_name="eu-west-1")
@@ -464,7 +464,7 @@ def test_a_session_brings_its_region() -> None:
     ],
     ids=["no region", "unknown profile", "bad endpoint", "bad region"],
 )
-def test_a_client_that_can_not_be_made(
+def test_a_client_that_cannot_be_created(
     arguments: dict[str, Any], environment: dict[str, str], text: str, bare_environment: pytest.MonkeyPatch
 ) -> None:
     for name, value in environment.items():

@@ -34,7 +34,7 @@ def test_what_is_written_is_what_the_standard_library_writes(data: bytes) -> Non
 
 
 @given(TEXTS)
-def test_what_is_read_and_what_is_refused_is_the_same(text: str) -> None:
+def test_both_implementations_read_and_reject_the_same(text: str) -> None:
     assert result(base64coding.decode, text) == result(a2b_base64, text)
 
 

@@ -102,7 +102,7 @@ def test_errors_are_pickled_and_copied_with_their_attributes(
     assert again.retryable is error.retryable
 
 
-def test_a_subclass_of_somebody_else_is_pickled_too() -> None:
+def test_a_subclass_of_another_package_is_pickled_too() -> None:
     again = pickle.loads(pickle.dumps(OwnError(code=3)))
     assert (type(again), str(again), again.code) == (OwnError, "code 3", 3)
 

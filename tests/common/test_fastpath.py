@@ -1,4 +1,4 @@
-"""The fast path beside boto3's own: same requests, same answers, same errors, nobody else concerned."""
+"""The fast path has the same requests, responses and errors as boto3, and does not affect other users of the client."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ class _Raw:
 
 
 class Wire:
-    """A real client whose requests end here, and whose answers come from here.
+    """A real client whose requests end here, and whose responses come from here.
 
-    ``answers`` are used up one by one, the last one stays: ``(status, body)``, an exception, or a function of
+    ``responses`` are used up one by one, the last one stays: ``(status, body)``, an exception, or a function of
     the request that returns one of them.
     """
 
@@ -78,7 +78,7 @@ class Wire:
         self, *, session: Any = None, service: str = "kinesis", used: bool = True, **config: Any
     ) -> None:
         self.requests: list[Any] = []
-        self.answers: list[Any] = [(200, b"{}")]
+        self.responses: list[Any] = [(200, b"{}")]
         self.client = (session or SESSION).create_client(
             service,
             region_name="eu-central-1",
@@ -89,19 +89,19 @@ class Wire:
         self.client.meta.events.register(f"before-send.{service}", self._send)
         if used:
             # A client's first PutRecords is special.
-            self.answers = [stored(1)]
+            self.responses = [stored(1)]
             fastpath.put_records(self.client, STREAM, [PutEntry(b"x", "k")])
             self.requests.clear()
-            self.answers = [(200, b"{}")]
+            self.responses = [(200, b"{}")]
 
     def _send(self, request: Any, **_: Any) -> AWSResponse:
         self.requests.append(request)
-        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        if callable(answer):
-            answer = answer(request)
-        if isinstance(answer, Exception):
-            raise answer
-        status, body = answer
+        response = self.responses.pop(0) if len(self.responses) > 1 else self.responses[0]
+        if callable(response):
+            response = response(request)
+        if isinstance(response, Exception):
+            raise response
+        status, body = response
         headers = {
             "x-amzn-requestid": f"id-{len(self.requests)}",
             "content-type": "application/x-amz-json-1.1",
@@ -131,8 +131,8 @@ def plain_items(entries: list[PutEntry]) -> list[dict[str, Any]]:
 
 def plain_put(client: Any, stream: StreamId, entries: list[PutEntry]) -> dict[str, Any]:
     with translate_errors("PutRecords", client):
-        answer: dict[str, Any] = client.put_records(Records=plain_items(entries), **stream.request)
-    return answer
+        response: dict[str, Any] = client.put_records(Records=plain_items(entries), **stream.request)
+    return response
 
 
 def item(index: int, size: int = 3, **more: Any) -> dict[str, Any]:
@@ -168,9 +168,9 @@ def parsed_items(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     counts: list[int] = []
     real = fast_get._page
 
-    def spy(answer: Any) -> GetRecordsPage:
-        counts.append(len(answer.get("Records") or ()))
-        return real(answer)
+    def spy(response: Any) -> GetRecordsPage:
+        counts.append(len(response.get("Records") or ()))
+        return real(response)
 
     monkeypatch.setattr(fast_get, "_page", spy)
     return counts
@@ -194,7 +194,7 @@ entries_of = st.lists(
 @example([PutEntry(b"x", "k", None), PutEntry(b"y", "-" * 256, "1")], STREAM)
 def test_the_request_says_what_boto3s_would_say(entries: list[PutEntry], stream: StreamId) -> None:
     SHARED.requests.clear()
-    SHARED.answers = [stored(len(entries))]
+    SHARED.responses = [stored(len(entries))]
     fast = fastpath.put_records(SHARED.client, stream, entries)
     plain = plain_put(SHARED.client, stream, entries)
     ours, theirs = SHARED.requests
@@ -218,7 +218,7 @@ def test_the_request_says_what_boto3s_would_say(entries: list[PutEntry], stream:
 
 def test_boto3_does_not_see_the_records(wire: Wire) -> None:
     """That they are in the request proves nothing about the way they took."""
-    wire.answers = [stored(3)]
+    wire.responses = [stored(3)]
     seen = []
     wire.client.meta.events.register_last(
         "before-parameter-build", lambda params, **_: seen.append(params["Records"])
@@ -228,7 +228,7 @@ def test_boto3_does_not_see_the_records(wire: Wire) -> None:
     assert len(wire.bodies[-1]["Records"]) == 3
 
 
-def test_the_placeholder_is_one_that_the_service_refuses() -> None:
+def test_kinesis_would_reject_the_placeholder() -> None:
     client = FakeAws(clock=VirtualClock(), throttle=False).client("kinesis")
     client.create_stream(StreamName="orders", ShardCount=1)
     for member in ("PartitionKey", "ExplicitHashKey"):
@@ -247,7 +247,7 @@ def test_the_placeholder_is_one_that_the_service_refuses() -> None:
         [PutEntry(b"x", "k", 5)],  # type: ignore[arg-type]
     ],
 )
-def test_what_boto3_refuses_is_refused_in_its_words(wire: Wire, entries: list[PutEntry]) -> None:
+def test_boto3_rejects_bad_records_with_its_own_messages(wire: Wire, entries: list[PutEntry]) -> None:
     with pytest.raises(PermanentAwsError) as plain:
         plain_put(wire.client, STREAM, entries)
     with pytest.raises(PermanentAwsError) as fast:
@@ -259,7 +259,7 @@ def test_what_boto3_refuses_is_refused_in_its_words(wire: Wire, entries: list[Pu
 
 @pytest.mark.parametrize("data", [bytearray(b"x"), "é"])
 def test_what_boto3_takes_beyond_bytes_is_left_to_it(wire: Wire, data: Any) -> None:
-    wire.answers = [stored(1)]
+    wire.responses = [stored(1)]
     fastpath.put_records(wire.client, STREAM, [PutEntry(data, "k")])
     plain_put(wire.client, STREAM, [PutEntry(data, "k")])
     assert wire.bodies[0] == wire.bodies[1]
@@ -302,10 +302,10 @@ def expected_signature(request: Any, secret: str) -> str:
 
 
 def test_the_signature_covers_what_arrives(wire: Wire) -> None:
-    wire.answers = [stored(2)]
+    wire.responses = [stored(2)]
     fastpath.put_records(wire.client, STREAM, [PutEntry(b"a" * 5000, "é"), PutEntry(b"", "k", "7")])
     fastpath.put_records(wire.client, StreamId("orders", ARN), [PutEntry(b"b", "k")] * 2)
-    wire.answers = [page(5)]
+    wire.responses = [page(5)]
     fastpath.get_records(wire.client, "it", 5)
     assert len(wire.requests) == 3
     for request in wire.requests:
@@ -335,7 +335,7 @@ def test_session_credentials_are_refreshed_as_ever() -> None:
     session = botocore.session.Session()
     session.get_component("credential_provider").insert_before("env", Provider())
     wire = Wire(session=session)
-    wire.answers = [stored(1)]
+    wire.responses = [stored(1)]
     turns.clear()
     keys = []
     for _ in range(2):
@@ -357,18 +357,18 @@ def test_missing_credentials_are_said_once_and_nothing_is_sent() -> None:
     assert fast_for(wire.client) == (True, True)
 
 
-# -- answers --------------------------------------------------------------------------------------------------
+# -- responses --------------------------------------------------------------------------------------------------
 
 
 def plain_get(client: Any, iterator: str = "it", limit: int = 100) -> GetRecordsPage:
     with translate_errors("GetRecords", client):
-        answer = client.get_records(ShardIterator=iterator, Limit=limit)
+        response = client.get_records(ShardIterator=iterator, Limit=limit)
     return GetRecordsPage(
-        [KinesisRecord.from_api(each) for each in answer["Records"]],
-        answer.get("NextShardIterator"),
-        ResponseHeader.from_api(answer, ended=not answer.get("NextShardIterator")),
-        answer.get("ChildShards"),
-        answer["ResponseMetadata"],
+        [KinesisRecord.from_api(each) for each in response["Records"]],
+        response.get("NextShardIterator"),
+        ResponseHeader.from_api(response, ended=not response.get("NextShardIterator")),
+        response.get("ChildShards"),
+        response["ResponseMetadata"],
     )
 
 
@@ -419,13 +419,13 @@ child_shards = st.none() | st.lists(
     ),
     st.booleans(),
 )
-def test_the_answer_is_read_as_boto3_reads_it(
+def test_the_response_is_read_as_boto3_reads_it(
     items: list[dict[str, Any]], rest: dict[str, Any], ascii_only: bool
 ) -> None:
     encoded = [{**each, "Data": base64.b64encode(each["Data"]).decode()} for each in items]
     document = {**rest, "Records": encoded}
     body = json.dumps(document, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
-    SHARED.answers = [(200, body)]
+    SHARED.responses = [(200, body)]
     fast = fastpath.get_records(SHARED.client, "it", 100)
     plain = plain_get(SHARED.client)
     assert without_request_id(fast) == without_request_id(plain)
@@ -437,7 +437,7 @@ def test_the_answer_is_read_as_boto3_reads_it(
 
 
 def test_the_request_for_records(wire: Wire) -> None:
-    wire.answers = [page(9)]
+    wire.responses = [page(9)]
     fastpath.get_records(wire.client, 'it"1', 77, ARN)
     fastpath.get_records(wire.client, "it2", 5)
     assert wire.bodies == [
@@ -449,7 +449,7 @@ def test_the_request_for_records(wire: Wire) -> None:
 @pytest.mark.parametrize("count", [0, 1, 3, 4, 50])
 def test_botocore_converts_a_sample_only(wire: Wire, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     counts = parsed_items(monkeypatch)
-    wire.answers = [page(count)]
+    wire.responses = [page(count)]
     found = fastpath.get_records(wire.client, "it", 100)
     assert [record.partition_key for record in found.records] == [f"key-{index}" for index in range(count)]
     assert found.metadata["HTTPHeaders"]["date"] == "Sat, 01 Aug 2026 10:00:00 GMT"
@@ -467,20 +467,20 @@ def calls() -> dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]]:
     }
 
 
-def service_answer(code: str, status: int = 400) -> tuple[int, bytes]:
+def service_response(code: str, status: int = 400) -> tuple[int, bytes]:
     return status, json.dumps({"__type": code, "message": f"because of {code}"}).encode()
 
 
 @pytest.mark.parametrize("call", ["put", "get"])
 @pytest.mark.parametrize(
-    ("answer", "kind"),
+    ("response", "kind"),
     [
-        (service_answer("ProvisionedThroughputExceededException"), ThrottledError),
-        (service_answer("ResourceNotFoundException"), ResourceNotFoundError),
-        (service_answer("ExpiredIteratorException"), ExpiredIteratorError),
-        (service_answer("InvalidArgumentException"), PermanentAwsError),
-        (service_answer("UnrecognizedClientException"), AwsConfigError),
-        (service_answer("com.amazonaws.kinesis#InternalFailure", 500), TransientAwsError),
+        (service_response("ProvisionedThroughputExceededException"), ThrottledError),
+        (service_response("ResourceNotFoundException"), ResourceNotFoundError),
+        (service_response("ExpiredIteratorException"), ExpiredIteratorError),
+        (service_response("InvalidArgumentException"), PermanentAwsError),
+        (service_response("UnrecognizedClientException"), AwsConfigError),
+        (service_response("com.amazonaws.kinesis#InternalFailure", 500), TransientAwsError),
         ((500, b""), TransientAwsError),
         ((503, b"<html><body>Service Unavailable</body></html>"), TransientAwsError),
         ((403, b"not json"), PermanentAwsError),
@@ -490,10 +490,10 @@ def service_answer(code: str, status: int = 400) -> tuple[int, bytes]:
     ],
 )
 def test_errors_are_those_of_the_plain_call(
-    wire: Wire, call: str, answer: Any, kind: type[KinesisSdkError]
+    wire: Wire, call: str, response: Any, kind: type[KinesisSdkError]
 ) -> None:
     fast, plain = calls()[call]
-    wire.answers = [answer]
+    wire.responses = [response]
     errors = []
     for function in (plain, fast):
         with pytest.raises(KinesisSdkError) as caught:
@@ -504,10 +504,10 @@ def test_errors_are_those_of_the_plain_call(
     assert type(errors[1]) is type(errors[0]) is kind
     assert ours == theirs
     assert str(errors[0]) == str(errors[1])
-    if isinstance(answer, tuple):
+    if isinstance(response, tuple):
         plain_id = errors[0].request_id  # type: ignore[attr-defined]
         assert errors[1].request_id == (plain_id and "id-2")  # type: ignore[attr-defined]
-        assert errors[1].status == answer[0]  # type: ignore[attr-defined]
+        assert errors[1].status == response[0]  # type: ignore[attr-defined]
     assert len(wire.requests) == 2
     assert fast_for(wire.client) == (True, True)
 
@@ -529,35 +529,35 @@ BROKEN_BODIES = [
 
 
 @pytest.mark.parametrize("body", BROKEN_BODIES)
-def test_broken_answers_to_gets(wire: Wire, body: bytes) -> None:
-    wire.answers = [(200, body)]
+def test_broken_responses_to_gets(wire: Wire, body: bytes) -> None:
+    wire.responses = [(200, body)]
     with pytest.raises(ProtocolError) as caught:
         fastpath.get_records(wire.client, "it", 10)
     assert caught.value.retryable
     assert len(wire.requests) == 1
-    wire.answers = [page(6)]
+    wire.responses = [page(6)]
     assert len(fastpath.get_records(wire.client, "it", 10).records) == 6
 
 
 @pytest.mark.parametrize("body", BROKEN_BODIES)
-def test_broken_answers_to_puts(wire: Wire, body: bytes) -> None:
-    """Here botocore reads them; over some it stumbles, and others it takes for an answer without results."""
-    wire.answers = [(200, body)]
+def test_broken_responses_to_puts(wire: Wire, body: bytes) -> None:
+    """Here botocore reads them; over some it stumbles, and others it takes for an response without results."""
+    wire.responses = [(200, body)]
     try:
-        answer = fastpath.put_records(wire.client, STREAM, [PutEntry(b"x", "k")])
+        response = fastpath.put_records(wire.client, STREAM, [PutEntry(b"x", "k")])
     except ProtocolError as error:
         assert error.retryable
     except TransientAwsError as error:
         assert error.code in {"AttributeError", "TypeError", "ResponseParserError"}
     else:
-        assert answer["Records"] == []
+        assert response["Records"] == []
         assert body == b'{"Records":{}}'
     assert len(wire.requests) == 1
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"{}", b"\xff\xfe", b'{"Records":null}', b"<html></html>"])
-def test_answers_to_puts_without_results(wire: Wire, body: bytes) -> None:
-    wire.answers = [(200, body)]
+def test_responses_to_puts_without_results(wire: Wire, body: bytes) -> None:
+    wire.responses = [(200, body)]
     with pytest.raises(ProtocolError, match="PutRecords: "):
         fastpath.put_records(wire.client, STREAM, [PutEntry(b"x", "k")])
 
@@ -579,7 +579,7 @@ def test_answers_to_puts_without_results(wire: Wire, body: bytes) -> None:
 def test_broken_records(wire: Wire, change: dict[str, Any], count: int) -> None:
     items = [item(index) for index in range(count)]
     items[-1] = {name: value for name, value in {**items[-1], **change}.items() if value is not None}
-    wire.answers = [page(0, Records=items)]
+    wire.responses = [page(0, Records=items)]
     with pytest.raises(KinesisSdkError) as caught:
         fastpath.get_records(wire.client, "it", 10)
     assert caught.value.retryable
@@ -594,28 +594,28 @@ def test_broken_records(wire: Wire, change: dict[str, Any], count: int) -> None:
 def test_botocores_retries_carry_the_whole_request(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.sleep", lambda _: None)
     wire = Wire(retries={"mode": mode, "total_max_attempts": 3})
-    wire.answers = [(500, b"{}"), ConnectTimeoutError(endpoint_url="http://x"), stored(2)]
-    answer = fastpath.put_records(wire.client, STREAM, [PutEntry(b"x" * 100, "k")] * 2)
-    assert answer["ResponseMetadata"]["RetryAttempts"] == 2
+    wire.responses = [(500, b"{}"), ConnectTimeoutError(endpoint_url="http://x"), stored(2)]
+    response = fastpath.put_records(wire.client, STREAM, [PutEntry(b"x" * 100, "k")] * 2)
+    assert response["ResponseMetadata"]["RetryAttempts"] == 2
     assert len({request.body for request in wire.requests}) == 1
     assert len(wire.bodies[0]["Records"]) == 2
     for request in wire.requests:
         expected_signature(request, SECRET)
 
-    wire.answers = [service_answer("ProvisionedThroughputExceededException"), (500, b""), page(7)]
+    wire.responses = [service_response("ProvisionedThroughputExceededException"), (500, b""), page(7)]
     assert len(fastpath.get_records(wire.client, "it", 10).records) == 7
     assert fast_for(wire.client) == (True, True)
 
 
-def test_a_hook_that_asks_for_another_attempt_gets_the_last_answer(wire: Wire) -> None:
+def test_a_hook_that_requests_another_attempt_gets_the_last_response(wire: Wire) -> None:
     wire.client.meta.events.register(
         "needs-retry.kinesis.GetRecords", lambda attempts, **_: 0 if attempts == 1 else None
     )
-    wire.answers = [page(9), page(5)]
+    wire.responses = [page(9), page(5)]
     assert len(fastpath.get_records(wire.client, "it", 10).records) == 5
-    wire.answers = [(200, b"{"), page(5)]
+    wire.responses = [(200, b"{"), page(5)]
     assert len(fastpath.get_records(wire.client, "it", 10).records) == 5
-    wire.answers = [page(9), (200, b"{")]
+    wire.responses = [page(9), (200, b"{")]
     with pytest.raises(ProtocolError):
         fastpath.get_records(wire.client, "it", 10)
 
@@ -624,19 +624,19 @@ def test_a_hook_that_asks_for_another_attempt_gets_the_last_answer(wire: Wire) -
 
 
 def test_calls_of_others_are_not_touched(wire: Wire) -> None:
-    wire.answers = [page(6)]
+    wire.responses = [page(6)]
     fastpath.get_records(wire.client, "it", 10)
 
-    wire.answers = [stored(6)]
+    wire.responses = [stored(6)]
     wire.client.put_records(StreamName="s", Records=[{"Data": "é", "PartitionKey": "k"}] * 6)
     assert (
         wire.bodies[-1]["Records"]
         == [{"Data": base64.b64encode("é".encode()).decode(), "PartitionKey": "k"}] * 6
     )
-    wire.answers = [page(6)]
-    answer = wire.client.get_records(ShardIterator="it")
-    assert [each["Data"] for each in answer["Records"]] == [bytes([index]) * 3 for index in range(6)]
-    wire.answers = [(200, b"{")]
+    wire.responses = [page(6)]
+    response = wire.client.get_records(ShardIterator="it")
+    assert [each["Data"] for each in response["Records"]] == [bytes([index]) * 3 for index in range(6)]
+    wire.responses = [(200, b"{")]
     assert "Records" not in wire.client.get_records(ShardIterator="it")
 
 
@@ -658,10 +658,10 @@ def test_hooks_see_what_the_plain_call_shows_them(wire: Wire) -> None:
         "before-parse.*.*", lambda response_dict, **_: seen["parse"].append(response_dict["body"])
     )
     entries = [PutEntry(b"x", "k", "1"), PutEntry(b"y", "l")]
-    wire.answers = [stored(2)]
+    wire.responses = [stored(2)]
     plain_put(wire.client, STREAM, entries)
     fastpath.put_records(wire.client, STREAM, entries)
-    wire.answers = [page(7)]
+    wire.responses = [page(7)]
     plain_get(wire.client)
     fastpath.get_records(wire.client, "it", 100)
     for name, values in seen.items():
@@ -680,7 +680,7 @@ def test_hooks_may_change_a_request(wire: Wire) -> None:
 
     wire.client.meta.events.register("before-parameter-build.kinesis.PutRecords", encrypt)
     wire.client.meta.events.register("provide-client-params.kinesis.PutRecords", rename)
-    wire.answers = [stored(2)]
+    wire.responses = [stored(2)]
     fastpath.put_records(wire.client, STREAM, [PutEntry(b"abc", "k"), PutEntry(b"de", "k")])
     assert wire.bodies == [
         {
@@ -711,7 +711,7 @@ def test_a_hook_that_changes_the_placeholder_ends_the_fast_path(
             record["Data"] = record["Data"] + b"!"
 
     wire.client.meta.events.register_last("before-parameter-build", encrypt)
-    wire.answers = [stored(2)]
+    wire.responses = [stored(2)]
     with caplog.at_level(logging.WARNING, "kinesis_sdk"):
         for _ in range(2):
             fastpath.put_records(wire.client, STREAM, [PutEntry(b"abc", "k"), PutEntry(b"de", "k")])
@@ -722,13 +722,13 @@ def test_a_hook_that_changes_the_placeholder_ends_the_fast_path(
     assert len(caplog.records) == 1
 
 
-def test_a_hook_that_decrypts_answers_gets_all_of_them(wire: Wire, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_hook_that_decrypts_records_gets_all_of_them(wire: Wire, caplog: pytest.LogCaptureFixture) -> None:
     def decrypt(parsed: dict[str, Any], **_: Any) -> None:
         for record in parsed["Records"]:
             record["Data"] = record["Data"] + b"!"
 
     wire.client.meta.events.register("after-call.kinesis.GetRecords", decrypt)
-    wire.answers = [page(6)]
+    wire.responses = [page(6)]
     with caplog.at_level(logging.WARNING, "kinesis_sdk"):
         for _ in range(2):
             found = fastpath.get_records(wire.client, "it", 10)
@@ -745,7 +745,7 @@ def test_a_hook_that_needs_all_records_gets_them(wire: Wire) -> None:
         seen.append(parsed["Records"][5])
 
     wire.client.meta.events.register("after-call.kinesis.GetRecords", last_of_many)
-    wire.answers = [page(6)]
+    wire.responses = [page(6)]
     assert len(fastpath.get_records(wire.client, "it", 10).records) == 6
     assert len(seen) == 1
     assert fast_for(wire.client) == (True, False)
@@ -784,13 +784,13 @@ def test_a_hook_may_call_the_same_operations_in_the_middle_of_ours(wire: Wire) -
 
     wire.client.meta.events.register_first("before-send.kinesis", nested)
 
-    def answer(request: Any) -> tuple[int, bytes]:
+    def response(request: Any) -> tuple[int, bytes]:
         document = json.loads(request.body)
         if "Records" in document:
             return stored(len(document["Records"]))
         return page(5 if document["ShardIterator"] == "inner" else 8)
 
-    wire.answers = [answer]
+    wire.responses = [response]
     assert len(fastpath.put_records(wire.client, STREAM, [PutEntry(b"x", "k")] * 3)["Records"]) == 3
     assert len(fastpath.get_records(wire.client, "it", 10).records) == 8
     assert [len(each["Records"] if isinstance(each, dict) else each.records) for each in inner] == [1, 5, 5]
@@ -801,14 +801,14 @@ def test_a_hook_may_call_the_same_operations_in_the_middle_of_ours(wire: Wire) -
 # -- hooks that do not run ------------------------------------------------------------------------------------
 
 
-def refuse_placeholders(request: Any) -> tuple[int, bytes]:
+def reject_placeholders(request: Any) -> tuple[int, bytes]:
     records = json.loads(request.body)["Records"]
     bad = any(len(record["PartitionKey"]) > 256 for record in records)
-    return service_answer("ValidationException") if bad else stored(len(records))
+    return service_response("ValidationException") if bad else stored(len(records))
 
 
 def test_without_the_hook_that_places_the_records_nothing_is_lost(wire: Wire) -> None:
-    wire.answers = [refuse_placeholders]
+    wire.responses = [reject_placeholders]
     wire.client.meta.events.unregister("before-call.*.*", unique_id="kinesis-sdk-put-call")
     for _ in range(2):
         assert len(fastpath.put_records(wire.client, STREAM, [PutEntry(b"x", "k")] * 4)["Records"]) == 4
@@ -817,12 +817,12 @@ def test_without_the_hook_that_places_the_records_nothing_is_lost(wire: Wire) ->
 
 
 def test_an_outage_does_not_end_the_fast_path(wire: Wire) -> None:
-    wire.answers = [ReadTimeoutError(endpoint_url="http://x")]
+    wire.responses = [ReadTimeoutError(endpoint_url="http://x")]
     for _ in range(3):
         with pytest.raises(TransientAwsError):
             fastpath.put_records(wire.client, STREAM, [PutEntry(b"x", "k")])
     assert len(wire.requests) == 3
-    wire.answers = [stored(1)]
+    wire.responses = [stored(1)]
     fastpath.put_records(wire.client, STREAM, [PutEntry(b"x", "k")])
     assert fast_for(wire.client) == (True, True)
 
@@ -842,9 +842,9 @@ def test_without_another_hook_boto3_does_the_work(
     fast_for(wire.client)
     counts = parsed_items(monkeypatch)
     wire.client.meta.events.unregister(event, unique_id=unique_id)
-    wire.answers = [stored(5)]
+    wire.responses = [stored(5)]
     fastpath.put_records(wire.client, STREAM, [PutEntry(b"x", "k")] * 5)
-    wire.answers = [page(6)]
+    wire.responses = [page(6)]
     assert len(fastpath.get_records(wire.client, "it", 10).records) == 6
     assert counts == [1 if unique_id.startswith("kinesis-sdk-put") else 6]
     assert len(wire.bodies[0]["Records"]) == 5
@@ -856,7 +856,7 @@ def test_the_first_call_of_a_client_sends_no_placeholder() -> None:
     wire = Wire(used=False)
     fast_for(wire.client)
     wire.client.meta.events.unregister("before-call.*.*", unique_id="kinesis-sdk-put-call")
-    wire.answers = [stored(2)]
+    wire.responses = [stored(2)]
     for _ in range(3):
         fastpath.put_records(wire.client, STREAM, [PutEntry(b"x", "k")] * 2)
     assert [len(body["Records"]) for body in wire.bodies] == [2, 2, 2]
@@ -894,15 +894,15 @@ def test_the_fake_client() -> None:
     client = aws.client("kinesis")
     client.create_stream(StreamName="orders", ShardCount=1)
     entries = [PutEntry(bytes([index]), f"key-{index}", str(index)) for index in range(9)]
-    answer = fastpath.put_records(client, STREAM, entries)
-    assert answer["FailedRecordCount"] == 0
+    response = fastpath.put_records(client, STREAM, entries)
+    assert response["FailedRecordCount"] == 0
     iterator = client.get_shard_iterator(
         StreamName="orders", ShardId="shardId-000000000000", ShardIteratorType="TRIM_HORIZON"
     )["ShardIterator"]
     found = fastpath.get_records(client, iterator, 100)
     assert [(record.data, record.partition_key) for record in found.records] == [e[:2] for e in entries]
     assert [record.sequence_number for record in found.records] == [
-        each["SequenceNumber"] for each in answer["Records"]
+        each["SequenceNumber"] for each in response["Records"]
     ]
     assert found.next_iterator
     assert found.header.millis_behind_latest == 0
@@ -966,7 +966,7 @@ def test_a_stubbed_client(wire: Wire) -> None:
 
 def test_a_session_without_parameter_validation() -> None:
     wire = Wire(parameter_validation=False)
-    wire.answers = [stored(3)]
+    wire.responses = [stored(3)]
     fastpath.put_records(wire.client, STREAM, [PutEntry(b"x", "k")] * 3)
     assert len(wire.bodies[0]["Records"]) == 3
     assert fast_for(wire.client) == (True, True)
@@ -978,10 +978,10 @@ def test_a_session_without_parameter_validation() -> None:
 def test_many_threads_share_a_client() -> None:
     wire = Wire()
 
-    def answer(request: Any) -> tuple[int, bytes]:
+    def response(request: Any) -> tuple[int, bytes]:
         document = json.loads(request.body)
         if "Records" in document:
-            # The answer says what was asked: every thread can tell its own.
+            # The response says what was asked: every thread can tell its own.
             entries = [
                 {"SequenceNumber": r["PartitionKey"], "ShardId": r["Data"]} for r in document["Records"]
             ]
@@ -989,7 +989,7 @@ def test_many_threads_share_a_client() -> None:
         tag = int(document["ShardIterator"])
         return page(0, Records=[item(index, PartitionKey=str(tag)) for index in range(tag % 40)])
 
-    wire.answers = [answer]
+    wire.responses = [response]
     barrier = threading.Barrier(8)
 
     def work(thread: int) -> None:

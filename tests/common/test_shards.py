@@ -171,7 +171,7 @@ def test_a_map_remembers_the_ranges_of_the_one_before_and_no_more(
 
 @settings(deadline=None)
 @given(TOPOLOGIES, st.sampled_from(["gap", "overlap", "missing", "twice"]))
-def test_shards_that_do_not_tile_are_refused(plan: tuple[int, int, int], flaw: str) -> None:
+def test_shards_that_do_not_tile_are_rejected(plan: tuple[int, int, int], flaw: str) -> None:
     stream, rng = topology(plan)
     live = stream.open
     index = rng.randrange(len(live))
@@ -199,7 +199,7 @@ def tiles(*ends: int, first: int = 0) -> list[Shard]:
     return shards
 
 
-def test_no_shards_at_all_is_refused() -> None:
+def test_an_empty_list_of_shards_is_rejected() -> None:
     with pytest.raises(ProtocolError, match="open shards end"):
         ShardMap([], 0.0)
 
@@ -295,11 +295,11 @@ def test_from_api() -> None:
 
 
 class Recorder:
-    """A client that remembers its requests and answers from a script."""
+    """A client that remembers its requests and responses from a script."""
 
-    def __init__(self, *answers: dict[str, Any] | Exception) -> None:
+    def __init__(self, *responses: dict[str, Any] | Exception) -> None:
         self.requests: list[dict[str, Any]] = []
-        self._answers = list(answers)
+        self._responses = list(responses)
 
     def list_shards(self, **request: Any) -> dict[str, Any]:
         # The service's own rule and words; the stream is in the token.
@@ -316,10 +316,10 @@ class Recorder:
                     "ListShards",
                 )
         self.requests.append(request)
-        answer = self._answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        response = self._responses.pop(0)
+        if isinstance(response, Exception):
+            raise response
+        return response
 
 
 @pytest.mark.parametrize("stream", [NAMED, StreamId("orders", ARN)], ids=["name", "ARN"])
@@ -362,7 +362,7 @@ def test_a_repeated_token_is_an_error_and_not_an_endless_loop() -> None:
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "response",
     [
         {},
         {"Shards": [{"ShardId": "s"}]},
@@ -372,9 +372,9 @@ def test_a_repeated_token_is_an_error_and_not_an_endless_loop() -> None:
         {"Shards": None},
     ],
 )
-def test_malformed_answers_are_protocol_errors(answer: dict[str, Any]) -> None:
+def test_malformed_responses_are_protocol_errors(response: dict[str, Any]) -> None:
     with pytest.raises(ProtocolError, match="ListShards"):
-        list_shards(Recorder(answer), NAMED)  # type: ignore[arg-type]
+        list_shards(Recorder(response), NAMED)  # type: ignore[arg-type]
 
 
 def test_failures_are_translated_on_every_page() -> None:

@@ -1,4 +1,4 @@
-"""Answers that were cut off must not pass for whole ones: neither for empty tables nor for refusals."""
+"""Truncated responses must not pass for complete ones: neither for empty tables nor for errors."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from kinesis_sdk.consumer.leases import DynamoDBLeaseStore
 
 SESSION = botocore.session.Session()
 ROWS = json.dumps({"Items": [], "Count": 0}).encode()
-REFUSAL = json.dumps({"__type": "ValidationException", "message": "no"}).encode()
+REJECTION = json.dumps({"__type": "ValidationException", "message": "no"}).encode()
 
 
 class Wire:
-    """A client of botocore's whose answers come from here."""
+    """A client of botocore's whose responses come from here."""
 
     def __init__(self, service: str = "dynamodb") -> None:
         self.status, self.body = 200, ROWS
@@ -41,7 +41,7 @@ class Wire:
         body = self.body
         return AWSResponse(request.url, self.status, self.headers, Mock(stream=lambda *a, **k: iter([body])))
 
-    def answer(self, body: bytes, *, status: int = 200, length: str | None = None, **headers: str) -> None:
+    def response(self, body: bytes, *, status: int = 200, length: str | None = None, **headers: str) -> None:
         self.status, self.body = status, body
         self.headers = {**headers, **({} if length is None else {"content-length": length})}
 
@@ -59,15 +59,15 @@ def wire() -> Wire:
 
 def test_botocore_itself_takes_what_is_left_for_the_whole() -> None:
     wire = Wire()
-    wire.answer(ROWS[:5], length=str(len(ROWS)))
-    assert "Items" not in wire.scan(), "then this hook is of no use any more"
+    wire.response(ROWS[:5], length=str(len(ROWS)))
+    assert "Items" not in wire.scan(), "otherwise this hook is no longer needed"
 
 
 @pytest.mark.parametrize("status", [200, 400, 500])
 @pytest.mark.parametrize("kept", [0, 1, -1])
 def test_fewer_bytes_than_declared(wire: Wire, status: int, kept: int) -> None:
-    whole = ROWS if status == 200 else REFUSAL
-    wire.answer(whole[:kept], status=status, length=str(len(whole)))
+    whole = ROWS if status == 200 else REJECTION
+    wire.response(whole[:kept], status=status, length=str(len(whole)))
     with pytest.raises(TransientAwsError) as caught:
         wire.scan()
     assert caught.value.code == "IncompleteReadError"
@@ -78,28 +78,28 @@ def test_fewer_bytes_than_declared(wire: Wire, status: int, kept: int) -> None:
 @pytest.mark.parametrize("status", [200, 400])
 def test_a_cut_through_the_header(wire: Wire, length: str | None, status: int) -> None:
     for body in (b"", ROWS[:7]):
-        wire.answer(body, status=status, length=length)
+        wire.response(body, status=status, length=length)
         with pytest.raises(TransientAwsError):
             wire.scan()
 
 
-def test_whole_answers_pass(wire: Wire) -> None:
-    wire.answer(ROWS, length=str(len(ROWS)))
+def test_complete_responses_pass(wire: Wire) -> None:
+    wire.response(ROWS, length=str(len(ROWS)))
     assert wire.scan()["Items"] == []
-    wire.answer(ROWS)
+    wire.response(ROWS)
     assert wire.scan()["Items"] == [], "a stub declares no length"
-    wire.answer(ROWS, **{"transfer-encoding": "chunked"})
+    wire.response(ROWS, **{"transfer-encoding": "chunked"})
     assert wire.scan()["Items"] == []
-    wire.answer(REFUSAL, status=400, length=str(len(REFUSAL)))
+    wire.response(REJECTION, status=400, length=str(len(REJECTION)))
     with pytest.raises(PermanentAwsError, match="ValidationException"):
         wire.scan()
 
 
-def test_calls_without_a_result_may_be_answered_with_nothing() -> None:
+def test_calls_without_a_result_accept_an_empty_response() -> None:
     wire = Wire("kinesis")
     reject_truncated_responses(wire.client)
     for length in ("0", None):
-        wire.answer(b"", length=length)
+        wire.response(b"", length=length)
         wire.client.delete_stream(StreamName="orders")
 
 
@@ -107,26 +107,26 @@ def test_once_is_enough_and_other_objects_are_left_alone(wire: Wire) -> None:
     reject_truncated_responses(wire.client)
     reject_truncated_responses(Mock())
     reject_truncated_responses(None)
-    wire.answer(ROWS, length=str(len(ROWS)))
+    wire.response(ROWS, length=str(len(ROWS)))
     assert wire.scan()["Items"] == []
 
 
-def test_what_kinesis_answers_without_a_length_is_left_to_its_callers() -> None:
+def test_kinesis_responses_without_a_length_are_left_to_their_callers() -> None:
     wire = Wire("kinesis")
     reject_truncated_responses(wire.client)
-    wire.answer(b"")
+    wire.response(b"")
     assert "Shards" not in wire.client.list_shards(StreamName="orders")
 
 
 def test_a_lease_store_requires_them_of_any_client() -> None:
     wire = Wire()
     store = DynamoDBLeaseStore(wire.client, "leases", sleep=lambda _: None)
-    wire.answer(b"", length=str(len(ROWS)))
+    wire.response(b"", length=str(len(ROWS)))
     with pytest.raises(TransientAwsError):
         store.list()
     with pytest.raises(TransientAwsError):
         store.get("shard-0")
-    wire.answer(b"{}", length="2")
+    wire.response(b"{}", length="2")
     with pytest.raises(Exception, match="has no Items"):
         store.list()
     assert store.get("shard-0") is None, "that is how the service says that there is none"

@@ -101,7 +101,7 @@ def test_it_differs_from_everything_else() -> None:
         hash(records)
 
 
-def test_it_can_not_be_changed() -> None:
+def test_it_cannot_be_changed() -> None:
     records, expected = build([(True, [(b"x", "a", None)])])
     with pytest.raises(TypeError):
         records[0] = expected[0]  # type: ignore[index]

@@ -70,7 +70,7 @@ def test_accepted(check: Check, value: object, limits: tuple[Any, ...]) -> None:
     ],
     ids=short,
 )
-def test_refused_with_field_value_and_range(
+def test_bad_values_are_rejected_with_field_value_and_range(
     check: Check, value: object, limits: tuple[Any, ...], accepted: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:

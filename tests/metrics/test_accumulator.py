@@ -30,8 +30,8 @@ def test_two_streams_with_two_shards_make_seven_metrics() -> None:
         for shard in SHARDS:
             add(accumulator, "UserRecordsPut", 1, "Count", at(stream, shard))
             add(accumulator, "UserRecordsPut", 0, "Count", at(stream, shard))
-    series, refused = accumulator.drain()
-    assert refused == 0
+    series, rejected = accumulator.drain()
+    assert rejected == 0
     assert {len(key.dimensions): value.samples for key, value in series.items()} == {0: 8, 1: 4, 2: 2}
     assert len(series) == 7
     assert all(value.mean == 0.5 and (value.low, value.high) == (0, 1) for value in series.values())
@@ -115,7 +115,7 @@ def test_custom_dimensions_multiply_what_is_below_them() -> None:
         CustomDimension("Operation", "v"),
     ],
 )
-def test_bad_custom_dimensions_are_refused(dimension: CustomDimension) -> None:
+def test_bad_custom_dimensions_are_rejected(dimension: CustomDimension) -> None:
     with pytest.raises(ConfigError, match="custom_dimensions"):
         Accumulator(custom_dimensions=[dimension])
 
@@ -178,7 +178,7 @@ def test_arguments_are_checked() -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 2.0**361])
 @pytest.mark.parametrize("known", [True, False])
-def test_what_cloudwatch_would_refuse_is_refused_and_counted(value: float, known: bool) -> None:
+def test_numbers_that_cloudwatch_would_reject_are_rejected_and_counted(value: float, known: bool) -> None:
     accumulator = Accumulator()
     if known:
         add(accumulator, "X", 1, "Count", {})
@@ -186,8 +186,8 @@ def test_what_cloudwatch_would_refuse_is_refused_and_counted(value: float, known
     add(accumulator, "X", value, "Count", {})
     add_statistics(accumulator, "Y", 2, value, 1, 1, "Count", {})
     assert accumulator.rejected == 2
-    series, refused = accumulator.drain()
-    assert refused == 2
+    series, rejected = accumulator.drain()
+    assert rejected == 2
     assert all(v == Statistics(1, 1, 1, 1, 1) for v in series.values())
     assert len(series) == 2 * known
     assert accumulator.rejected == 0
@@ -198,8 +198,8 @@ def test_series_are_bounded() -> None:
     for index in range(5):
         add(accumulator, "X", 1, "Count", at(f"s{index}"))
     add(accumulator, "X", 1, "Count", at("s0"))  # known: still counted
-    series, refused = accumulator.drain()
-    assert refused == 3
+    series, rejected = accumulator.drain()
+    assert rejected == 3
     assert series[Series("X", "Count", ())].samples == 3
     add(accumulator, "X", 1, "Count", at("s4"))
     assert accumulator.drain()[1] == 0
@@ -233,7 +233,7 @@ def test_many_at_once_are_the_same_as_one_after_the_other(groups: list[list[int]
         )
 
 
-def test_threads_lose_nothing_even_while_somebody_drains() -> None:
+def test_threads_lose_nothing_even_while_another_drains() -> None:
     accumulator = Accumulator(granularity="global")
     total = 0.0
     start = threading.Barrier(4)

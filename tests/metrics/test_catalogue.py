@@ -91,7 +91,7 @@ def test_the_document_is_updated_in_place(tmp_path: Path, monkeypatch: pytest.Mo
     assert path.read_text(encoding="utf-8") == text
 
 
-def test_nobody_else_spells_a_metrics_name() -> None:
+def test_no_other_module_spells_the_name_of_a_metric() -> None:
     """A name in quotes is a second list, which nothing keeps equal to the first."""
     names = {metric.name for metric in CATALOGUE}
     found = [
@@ -101,7 +101,7 @@ def test_nobody_else_spells_a_metrics_name() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Constant) and node.value in names
     ]
-    # The service's field of that name, in answers of GetRecords.
+    # A field of GetRecords responses has this name too.
     assert [line for line in found if not line.endswith(": MillisBehindLatest")] == []
 
 

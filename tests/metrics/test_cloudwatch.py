@@ -34,7 +34,7 @@ from tests import HANG
 from tests.metrics.support import add, add_statistics, metric_of, scope_of
 
 WALL = 1_700_000_000.0
-TRANSIENT = TransientAwsError("no answer", code="ReadTimeoutError")
+TRANSIENT = TransientAwsError("no response", code="ReadTimeoutError")
 DENIED = PermanentAwsError("no", code="AccessDenied", status=403)
 REFUSED = PermanentAwsError("bad", code="InvalidParameterValue", status=400)
 
@@ -136,7 +136,7 @@ def test_a_failed_call_is_repeated_a_little_later_and_then_with_the_next_upload(
     assert plan.pending == 0
 
 
-def test_what_needs_somebody_to_change_something_waits_for_the_next_upload() -> None:
+def test_a_permanent_failure_waits_for_the_next_upload() -> None:
     accumulator = Accumulator()
     plan = make_plan(accumulator)
     fill(accumulator, 1)
@@ -147,7 +147,7 @@ def test_what_needs_somebody_to_change_something_waits_for_the_next_upload() -> 
     assert plan.pending == 1
 
 
-def test_a_call_that_is_refused_for_its_content_is_halved_until_the_bad_one_is_alone() -> None:
+def test_a_call_that_is_rejected_for_its_content_is_halved_until_the_bad_one_is_alone() -> None:
     accumulator = Accumulator()
     plan = make_plan(accumulator)
     fill(accumulator, 100)
@@ -168,7 +168,7 @@ def test_a_call_that_is_refused_for_its_content_is_halved_until_the_bad_one_is_a
     assert "1 dropped (CloudWatch rejected M00042" in report
 
 
-def test_when_everything_is_refused_it_does_not_pay_for_each_datum() -> None:
+def test_when_everything_is_rejected_it_does_not_pay_for_each_datum() -> None:
     accumulator = Accumulator()
     plan = make_plan(accumulator)
     for minute in (60.0, 120.0):
@@ -307,7 +307,7 @@ def test_after_finish_only_the_upload_is_left() -> None:
 
 
 @pytest.mark.parametrize("namespace", ["AWS/Kinesis", ":x", "", " ", "n" * 256])
-def test_bad_namespaces_are_refused(namespace: str) -> None:
+def test_bad_namespaces_are_rejected(namespace: str) -> None:
     with pytest.raises(ConfigError, match="namespace"):
         CloudWatchMetrics(FakeAws().client("cloudwatch"), namespace=namespace)
 
@@ -446,9 +446,9 @@ def test_the_thread_uploads_when_it_is_time() -> None:
 
     class Client:
         def put_metric_data(self, **request: Any) -> Any:
-            answer = client.put_metric_data(**request)
+            response = client.put_metric_data(**request)
             called.set()
-            return answer
+            return response
 
     metrics = CloudWatchMetrics(Client(), upload_delay=0.001)
     add(metrics, "AllErrors", 1, "Count", {})
@@ -501,7 +501,7 @@ def test_level_none_makes_no_thread() -> None:
     assert metrics.close() == 0
 
 
-def test_a_thread_that_can_not_start_is_no_error_for_the_caller(
+def test_a_thread_that_cannot_start_raises_no_error_in_the_caller(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     aws = FakeAws()
@@ -571,7 +571,7 @@ sys.exit(0 if ok and os.waitpid(child, 0)[1] == 0 else 1)
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=HANG).returncode == 0
 
 
-def test_what_nobody_closed_is_uploaded_when_the_interpreter_ends() -> None:
+def test_open_sinks_are_uploaded_when_the_interpreter_ends() -> None:
     code = """
 from kinesis_sdk.metrics import CloudWatchMetrics, Kind, Metric, Scope
 

@@ -123,7 +123,7 @@ def test_the_text_format_parses() -> None:
     assert len(list(text_string_to_metric_families(text))) >= 6
 
 
-def test_what_is_refused_is_counted() -> None:
+def test_rejected_observations_are_counted() -> None:
     metrics, registry = make(max_series=1)
     add(metrics, "RequestTime", 1, "Milliseconds", {"StreamName": "a"})
     add(metrics, "RequestTime", 1, "Milliseconds", {"StreamName": "b"})
@@ -157,7 +157,7 @@ def test_two_streams_and_two_applications_are_four_series() -> None:
         shard = {"ApplicationName": application, "StreamName": stream, "ShardId": "shardId-000000000000"}
         add(metrics, "RecordsProcessed", 10**number, "Count", shard)
         add(metrics, "MillisBehindLatest", 1000 * number, "Milliseconds", shard)
-    samples = [s for family in registry.collect() for s in family.samples if "refused" not in s.name]
+    samples = [s for family in registry.collect() for s in family.samples if "rejected" not in s.name]
     assert sorted(s.value for s in samples if s.name == "kinesis_records_processed_total") == [
         1,
         10,
@@ -174,7 +174,7 @@ def test_one_prefix_once_in_a_registry() -> None:
 
 
 @pytest.mark.parametrize("prefix", ["", "Kinesis", "1st", "a-b", 7])
-def test_bad_prefixes_are_refused(prefix: Any) -> None:
+def test_bad_prefixes_are_rejected(prefix: Any) -> None:
     with pytest.raises(ConfigError, match="prefix"):
         make(prefix=prefix)
 
