@@ -1,4 +1,4 @@
-"""GetRecords with the records read here. See `kinesis_sdk.common.fastpath` for how it works."""
+"""GetRecords with records that the SDK decodes itself. `kinesis_sdk.common.fastpath` explains how it works."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from kinesis_sdk.common.response_header import ResponseHeader
 _LOGGER = logging.getLogger(__name__)
 
 _WORTH_IT = 4
-"""Records in an answer from which on it pays to take them out; the first is read twice then."""
+"""Minimum number of records for which the fast path is faster; it reads the first one twice."""
 
 
-# A named tuple from a finished tuple at a third of the price of its own constructor.
+# Makes a named tuple from a complete tuple at a third of the cost of the constructor.
 _new = tuple.__new__
 
 
 class GetRecordsPage(NamedTuple):
-    """One answer of GetRecords.
+    """Response of one GetRecords call.
 
     Attributes:
-        records: The records in order; arrival times are UTC.
-        next_iterator: Iterator for what follows; None at the end of the shard.
-        header: What the response says besides its records, as far as it can be read without knowing the shard.
+        records: Records in order; arrival times are UTC.
+        next_iterator: Iterator for the next call; None at the end of the shard.
+        header: Facts of the response besides its records, as far as they can be read without knowing the shard.
         child_shards: ``ChildShards`` as Kinesis sent them, at the end of the shard.
         metadata: ``ResponseMetadata``: ``RequestId``, ``HTTPHeaders`` and so on; empty for clients without it.
     """
@@ -52,13 +52,12 @@ def get_records(
     Args:
         client: boto3 Kinesis client or one of its shape.
         iterator: Shard iterator.
-        limit: Most records to return.
-        stream_arn: ARN of the stream, where requests carry one.
+        limit: Maximum number of records to return, 1 to 10,000.
+        stream_arn: ARN of the stream for the request; None if it is not known.
 
     Raises:
-        AwsError: The call failed.
-        ProtocolError: The service answered, and the answer can not be read. Nothing is lost: the iterator
-            stays good.
+        AwsError: If the call fails.
+        ProtocolError: If the response cannot be read. No record is lost: the iterator remains valid.
     """
     request: dict[str, Any] = {"ShardIterator": iterator, "Limit": limit}
     if stream_arn:
@@ -73,17 +72,17 @@ def get_records(
             if state is not None and state.useful:
                 state.useful = False
                 _LOGGER.warning(
-                    "answers of GetRecords are read by boto3 from now on, which costs more: "
-                    "a hook of the client wants all records"
+                    "GetRecords: falling back to boto3 deserialization (slower): "
+                    "a client event hook is incompatible with the fast path"
                 )
     return page
 
 
 class _State:
-    """What is known about a client.
+    """State of the fast path of a client.
 
     Attributes:
-        useful: Whether the hooks are worth trying; not any more once they did not work out.
+        useful: Whether to use the fast path; False once it has failed.
     """
 
     __slots__ = ("useful",)
@@ -93,11 +92,11 @@ class _State:
 
 
 class _ShardIterator(str):
-    """The ``ShardIterator`` of a call of ours, and what came back for it.
+    """``ShardIterator`` of a call of the SDK, with the records of its response.
 
     Attributes:
-        items: ``Records`` of the answer as JSON gave them; None while botocore has them.
-        problem: Why the answer can not be read.
+        items: ``Records`` of the response as parsed JSON; None if botocore handles them.
+        problem: Reason why the response cannot be read; None if there is none.
     """
 
     __slots__ = ("items", "problem")
@@ -112,20 +111,20 @@ class _ShardIterator(str):
 
 
 _expected: ContextVar[_ShardIterator | None] = ContextVar("kinesis_sdk_expected", default=None)
-"""The call whose answer comes next on this thread (or greenlet): ``before-parse`` gets no context of the call."""
+"""Call whose response comes next on this thread (or greenlet), because ``before-parse`` gets no context of the call."""
 
 
 def _get_fast(client: KinesisClient, request: dict[str, Any]) -> GetRecordsPage | None:
-    """The page, or None if a hook did something to the records that is to be done to all of them."""
+    """Return the page; None if a hook of a user changed the records, and therefore must see all of them."""
     iterator = _ShardIterator(request["ShardIterator"])
     try:
-        answer = client.get_records(**{**request, "ShardIterator": iterator})
+        response = client.get_records(**{**request, "ShardIterator": iterator})
     except Exception as error:
         if iterator.problem is not None:
             raise ProtocolError(f"GetRecords: {iterator.problem}") from error
         if iterator.items is not None:
-            # The service answered: it was a hook that could not live with a part of the records.
-            _LOGGER.debug("a GetRecords answer did not pass the client's hooks", exc_info=error)
+            # Kinesis responded, so a hook raised the error, perhaps because it saw only one of the records.
+            _LOGGER.debug("a hook of the client failed on a GetRecords response", exc_info=error)
             return None
         raise
     finally:
@@ -133,34 +132,34 @@ def _get_fast(client: KinesisClient, request: dict[str, Any]) -> GetRecordsPage 
     if iterator.problem is not None:
         raise ProtocolError(f"GetRecords: {iterator.problem}")
     if iterator.items is None:
-        return _page(answer)
-    shown = _page(answer)
+        return _page(response)
+    shown = _page(response)
     records = _decoded(iterator.items)
     return shown._replace(records=records) if shown.records == records[:1] else None
 
 
 def _on_parameters(params: dict[str, Any], context: dict[str, Any], **_: Any) -> None:
-    """``before-parameter-build``: mark a call of ours."""
+    """Handle ``before-parameter-build``: mark a call of the SDK."""
     iterator = params.get("ShardIterator")
     if type(iterator) is _ShardIterator:
         context[MARK] = iterator
 
 
 def _on_call(context: dict[str, Any], **_: Any) -> None:
-    """``before-call``: note whose answer comes next.
+    """Handle ``before-call``: remember the call whose response comes next.
 
-    Also for calls of others, which may come in the middle of one of ours, from a hook.
+    This includes calls of other code, which a hook may make during a call of the SDK.
     """
     mark = context.get(MARK)
     _expected.set(mark if type(mark) is _ShardIterator else None)
 
 
-def _on_answer(operation_model: Any, response_dict: dict[str, Any], **_: Any) -> None:
-    """``before-parse``: take the records out of an answer to a call of ours."""
+def _on_response(operation_model: Any, response_dict: dict[str, Any], **_: Any) -> None:
+    """Handle ``before-parse``: remove the records from the response to a call of the SDK."""
     iterator = _expected.get()
     if iterator is None or operation_model.name != "GetRecords":
         return
-    # botocore may have repeated the call, then this is not the first answer.
+    # If botocore retried the call, this is not the first response.
     iterator.items = iterator.problem = None
     if response_dict["status_code"] != 200:
         return
@@ -168,10 +167,10 @@ def _on_answer(operation_model: Any, response_dict: dict[str, Any], **_: Any) ->
         document = json.loads(response_dict["body"].decode("utf-8"))
         items = document.get("Records")
     except (ValueError, AttributeError) as error:
-        iterator.problem = f"the answer is not a JSON object ({error})"
+        iterator.problem = f"the response is not a JSON object ({error})"
     else:
         if not isinstance(items, list):
-            iterator.problem = "the answer has no Records"
+            iterator.problem = "the response has no list of Records"
         elif len(items) >= _WORTH_IT:
             iterator.items = items
             document["Records"] = items[:1]
@@ -180,15 +179,15 @@ def _on_answer(operation_model: Any, response_dict: dict[str, Any], **_: Any) ->
         response_dict["body"] = b"{}"
 
 
-def _page(answer: Mapping[str, Any]) -> GetRecordsPage:
-    """A page from an answer of boto3.
+def _page(response: Mapping[str, Any]) -> GetRecordsPage:
+    """Return the page of a response of boto3.
 
     Raises:
-        ProtocolError: It has no records, or one is incomplete or malformed.
+        ProtocolError: If it has no list of records, or a record is incomplete or malformed.
     """
-    items = answer.get("Records")
+    items = response.get("Records")
     if not isinstance(items, list):
-        raise ProtocolError("GetRecords: the answer has no Records")
+        raise ProtocolError("GetRecords: the response has no list of Records")
     try:
         records = [KinesisRecord.from_api(item) for item in items]
         records = [
@@ -196,24 +195,24 @@ def _page(answer: Mapping[str, Any]) -> GetRecordsPage:
             for record in records
         ]
         check_records(records)
-        following = answer.get("NextShardIterator") or None
-        header = ResponseHeader.from_api(answer, ended=following is None)
+        following = response.get("NextShardIterator") or None
+        header = ResponseHeader.from_api(response, ended=following is None)
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise _incomplete(error) from error
     return GetRecordsPage(
         records,
         following,
         header,
-        answer.get("ChildShards"),
-        answer.get("ResponseMetadata") or {},
+        response.get("ChildShards"),
+        response.get("ResponseMetadata") or {},
     )
 
 
 def _decoded(items: list[Any]) -> list[KinesisRecord]:
-    """Records from the JSON of an answer.
+    """Return the records of a response in JSON.
 
     Raises:
-        ProtocolError: One is incomplete or malformed, or cannot be decoded.
+        ProtocolError: If a record is incomplete or malformed, or cannot be decoded.
     """
     records: list[KinesisRecord] = []
     add = records.append
@@ -221,7 +220,7 @@ def _decoded(items: list[Any]) -> list[KinesisRecord]:
     moment: datetime | None = None
     try:
         for item in items:
-            # Records that came with one PutRecords share their time.
+            # Records of the same PutRecords call have the same arrival time.
             arrival = item.get("ApproximateArrivalTimestamp")
             if arrival != stamp:
                 stamp = arrival
@@ -250,7 +249,7 @@ def _incomplete(error: Exception) -> ProtocolError:
 
 
 def _moment(value: Any) -> datetime | None:
-    """An arrival time in UTC, from epoch seconds, from a datetime, or from text as emulators send it."""
+    """Return an arrival time in UTC from epoch seconds, a datetime, or text, which some emulators send."""
     if isinstance(value, (int, float)):
         return datetime.fromtimestamp(value, timezone.utc)
     if value is None:
@@ -264,8 +263,8 @@ def _moment(value: Any) -> datetime | None:
 
 
 def _register(events: Any) -> None:
-    # Of the handlers of one event, botocore calls those of the shortest name last.
-    events.register_last("before-parse", _on_answer, "kinesis-sdk-get-answer")
+    # Of the handlers of one event, botocore calls those that are registered under the shortest name last.
+    events.register_last("before-parse", _on_response, "kinesis-sdk-get-response")
     events.register("before-call.kinesis.GetRecords", _on_call, "kinesis-sdk-get-call")
     events.register("before-parameter-build.kinesis.GetRecords", _on_parameters, "kinesis-sdk-get-parameters")
 

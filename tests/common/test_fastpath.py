@@ -833,7 +833,7 @@ def test_an_outage_does_not_end_the_fast_path(wire: Wire) -> None:
         ("before-parameter-build", "kinesis-sdk-put-parameters"),
         ("before-parameter-build.kinesis.GetRecords", "kinesis-sdk-get-parameters"),
         ("before-call.kinesis.GetRecords", "kinesis-sdk-get-call"),
-        ("before-parse", "kinesis-sdk-get-answer"),
+        ("before-parse", "kinesis-sdk-get-response"),
     ],
 )
 def test_without_another_hook_boto3_does_the_work(
