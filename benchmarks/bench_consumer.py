@@ -33,7 +33,7 @@ from kinesis_sdk.common.aggregate_reader import MAGIC, Aggregate, deaggregate
 from kinesis_sdk.common.hashkeys import hash_partition_key
 from kinesis_sdk.common.records import KinesisRecord, UserRecord
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore, RecordBatch
+from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore, LeaseConfig, RecordBatch
 from kinesis_sdk.consumer.engine.engine import ConsumerEngine
 from kinesis_sdk.consumer.handler import HandlerSource
 from kinesis_sdk.consumer.runtime.runtime import InlineRuntime
@@ -154,7 +154,7 @@ def engine_run(client: Any) -> tuple[int, float]:
     engine = ConsumerEngine(
         stream=StreamId("orders"),
         worker_id="me",
-        config=ConsumerConfig(initial_position="TRIM_HORIZON", failover_time=300.0),
+        config=ConsumerConfig(initial_position="TRIM_HORIZON", leases=LeaseConfig(failover_time=300.0)),
         handlers=HandlerSource.of(handle),
         store=InMemoryLeaseStore(),
         kinesis=client,

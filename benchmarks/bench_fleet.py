@@ -33,7 +33,7 @@ import time
 from bisect import bisect_left, bisect_right
 from pathlib import Path
 
-from kinesis_sdk.consumer import ConsumerConfig
+from kinesis_sdk.consumer import ConsumerConfig, LeaseConfig
 from kinesis_sdk.consumer.leases.intervals import scan_read_units
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -140,8 +140,8 @@ def deploy(kind: str, leases: int, workers: int, *, start_first: bool) -> list[s
 
 def targets(rows: list[list[str]], config: ConsumerConfig, leases: int) -> list[str]:
     """Compare the rows of the default strategy with its targets."""
-    scan_interval = config.intervals(leases).scan
-    limit = config.failover_time + 2 * scan_interval
+    scan_interval = config.leases.intervals(leases).scan
+    limit = config.leases.failover_time + 2 * scan_interval
     ours = {row[1]: row[2:] for row in rows if row[0] == "balanced"}
     cold, crash = ours["cold start"], ours["25 % crash"]
     checks = [
@@ -158,12 +158,12 @@ def targets(rows: list[list[str]], config: ConsumerConfig, leases: int) -> list[
 
 
 def costs(kind: str, leases: int, workers: int) -> list[str]:
-    config = ConsumerConfig(lease_strategy=kind)  # type: ignore[arg-type]
-    reads = workers * scan_read_units(leases) * 60 / config.intervals(leases).scan
-    writes = leases * 60 / config.renew_interval
+    config = ConsumerConfig(leases=LeaseConfig(lease_strategy=kind))  # type: ignore[arg-type]
+    reads = workers * scan_read_units(leases) * 60 / config.leases.intervals(leases).scan
+    writes = leases * 60 / config.leases.renew_interval
     return [
-        f"{config.intervals(leases).scan:.1f} s",
-        f"{config.renew_interval:.2f} s",
+        f"{config.leases.intervals(leases).scan:.1f} s",
+        f"{config.leases.renew_interval:.2f} s",
         f"{reads:,.0f}",
         f"{writes:,.0f}",
         f"{reads * MINUTES * READ_COST:,.0f}",

@@ -11,7 +11,7 @@ import boto3
 import pytest
 
 from integration.proxy import Proxy
-from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore, Worker, worker
+from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore, RetrievalConfig, Worker, worker
 from kinesis_sdk.testing import FakeAws, FakeAwsServer, ServerProcess, start_server_process
 from tests import HANG
 
@@ -57,7 +57,9 @@ def consume(endpoint: str, arrivals: Arrivals, mode: Any = "fanout") -> Worker:
         "orders",
         application_name="app",
         handler=arrivals.handle,
-        config=ConsumerConfig(initial_position="TRIM_HORIZON", retrieval_mode=mode),
+        config=ConsumerConfig(
+            initial_position="TRIM_HORIZON", retrieval=RetrievalConfig(retrieval_mode=mode)
+        ),
         endpoint_url=endpoint,
         lease_store=InMemoryLeaseStore(),
     )

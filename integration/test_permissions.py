@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from kinesis_sdk import ConsumerConfig, Producer, RecordBatch, Worker
+from kinesis_sdk import ConsumerConfig, CoordinationConfig, Producer, RecordBatch, Worker
 from kinesis_sdk.metrics import CATALOGUE, CloudWatchMetrics, Scope
 from kinesis_sdk.testing import FakeAws
 from tests.readme import blocks
@@ -121,11 +121,10 @@ def consume(account: Account, *, reshard: bool = False, **settings: Any) -> None
         config=ConsumerConfig(
             initial_position="TRIM_HORIZON",
             checkpoint_interval=0,
-            shard_sync_interval=1,
-            lease_cleanup_interval=1,
-            parent_shard_poll_interval=0.2,
-            **settings,
-        ),
+            coordination=CoordinationConfig(
+                shard_sync_interval=1, lease_cleanup_interval=1, parent_shard_poll_interval=0.2
+            ),
+        ).with_fields(**settings),
     )
     worker.start()
     try:

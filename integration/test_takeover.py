@@ -23,7 +23,7 @@ ROUNDS = int(os.environ.get("KINESIS_SDK_TAKEOVERS", "1"))
 SCRIPT = textwrap.dedent(
     """
     import sys, threading
-    from kinesis_sdk.consumer import ConsumerConfig, RecordHandler, Worker
+    from kinesis_sdk.consumer import ConsumerConfig, LeaseConfig, RecordHandler, Worker
 
     name, endpoint, failover_time = sys.argv[1:]
     write_lock = threading.Lock()
@@ -50,7 +50,8 @@ SCRIPT = textwrap.dedent(
             tell("shutdown", self.shard)
             checkpointer.checkpoint()
 
-    config = ConsumerConfig(initial_position="TRIM_HORIZON", failover_time=float(failover_time), balance_by="count")
+    leases = LeaseConfig(failover_time=float(failover_time), balance_by="count")
+    config = ConsumerConfig(initial_position="TRIM_HORIZON", leases=leases)
     Worker(
         "orders", application_name="app", handler=Handler, config=config, endpoint_url=endpoint, worker_id=name
     ).run()

@@ -13,11 +13,11 @@ import time
 import boto3
 import pytest
 
-from kinesis_sdk.consumer import ConsumerConfig, Worker
+from kinesis_sdk.consumer import ConsumerConfig, LeaseConfig, Worker
 from kinesis_sdk.testing import FakeAws, FakeAwsServer
 from tests import HANG
 
-CONFIG = ConsumerConfig(initial_position="TRIM_HORIZON", failover_time=3.0)
+CONFIG = ConsumerConfig(initial_position="TRIM_HORIZON", leases=LeaseConfig(failover_time=3.0))
 
 
 @pytest.fixture
@@ -95,7 +95,9 @@ def owners(endpoint):
 
 def test_the_first_record_and_a_handoff_without_waiting_for_expiry(account):
     aws, endpoint = account
-    config = ConsumerConfig(initial_position="TRIM_HORIZON", failover_time=10 * HANG)  # no lease expires
+    config = ConsumerConfig(
+        initial_position="TRIM_HORIZON", leases=LeaseConfig(failover_time=10 * HANG)
+    )  # no lease expires
     collected = Collected()
     wanted = put(aws, 0, 100)
     started = time.monotonic()
@@ -145,14 +147,14 @@ def test_a_latest_start_is_pinned_with_the_date_of_a_real_answer(account):
 SCRIPT = textwrap.dedent(
     """
     import logging, sys, time
-    from kinesis_sdk.consumer import ConsumerConfig, Worker
+    from kinesis_sdk.consumer import ConsumerConfig, LeaseConfig, Worker
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     def handle(batch):
         for record in batch.records:
             sys.stdout.write(record.data.decode() + "\\n")  # one write: other threads print, too
         sys.stdout.flush()
         time.sleep(float(sys.argv[2]))
-    config = ConsumerConfig(initial_position="TRIM_HORIZON", failover_time=3.0)
+    config = ConsumerConfig(initial_position="TRIM_HORIZON", leases=LeaseConfig(failover_time=3.0))
     Worker("orders", application_name="billing", handler=handle, config=config, endpoint_url=sys.argv[1]).run()
     print("stopped", flush=True)
     """

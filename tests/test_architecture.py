@@ -116,7 +116,7 @@ def test_an_arrow_to_a_module_allows_that_module_only() -> None:
 
 WITHIN_CONSUMER = {
     "fetch": {"config", "error_policy"},
-    "leases": {"config", "runtime"},
+    "leases": {"runtime"},
     "shard_sync": {"config", "leases", "streams"},
 }
 """What the packages below may import of the consumer; the rest of it runs them."""

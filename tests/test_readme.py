@@ -59,13 +59,18 @@ def test_every_call_in_the_text_has_the_arguments_that_the_code_has() -> None:
     """Inline code such as `StreamSpec(arn, consumer_arn=…)`: the class exists, the keywords are its parameters."""
     places = (kinesis_sdk, kinesis_sdk.metrics, kinesis_sdk.testing, kinesis_sdk.spark)
     seen = 0
-    for name, arguments in re.findall(r"`([A-Z]\w+)\(([^`]*)\)`", TEXT):
+    calls = [
+        call
+        for code in re.findall(r"`([^`\n]+)`", TEXT)
+        for call in re.findall(r"([A-Z]\w+)\(([^()]*)\)", code)
+    ]
+    for name, arguments in calls:
         kind = next(getattr(place, name) for place in places if hasattr(place, name))
         parameters = inspect.signature(kind).parameters
         for keyword in re.findall(r"(\w+)=", arguments):
             assert keyword in parameters, f"{name}({keyword}=…)"
             seen += 1
-    assert seen >= 8
+    assert seen >= 16
 
 
 def test_every_setting_that_is_named_with_a_value_exists() -> None:
@@ -75,7 +80,7 @@ def test_every_setting_that_is_named_with_a_value_exists() -> None:
         for field in dataclasses.fields(config)
     }
     named = set(re.findall(r"`([a-z]+(?:_[a-z]+)+)=[^`]*`", TEXT))
-    assert {"worker_group", "retrieval_mode"} <= named <= fields
+    assert {"on_handler_error", "metrics_level"} <= named <= fields
 
 
 def test_the_policy_is_json_with_a_row_for_each_statement() -> None:

@@ -144,7 +144,7 @@ def main() -> int:
         settings["stream"],
         application_name=settings["application_name"],
         handler=journal.make,
-        config=ConsumerConfig(**settings["config"]),
+        config=ConsumerConfig().with_fields(**settings["config"]),
         worker_id=settings["worker_id"],
         region_name=settings["region"],
         endpoint_url=settings["endpoint_url"],

@@ -52,7 +52,7 @@ def main() -> None:
         options["stream"],
         application_name=options["application"],
         handler=Handler,
-        config=ConsumerConfig(**options["config"]),
+        config=ConsumerConfig().with_fields(**options["config"]),
         worker_id=options["worker"],
     ).run()
 

@@ -37,7 +37,7 @@ KILLS = int(os.environ.get("SPARK_KILLS", "4"))
 WORKER = textwrap.dedent(
     """
     import sys, threading
-    from kinesis_sdk.consumer import ConsumerConfig, Worker
+    from kinesis_sdk.consumer import ConsumerConfig, FailureConfig, Worker
 
     stream, endpoint, path = sys.argv[1:]
     lock = threading.Lock()
@@ -48,7 +48,8 @@ WORKER = textwrap.dedent(
             output.write(b"".join([record.data + b"\\n" for record in batch.records]))
             output.flush()
 
-    config = ConsumerConfig(initial_position="TRIM_HORIZON", misplaced_aggregates="discard")
+    failure = FailureConfig(misplaced_aggregates="discard")
+    config = ConsumerConfig(initial_position="TRIM_HORIZON", failure=failure)
     Worker(stream, application_name=stream + "-app", handler=handle, config=config, endpoint_url=endpoint).run()
     """
 )

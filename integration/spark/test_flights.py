@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from integration.spark.harness import start, wait_for
-from kinesis_sdk.consumer import ConsumerConfig, RecordBatch, Worker
+from kinesis_sdk.consumer import ConsumerConfig, RecordBatch, RetrievalConfig, Worker
 from kinesis_sdk.testing.flights import load_flights
 
 pytestmark = pytest.mark.core
@@ -43,7 +43,9 @@ def test_flights_through_kinesis_and_back(spark: Any, stream: Any, folder: Path)
             flights.name,
             application_name=f"{flights.name}-workers",
             handler=handle,
-            config=ConsumerConfig(initial_position="TRIM_HORIZON", idle_time_between_reads=0.25),
+            config=ConsumerConfig(
+                initial_position="TRIM_HORIZON", retrieval=RetrievalConfig(idle_time_between_reads=0.25)
+            ),
             endpoint_url=flights.endpoint.url,
         )
         for _ in range(2)

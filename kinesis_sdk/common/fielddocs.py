@@ -74,5 +74,7 @@ def _default(field: dataclasses.Field[Any]) -> str:
     if field.default is not dataclasses.MISSING:
         return f" Default: {field.default!r}."
     if field.default_factory is not dataclasses.MISSING:
-        return f" Default: {field.default_factory()!r}."
+        value = field.default_factory()
+        shown = f"{type(value).__name__}()" if dataclasses.is_dataclass(value) else repr(value)
+        return f" Default: {shown}."
     return ""

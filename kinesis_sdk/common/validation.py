@@ -70,3 +70,9 @@ def check_choice(field: str, value: object, choices: tuple[str, ...]) -> None:
     """Raise `ConfigError` unless ``value`` is one of ``choices``."""
     if value not in choices:
         raise ConfigError(field, value, "one of " + ", ".join(choices))
+
+
+def check_bool(field: str, value: object) -> None:
+    """Raise `ConfigError` unless ``value`` is True or False."""
+    if not isinstance(value, bool):
+        raise ConfigError(field, value, "True or False")

@@ -4,7 +4,14 @@ Imports `kinesis_sdk.common` only, and boto3 not before a client is made.
 """
 
 from kinesis_sdk.consumer.checkpointer import Checkpointer, PreparedCheckpoint
-from kinesis_sdk.consumer.config import ConsumerConfig
+from kinesis_sdk.consumer.config import (
+    ConsumerConfig,
+    CoordinationConfig,
+    FailureConfig,
+    LeaseConfig,
+    LeaseTableConfig,
+    RetrievalConfig,
+)
 from kinesis_sdk.consumer.error_policy import (
     BisectBatch,
     HandlerErrorPolicy,
@@ -39,9 +46,15 @@ from kinesis_sdk.consumer.worker import Worker
 
 __all__ = [
     # running
-    "ConsumerConfig",
     "StreamSpec",
     "Worker",
+    # settings
+    "ConsumerConfig",
+    "CoordinationConfig",
+    "FailureConfig",
+    "LeaseConfig",
+    "LeaseTableConfig",
+    "RetrievalConfig",
     # handling
     "Checkpointer",
     "PreparedCheckpoint",

@@ -1,16 +1,30 @@
-"""Everything that can be set on a consumer, validated once."""
+"""Everything that can be set on a consumer, validated once.
+
+`ConsumerConfig` holds what most applications set. The other fields are in groups:
+
+| group | class | fields |
+|---|---|---|
+| ``leases`` | `LeaseConfig` | expiry, scans, renewal, handoff and the distribution of leases |
+| ``lease_table`` | `LeaseTableConfig` | the DynamoDB table: name, billing, protection, tags |
+| ``retrieval`` | `RetrievalConfig` | GetRecords, pauses, prefetch, enhanced fan-out |
+| ``coordination`` | `CoordinationConfig` | shard sync, lease cleanup, several streams, Java KCL 3 fleets |
+| ``failure`` | `FailureConfig` | backoff, stalls, timeouts, misplaced aggregates |
+
+A field name occurs once over all groups, so `ConsumerConfig.with_fields` finds the group of a name.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
-from typing import Literal
+from typing import Any, Literal
 
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.fielddocs import documented_fields
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON
-from kinesis_sdk.common.validation import check_choice, check_int, check_seconds, check_text
+from kinesis_sdk.common.validation import check_bool, check_choice, check_int, check_seconds, check_text
 from kinesis_sdk.consumer.error_policy import HandlerErrorPolicy, handler_error_policy
 from kinesis_sdk.consumer.fetch.read_rate import READ_INTERVAL
 from kinesis_sdk.consumer.leases.intervals import Intervals, IntervalSettings, call_timeout
@@ -27,20 +41,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 @documented_fields
 @dataclass(frozen=True, kw_only=True)
-class ConsumerConfig:
-    """Settings of a consumer. Names are the KCL's in snake case; durations are seconds.
+class LeaseConfig:
+    """How this worker takes, renews and hands off leases: ``ConsumerConfig(leases=LeaseConfig(failover_time=5))``.
 
     Raises:
-        ConfigError: A field is out of its range; names field, value and range.
+        ConfigError: If a field is out of its range; the error names field, value and range.
     """
-
-    table_name: str | None = None
-    """Name of the lease table, 3 to 255 characters; None uses the application's name, as the KCL does."""
-
-    initial_position: Literal["LATEST", "TRIM_HORIZON"] | datetime = "LATEST"
-    """Where to start in a shard that has no lease yet: ``"LATEST"`` (records that arrive from now on; the KCL's
-    default), ``"TRIM_HORIZON"`` (the oldest record that the stream retains) or an aware `datetime` (AT_TIMESTAMP). A
-    shard with a lease continues from its checkpoint, whatever this says."""
 
     failover_time: float = 10.0
     """Seconds without a heartbeat after which another worker may take a lease from its owner; 0.5 to 3,600. The KCL's
@@ -49,101 +55,27 @@ class ConsumerConfig:
     epsilon: float = 0.025
     """Seconds of slack in the KCL's intervals, 0 to a sixth of ``failover_time``; see ``lease_renewal_schedule``."""
 
-    max_leases_for_worker: int | None = None
-    """Maximum leases that this worker holds, 1 or more; None is unbounded."""
-
-    max_leases_to_steal_at_one_time: int | None = None
-    """Maximum leases to request from live workers per scan of the lease table; 0 requests none. None leaves it to the
-    strategy: ``"kcl2"`` requests 1, ``"balanced"`` requests its whole share."""
+    lease_renewal_schedule: Literal["sparse", "kcl2"] | None = None
+    """How often a lease is renewed: ``"kcl2"`` every ``failover_time / 3 - epsilon`` (3.3 s), ``"sparse"`` half as often
+    (6.6 s). Sparse costs half as much, and tolerates an unreachable table for a third of the failover time instead of two
+    thirds. None: sparse for the balanced strategy, kcl2 for the other."""
 
     lease_scan_interval: float = 1.0
     """Minimum seconds between two scans of the lease table, 0.1 to 3,600. Large tables are scanned less often, see
     ``lease_scan_read_capacity``."""
 
-    shard_sync_interval: float = 60.0
-    """Seconds between two comparisons of the lease table with ListShards, 1 to 86,400."""
-
-    parent_shard_poll_interval: float = 2.0
-    """Seconds between two checks whether a parent shard is finished, 0.1 to 3,600."""
-
-    cleanup_leases_upon_shard_completion: bool = True
-    """Whether to delete leases of finished shards."""
-
-    lease_cleanup_interval: float = 60.0
-    """Seconds between two searches for leases of finished shards, 1 to 86,400."""
-
-    max_records: int = 10_000
-    """Maximum Kinesis records per GetRecords call, 1 to 10,000."""
-
-    idle_time_between_reads: float = 1.0
-    """Seconds of the first pause between two reads at the tip of a shard, 0.2 to 3,600; there is no pause while the
-    reader is behind."""
-
-    task_backoff_time: float = 0.5
-    """Seconds before the first retry after a failure, 0.001 to 3,600; doubled with each further failure, with jitter."""
-
-    max_threads: int = 32
-    """Maximum handler callbacks that run at the same time, 1 to 1,000. The KCL's ``maxActiveThreads``."""
-
-    checkpoint_interval: float = 10.0
-    """For automatic checkpoints: maximum seconds between a batch that was processed and its checkpoint, 0 to 86,400."""
-
-    checkpoint_timeout: float = 10.0
-    """Maximum seconds for which one checkpoint call retries throttled or failed writes, 0 to 3,600."""
-
-    misplaced_aggregates: Literal["deliver", "discard"] = "deliver"
-    """What to do with an aggregate that contains user records of another shard's hash key range, which happens around a
-    reshard. ``"deliver"`` loses nothing. ``"discard"`` drops the aggregate and logs it, as the KCL does; it relies on a
-    producer that sends such records again, as the KPL and this SDK do."""
-
-    on_handler_error: Literal["retry", "stop"] | HandlerErrorPolicy = "retry"
-    """What to do when a handler raises: ``"retry"`` delivers the batch again with backoff, ``"stop"`` stops the worker;
-    or a policy object (`RetryBatch`, `BisectBatch`, `StopWorker`)."""
-
-    billing_mode: Literal["PAY_PER_REQUEST", "PROVISIONED"] = "PAY_PER_REQUEST"
-    """Billing mode of a lease table that has to be created."""
-
-    initial_lease_table_read_capacity: int = 10
-    """Read units of a provisioned lease table that has to be created, 1 or more."""
-
-    initial_lease_table_write_capacity: int = 10
-    """Write units of a provisioned lease table that has to be created, 1 or more."""
-
-    lease_table_deletion_protection_enabled: bool = False
-    """Whether a lease table that has to be created is protected from deletion."""
-
-    # leases and coordination
+    lease_scan_read_capacity: float = 5.0
+    """Read units per second that scans of the lease table may cost this worker, 0.01 to 100,000. At the default, 100
+    leases are scanned every second, 1,000 every 10 s, and 2,000 or more every 20 s, as the KCL does."""
 
     graceful_lease_handoff_timeout: float = 30.0
     """Seconds that a worker has to finish its batch and to checkpoint after another worker has requested a lease, 0 to
     3,600; then the lease is taken from it. 0 takes leases without a request."""
 
-    lease_table_tags: Mapping[str, str] = field(default_factory=dict)
-    """Tags of a lease table that has to be created."""
-
-    lease_table_pitr_enabled: bool = False
-    """Whether the lease table must have point-in-time recovery; it is switched on at the start if it is off."""
-
-    leases_recovery_auditor_execution_frequency: float = 120.0
-    """Seconds between two searches for holes in the hash key space that the leases cover, 1 to 86,400. A search costs no
-    call: it uses the latest scan of the table."""
-
-    leases_recovery_auditor_inconsistency_confidence_threshold: int = 3
-    """Number of consecutive searches that must find the same hole before the table is compared with the stream; 1 or
-    more."""
-
-    worker_metrics: Literal["off", "separate_table", "lease_table"] = "off"
-    """Membership of a fleet of Java KCL 3 workers, whose leader then assigns leases to this worker. Choose by where the fleet
-    keeps the item with the key ``Leader``: ``"separate_table"`` if it is in the table ``<application>-CoordinatorState``
-    (fleets that began with KCL 3.0 to 3.4), ``"lease_table"`` if it is in the lease table (3.5 and later). The latter puts
-    an item into the lease table at which KCL 1.x, 2.x and 3.0 to 3.4 fail, so do not use it while such a worker runs."""
-
-    stream_list_interval: float = 60.0
-    """With several streams: seconds between two calls of the function that lists them, 1 to 86,400."""
-
-    wait_period_to_delete_former_streams: float | None = None
-    """With several streams: seconds after which unowned leases of a stream that is no longer consumed are deleted, 0 to
-    31,536,000. None keeps them, so that a stream that is added again continues from its checkpoints."""
+    initial_rebalance_delay: float = 0.0
+    """Seconds during which a worker without leases takes only unowned ones and requests none from live workers, 0 to
+    3,600. For deploys that start the new worker before they stop the old one: the new worker then gets the leases that the
+    old one releases, and each lease moves once instead of twice."""
 
     lease_strategy: StrategyName | LeaseStrategy = "balanced"
     """``"balanced"`` gives every worker and every worker group its share with the fewest moves; ``"kcl2"`` does what the
@@ -155,6 +87,17 @@ class ConsumerConfig:
     worker with a hot shard then holds fewer leases than others. ``"count"`` always counts leases: every worker and group
     then holds its exact share."""
 
+    enable_priority_lease_assignment: bool = True
+    """For the ``"kcl2"`` strategy: whether new leases, and leases that were unowned for three failover times, are taken even
+    by a worker that has its share."""
+
+    max_leases_for_worker: int | None = None
+    """Maximum leases that this worker holds, 1 or more; None is unbounded."""
+
+    max_leases_to_steal_at_one_time: int | None = None
+    """Maximum leases to request from live workers per scan of the lease table; 0 requests none. None leaves it to the
+    strategy: ``"kcl2"`` requests 1, ``"balanced"`` requests its whole share."""
+
     worker_group: str | None = None
     """Label of the zone or cluster in which this worker runs, 1 to 128 characters. It becomes the beginning of the worker
     id, where the other workers read it. None: no group."""
@@ -163,204 +106,32 @@ class ConsumerConfig:
     """Text that ends the label in a worker id, 1 to 16 characters; the same for the whole fleet. A worker whose id does not
     contain it (a Java KCL) is in no group."""
 
-    initial_rebalance_delay: float = 0.0
-    """Seconds during which a worker without leases takes only unowned ones and requests none from live workers, 0 to
-    3,600. For deploys that start the new worker before they stop the old one: the new worker then gets the leases that the
-    old one releases, and each lease moves once instead of twice."""
-
-    lease_scan_read_capacity: float = 5.0
-    """Read units per second that scans of the lease table may cost this worker, 0.01 to 100,000. At the default, 100
-    leases are scanned every second, 1,000 every 10 s, and 2,000 or more every 20 s, as the KCL does."""
-
-    lease_renewal_schedule: Literal["sparse", "kcl2"] | None = None
-    """How often a lease is renewed: ``"kcl2"`` every ``failover_time / 3 - epsilon`` (3.3 s), ``"sparse"`` half as often
-    (6.6 s). Sparse costs half as much, and tolerates an unreachable table for a third of the failover time instead of two
-    thirds. None: sparse for the balanced strategy, kcl2 for the other."""
-
-    enable_priority_lease_assignment: bool = True
-    """For the ``"kcl2"`` strategy: whether new leases, and leases that were unowned for three failover times, are taken even
-    by a worker that has its share."""
-
-    # reading and handling
-
-    min_idle_time_between_reads: float | None = None
-    """Seconds to which the pause at the tip of a shard shrinks while reads return records; None is half of
-    ``idle_time_between_reads``. Each read is a batch, and a checkpoint if the handler makes one per batch (0.5 s: 120
-    UpdateItem per minute and busy shard)."""
-
-    max_idle_time_between_reads: float | None = None
-    """Seconds to which the pause at the tip of a shard grows while reads return nothing, at most 3,600; None is twice
-    ``idle_time_between_reads`` (2 s: 30 GetRecords per minute and idle shard)."""
-
-    max_prefetch_bytes: int = 64 * 1024 * 1024
-    """Maximum bytes that all shards together hold: read ahead, in flight, and being processed; 1 MiB or more. A shard that
-    is far behind counts 14 MB per read in flight, so the default allows four of those at once, and 20 or more shards at
-    their tips. Counted are payloads, 400 bytes per Kinesis record, 64 per aggregated user record (128 with an explicit hash
-    key), and with ``concurrency`` 512 per user record, at most 8 MB per batch; CPython needs up to 1.5 times as much. User
-    records are known only once a read has arrived: the first reads of a shard whose records are tiny may exceed the
-    limit, by 12 MB each and what the last Kinesis record of a batch holds. Later reads wait for that room. A batch of
-    more than about 65,000 aggregated user records is delivered in parts."""
-
-    max_fetch_threads: int = 16
-    """Maximum reads in flight, 1 to 1,000. The KCL's ``maxGetRecordsThreadPool``."""
-
-    concurrency: int = 1
-    """Number of partition keys of one shard that are processed at the same time, each in order; 1 to 1,000. 1 delivers
-    whole batches. A handler class may set its own, see `RecordHandler`."""
-
-    auto_checkpoint: bool | None = None
-    """Whether a batch counts as processed when the handler returns, and the worker checkpoints it. None: for plain
-    functions only."""
-
-    checkpoint_records: int | None = None
-    """For automatic checkpoints: number of records after which one is made before ``checkpoint_interval`` is over; 1 or
-    more. None: by time only."""
-
-    retrieval_mode: Literal["polling", "fanout"] = "polling"
-    """``"polling"`` calls GetRecords. ``"fanout"`` is enhanced fan-out: records are pushed within milliseconds and share no
-    read limit with other consumers, at a cost per consumer, shard and hour. While subscribing fails, the shard is
-    polled."""
-
-    consumer_name: str | None = None
-    """Name to register for enhanced fan-out, 1 to 2,048 characters; None is the application's name. It is never
-    deregistered."""
-
-    consumer_arn: str | None = None
-    """ARN of a consumer that is registered already, for enhanced fan-out of a worker with one stream; with several
-    streams, each `StreamSpec` has its own."""
-
-    stall_timeout: float = 60.0
-    """Seconds without progress after which a shard is reported as stalled, 1 to 86,400; a read that hangs is then
-    restarted. A handler that hangs is only reported, see ``handler_timeout``."""
-
-    handler_timeout: float | None = None
-    """Seconds after which the lease of a shard is released whose handler callback still runs, 1 to 86,400. The next owner
-    starts at the last checkpoint with a new handler. Python cannot stop the old call: it continues alongside the new one,
-    but cannot checkpoint. None never releases."""
-
     def __post_init__(self) -> None:
-        if self.table_name is not None:
-            check_text("table_name", self.table_name, 3, 255)
-        if isinstance(self.initial_position, datetime):
-            if self.initial_position.tzinfo is None:
-                raise ConfigError("initial_position", self.initial_position, "a datetime with a time zone")
-        elif self.initial_position not in (LATEST, TRIM_HORIZON):
-            raise ConfigError(
-                "initial_position", self.initial_position, '"LATEST", "TRIM_HORIZON" or an aware datetime'
-            )
-        check_seconds("failover_time", self.failover_time, 0.5, 3600)
-        check_seconds("epsilon", self.epsilon, 0, self.failover_time / 6)
+        check_seconds("leases.failover_time", self.failover_time, 0.5, 3600)
+        check_seconds("leases.epsilon", self.epsilon, 0, self.failover_time / 6)
+        if self.lease_renewal_schedule is not None:
+            check_choice("leases.lease_renewal_schedule", self.lease_renewal_schedule, ("sparse", "kcl2"))
+        check_seconds("leases.lease_scan_interval", self.lease_scan_interval, 0.1, 3600)
+        check_seconds("leases.lease_scan_read_capacity", self.lease_scan_read_capacity, 0.01, 100_000)
+        check_seconds("leases.graceful_lease_handoff_timeout", self.graceful_lease_handoff_timeout, 0, 3600)
+        check_seconds("leases.initial_rebalance_delay", self.initial_rebalance_delay, 0, 3600)
+        check_choice("leases.balance_by", self.balance_by, ("throughput", "count"))
+        check_bool("leases.enable_priority_lease_assignment", self.enable_priority_lease_assignment)
         if self.max_leases_for_worker is not None:
-            check_int("max_leases_for_worker", self.max_leases_for_worker, 1)
+            check_int("leases.max_leases_for_worker", self.max_leases_for_worker, 1)
         if self.max_leases_to_steal_at_one_time is not None:
-            check_int("max_leases_to_steal_at_one_time", self.max_leases_to_steal_at_one_time, 0)
-        check_seconds("lease_scan_interval", self.lease_scan_interval, 0.1, 3600)
-        check_seconds("shard_sync_interval", self.shard_sync_interval, 1, 86_400)
-        check_seconds("parent_shard_poll_interval", self.parent_shard_poll_interval, 0.1, 3600)
-        check_seconds("lease_cleanup_interval", self.lease_cleanup_interval, 1, 86_400)
-        check_int("max_records", self.max_records, 1, 10_000)
-        check_seconds("idle_time_between_reads", self.idle_time_between_reads, READ_INTERVAL, 3600)
-        check_seconds("task_backoff_time", self.task_backoff_time, 0.001, 3600)
-        check_int("max_threads", self.max_threads, 1, 1000)
-        check_seconds("checkpoint_interval", self.checkpoint_interval, 0, 86_400)
-        check_seconds("checkpoint_timeout", self.checkpoint_timeout, 0, 3600)
-        check_choice("misplaced_aggregates", self.misplaced_aggregates, ("deliver", "discard"))
-        check_choice("billing_mode", self.billing_mode, ("PAY_PER_REQUEST", "PROVISIONED"))
-        check_int("initial_lease_table_read_capacity", self.initial_lease_table_read_capacity, 1)
-        check_int("initial_lease_table_write_capacity", self.initial_lease_table_write_capacity, 1)
-        handler_error_policy(self.on_handler_error, self.task_backoff_time)
-        self._check_coordination()
-        self._check_reading()
-
-    def _check_coordination(self) -> None:
-        check_seconds("graceful_lease_handoff_timeout", self.graceful_lease_handoff_timeout, 0, 3600)
-        for key, value in self.lease_table_tags.items():
-            check_text("lease_table_tags", key, 1, 128)
-            if not isinstance(value, str) or len(value) > 256:
-                raise ConfigError("lease_table_tags", value, "text of at most 256 characters")
-        check_seconds(
-            "leases_recovery_auditor_execution_frequency",
-            self.leases_recovery_auditor_execution_frequency,
-            1,
-            86_400,
-        )
-        check_int(
-            "leases_recovery_auditor_inconsistency_confidence_threshold",
-            self.leases_recovery_auditor_inconsistency_confidence_threshold,
-            1,
-        )
-        check_choice("worker_metrics", self.worker_metrics, ("off", "separate_table", "lease_table"))
-        check_seconds("stream_list_interval", self.stream_list_interval, 1, 86_400)
-        if self.wait_period_to_delete_former_streams is not None:
-            check_seconds(
-                "wait_period_to_delete_former_streams",
-                self.wait_period_to_delete_former_streams,
-                0,
-                31_536_000,
-            )
-        check_choice("balance_by", self.balance_by, ("throughput", "count"))
-        check_text("worker_group_separator", self.worker_group_separator, 1, 16)
+            check_int("leases.max_leases_to_steal_at_one_time", self.max_leases_to_steal_at_one_time, 0)
+        check_text("leases.worker_group_separator", self.worker_group_separator, 1, 16)
         if self.worker_group is not None:
-            check_text("worker_group", self.worker_group, 1, 128)
+            check_text("leases.worker_group", self.worker_group, 1, 128)
             if self.worker_group_separator in self.worker_group:
                 raise ConfigError(
-                    "worker_group", self.worker_group, f"a label without {self.worker_group_separator!r}"
+                    "leases.worker_group",
+                    self.worker_group,
+                    f"a label without {self.worker_group_separator!r}",
                 )
-        check_seconds("initial_rebalance_delay", self.initial_rebalance_delay, 0, 3600)
-        check_seconds("lease_scan_read_capacity", self.lease_scan_read_capacity, 0.01, 100_000)
-        if self.lease_renewal_schedule is not None:
-            check_choice("lease_renewal_schedule", self.lease_renewal_schedule, ("sparse", "kcl2"))
-        check_strategy("lease_strategy", self.lease_strategy, self._interval_settings)
 
-    def _check_reading(self) -> None:
-        usual = self.idle_time_between_reads
-        if self.min_idle_time_between_reads is not None:
-            check_seconds(
-                "min_idle_time_between_reads", self.min_idle_time_between_reads, READ_INTERVAL, usual
-            )
-        if self.max_idle_time_between_reads is not None:
-            check_seconds("max_idle_time_between_reads", self.max_idle_time_between_reads, usual, 3600)
-        check_choice("retrieval_mode", self.retrieval_mode, ("polling", "fanout"))
-        for name in ("consumer_name", "consumer_arn"):
-            if getattr(self, name) is not None:
-                check_text(name, getattr(self, name), 1, 2048)
-        check_int("max_prefetch_bytes", self.max_prefetch_bytes, 1024 * 1024)
-        check_int("max_fetch_threads", self.max_fetch_threads, 1, 1000)
-        check_int("concurrency", self.concurrency, 1, 1000)
-        if self.auto_checkpoint is not None and not isinstance(self.auto_checkpoint, bool):
-            raise ConfigError("auto_checkpoint", self.auto_checkpoint, "True, False or None")
-        if self.checkpoint_records is not None:
-            check_int("checkpoint_records", self.checkpoint_records, 1)
-        check_seconds("stall_timeout", self.stall_timeout, 1, 86_400)
-        if self.handler_timeout is not None:
-            check_seconds("handler_timeout", self.handler_timeout, 1, 86_400)
-
-    @property
-    def idle_times(self) -> tuple[float, float, float]:
-        """Seconds at the tip of a shard: the first pause, the least, the most."""
-        usual = self.idle_time_between_reads
-        least, most = self.min_idle_time_between_reads, self.max_idle_time_between_reads
-        return (
-            usual,
-            max(READ_INTERVAL, usual / 2) if least is None else least,
-            usual * 2 if most is None else most,
-        )
-
-    @property
-    def initial_checkpoint(self) -> str:
-        """The sentinel that a new lease carries for ``initial_position``."""
-        return AT_TIMESTAMP if isinstance(self.initial_position, datetime) else self.initial_position
-
-    @property
-    def initial_timestamp(self) -> datetime | None:
-        """The instant of an AT_TIMESTAMP start; None for the other positions."""
-        return self.initial_position if isinstance(self.initial_position, datetime) else None
-
-    @property
-    def initial_timestamp_millis(self) -> int | None:
-        """The same in epoch milliseconds, as leases carry it."""
-        moment = self.initial_timestamp
-        return None if moment is None else (moment - _EPOCH) // timedelta(milliseconds=1)
+        check_strategy("leases.lease_strategy", self.lease_strategy, self._interval_settings)
 
     @property
     def strategy(self) -> LeaseStrategy:
@@ -392,11 +163,389 @@ class ConsumerConfig:
         return self.intervals(0).renewal
 
     @property
-    def lease_call_timeout(self) -> float:
-        """Seconds after which a call to the lease table times out, so that repetitions come before expiry."""
+    def call_timeout(self) -> float:
+        """Seconds after which a call to the lease table times out, so that retries fit before the lease expires."""
         return call_timeout(self.failover_time, self.renew_interval)
+
+
+@documented_fields
+@dataclass(frozen=True, kw_only=True)
+class LeaseTableConfig:
+    """The lease table in DynamoDB; all fields but ``table_name`` and ``lease_table_pitr_enabled`` apply to its creation only.
+
+    Raises:
+        ConfigError: If a field is out of its range; the error names field, value and range.
+    """
+
+    table_name: str | None = None
+    """Name of the lease table, 3 to 255 characters; None uses the application's name, as the KCL does."""
+
+    billing_mode: Literal["PAY_PER_REQUEST", "PROVISIONED"] = "PAY_PER_REQUEST"
+    """Billing mode of a lease table that has to be created."""
+
+    initial_lease_table_read_capacity: int = 10
+    """Read units of a provisioned lease table that has to be created, 1 or more."""
+
+    initial_lease_table_write_capacity: int = 10
+    """Write units of a provisioned lease table that has to be created, 1 or more."""
+
+    lease_table_deletion_protection_enabled: bool = False
+    """Whether a lease table that has to be created is protected from deletion."""
+
+    lease_table_pitr_enabled: bool = False
+    """Whether the lease table must have point-in-time recovery; it is switched on at the start if it is off."""
+
+    lease_table_tags: Mapping[str, str] = field(default_factory=dict)
+    """Tags of a lease table that has to be created: keys of 1 to 128 characters, values of at most 256."""
+
+    def __post_init__(self) -> None:
+        if self.table_name is not None:
+            check_text("lease_table.table_name", self.table_name, 3, 255)
+        check_choice("lease_table.billing_mode", self.billing_mode, ("PAY_PER_REQUEST", "PROVISIONED"))
+        for name in ("initial_lease_table_read_capacity", "initial_lease_table_write_capacity"):
+            check_int(f"lease_table.{name}", getattr(self, name), 1)
+        for name in ("lease_table_deletion_protection_enabled", "lease_table_pitr_enabled"):
+            check_bool(f"lease_table.{name}", getattr(self, name))
+        if not isinstance(self.lease_table_tags, Mapping):
+            raise ConfigError(
+                "lease_table.lease_table_tags", self.lease_table_tags, "a mapping of text to text"
+            )
+        for key, value in self.lease_table_tags.items():
+            check_text("lease_table.lease_table_tags", key, 1, 128)
+            check_text("lease_table.lease_table_tags", value, 0, 256)
+
+
+@documented_fields
+@dataclass(frozen=True, kw_only=True)
+class RetrievalConfig:
+    """How records are read: GetRecords or enhanced fan-out, and how much is read ahead of the handlers.
+
+    Raises:
+        ConfigError: If a field is out of its range; the error names field, value and range.
+    """
+
+    retrieval_mode: Literal["polling", "fanout"] = "polling"
+    """``"polling"`` calls GetRecords. ``"fanout"`` is enhanced fan-out: records are pushed within milliseconds and share no
+    read limit with other consumers, at a cost per consumer, shard and hour. While subscribing fails, the shard is
+    polled."""
+
+    max_records: int = 10_000
+    """Maximum Kinesis records per GetRecords call, 1 to 10,000."""
+
+    idle_time_between_reads: float = 1.0
+    """Seconds of the first pause between two reads at the tip of a shard, 0.2 to 3,600; there is no pause while the
+    reader is behind."""
+
+    min_idle_time_between_reads: float | None = None
+    """Seconds to which the pause at the tip of a shard shrinks while reads return records, 0.2 to
+    ``idle_time_between_reads``; None is half of that. Each read is a batch, and a checkpoint if the handler makes one per
+    batch (0.5 s: 120 UpdateItem per minute and busy shard)."""
+
+    max_idle_time_between_reads: float | None = None
+    """Seconds to which the pause at the tip of a shard grows while reads return nothing, ``idle_time_between_reads`` to
+    3,600; None is twice ``idle_time_between_reads`` (2 s: 30 GetRecords per minute and idle shard)."""
+
+    max_prefetch_bytes: int = 64 * 1024 * 1024
+    """Maximum bytes that all shards together hold: read ahead, in flight, and being processed; 1 MiB or more. A shard that
+    is far behind counts 14 MB per read in flight, so the default allows four of those at once, and 20 or more shards at
+    their tips. Counted are payloads, 400 bytes per Kinesis record, 64 per aggregated user record (128 with an explicit hash
+    key), and with ``concurrency`` 512 per user record, at most 8 MB per batch; CPython needs up to 1.5 times as much. User
+    records are known only once a read has arrived: the first reads of a shard whose records are tiny may exceed the
+    limit, by 12 MB each and what the last Kinesis record of a batch holds. Later reads wait for that room. A batch of
+    more than about 65,000 aggregated user records is delivered in parts."""
+
+    max_fetch_threads: int = 16
+    """Maximum reads in flight, 1 to 1,000. The KCL's ``maxGetRecordsThreadPool``."""
+
+    consumer_name: str | None = None
+    """Name to register for enhanced fan-out, 1 to 2,048 characters; None is the application's name. It is never
+    deregistered."""
+
+    consumer_arn: str | None = None
+    """ARN of a consumer that is registered already, 1 to 2,048 characters, for enhanced fan-out of a worker with one stream;
+    with several streams, each `StreamSpec` has its own. None registers a consumer under ``consumer_name``."""
+
+    def __post_init__(self) -> None:
+        check_choice("retrieval.retrieval_mode", self.retrieval_mode, ("polling", "fanout"))
+        check_int("retrieval.max_records", self.max_records, 1, 10_000)
+        usual = self.idle_time_between_reads
+        check_seconds("retrieval.idle_time_between_reads", usual, READ_INTERVAL, 3600)
+        if self.min_idle_time_between_reads is not None:
+            check_seconds(
+                "retrieval.min_idle_time_between_reads",
+                self.min_idle_time_between_reads,
+                READ_INTERVAL,
+                usual,
+            )
+        if self.max_idle_time_between_reads is not None:
+            check_seconds(
+                "retrieval.max_idle_time_between_reads", self.max_idle_time_between_reads, usual, 3600
+            )
+        check_int("retrieval.max_prefetch_bytes", self.max_prefetch_bytes, 1024 * 1024)
+        check_int("retrieval.max_fetch_threads", self.max_fetch_threads, 1, 1000)
+        for name in ("consumer_name", "consumer_arn"):
+            if getattr(self, name) is not None:
+                check_text(f"retrieval.{name}", getattr(self, name), 1, 2048)
+
+    @property
+    def idle_times(self) -> tuple[float, float, float]:
+        """Seconds of the pause at the tip of a shard: the first one, the minimum, the maximum."""
+        usual = self.idle_time_between_reads
+        least, most = self.min_idle_time_between_reads, self.max_idle_time_between_reads
+        return (
+            usual,
+            max(READ_INTERVAL, usual / 2) if least is None else least,
+            usual * 2 if most is None else most,
+        )
+
+
+@documented_fields
+@dataclass(frozen=True, kw_only=True)
+class CoordinationConfig:
+    """How the workers keep the lease table in step with the shards and the streams, and with a fleet of Java workers.
+
+    Raises:
+        ConfigError: If a field is out of its range; the error names field, value and range.
+    """
+
+    shard_sync_interval: float = 60.0
+    """Seconds between two comparisons of the lease table with ListShards, 1 to 86,400."""
+
+    parent_shard_poll_interval: float = 2.0
+    """Seconds between two checks whether a parent shard is finished, 0.1 to 3,600."""
+
+    cleanup_leases_upon_shard_completion: bool = True
+    """Whether to delete leases of finished shards."""
+
+    lease_cleanup_interval: float = 60.0
+    """Seconds between two searches for leases of finished shards, 1 to 86,400."""
+
+    leases_recovery_auditor_execution_frequency: float = 120.0
+    """Seconds between two searches for holes in the hash key space that the leases cover, 1 to 86,400. A search costs no
+    call: it uses the latest scan of the table."""
+
+    leases_recovery_auditor_inconsistency_confidence_threshold: int = 3
+    """Number of consecutive searches that must find the same hole before the table is compared with the stream; 1 or
+    more."""
+
+    stream_list_interval: float = 60.0
+    """With several streams: seconds between two calls of the function that lists them, 1 to 86,400."""
+
+    wait_period_to_delete_former_streams: float | None = None
+    """With several streams: seconds after which unowned leases of a stream that is no longer consumed are deleted, 0 to
+    31,536,000. None keeps them, so that a stream that is added again continues from its checkpoints."""
+
+    worker_metrics: Literal["off", "separate_table", "lease_table"] = "off"
+    """Membership of a fleet of Java KCL 3 workers, whose leader then assigns leases to this worker. Choose by where the fleet
+    keeps the item with the key ``Leader``: ``"separate_table"`` if it is in the table ``<application>-CoordinatorState``
+    (fleets that began with KCL 3.0 to 3.4), ``"lease_table"`` if it is in the lease table (3.5 and later). The latter puts
+    an item into the lease table at which KCL 1.x, 2.x and 3.0 to 3.4 fail, so do not use it while such a worker runs."""
+
+    def __post_init__(self) -> None:
+        check_seconds("coordination.shard_sync_interval", self.shard_sync_interval, 1, 86_400)
+        check_seconds("coordination.parent_shard_poll_interval", self.parent_shard_poll_interval, 0.1, 3600)
+        check_bool(
+            "coordination.cleanup_leases_upon_shard_completion", self.cleanup_leases_upon_shard_completion
+        )
+        check_seconds("coordination.lease_cleanup_interval", self.lease_cleanup_interval, 1, 86_400)
+        check_seconds(
+            "coordination.leases_recovery_auditor_execution_frequency",
+            self.leases_recovery_auditor_execution_frequency,
+            1,
+            86_400,
+        )
+        check_int(
+            "coordination.leases_recovery_auditor_inconsistency_confidence_threshold",
+            self.leases_recovery_auditor_inconsistency_confidence_threshold,
+            1,
+        )
+        check_seconds("coordination.stream_list_interval", self.stream_list_interval, 1, 86_400)
+        if self.wait_period_to_delete_former_streams is not None:
+            check_seconds(
+                "coordination.wait_period_to_delete_former_streams",
+                self.wait_period_to_delete_former_streams,
+                0,
+                31_536_000,
+            )
+        check_choice(
+            "coordination.worker_metrics", self.worker_metrics, ("off", "separate_table", "lease_table")
+        )
+
+
+@documented_fields
+@dataclass(frozen=True, kw_only=True)
+class FailureConfig:
+    """Backoff and timeouts; what a handler's exception means is `ConsumerConfig.on_handler_error`.
+
+    Raises:
+        ConfigError: If a field is out of its range; the error names field, value and range.
+    """
+
+    task_backoff_time: float = 0.5
+    """Seconds before the first retry after a failure, 0.001 to 3,600; doubled with each further failure, with jitter."""
+
+    checkpoint_timeout: float = 10.0
+    """Maximum seconds for which one checkpoint call retries throttled or failed writes, 0 to 3,600."""
+
+    stall_timeout: float = 60.0
+    """Seconds without progress after which a shard is reported as stalled, 1 to 86,400; a read that hangs is then
+    restarted. A handler that hangs is only reported, see ``handler_timeout``."""
+
+    handler_timeout: float | None = None
+    """Seconds after which the lease of a shard is released whose handler callback still runs, 1 to 86,400. The next owner
+    starts at the last checkpoint with a new handler. Python cannot stop the old call: it continues alongside the new one,
+    but cannot checkpoint. None never releases."""
+
+    misplaced_aggregates: Literal["deliver", "discard"] = "deliver"
+    """What to do with an aggregate that contains user records of another shard's hash key range, which happens around a
+    reshard. ``"deliver"`` loses nothing. ``"discard"`` drops the aggregate and logs it, as the KCL does; it relies on a
+    producer that sends such records again, as the KPL and this SDK do."""
+
+    def __post_init__(self) -> None:
+        check_seconds("failure.task_backoff_time", self.task_backoff_time, 0.001, 3600)
+        check_seconds("failure.checkpoint_timeout", self.checkpoint_timeout, 0, 3600)
+        check_seconds("failure.stall_timeout", self.stall_timeout, 1, 86_400)
+        if self.handler_timeout is not None:
+            check_seconds("failure.handler_timeout", self.handler_timeout, 1, 86_400)
+        check_choice("failure.misplaced_aggregates", self.misplaced_aggregates, ("deliver", "discard"))
+
+
+@documented_fields
+@dataclass(frozen=True, kw_only=True)
+class ConsumerConfig:
+    """Settings of a consumer. Names are the KCL's in snake case; durations are seconds.
+
+        ConsumerConfig(
+            initial_position="TRIM_HORIZON",
+            on_handler_error="stop",
+            leases=LeaseConfig(failover_time=5),
+        )
+
+    Raises:
+        ConfigError: If a field is out of its range; the error names field, value and range.
+    """
+
+    initial_position: Literal["LATEST", "TRIM_HORIZON"] | datetime = "LATEST"
+    """Where to start in a shard that has no lease yet: ``"LATEST"`` (records that arrive from now on; the KCL's
+    default), ``"TRIM_HORIZON"`` (the oldest record that the stream retains) or an aware `datetime` (AT_TIMESTAMP). A
+    shard with a lease continues from its checkpoint, whatever this says."""
+
+    on_handler_error: Literal["retry", "stop"] | HandlerErrorPolicy = "retry"
+    """What to do when a handler raises: ``"retry"`` delivers the batch again with backoff, ``"stop"`` stops the worker;
+    or a policy object (`RetryBatch`, `BisectBatch`, `StopWorker`)."""
+
+    concurrency: int = 1
+    """Number of partition keys of one shard that are processed at the same time, each in order; 1 to 1,000. 1 delivers
+    whole batches. A handler class may set its own, see `RecordHandler`."""
+
+    max_threads: int = 32
+    """Maximum handler callbacks that run at the same time, 1 to 1,000. The KCL's ``maxActiveThreads``."""
+
+    auto_checkpoint: bool | None = None
+    """Whether a batch counts as processed when the handler returns, and the worker checkpoints it. None: for plain
+    functions only."""
+
+    checkpoint_interval: float = 10.0
+    """For automatic checkpoints: maximum seconds between a batch that was processed and its checkpoint, 0 to 86,400."""
+
+    checkpoint_records: int | None = None
+    """For automatic checkpoints: number of records after which one is made before ``checkpoint_interval`` is over; 1 or
+    more. None: by time only."""
+
+    leases: LeaseConfig = field(default_factory=LeaseConfig)
+    """How this worker takes, renews and hands off leases: failover time, strategy, intervals, handoff."""
+
+    lease_table: LeaseTableConfig = field(default_factory=LeaseTableConfig)
+    """The DynamoDB table of the leases: name, billing, protection, tags."""
+
+    retrieval: RetrievalConfig = field(default_factory=RetrievalConfig)
+    """How records are read: polling or enhanced fan-out, pauses, prefetch."""
+
+    coordination: CoordinationConfig = field(default_factory=CoordinationConfig)
+    """How the lease table follows the shards and the streams: sync, cleanup, Java KCL 3 fleets."""
+
+    failure: FailureConfig = field(default_factory=FailureConfig)
+    """Backoff and timeouts: stalled shards, hanging handlers, checkpoints that fail."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.initial_position, datetime):
+            if self.initial_position.tzinfo is None:
+                raise ConfigError("initial_position", self.initial_position, "a datetime with a time zone")
+        elif self.initial_position not in (LATEST, TRIM_HORIZON):
+            raise ConfigError(
+                "initial_position", self.initial_position, '"LATEST", "TRIM_HORIZON" or an aware datetime'
+            )
+        for name, group in _GROUPS.items():
+            if not isinstance(getattr(self, name), group):
+                raise ConfigError(name, getattr(self, name), f"a {group.__name__}")
+        handler_error_policy(self.on_handler_error, self.failure.task_backoff_time)
+        check_int("concurrency", self.concurrency, 1, 1000)
+        check_int("max_threads", self.max_threads, 1, 1000)
+        if self.auto_checkpoint is not None and not isinstance(self.auto_checkpoint, bool):
+            raise ConfigError("auto_checkpoint", self.auto_checkpoint, "True, False or None")
+        check_seconds("checkpoint_interval", self.checkpoint_interval, 0, 86_400)
+        if self.checkpoint_records is not None:
+            check_int("checkpoint_records", self.checkpoint_records, 1)
+
+    def with_fields(self, **fields: Any) -> ConsumerConfig:
+        """Return a copy with some fields changed, each named alone, whichever group it is in.
+
+        ``ConsumerConfig().with_fields(initial_position="TRIM_HORIZON", failover_time=5)`` is for settings that come from
+        a file or the command line. Type checkers do not see the names; in code, prefer the groups.
+
+        Args:
+            **fields: Field names of this class and of its groups, with their new values. A group itself may be given,
+                too; fields of the same group are then set on the new one.
+
+        Raises:
+            ConfigError: If there is no such field, or a value is out of its range.
+        """
+        own: dict[str, Any] = {}
+        grouped: dict[str, dict[str, Any]] = {}
+        for name, value in fields.items():
+            if name in GROUP_OF_FIELD:
+                grouped.setdefault(GROUP_OF_FIELD[name], {})[name] = value
+            elif name in self.__dataclass_fields__:
+                own[name] = value
+            else:
+                raise ConfigError(
+                    name, value, "the name of a field of ConsumerConfig or of one of its groups"
+                )
+        for name, values in grouped.items():
+            own[name] = dataclasses.replace(own.get(name, getattr(self, name)), **values)
+        return dataclasses.replace(self, **own)
 
     @property
     def error_policy(self) -> HandlerErrorPolicy:
         """``on_handler_error`` as a policy object."""
-        return handler_error_policy(self.on_handler_error, self.task_backoff_time)
+        return handler_error_policy(self.on_handler_error, self.failure.task_backoff_time)
+
+    @property
+    def initial_checkpoint(self) -> str:
+        """The sentinel that a new lease carries for ``initial_position``."""
+        return AT_TIMESTAMP if isinstance(self.initial_position, datetime) else self.initial_position
+
+    @property
+    def initial_timestamp(self) -> datetime | None:
+        """The instant of an AT_TIMESTAMP start; None for the other positions."""
+        return self.initial_position if isinstance(self.initial_position, datetime) else None
+
+    @property
+    def initial_timestamp_millis(self) -> int | None:
+        """The instant of an AT_TIMESTAMP start in epoch milliseconds, as leases carry it; None for the other positions."""
+        moment = self.initial_timestamp
+        return None if moment is None else (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+_GROUPS = {
+    "leases": LeaseConfig,
+    "lease_table": LeaseTableConfig,
+    "retrieval": RetrievalConfig,
+    "coordination": CoordinationConfig,
+    "failure": FailureConfig,
+}
+
+GROUP_OF_FIELD: Mapping[str, str] = {
+    each.name: group for group, cls in _GROUPS.items() for each in dataclasses.fields(cls)
+}
+"""From the name of a field to the field of `ConsumerConfig` that holds its group: ``{"failover_time": "leases", ...}``."""

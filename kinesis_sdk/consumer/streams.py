@@ -145,7 +145,7 @@ class StreamDirectory:
         sleep: Waits between attempts of a call, given seconds.
 
     Raises:
-        ConfigError: If not exactly one of ``stream`` and ``streams`` is given, or ``config.consumer_arn`` is set with
+        ConfigError: If not exactly one of ``stream`` and ``streams`` is given, or ``config.retrieval.consumer_arn`` is set with
             several streams.
     """
 
@@ -160,9 +160,11 @@ class StreamDirectory:
     ) -> None:
         if (stream is None) == (streams is None):
             raise ConfigError("streams", streams, "either stream or streams, not both")
-        if streams is not None and config.consumer_arn is not None:
+        if streams is not None and config.retrieval.consumer_arn is not None:
             raise ConfigError(
-                "consumer_arn", config.consumer_arn, "None with several streams: each StreamSpec has its own"
+                "retrieval.consumer_arn",
+                config.retrieval.consumer_arn,
+                "None with several streams: each StreamSpec has its own",
             )
         self._config = config
         self._kinesis = kinesis
@@ -272,7 +274,7 @@ class StreamDirectory:
         if spec.initial_position is not None:
             config = replace(config, initial_position=spec.initial_position)
         if spec.consumer_arn is not None:
-            config = replace(config, consumer_arn=spec.consumer_arn)
+            config = replace(config, retrieval=replace(config.retrieval, consumer_arn=spec.consumer_arn))
         return TrackedStream(stream, config, f"{account}:{stream.name}:{epoch}")
 
 

@@ -76,7 +76,7 @@ class Worker:
             called every ``stream_list_interval``. The lease table then has the KCL's multi-stream form. Workers in
             single-stream mode ignore such leases, and vice versa.
         application_name: Name of the application, 1 to 255 characters. Workers of the same application share the shards.
-            It is also the name of the lease table, unless ``ConsumerConfig.table_name`` is set.
+            It is also the name of the lease table, unless ``LeaseTableConfig.table_name`` is set.
         handler: A function that takes a `RecordBatch`, a `RecordHandler` class, or a factory of handlers.
         config: Settings; None uses the defaults of `ConsumerConfig`.
         kinesis_client: boto3 Kinesis client; None creates one.
@@ -90,7 +90,7 @@ class Worker:
         rng: Source of jitter and random choice; pass a seeded instance for reproducible runs.
         worker_id: Unique id in the lease table, 1 to 1,024 characters; None uses ``host:pid:random``. With a stable id, a
             restarted worker resumes its leases at once. Two live workers must never share an id. The
-            ``ConsumerConfig.worker_group`` is prepended unless the id already starts with it.
+            ``LeaseConfig.worker_group`` is prepended unless the id already starts with it.
 
     Attributes:
         worker_id: Id of this worker in the lease table, including its group.
@@ -128,11 +128,13 @@ class Worker:
         self._application_name = application_name
         self._handlers = HandlerSource.of(handler)
         self._config = config or ConsumerConfig()
-        self._table_name = self._config.table_name or application_name
+        self._table_name = self._config.lease_table.table_name or application_name
         if lease_store is None:
             # A table name in DynamoDB has at least 3 characters.
             check_text(
-                "application_name" if not self._config.table_name else "table_name", self._table_name, 3
+                "lease_table.table_name" if self._config.lease_table.table_name else "application_name",
+                self._table_name,
+                3,
             )
         self._kinesis = kinesis_client
         self._dynamodb = dynamodb_client
@@ -144,15 +146,15 @@ class Worker:
         self._clock = clock or SystemClock()
         self.worker_id: str = grouped_id(
             worker_id or f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:12]}",
-            self._config.worker_group,
-            self._config.worker_group_separator,
+            self._config.leases.worker_group,
+            self._config.leases.worker_group_separator,
         )
         self._engine: ConsumerEngine | None = None
         self._threads = WorkerThreads(
             self._clock,
             rng or Random(),
             max_threads=self._config.max_threads,
-            max_fetch_threads=self._config.max_fetch_threads,
+            max_fetch_threads=self._config.retrieval.max_fetch_threads,
             on_error=self._on_fatal_error,
         )
         self._stop_requested = threading.Event()
@@ -196,9 +198,9 @@ class Worker:
             session=self._session,
             region_name=self._region_name,
             endpoint_url=self._endpoint_url,
-            max_pool_connections=self._config.max_fetch_threads
+            max_pool_connections=self._config.retrieval.max_fetch_threads
             + _OTHER_CONNECTIONS
-            + (_FAN_OUT_CONNECTIONS if self._config.retrieval_mode == "fanout" else 0),
+            + (_FAN_OUT_CONNECTIONS if self._config.retrieval.retrieval_mode == "fanout" else 0),
             read_timeout=_READ_TIMEOUT,
         )
         engine = ConsumerEngine(
@@ -300,7 +302,7 @@ class Worker:
 
     def _dynamodb_client(self) -> DynamoDBClient:
         if self._dynamodb is None:
-            timeout = self._config.lease_call_timeout
+            timeout = self._config.leases.call_timeout
             self._dynamodb = make_client(
                 "dynamodb",
                 session=self._session,
@@ -313,7 +315,7 @@ class Worker:
         return self._dynamodb
 
     def _membership(self) -> JavaMembership | None:
-        mode = self._config.worker_metrics
+        mode = self._config.coordination.worker_metrics
         if mode == "off":
             return None
         return JavaMembership(
@@ -330,12 +332,12 @@ class Worker:
         return DynamoDBLeaseStore(
             self._dynamodb_client(),
             self._table_name,
-            billing_mode=config.billing_mode,
-            read_capacity=config.initial_lease_table_read_capacity,
-            write_capacity=config.initial_lease_table_write_capacity,
-            deletion_protection=config.lease_table_deletion_protection_enabled,
-            tags=config.lease_table_tags,
-            point_in_time_recovery=config.lease_table_pitr_enabled,
+            billing_mode=config.lease_table.billing_mode,
+            read_capacity=config.lease_table.initial_lease_table_read_capacity,
+            write_capacity=config.lease_table.initial_lease_table_write_capacity,
+            deletion_protection=config.lease_table.lease_table_deletion_protection_enabled,
+            tags=config.lease_table.lease_table_tags,
+            point_in_time_recovery=config.lease_table.lease_table_pitr_enabled,
             sleep=self._threads.sleep,
             monotonic=self._clock.monotonic,
         )

@@ -9,8 +9,31 @@ import pydoc
 
 import pytest
 
-from kinesis_sdk import ConsumerConfig, ProducerConfig
+from kinesis_sdk import (
+    ConsumerConfig,
+    CoordinationConfig,
+    FailureConfig,
+    LeaseConfig,
+    LeaseTableConfig,
+    ProducerConfig,
+    RetrievalConfig,
+)
 from kinesis_sdk.common.fielddocs import documented_fields
+
+CONFIGS = [
+    ConsumerConfig,
+    CoordinationConfig,
+    FailureConfig,
+    LeaseConfig,
+    LeaseTableConfig,
+    ProducerConfig,
+    RetrievalConfig,
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Bulb:
+    watts: int = 5
 
 
 @documented_fields
@@ -29,6 +52,9 @@ class Settings:
     colours: list[str] = dataclasses.field(default_factory=list)
     """What it can show."""
 
+    bulb: Bulb = dataclasses.field(default_factory=Bulb)
+    """What shines."""
+
     socket: str
     """Where it is plugged in."""
 
@@ -45,6 +71,7 @@ def test_the_docstrings_under_fields_become_a_section_before_raises() -> None:
         brightness: Share of the full power,
             0 to 1. Default: 0.5.
         colours: What it can show. Default: [].
+        bulb: What shines. Default: Bulb().
         socket: Where it is plugged in.
 
     Raises:
@@ -67,7 +94,7 @@ def test_a_class_without_source_keeps_its_own_docstring() -> None:
     assert documented_fields(namespace["Lamp"]).__doc__ == "A lamp."
 
 
-@pytest.mark.parametrize("config", [ConsumerConfig, ProducerConfig])
+@pytest.mark.parametrize("config", CONFIGS)
 def test_help_shows_every_field_of_a_configuration(config: type) -> None:
     text = pydoc.render_doc(config, renderer=pydoc.plaintext)
     fields = dataclasses.fields(config)
@@ -77,7 +104,7 @@ def test_help_shows_every_field_of_a_configuration(config: type) -> None:
     assert entries.count(" Default: ") == len(fields)
 
 
-@pytest.mark.parametrize("config", [ConsumerConfig, ProducerConfig])
+@pytest.mark.parametrize("config", CONFIGS)
 def test_every_field_is_documented_where_it_stands(config: type) -> None:
     (tree,) = ast.parse(inspect.getsource(config)).body
     assert isinstance(tree, ast.ClassDef)

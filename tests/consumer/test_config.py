@@ -1,66 +1,182 @@
 from __future__ import annotations
 
+import copy
+import dataclasses
 import functools
+import pickle
 from datetime import datetime, timezone
 
 import pytest
 
 from kinesis_sdk.common.errors import ConfigError
-from kinesis_sdk.consumer import BisectBatch, ConsumerConfig, RecordHandler, RetryBatch, StopWorker
+from kinesis_sdk.consumer import (
+    BisectBatch,
+    ConsumerConfig,
+    CoordinationConfig,
+    FailureConfig,
+    LeaseConfig,
+    LeaseTableConfig,
+    RecordHandler,
+    RetrievalConfig,
+    RetryBatch,
+    StopWorker,
+)
+from kinesis_sdk.consumer.config import GROUP_OF_FIELD
 from kinesis_sdk.consumer.error_policy import handler_error_policy
 from kinesis_sdk.consumer.handler import HandlerSource
+
+GROUPS = {
+    "leases": LeaseConfig,
+    "lease_table": LeaseTableConfig,
+    "retrieval": RetrievalConfig,
+    "coordination": CoordinationConfig,
+    "failure": FailureConfig,
+}
 
 
 def test_defaults_are_the_kcls():
     config = ConsumerConfig()
     assert config.initial_position == "LATEST"
-    assert (config.failover_time, config.epsilon, config.max_records) == (10.0, 0.025, 10_000)
-    assert ConsumerConfig(lease_renewal_schedule="kcl2").renew_interval == pytest.approx(3.308, abs=0.001)
+    assert config.leases == LeaseConfig(failover_time=10.0, epsilon=0.025)
+    assert config.retrieval.max_records == 10_000
+    assert LeaseConfig(lease_renewal_schedule="kcl2").renew_interval == pytest.approx(3.308, abs=0.001)
     assert config.initial_checkpoint == "LATEST"
 
 
+BAD_VALUES = {
+    "initial_position": ["NOW", datetime(2026, 1, 1)],  # noqa: DTZ001 - the point
+    "on_handler_error": ["skip"],
+    "concurrency": [0, 1001],
+    "max_threads": [0, 1001],
+    "auto_checkpoint": [1],
+    "checkpoint_interval": [-1, 86_401],
+    "checkpoint_records": [0],
+    "leases": [None, {"failover_time": 3}, FailureConfig()],
+    "lease_table": ["orders"],
+    "retrieval": ["fanout"],
+    "coordination": [LeaseConfig],
+    "failure": ["retry"],
+    "leases.failover_time": [0, float("nan"), 3601, "10"],
+    "leases.epsilon": [5.0, -1],
+    "leases.lease_renewal_schedule": ["rarely"],
+    "leases.lease_scan_interval": [0.0, 3601],
+    "leases.lease_scan_read_capacity": [0],
+    "leases.graceful_lease_handoff_timeout": [-1],
+    "leases.initial_rebalance_delay": [-1],
+    "leases.lease_strategy": ["fair"],
+    "leases.balance_by": ["bytes"],
+    "leases.enable_priority_lease_assignment": ["false"],
+    "leases.max_leases_for_worker": [0],
+    "leases.max_leases_to_steal_at_one_time": [-1],
+    "leases.worker_group": ["", "a|b"],
+    "leases.worker_group_separator": [""],
+    "lease_table.table_name": ["", "ab"],
+    "lease_table.billing_mode": ["FREE"],
+    "lease_table.initial_lease_table_read_capacity": [0],
+    "lease_table.initial_lease_table_write_capacity": [0],
+    "lease_table.lease_table_deletion_protection_enabled": [None],
+    "lease_table.lease_table_pitr_enabled": ["false"],
+    "lease_table.lease_table_tags": [{"": "x"}, {"team": 5}, {"team": "x" * 257}, ["team"]],
+    "retrieval.retrieval_mode": ["efo"],
+    "retrieval.max_records": [10_001, True],
+    "retrieval.idle_time_between_reads": [0.1],
+    "retrieval.min_idle_time_between_reads": [1.5, 0.1],
+    "retrieval.max_idle_time_between_reads": [0.5],
+    "retrieval.max_prefetch_bytes": [1000],
+    "retrieval.max_fetch_threads": [0],
+    "retrieval.consumer_name": [""],
+    "retrieval.consumer_arn": [""],
+    "coordination.shard_sync_interval": [0],
+    "coordination.parent_shard_poll_interval": [0],
+    "coordination.cleanup_leases_upon_shard_completion": ["true"],
+    "coordination.lease_cleanup_interval": [0],
+    "coordination.leases_recovery_auditor_execution_frequency": [0],
+    "coordination.leases_recovery_auditor_inconsistency_confidence_threshold": [0],
+    "coordination.stream_list_interval": [0],
+    "coordination.wait_period_to_delete_former_streams": [-1],
+    "coordination.worker_metrics": ["on"],
+    "failure.task_backoff_time": [0],
+    "failure.checkpoint_timeout": ["1"],
+    "failure.stall_timeout": [0],
+    "failure.handler_timeout": [0],
+    "failure.misplaced_aggregates": ["drop"],
+}
+
+
 @pytest.mark.parametrize(
-    ("field", "value"),
+    ("path", "value"), [(path, bad) for path, values in BAD_VALUES.items() for bad in values]
+)
+def test_a_bad_value_is_rejected_with_the_path_of_its_field(path, value):
+    group, _, field = path.rpartition(".")
+    with pytest.raises(ConfigError, match=f"^{path}=.* is not accepted: expected ") as caught:
+        GROUPS.get(group, ConsumerConfig)(**{field: value})
+    assert caught.value.field == path
+
+
+def test_every_field_is_covered_here():
+    own = {field.name for field in dataclasses.fields(ConsumerConfig)}
+    grouped = {
+        f"{name}.{field.name}" for name, group in GROUPS.items() for field in dataclasses.fields(group)
+    }
+    assert own | grouped == set(BAD_VALUES)
+
+
+@pytest.mark.parametrize("kind", [ConsumerConfig, *GROUPS.values()])
+def test_settings_are_immutable_and_take_keywords_only(kind):
+    config = kind()
+    for field in dataclasses.fields(kind):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(config, field.name, getattr(config, field.name))
+    with pytest.raises(TypeError, match="positional"):
+        kind("LATEST")
+
+
+def test_a_field_name_occurs_in_one_group_only():
+    names = [field.name for kind in (ConsumerConfig, *GROUPS.values()) for field in dataclasses.fields(kind)]
+    assert len(names) == len(set(names)) == 51 + len(GROUPS)
+    assert {name: GROUPS[group] for name, group in GROUP_OF_FIELD.items()} == {
+        field.name: kind for kind in GROUPS.values() for field in dataclasses.fields(kind)
+    }
+
+
+def test_fields_can_be_set_by_their_name_alone():
+    config = ConsumerConfig(on_handler_error="stop", leases=LeaseConfig(failover_time=5))
+    changed = config.with_fields(
+        initial_position="TRIM_HORIZON", balance_by="count", lease_scan_interval=2, stall_timeout=30
+    )
+    assert changed == ConsumerConfig(
+        initial_position="TRIM_HORIZON",
+        on_handler_error="stop",
+        leases=LeaseConfig(failover_time=5, balance_by="count", lease_scan_interval=2),
+        failure=FailureConfig(stall_timeout=30),
+    )
+    assert config.leases == LeaseConfig(failover_time=5)
+    assert config.with_fields() == config
+    assert config.with_fields(leases=LeaseConfig(epsilon=0), failover_time=3).leases == LeaseConfig(
+        epsilon=0, failover_time=3
+    )
+
+
+def test_fields_that_depend_on_each_other_can_be_set_together():
+    assert ConsumerConfig().with_fields(epsilon=5.0, failover_time=60).leases.epsilon == 5.0
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
     [
-        ("table_name", ""),
-        ("initial_position", "NOW"),
-        ("initial_position", datetime(2026, 1, 1)),  # noqa: DTZ001 - the point
-        ("failover_time", 0),
-        ("failover_time", float("nan")),
-        ("epsilon", 5.0),
-        ("max_leases_for_worker", 0),
-        ("max_leases_to_steal_at_one_time", -1),
-        ("lease_scan_interval", 0.0),
-        ("shard_sync_interval", 0),
-        ("parent_shard_poll_interval", 0),
-        ("lease_cleanup_interval", 0),
-        ("max_records", 10_001),
-        ("max_records", True),
-        ("idle_time_between_reads", 0.1),
-        ("task_backoff_time", 0),
-        ("max_threads", 0),
-        ("checkpoint_interval", -1),
-        ("checkpoint_timeout", "1"),
-        ("misplaced_aggregates", "drop"),
-        ("on_handler_error", "skip"),
-        ("min_idle_time_between_reads", 1.5),
-        ("min_idle_time_between_reads", 0.1),
-        ("max_idle_time_between_reads", 0.5),
-        ("max_prefetch_bytes", 1000),
-        ("max_fetch_threads", 0),
-        ("concurrency", 0),
-        ("auto_checkpoint", 1),
-        ("checkpoint_records", 0),
-        ("stall_timeout", 0),
-        ("billing_mode", "FREE"),
-        ("initial_lease_table_read_capacity", 0),
-        ("initial_lease_table_write_capacity", 0),
+        ({"failover_times": 3}, "failover_times=3 is not accepted: expected the name of a field"),
+        ({"error_policy": 3}, "error_policy=3 is not accepted: expected the name of a field"),
+        ({"failover_time": 0}, r"leases\.failover_time=0 is not accepted: expected seconds from 0.5 to 3600"),
     ],
 )
-def test_a_bad_value_names_field_and_value(field, value):
-    with pytest.raises(ConfigError, match=field) as caught:
-        ConsumerConfig(**{field: value})
-    assert caught.value.field == field
+def test_a_bad_field_set_by_its_name_is_rejected(fields, error):
+    with pytest.raises(ConfigError, match=error):
+        ConsumerConfig().with_fields(**fields)
+
+
+def test_settings_can_be_pickled_and_copied():
+    config = ConsumerConfig(lease_table=LeaseTableConfig(lease_table_tags={"team": "billing"}))
+    assert pickle.loads(pickle.dumps(config)) == copy.deepcopy(config) == config
 
 
 def test_a_timestamp_position():
@@ -104,7 +220,7 @@ def test_a_bad_bisecting_policy(bad):
     ],
 )
 def test_idle_times(more, times):
-    assert ConsumerConfig(**more).idle_times == times
+    assert RetrievalConfig(**more).idle_times == times
 
 
 class MyHandler(RecordHandler):

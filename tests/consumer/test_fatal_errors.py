@@ -271,7 +271,7 @@ def test_a_worker_goes_on_with_the_threads_it_has(monkeypatch, pool, times, conc
     scenario = Scenario(shards=3)
     scenario.put(*[b"%d" % n for n in range(30)])
     # Renewed every 0.6 s, so that a renewal meets the shortage soon.
-    config = replace(QUICK, max_threads=1, max_fetch_threads=1, concurrency=concurrency, failover_time=1.0)
+    config = QUICK.with_fields(max_threads=1, max_fetch_threads=1, concurrency=concurrency, failover_time=1.0)
     with scenario.worker(config=config) as worker:
         scenario.wait(30)
         assert shortage.began.wait(20)
@@ -364,7 +364,7 @@ def test_a_coroutine_that_is_cancelled_before_it_began_has_failed():
     async def handle(batch):
         scenario.handle(batch)
 
-    worker = scenario.worker(handle, config=replace(QUICK, task_backoff_time=0.001))
+    worker = scenario.worker(handle, config=QUICK.with_fields(task_backoff_time=0.001))
     begin = worker._threads._event_loop._begin
     cancelled = []
 

@@ -63,7 +63,10 @@ def test_a_crash_is_taken_over_within_the_failover_time_and_one_scan(phase):
     fleet.put(40)
     assert fleet.run(60, fleet.all_delivered)
     config = fleet.config
-    assert fleet.clock.monotonic() - crashed <= config.failover_time + config.lease_scan_interval + 0.2
+    assert (
+        fleet.clock.monotonic() - crashed
+        <= config.leases.failover_time + config.leases.lease_scan_interval + 0.2
+    )
     assert set(fleet.owners().values()) == {"b"}
 
 
@@ -167,7 +170,7 @@ def test_at_timestamp_means_the_time_at_which_the_leases_were_created():
 
     def now(**more):
         moment = datetime.fromtimestamp(fleet.clock.time(), timezone.utc)
-        return ConsumerConfig(initial_position=moment, **more)
+        return ConsumerConfig(initial_position=moment).with_fields(**more)
 
     # One of the shards is not even begun.
     fleet.add("a", fleet.recorder("a", checkpoint=False), now(max_leases_for_worker=1))

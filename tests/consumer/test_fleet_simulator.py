@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from random import Random
 
 import pytest
 
-from kinesis_sdk.consumer import ConsumerConfig
+from kinesis_sdk.consumer import ConsumerConfig, CoordinationConfig
 from kinesis_sdk.consumer.leases import Lease
 from kinesis_sdk.consumer.leases.intervals import retry_pause
 from tests.consumer.fleet.balance import unfair
@@ -17,7 +16,8 @@ from tests.consumer.fleet.coordinators import CoordinatorFleet, FixedRateMeter
 from tests.consumer.fleet.runs import chaos, rest, settle
 
 HORIZON = ConsumerConfig(
-    initial_position="TRIM_HORIZON", shard_sync_interval=3600, lease_cleanup_interval=3600
+    initial_position="TRIM_HORIZON",
+    coordination=CoordinationConfig(shard_sync_interval=3600, lease_cleanup_interval=3600),
 )
 SEEDS = int(os.environ.get("KINESIS_SDK_FLEETS", "100"))
 """Random runs; `make fuzz`, which is part of `make test`, plays 2,000, and more on demand. A failure names its seed, and ``chaos(seed)`` replays it."""
@@ -65,7 +65,7 @@ def test_the_articles_second_cluster():
 
 
 def test_the_articles_second_cluster_with_the_kcls_strategy():
-    config = replace(HORIZON, lease_strategy="kcl2", max_leases_to_steal_at_one_time=10)
+    config = HORIZON.with_fields(lease_strategy="kcl2", max_leases_to_steal_at_one_time=10)
     fleet = fleet_of([f"a|{n}" for n in range(6)], 30, config)
     fleet.run(150)
     for n in range(6):
@@ -90,14 +90,14 @@ def test_a_crash_costs_the_failover_time_and_two_scans_and_moves_only_orphans():
     before = fleet.table.transfers
     for process in fleet.processes[:2]:
         process.crash()
-    fleet.run(fleet.now + HORIZON.failover_time + 2 * HORIZON.lease_scan_interval)
+    fleet.run(fleet.now + HORIZON.leases.failover_time + 2 * HORIZON.leases.lease_scan_interval)
     assert fleet.settled() is None
     assert fleet.table.transfers - before == 10
 
 
 def lost_leases(rule, kind, chance, *, hours):
     """Count spurious expiries: transfers from a live worker, in a fleet of two that is at rest."""
-    fleet = fleet_of(["holder", "peer"], 12, replace(HORIZON, lease_renewal_schedule=rule), seed=5)
+    fleet = fleet_of(["holder", "peer"], 12, HORIZON.with_fields(lease_renewal_schedule=rule), seed=5)
     settle(fleet, 30)
     for process in fleet.processes:
         process._consume = lambda held: None  # no checkpoints: renewals alone keep the leases
@@ -157,10 +157,10 @@ def test_sparse_renewals_lose_no_more_leases_than_those_of_the_kcl(lost, slow):
     seconds = 400_000
 
     def count(config, timeout, pause, seed):
-        interval = config.renew_interval
+        interval = config.leases.renew_interval
         return expiries(
             interval=interval,
-            failover=config.failover_time,
+            failover=config.leases.failover_time,
             timeout=timeout,
             pause=pause,
             lost=lost,
@@ -169,9 +169,9 @@ def test_sparse_renewals_lose_no_more_leases_than_those_of_the_kcl(lost, slow):
             seed=seed,
         )
 
-    kcl = replace(HORIZON, lease_renewal_schedule="kcl2")
-    ours = count(HORIZON, HORIZON.lease_call_timeout, retry_pause(HORIZON.failover_time), 1)
-    theirs = count(kcl, kcl.renew_interval, None, 2)
+    kcl = HORIZON.with_fields(lease_renewal_schedule="kcl2")
+    ours = count(HORIZON, HORIZON.leases.call_timeout, retry_pause(HORIZON.leases.failover_time), 1)
+    theirs = count(kcl, kcl.leases.renew_interval, None, 2)
     within_chance = ours <= theirs + 3 * (theirs + 1) ** 0.5
     assert within_chance == (slow < 0.1), (ours, theirs)
 
@@ -187,7 +187,7 @@ def test_an_unreachable_table_costs_leases_only_beyond_a_third_of_the_failover_t
     """A third of the failover time without the table costs nothing; two thirds may, with sparse renewals."""
 
     def outage(rule, seconds):
-        fleet = fleet_of(["holder", "peer"], 12, replace(HORIZON, lease_renewal_schedule=rule))
+        fleet = fleet_of(["holder", "peer"], 12, HORIZON.with_fields(lease_renewal_schedule=rule))
         settle(fleet, 30)
         for _ in range(12):
             fleet.run(fleet.now + 29.3)
@@ -199,7 +199,7 @@ def test_an_unreachable_table_costs_leases_only_beyond_a_third_of_the_failover_t
                 return True
         return False
 
-    third = HORIZON.failover_time / 3
+    third = HORIZON.leases.failover_time / 3
     assert not outage("sparse", third - 0.6)
     assert not outage("kcl2", 2 * third - 0.6)
     assert outage("sparse", 2 * third - 0.6)
@@ -207,7 +207,7 @@ def test_an_unreachable_table_costs_leases_only_beyond_a_third_of_the_failover_t
 
 def test_leases_beyond_the_limits_of_some_workers_are_taken_by_others():
     """Plans assume the same limit for all workers; leases that one cannot take go to a worker with room."""
-    small = replace(HORIZON, max_leases_for_worker=1)
+    small = HORIZON.with_fields(max_leases_for_worker=1)
     fleet = CoordinatorFleet(shards_at_start=9, config=HORIZON)
     fleet.add("small", config=small)
     fleet.add("large")
@@ -243,7 +243,7 @@ def test_by_throughput_a_fleet_rests_while_rates_are_steady(seed, shards, worker
 @pytest.mark.parametrize("kbps", [0.15, 5.0, 28.0])
 def test_beside_kcl_2_workers_a_slow_stream_comes_to_rest(kbps):
     """KCL 2.x writes no rates: a lease that its workers hold must weigh what the known ones weigh."""
-    theirs = replace(HORIZON, lease_strategy="kcl2", lease_renewal_schedule="kcl2")
+    theirs = HORIZON.with_fields(lease_strategy="kcl2", lease_renewal_schedule="kcl2")
     fleet = CoordinatorFleet(shards_at_start=8, config=HORIZON, jitter=1.1)
     fleet.rate = lambda key: kbps
     for n in range(2):

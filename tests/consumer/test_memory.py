@@ -12,7 +12,7 @@ import pytest
 from kinesis_sdk.common.aggregate_writer import Aggregate
 from kinesis_sdk.common.hashkeys import hash_partition_key
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore
+from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore, RetrievalConfig
 from kinesis_sdk.consumer.engine.engine import ConsumerEngine
 from kinesis_sdk.consumer.handler import HandlerSource
 from kinesis_sdk.consumer.runtime.runtime import InlineRuntime
@@ -76,7 +76,9 @@ class Waiting:
             stream=StreamId(STREAM),
             worker_id="me",
             config=ConsumerConfig(
-                initial_position="TRIM_HORIZON", concurrency=concurrency, max_prefetch_bytes=budget
+                initial_position="TRIM_HORIZON",
+                concurrency=concurrency,
+                retrieval=RetrievalConfig(max_prefetch_bytes=budget),
             ),
             handlers=HandlerSource.of(self.handle),
             store=InMemoryLeaseStore(),

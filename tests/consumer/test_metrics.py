@@ -12,7 +12,7 @@ from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.errors import TransientAwsError
 from kinesis_sdk.common.metrics import Kind
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
-from kinesis_sdk.consumer import BisectBatch, ConsumerConfig
+from kinesis_sdk.consumer import BisectBatch, ConsumerConfig, FailureConfig
 from kinesis_sdk.consumer.fetch.budget import ByteBudget
 from kinesis_sdk.consumer.health import WorkerHealth
 from kinesis_sdk.consumer.leases.table.store import checkpointed
@@ -22,7 +22,7 @@ from kinesis_sdk.testing import FakeAws, Fault
 from tests.consumer.fleet.engines import Fleet
 from tests.consumer.test_streams import Streams
 
-CONFIG = ConsumerConfig(initial_position="TRIM_HORIZON", stall_timeout=30.0)
+CONFIG = ConsumerConfig(initial_position="TRIM_HORIZON", failure=FailureConfig(stall_timeout=30.0))
 SHARD = "shardId-000000000000"
 
 
@@ -265,7 +265,11 @@ def test_the_age_of_the_oldest_record_grows_steadily_while_a_handler_fails_for_a
 @pytest.mark.parametrize("concurrency", [1, 4])
 def test_the_age_falls_back_when_the_handler_recovers(concurrency):
     fleet = Measured(
-        config=ConsumerConfig(initial_position="TRIM_HORIZON", stall_timeout=30.0, concurrency=concurrency)
+        config=ConsumerConfig(
+            initial_position="TRIM_HORIZON",
+            failure=FailureConfig(stall_timeout=30.0),
+            concurrency=concurrency,
+        )
     )
     down = [True]
 
@@ -557,7 +561,7 @@ def test_every_metric_of_the_catalogue_is_recorded():
         shards=4,
         config=ConsumerConfig(
             initial_position="TRIM_HORIZON",
-            stall_timeout=30.0,
+            failure=FailureConfig(stall_timeout=30.0),
             on_handler_error=BisectBatch(dead_letter=lambda poison: None, initial_delay=0.1),
         ),
     )

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kinesis_sdk.common.catalogue import UNREADABLE_LEASES
 from kinesis_sdk.common.errors import LeaseLostError, PermanentAwsError, ProtocolError
 from kinesis_sdk.common.sequence import LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
-from kinesis_sdk.consumer import ConsumerConfig, DynamoDBLeaseStore, Lease, ShardState
+from kinesis_sdk.consumer import ConsumerConfig, DynamoDBLeaseStore, FailureConfig, Lease, ShardState
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 from kinesis_sdk.consumer.leases.table.dynamodb import MOST_PAGES
 from kinesis_sdk.consumer.shard_sync.audit import find_cycles
@@ -25,7 +25,7 @@ from tests.consumer.leases.test_handoff import key, on_dynamodb
 from tests.consumer.shard_sync.test_plan import shard
 
 START = ExtendedSequenceNumber(TRIM_HORIZON)
-CONFIG = ConsumerConfig(initial_position="TRIM_HORIZON", stall_timeout=30.0)
+CONFIG = ConsumerConfig(initial_position="TRIM_HORIZON", failure=FailureConfig(stall_timeout=30.0))
 
 
 class Gauge:

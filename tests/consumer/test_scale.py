@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore, Worker
+from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore, LeaseConfig, RetrievalConfig, Worker
 from tests import HANG
 
 SHARDS = 1000
@@ -113,10 +113,8 @@ def test_a_thousand_shards_in_one_process():
     config = ConsumerConfig(
         initial_position="TRIM_HORIZON",
         max_threads=8,
-        max_fetch_threads=8,
-        max_prefetch_bytes=32 * 1024 * 1024,
-        failover_time=60.0,
-        max_leases_to_steal_at_one_time=0,
+        retrieval=RetrievalConfig(max_fetch_threads=8, max_prefetch_bytes=32 * 1024 * 1024),
+        leases=LeaseConfig(failover_time=60.0, max_leases_to_steal_at_one_time=0),
     )
     before = threading.active_count()
     worker = client.worker = Worker(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from random import Random
 
 import pytest
@@ -11,7 +10,14 @@ from botocore.exceptions import ClientError
 from kinesis_sdk.common.errors import ConfigError, PermanentAwsError, ProtocolError, ResourceNotFoundError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.consumer import ConsumerConfig, DynamoDBLeaseStore, Lease, StreamSpec, Worker
+from kinesis_sdk.consumer import (
+    ConsumerConfig,
+    CoordinationConfig,
+    DynamoDBLeaseStore,
+    Lease,
+    StreamSpec,
+    Worker,
+)
 from kinesis_sdk.consumer.engine.engine import ConsumerEngine
 from kinesis_sdk.consumer.handler import HandlerSource
 from kinesis_sdk.consumer.runtime.runtime import InlineRuntime
@@ -153,7 +159,10 @@ def test_a_stream_is_added_and_removed_while_running():
 
 
 def test_former_leases_are_deleted_if_wanted():
-    config = ConsumerConfig(initial_position="TRIM_HORIZON", wait_period_to_delete_former_streams=600)
+    config = ConsumerConfig(
+        initial_position="TRIM_HORIZON",
+        coordination=CoordinationConfig(wait_period_to_delete_former_streams=600),
+    )
     scenario = Streams("orders", "refunds", config=config)
     scenario.add("a")
     scenario.run(5)
@@ -273,7 +282,7 @@ def test_an_arn_goes_into_every_request():
 
 def test_a_stream_of_another_account_brings_its_own_registered_consumer():
     """No stream's consumer is asked for as another's, and none is registered where one is given."""
-    scenario = Streams("orders", "refunds", config=replace(HORIZON, retrieval_mode="fanout"), shards=1)
+    scenario = Streams("orders", "refunds", config=HORIZON.with_fields(retrieval_mode="fanout"), shards=1)
     asked = []
 
     def describe(**request):
@@ -348,7 +357,7 @@ def test_what_can_not_be_tracked():
     with pytest.raises(ConfigError, match=r"consumer_arn=.*each StreamSpec has its own"):
         arn = "arn:aws:kinesis:us-east-1:123456789012:stream/orders/consumer/app:17"
         StreamDirectory(
-            replace(HORIZON, consumer_arn=arn), scenario.raw, streams=["orders"], sleep=lambda s: None
+            HORIZON.with_fields(consumer_arn=arn), scenario.raw, streams=["orders"], sleep=lambda s: None
         )
     with pytest.raises(ConfigError, match="not both"):
         Worker("orders", streams=["refunds"], application_name="app", handler=print)

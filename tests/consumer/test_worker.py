@@ -20,11 +20,23 @@ from kinesis_sdk.common.errors import (
     PermanentAwsError,
     ResourceNotFoundError,
 )
-from kinesis_sdk.consumer import ConsumerConfig, DynamoDBLeaseStore, InMemoryLeaseStore, RecordHandler, Worker
+from kinesis_sdk.consumer import (
+    ConsumerConfig,
+    DynamoDBLeaseStore,
+    InMemoryLeaseStore,
+    LeaseConfig,
+    RecordHandler,
+    RetrievalConfig,
+    Worker,
+)
 from kinesis_sdk.testing import FakeAws, Fault
 from tests import HANG
 
-QUICK = ConsumerConfig(initial_position="TRIM_HORIZON", lease_scan_interval=0.1, idle_time_between_reads=0.2)
+QUICK = ConsumerConfig(
+    initial_position="TRIM_HORIZON",
+    leases=LeaseConfig(lease_scan_interval=0.1),
+    retrieval=RetrievalConfig(idle_time_between_reads=0.2),
+)
 
 
 class Scenario:
@@ -66,6 +78,11 @@ def test_the_public_names():
             "Checkpointer",
             "Conflict",
             "ConsumerConfig",
+            "CoordinationConfig",
+            "FailureConfig",
+            "LeaseConfig",
+            "LeaseTableConfig",
+            "RetrievalConfig",
             "DynamoDBLeaseStore",
             "HandlerErrorPolicy",
             "InMemoryLeaseStore",

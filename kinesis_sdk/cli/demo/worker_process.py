@@ -13,7 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kinesis_sdk.common.errors import KinesisSdkError
-from kinesis_sdk.consumer import ConsumerConfig, RecordBatch, RecordHandler, Worker
+from kinesis_sdk.consumer import (
+    ConsumerConfig,
+    LeaseConfig,
+    RecordBatch,
+    RecordHandler,
+    RetrievalConfig,
+    Worker,
+)
 from kinesis_sdk.testing.accounting.delivery_log import DeliveryWriter
 
 _TICK = 0.1
@@ -66,8 +73,8 @@ def main() -> int:
         handler=lambda: _Handler(log, acquisitions),
         config=ConsumerConfig(
             initial_position=settings["initial_position"],
-            failover_time=settings["failover_time"],
-            idle_time_between_reads=0.25,
+            leases=LeaseConfig(failover_time=settings["failover_time"]),
+            retrieval=RetrievalConfig(idle_time_between_reads=0.25),
             checkpoint_interval=1.0,
             auto_checkpoint=True,
         ),

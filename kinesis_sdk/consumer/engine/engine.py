@@ -128,11 +128,11 @@ class ConsumerEngine:
             Scope({APPLICATION_NAME: application_name, WORKER_IDENTIFIER: worker_id}),
             self._sink_failures,
         )
-        self._budget = ByteBudget(config.max_prefetch_bytes)
+        self._budget = ByteBudget(config.retrieval.max_prefetch_bytes)
         self._stall_detector = StallDetector(
             # An idle shard is read rarely; that must not count as a stall.
-            max(config.stall_timeout, 2 * config.idle_times[2]),
-            handler_timeout=config.handler_timeout,
+            max(config.failure.stall_timeout, 2 * config.retrieval.idle_times[2]),
+            handler_timeout=config.failure.handler_timeout,
             handler=self,
             measured=self._metrics.enabled,
         )
@@ -152,7 +152,7 @@ class ConsumerEngine:
         self.scheduler = Scheduler(runtime.run_step, runtime.clock, partial(runtime.wake, "steps"))
         self._fetchers = FetcherSource(
             kinesis=kinesis,
-            config=config,
+            retrieval=config.retrieval,
             application_name=application_name,
             budget=self._budget,
             scheduler=self.scheduler,
@@ -245,7 +245,7 @@ class ConsumerEngine:
             return self.coordinator.tick(now)
         except KinesisSdkError as error:
             self.on_fatal_error(error)
-            return now + self._config.lease_scan_interval
+            return now + self._config.leases.lease_scan_interval
         finally:
             with self._lock:
                 self._in_table_tick = False
@@ -451,7 +451,7 @@ class ConsumerEngine:
             now,
             on_ready,
             metrics=metrics,
-            consumer_arn=tracked.config.consumer_arn,
+            consumer_arn=tracked.config.retrieval.consumer_arn,
         )
 
     # Stalls (`StallHandler`)

@@ -13,7 +13,7 @@ from kinesis_sdk.common.metrics import BoundMetrics
 from kinesis_sdk.common.position import Position
 from kinesis_sdk.common.service_clock import ServiceClock
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.consumer.config import ConsumerConfig
+from kinesis_sdk.consumer.config import RetrievalConfig
 from kinesis_sdk.consumer.fetch.budget import ByteBudget
 from kinesis_sdk.consumer.fetch.fanout import FanOutFetcher
 from kinesis_sdk.consumer.fetch.fetcher import Fetcher
@@ -29,7 +29,7 @@ class FetcherSource:
 
     Args:
         kinesis: Kinesis client.
-        config: Settings.
+        retrieval: How records are read.
         application_name: Name of the registered consumer, unless the settings give one.
         budget: The worker's bound on fetched bytes.
         scheduler: Runs the readers.
@@ -42,7 +42,7 @@ class FetcherSource:
         self,
         *,
         kinesis: KinesisClient,
-        config: ConsumerConfig,
+        retrieval: RetrievalConfig,
         application_name: str,
         budget: ByteBudget,
         scheduler: Scheduler,
@@ -51,7 +51,7 @@ class FetcherSource:
         clock: Clock,
     ) -> None:
         self._kinesis = kinesis
-        self._config = config
+        self._retrieval = retrieval
         self._application_name = application_name
         self._budget = budget
         self._scheduler = scheduler
@@ -93,7 +93,7 @@ class FetcherSource:
         """
         polling = self._poll(stream, shard_id, key, start, now, metrics)
         polling.resolve_start()
-        if self._config.retrieval_mode == "polling":
+        if self._retrieval.retrieval_mode == "polling":
             return self._ahead(polling, on_ready)
         pushed = FanOutFetcher(
             cast(FanOutClient, self._kinesis),
@@ -130,8 +130,8 @@ class FetcherSource:
             shard_id,
             start,
             rng=self._rng,
-            max_records=self._config.max_records,
-            idle=TipIdle(*self._config.idle_times),
+            max_records=self._retrieval.max_records,
+            idle=TipIdle(*self._retrieval.idle_times),
             read_rate=read_rate,
             now=now,
             clock=self._clock,
@@ -156,7 +156,7 @@ class FetcherSource:
                 known = self._registrations[str(stream)] = ConsumerRegistration(
                     cast(FanOutClient, self._kinesis),
                     stream,
-                    name=self._config.consumer_name or self._application_name,
+                    name=self._retrieval.consumer_name or self._application_name,
                     arn=consumer_arn,
                 )
             return known

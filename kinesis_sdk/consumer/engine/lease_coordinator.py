@@ -102,29 +102,36 @@ class LeaseCoordinator:
         self._rng = runtime.rng
         self._metrics = metrics
         self._listener = listener
-        self._renewer = LeaseRenewer(self.held, config=config, runtime=runtime, listener=listener)
+        self._renewer = LeaseRenewer(
+            self.held,
+            failover_time=config.leases.failover_time,
+            renew_interval=config.leases.renew_interval,
+            handoff_timeout=config.leases.graceful_lease_handoff_timeout,
+            runtime=runtime,
+            listener=listener,
+        )
         self._leader_tasks = LeaderTasks(
             store=store,
             kinesis=kinesis,
             streams=streams,
-            config=config,
+            settings=config.coordination,
             sleep=runtime.sleep,
             listener=listener,
         )
-        self._observer = LeaseObserver(config.failover_time)
-        self._strategy = config.strategy
-        self._renewal_interval = config.renew_interval
+        self._observer = LeaseObserver(config.leases.failover_time)
+        self._strategy = config.leases.strategy
+        self._renewal_interval = config.leases.renew_interval
         self._limits = TakeLimits(
-            max_leases=config.max_leases_for_worker or sys.maxsize,
-            max_steals=config.max_leases_to_steal_at_one_time,
+            max_leases=config.leases.max_leases_for_worker or sys.maxsize,
+            max_steals=config.leases.max_leases_to_steal_at_one_time,
         )
         self._rebalance_allowed_at = _NEVER
         self._standby = StandbyHeartbeats(
             store,
             worker_id,
-            failover_time=config.failover_time,
+            failover_time=config.leases.failover_time,
             heartbeat_interval=self._renewal_interval,
-            scan_interval=config.lease_scan_interval,
+            scan_interval=config.leases.lease_scan_interval,
         )
         self._log_throttle = LogThrottle(_LOGGER)
         self.problems: Mapping[str, str] = {}
@@ -139,7 +146,8 @@ class LeaseCoordinator:
         self._handoffs = HandoffManager(
             store,
             worker_id,
-            config=config,
+            failover_time=config.leases.failover_time,
+            handoff_timeout=config.leases.graceful_lease_handoff_timeout,
             clock=runtime.clock,
             held=self.held,
             listener=listener,
@@ -164,17 +172,17 @@ class LeaseCoordinator:
         self._streams.refresh(first=True)
         self._leader_tasks.start()
         now = self._clock.monotonic()
-        self._rebalance_allowed_at = now + self._config.initial_rebalance_delay
+        self._rebalance_allowed_at = now + self._config.leases.initial_rebalance_delay
         self._due = {
             "scan": now,
             "incoming": _NEVER,
-            "sync": now + self._jittered(self._config.shard_sync_interval),
-            "cleanup": now + self._jittered(self._config.lease_cleanup_interval),
+            "sync": now + self._jittered(self._config.coordination.shard_sync_interval),
+            "cleanup": now + self._jittered(self._config.coordination.lease_cleanup_interval),
         }
         if self._membership is not None:
             self._due["membership"] = self._membership.tick(now)
         if not self._streams.is_single:
-            self._due["streams"] = now + self._jittered(self._config.stream_list_interval)
+            self._due["streams"] = now + self._jittered(self._config.coordination.stream_list_interval)
 
     def stop_taking(self) -> None:
         """Take no more leases. The held ones are renewed until they are released."""
@@ -208,14 +216,14 @@ class LeaseCoordinator:
             return self._wind_down(now)
         self._due["outgoing"] = self._handoffs.next_reclaim(now)
         for name, loop, interval in (
-            ("streams", self._list_streams, self._jittered(self._config.stream_list_interval)),
+            ("streams", self._list_streams, self._jittered(self._config.coordination.stream_list_interval)),
             ("membership", self._report_membership, 0.0),
-            ("sync", self._sync, self._jittered(self._config.shard_sync_interval)),
+            ("sync", self._sync, self._jittered(self._config.coordination.shard_sync_interval)),
             ("scan", self._scan_leases, 0.0),
             ("incoming", self._poll_incoming, 0.0),
             ("outgoing", self._reclaim_unclaimed, 0.0),
             ("standby", self._standby.tick, 0.0),
-            ("cleanup", self._clean_up, self._jittered(self._config.lease_cleanup_interval)),
+            ("cleanup", self._clean_up, self._jittered(self._config.coordination.lease_cleanup_interval)),
         ):
             if self._due.get(name, _NEVER) > now or not self._taking:
                 continue
@@ -260,7 +268,7 @@ class LeaseCoordinator:
         unwritable = self._find_problems(scan, leases, seen_at)
         self._handoffs.observe(leases, seen_at)
         self._standby.observe(leases, seen_at)
-        intervals = self._config.intervals(len(leases))
+        intervals = self._config.leases.intervals(len(leases))
         plan = self._strategy.plan(
             TableView(
                 leases=leases,
@@ -274,7 +282,7 @@ class LeaseCoordinator:
                 busy={*self._listener.busy_lease_keys(), *unwritable},
                 workers=self._standby.workers(seen_at),
                 # After this time, the worker to which a lease is assigned has scanned the table twice.
-                claim_grace=2 * intervals.scan + self._config.lease_scan_interval,
+                claim_grace=2 * intervals.scan + self._config.leases.lease_scan_interval,
             ),
             self._rng,
         )
@@ -388,7 +396,7 @@ class LeaseCoordinator:
         leader = None if self._membership is None else self._membership.leader(now)
         if self._membership is None or leader is None:
             return
-        observer, claim_time = self._observer, CLAIM_TIME * self._config.failover_time
+        observer, claim_time = self._observer, CLAIM_TIME * self._config.leases.failover_time
         if all_leases_expired(
             rows,
             leader,
@@ -412,7 +420,7 @@ class LeaseCoordinator:
                 now,
                 "migration metrics",
                 "worker %s: the migration of this application from KCL 2.x to 3.x cannot complete, because this worker "
-                "publishes no worker metrics; set worker_metrics",
+                "publishes no worker metrics; set coordination.worker_metrics",
                 self._worker_id,
             )
         if kcl2_leader(scan.leases) == self._worker_id:
@@ -446,7 +454,7 @@ class LeaseCoordinator:
         """Apply one decision of the plan: request a handoff from a live owner that supports it, else take the lease."""
         if (
             take.reason is TakeReason.STOLEN
-            and self._config.graceful_lease_handoff_timeout > 0
+            and self._config.leases.graceful_lease_handoff_timeout > 0
             and self._owner_supports_handoff(take.lease)
         ):
             try:
@@ -493,7 +501,7 @@ class LeaseCoordinator:
             self._store,
             row,
             worker_id=self._worker_id,
-            failover_time=self._config.failover_time,
+            failover_time=self._config.leases.failover_time,
             clock=self._clock,
             acquired_at=sent_at,
             has_kcl3_leader=self._has_kcl3_leader,
@@ -528,7 +536,7 @@ class LeaseCoordinator:
             self._log_throttle.log(
                 now, "wind down", "worker %s: failed to pass incoming leases on: %s", self._worker_id, error
             )
-        return min(self._handoffs.next_incoming_poll(now), now + self._config.lease_scan_interval)
+        return min(self._handoffs.next_incoming_poll(now), now + self._config.leases.lease_scan_interval)
 
     def _measure(self, leases: list[Lease], taken: int, now: float) -> None:
         """Record what a scan that began at ``now`` showed."""

@@ -58,9 +58,9 @@ class StallDetector:
     """Detector for shards without progress. It makes no calls to AWS.
 
     Args:
-        timeout: Seconds without progress after which a shard is stalled; see ``ConsumerConfig.stall_timeout``.
+        timeout: Seconds without progress after which a shard is stalled; see ``FailureConfig.stall_timeout``.
         handler_timeout: Maximum seconds for one call of a handler; None for no limit. See
-            ``ConsumerConfig.handler_timeout``.
+            ``FailureConfig.handler_timeout``.
         handler: Restarts hung reads and releases shards with hung handlers.
         measured: Whether there is a metrics sink. The age of each shard's oldest unprocessed record is then recorded every
             `MEASURE_INTERVAL`.

@@ -71,7 +71,9 @@ class ConsumerRegistration:
         if arn is not None:
             check_consumer_arn("consumer_arn", arn)
         if arn is None and (name is None or not _NAME.fullmatch(name)):
-            raise ConfigError("consumer_name", name, "1 to 128 of a-z A-Z 0-9 _ . - for enhanced fan-out")
+            raise ConfigError(
+                "retrieval.consumer_name", name, "1 to 128 of a-z A-Z 0-9 _ . - for enhanced fan-out"
+            )
         self._client = client
         self._stream = stream
         self._stream_arn = stream.arn

@@ -58,7 +58,7 @@ class AutoCheckpoint:
                 raise
             shard_id = self._checkpointer.shard_id
             self._log_throttle.log(now, "checkpoint", "shard %s: checkpoint failed: %s", shard_id, error)
-            self.due = now + self._config.task_backoff_time
+            self.due = now + self._config.failure.task_backoff_time
         else:
             self._stored = delivered
             self.due = _NEVER

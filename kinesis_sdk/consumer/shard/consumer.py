@@ -85,7 +85,7 @@ class ShardConsumer:
             clock=parts.clock,
             sleep=parts.sleep,
             rng=parts.rng,
-            timeout=parts.config.checkpoint_timeout,
+            timeout=parts.config.failure.checkpoint_timeout,
             metrics=self.metrics,
         )
         # A child of a shard that this application read to its end starts at its beginning, LATEST or not.
@@ -98,7 +98,7 @@ class ShardConsumer:
         self._last_read = NO_RESPONSE
         # When the oldest record arrived that is between reader and delivery, or is to be read again.
         self._unoffered_since: float | None = None
-        self._quiet = max(_LONGEST_QUIET, 2 * parts.config.idle_times[2])
+        self._quiet = max(_LONGEST_QUIET, 2 * parts.config.retrieval.idle_times[2])
         self._failures = 0
         self._error: str | None = None
         self._auto = AutoCheckpoint(self._checkpointer, parts.config, enabled=parts.handlers.auto_checkpoint)
@@ -298,7 +298,9 @@ class ShardConsumer:
         waits = self.state is ShardState.PROCESSING and reader is not None and not reader.ended
         if waits and reader is not None and not reader.has_pending and reader.due > now:
             return reader.due  # the fetcher has its own backoff
-        return now + backoff(self._failures, self._config.task_backoff_time, _MOST_BACKOFF, self._parts.rng)
+        return now + backoff(
+            self._failures, self._config.failure.task_backoff_time, _MOST_BACKOFF, self._parts.rng
+        )
 
     def _recovered(self, now: float) -> None:
         self.last_progress = now
@@ -317,7 +319,7 @@ class ShardConsumer:
             row = self._parts.store.get(self._parts.lease_key(parent))
             if row is not None and not row.is_finished:
                 self._failures, self._error = 0, None  # the row can be read, whatever was wrong before
-                return now + self._config.parent_shard_poll_interval
+                return now + self._config.coordination.parent_shard_poll_interval
             self._follows_parent = self._follows_parent or row is not None
         self.state = ShardState.INITIALIZING
         self._recovered(now)
@@ -524,7 +526,7 @@ class ShardConsumer:
             return None
         if not self._children_created:
             if not self._parts.children.create(self.shard_id, self._reader.child_shards):
-                return now + self._config.parent_shard_poll_interval
+                return now + self._config.coordination.parent_shard_poll_interval
             self._children_created = True
         self._checkpointer.end_shard()
         try:
@@ -565,7 +567,7 @@ class ShardConsumer:
             self._release_failures += 1
             self._releasing_since = min(self._releasing_since, now)
             # For as long as peers would have to wait if it were left to expire.
-            if error.retryable and now - self._releasing_since < self._config.failover_time:
+            if error.retryable and now - self._releasing_since < self._config.leases.failover_time:
                 return now + backoff(self._release_failures, 0.2, 2.0, self._parts.rng)
             self.held.let_expire("its release failed")
             _LOGGER.warning("lease %s: could not be released, it will expire: %s", self.shard_id, error)

@@ -387,7 +387,7 @@ class ShardReader:
         return [], overhead, count
 
     def _deaggregate(self, records: list[KinesisRecord]) -> UserRecords:
-        discard = self._parts.config.misplaced_aggregates == "discard"
+        discard = self._parts.config.failure.misplaced_aggregates == "discard"
         return deaggregate(
             records,
             hash_key_range=self._held.lease.hash_key_range if discard else None,

@@ -24,7 +24,7 @@ from kinesis_sdk.common.errors import (
 )
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST
 from kinesis_sdk.common.shards import Shard, list_shards
-from kinesis_sdk.consumer.config import ConsumerConfig
+from kinesis_sdk.consumer.config import CoordinationConfig
 from kinesis_sdk.consumer.leases.table.lease import Lease
 from kinesis_sdk.consumer.leases.table.store import LeaseStore, TableScan, is_refused_row
 from kinesis_sdk.consumer.shard_sync.audit import (
@@ -63,7 +63,7 @@ class LeaderTasks:
         store: Lease table.
         kinesis: Client for ListShards.
         streams: The streams of the worker.
-        config: Settings of the worker.
+        settings: Intervals of the periodic tasks, and what they may delete.
         sleep: Waits between attempts of a call, given seconds.
         listener: Told about one of several streams that can no longer be consumed.
     """
@@ -74,14 +74,14 @@ class LeaderTasks:
         store: LeaseStore,
         kinesis: KinesisClient,
         streams: StreamDirectory,
-        config: ConsumerConfig,
+        settings: CoordinationConfig,
         sleep: Callable[[float], None],
         listener: StreamListener,
     ) -> None:
         self._store = store
         self._kinesis = kinesis
         self._streams = streams
-        self._config = config
+        self._settings = settings
         self._sleep = sleep
         self._listener = listener
         self._hole_trackers: dict[tuple[str | None, bool], HashRangeHoleTracker] = {}
@@ -225,13 +225,13 @@ class LeaderTasks:
             leads: Whether this worker leads.
         """
         result = []
-        threshold = self._config.leases_recovery_auditor_inconsistency_confidence_threshold
+        threshold = self._settings.leases_recovery_auditor_inconsistency_confidence_threshold
         for tracked in self._streams.current():
             tracker = self._hole_trackers.get((tracked.key, leads))
             if tracker is None:
                 self._hole_trackers.pop((tracked.key, not leads), None)
                 tracker = self._hole_trackers[tracked.key, leads] = HashRangeHoleTracker(
-                    self._config.leases_recovery_auditor_execution_frequency,
+                    self._settings.leases_recovery_auditor_execution_frequency,
                     threshold if leads else threshold * _FOLLOWER_FACTOR,
                 )
             if tracker.check(tracked.by_shard(leases), now):
@@ -254,7 +254,7 @@ class LeaderTasks:
             seen: Rows of the last scan. If none of them is a candidate, nothing is read.
             now: Monotonic time.
         """
-        finished = self._config.cleanup_leases_upon_shard_completion
+        finished = self._settings.cleanup_leases_upon_shard_completion
         former = self._former_streams(seen, now)
         if not former and not (finished and any(lease.is_finished for lease in seen)):
             return
@@ -292,7 +292,7 @@ class LeaderTasks:
             _LOGGER.info("lease %s: deleted, its shard is finished", tracked.lease_key(shard_id))
 
     def _former_streams(self, seen: Sequence[Lease], now: float) -> set[str]:
-        wait = self._config.wait_period_to_delete_former_streams
+        wait = self._settings.wait_period_to_delete_former_streams
         if wait is None or self._streams.is_single:
             return set()
         current = {tracked.key for tracked in self._streams.all()}

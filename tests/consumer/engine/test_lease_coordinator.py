@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 
 import pytest
 
@@ -41,8 +40,8 @@ def test_belief_in_a_lease_begins_when_its_take_was_sent():
     (held,) = engine.coordinator.held
     assert fleet.clock.monotonic() >= sent_at + 4.0
     assert held.written_at == pytest.approx(sent_at, abs=0.1)
-    assert held.is_held(sent_at + fleet.config.failover_time - 0.2)
-    assert not held.is_held(sent_at + fleet.config.failover_time + 0.2)
+    assert held.is_held(sent_at + fleet.config.leases.failover_time - 0.2)
+    assert not held.is_held(sent_at + fleet.config.leases.failover_time + 0.2)
 
 
 class Reluctant(WorkerProcess):
@@ -105,7 +104,7 @@ def test_the_log_tells_why_a_lease_was_taken(caplog):
 
 def test_the_log_tells_a_handover_from_a_restart(caplog):
     caplog.set_level(logging.INFO, "kinesis_sdk.consumer")
-    fleet = Fleet(shards=2, config=replace(HORIZON, balance_by="count"))
+    fleet = Fleet(shards=2, config=HORIZON.with_fields(balance_by="count"))
     fleet.add("first")
     fleet.run(5)
     fleet.add("second")

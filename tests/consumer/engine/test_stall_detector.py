@@ -13,7 +13,15 @@ import pytest
 from kinesis_sdk.common.errors import HandlerError, LeaseLostError, TransientAwsError
 from kinesis_sdk.common.metrics import NOT_MEASURED
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, ExtendedSequenceNumber
-from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore, Lease, RecordHandler, ShardState
+from kinesis_sdk.consumer import (
+    ConsumerConfig,
+    FailureConfig,
+    InMemoryLeaseStore,
+    Lease,
+    RecordHandler,
+    RetrievalConfig,
+    ShardState,
+)
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 from kinesis_sdk.consumer.leases.table.store import checkpointed
 from kinesis_sdk.consumer.runtime.runtime import InlineRuntime
@@ -23,7 +31,7 @@ from tests import HANG
 from tests.consumer.fleet.engines import Fleet
 from tests.consumer.fleet.table import LeaseTable
 
-CONFIG = ConsumerConfig(initial_position="TRIM_HORIZON", stall_timeout=30.0)
+CONFIG = ConsumerConfig(initial_position="TRIM_HORIZON", failure=FailureConfig(stall_timeout=30.0))
 
 
 def stalls(caplog):
@@ -62,7 +70,7 @@ class OnThreads:
     """A fleet of one whose steps run on threads, as a pool runs them; time stays in the test's hands."""
 
     def __init__(self, handler, **config):
-        self.fleet = Fleet(config=replace(CONFIG, **config))
+        self.fleet = Fleet(config=CONFIG.with_fields(**config))
         self.fleet.put(3)
         self.threads = []
         self.stuck = []
@@ -407,7 +415,9 @@ def test_keys_side_by_side_in_a_whole_worker():
 
 
 def test_a_batch_that_its_handler_refuses_gives_its_memory_to_others():
-    config = ConsumerConfig(initial_position="TRIM_HORIZON", max_prefetch_bytes=1024 * 1024)
+    config = ConsumerConfig(
+        initial_position="TRIM_HORIZON", retrieval=RetrievalConfig(max_prefetch_bytes=1024 * 1024)
+    )
     fleet = Fleet(shards=3, config=config)
     bad = "shardId-000000000000"
     refused = []
@@ -483,7 +493,7 @@ def test_calls_that_were_given_up_return_the_budget_when_they_end():
     async def handle(batch):
         pass
 
-    fleet = Fleet(config=replace(CONFIG, handler_timeout=60.0))
+    fleet = Fleet(config=CONFIG.with_fields(handler_timeout=60.0))
     fleet.runtime = NeverEnding
     fleet.put(3)
     engine = fleet.add("a", handle)

@@ -20,7 +20,7 @@ from kinesis_sdk.common.position import AfterSequence, AtSequence, AtTimestamp, 
 from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.response_header import ResponseHeader
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.consumer import ConsumerConfig
+from kinesis_sdk.consumer import ConsumerConfig, LeaseConfig
 from kinesis_sdk.consumer.engine.engine import ConsumerEngine
 from kinesis_sdk.consumer.fetch import ByteBudget, FetchResult, PollingFetcher, ReadRate, TipIdle
 from kinesis_sdk.consumer.fetch.budget import Expansion
@@ -782,7 +782,7 @@ def test_a_fleet_over_resharding_crashes_and_broken_streams(monkeypatch, seed):
 
 def test_a_latest_start_is_remembered(monkeypatch):
     monkeypatch.setattr(engines, "ConsumerEngine", FanOutEngine)
-    fleet = Fleet(config=ConsumerConfig(initial_position="LATEST", failover_time=3.0))
+    fleet = Fleet(config=ConsumerConfig(initial_position="LATEST", leases=LeaseConfig(failover_time=3.0)))
     fleet.put(5)
     fleet.run(10)
     fleet.sent.clear()

@@ -107,7 +107,7 @@ class TableConnection:
         delay = self._delay()
         chance = fleet.rng.random()
         faults = fleet.faults
-        timeout = process.config.lease_call_timeout
+        timeout = process.config.leases.call_timeout
         if chance < faults.lost:
             process.wait(timeout)
             raise TransientAwsError("no response", operation="UpdateItem")

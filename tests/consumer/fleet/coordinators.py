@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from typing import Any
@@ -97,7 +97,7 @@ class WorkerProcess:
 
     def __init__(self, fleet: CoordinatorFleet, name: str, config: ConsumerConfig) -> None:
         self.fleet, self.name, self.config = fleet, name, config
-        self.is_java = config.lease_strategy == "kcl2"
+        self.is_java = config.leases.lease_strategy == "kcl2"
         self.life = Lifecycle()
         rng = fleet.rng
         self.rate = 1 + DRIFT * rng.uniform(-1, 1) if fleet.drifting else 1.0
@@ -306,7 +306,7 @@ class KclWorkerProcess(WorkerProcess):
     measures = False
 
     def __init__(self, fleet: CoordinatorFleet, name: str, config: ConsumerConfig) -> None:
-        super().__init__(fleet, name, replace(config, lease_strategy=JavaKcl2Strategy()))
+        super().__init__(fleet, name, config.with_fields(lease_strategy=JavaKcl2Strategy()))
         self.is_java = True
 
 

@@ -64,7 +64,7 @@ class OwnedLeaseTable(LeaseTable):
             age: Seconds since it was written.
         """
         former = self._holder.get(row.lease_key)
-        failover = self._fleet.config.failover_time
+        failover = self._fleet.config.leases.failover_time
         assert self.writer is not None
         if former is None or former.life.is_dead:
             return
@@ -74,7 +74,7 @@ class OwnedLeaseTable(LeaseTable):
             believes = held is not None and held.is_held(soon)
             assert not believes, f"{row.lease_key}: {self.writer.name} takes it, {former.name} believes in it"
         else:
-            steals = self._fleet.config.graceful_lease_handoff_timeout == 0
+            steals = self._fleet.config.leases.graceful_lease_handoff_timeout == 0
             # Handed off, and not taken yet by the requester: no worker owns it.
             unclaimed = row.in_handoff or row.handoff_owner is None
             assert steals or unclaimed or former.is_java or self.writer.is_java, (

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from kinesis_sdk.common.sequence import TRIM_HORIZON, ExtendedSequenceNumber
-from kinesis_sdk.consumer import ConsumerConfig
+from kinesis_sdk.consumer import ConsumerConfig, LeaseConfig
 from kinesis_sdk.consumer.leases import Lease
 from kinesis_sdk.consumer.leases.strategies import Plan, TableView, TakeLimits, balanced, group_of
 from kinesis_sdk.consumer.leases.strategies.balanced import plan_balanced
@@ -36,7 +36,7 @@ class ScanTimes:
     """A worker's lease observer that derives ages from the fleet's record of changes, instead of remembering scans."""
 
     def __init__(self, fleet: PlanFleet, worker: PlanWorker) -> None:
-        self.failover_time = fleet.config.failover_time
+        self.failover_time = fleet.config.leases.failover_time
         self.is_gathering = False
         self._changed, self._scans = fleet.changed, worker.scans
 
@@ -118,9 +118,9 @@ class PlanFleet:
 
     def __init__(self, kind: str, leases: int, seed: int = 1) -> None:
         self.kind = kind
-        self.config = ConsumerConfig(lease_strategy=kind)  # type: ignore[arg-type]
+        self.config = ConsumerConfig(leases=LeaseConfig(lease_strategy=kind))  # type: ignore[arg-type]
         self.groups = Groups()
-        self.intervals = self.config.intervals(leases)
+        self.intervals = self.config.leases.intervals(leases)
         self.interval = self.intervals.scan
         self.rng = Random(f"{kind} {leases} {seed}")
         self.timeline = Timeline()
@@ -241,7 +241,7 @@ class PlanFleet:
                 self.table.release(held[key])
             else:
                 # Its last renewal was at some time within an interval.
-                self.changed[key] = self.now - self.rng.random() * self.config.renew_interval
+                self.changed[key] = self.now - self.rng.random() * self.config.leases.renew_interval
         if held:
             changes = [self.changed[key] for key in held]
             self._dead[worker.name] = min(changes), max(changes)
@@ -280,7 +280,7 @@ class PlanFleet:
 
     def _standings(self, worker: PlanWorker, times: ScanTimes) -> tuple[Standings, float]:
         """Sort the table as this worker's scan shows it; return when the next lease expires as well."""
-        now, failover, next_expiry = self.now, self.config.failover_time, float("inf")
+        now, failover, next_expiry = self.now, self.config.leases.failover_time, float("inf")
         standings = Standings(active=self.size, free=[*self.unowned.values()])
         standings.by_owner = self._lists.copy()
         standings.mine = standings.by_owner.pop(worker.name, [])

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from random import Random
 
-from kinesis_sdk.consumer.config import ConsumerConfig
+from kinesis_sdk.consumer.config import ConsumerConfig, CoordinationConfig, LeaseConfig
 from tests.consumer.fleet.connection import TableFaults
 from tests.consumer.fleet.coordinators import CoordinatorFleet
 
@@ -23,14 +22,16 @@ def chaos(seed: int) -> CoordinatorFleet:
     mixed = rng.random() < 0.25
     config = ConsumerConfig(
         initial_position="TRIM_HORIZON",
-        failover_time=rng.choice([6.0, 10.0, 10.0]),
-        lease_scan_interval=rng.choice([1.5, 3.0, 5.0]),
-        graceful_lease_handoff_timeout=rng.choice([0.0 if mixed else 10.0, 10.0]),
-        shard_sync_interval=15.0,
-        lease_renewal_schedule=rng.choice([None, "kcl2"]),
-        initial_rebalance_delay=20.0 if seed % 5 == 0 else 0.0,
+        leases=LeaseConfig(
+            failover_time=rng.choice([6.0, 10.0, 10.0]),
+            lease_scan_interval=rng.choice([1.5, 3.0, 5.0]),
+            graceful_lease_handoff_timeout=rng.choice([0.0 if mixed else 10.0, 10.0]),
+            lease_renewal_schedule=rng.choice([None, "kcl2"]),
+            initial_rebalance_delay=20.0 if seed % 5 == 0 else 0.0,
+        ),
+        coordination=CoordinationConfig(shard_sync_interval=15.0),
     )
-    theirs = replace(config, lease_strategy="kcl2", lease_renewal_schedule="kcl2")
+    theirs = config.with_fields(lease_strategy="kcl2", lease_renewal_schedule="kcl2")
     fleet = CoordinatorFleet(seed, rng.choice([1, 2, 3, 5, 8, 12]), config, drifting=rng.random() < 0.7)
     if not mixed and seed % 3 == 0:
         # Rates of shards, up to a factor of 32 apart; some of them change when the faults end, and then stay.
@@ -73,7 +74,7 @@ def chaos(seed: int) -> CoordinatorFleet:
         elif action == "stop" and live:
             rng.choice(live).stop()
         elif action == "freeze" and live:
-            rng.choice(live).freeze(rng.choice([0.5, 0.9, 1.1, 3.0]) * config.failover_time)
+            rng.choice(live).freeze(rng.choice([0.5, 0.9, 1.1, 3.0]) * config.leases.failover_time)
         elif action == "faults":
             worst = rng.choice([0.02, 0.1, 0.3])
             fleet.faults = TableFaults(*(worst * rng.random() for _ in range(5)))
@@ -97,10 +98,10 @@ def chaos(seed: int) -> CoordinatorFleet:
     settle(fleet, 400)
     if fleet.rate is not None:
         # Until measurements have caught up with the rates; a short run may not have measured anything yet.
-        fleet.run(fleet.now + 10 * config.failover_time)
+        fleet.run(fleet.now + 10 * config.leases.failover_time)
         settle(fleet, 400)
     if not mixed or not fleet.java:
-        rest(fleet, 3 * config.lease_scan_interval + config.failover_time)
+        rest(fleet, 3 * config.leases.lease_scan_interval + config.leases.failover_time)
     return fleet
 
 
@@ -116,7 +117,7 @@ def settle(fleet: CoordinatorFleet, patience: float) -> float:
     """
     started_at = fleet.now
     thawed_at = max((process.life.frozen_until for process in fleet.processes), default=0.0)
-    fleet.run(max(started_at, thawed_at) + fleet.config.failover_time)
+    fleet.run(max(started_at, thawed_at) + fleet.config.leases.failover_time)
     while (problem := fleet.settled()) is not None:
         assert fleet.now - started_at < patience, f"not settled after {patience:g} s: {problem}"
         fleet.run(fleet.now + 2)

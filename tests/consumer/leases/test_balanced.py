@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.sequence import LATEST, SHARD_END, ExtendedSequenceNumber
-from kinesis_sdk.consumer import ConsumerConfig, Worker
+from kinesis_sdk.consumer import ConsumerConfig, LeaseConfig, Worker
 from kinesis_sdk.consumer.leases import (
     BalancedStrategy,
     Lease,
@@ -666,7 +666,7 @@ def test_ids_carry_their_group_once():
     assert grouped_id("a|host:1", "a") == "a|host:1"
     assert grouped_id("host:1", None) == "host:1"
     assert grouped_id("east-7", "east", "-") == "east-7"
-    config = ConsumerConfig(worker_group="zone-a")
+    config = ConsumerConfig(leases=LeaseConfig(worker_group="zone-a"))
     assert Worker("s", application_name="app", handler=print, config=config).worker_id.startswith("zone-a|")
     named = Worker("s", application_name="app", handler=print, config=config, worker_id="w1")
     assert named.worker_id == "zone-a|w1"
@@ -685,38 +685,38 @@ def test_ids_carry_their_group_once():
     ],
 )
 def test_a_bad_value_is_named(field, value):
-    with pytest.raises(ConfigError, match=field):
-        ConsumerConfig(**{field: value})
+    with pytest.raises(ConfigError, match=f"leases.{field}="):
+        LeaseConfig(**{field: value})
 
 
 def test_the_configuration_chooses():
-    assert isinstance(ConsumerConfig().strategy, BalancedStrategy)
-    assert isinstance(ConsumerConfig(lease_strategy="kcl2").strategy, Kcl2Strategy)
+    assert isinstance(LeaseConfig().strategy, BalancedStrategy)
+    assert isinstance(LeaseConfig(lease_strategy="kcl2").strategy, Kcl2Strategy)
 
 
 def test_looks_keep_to_their_budget():
     config = ConsumerConfig()
-    assert [config.intervals(n).scan for n in (1, 100)] == [1.0, 1.0]
+    assert [config.leases.intervals(n).scan for n in (1, 100)] == [1.0, 1.0]
     for leases in range(1, 12_000, 37):
-        interval = config.intervals(leases).scan
+        interval = config.leases.intervals(leases).scan
         assert interval <= 20.05, "never rarer than the KCL"
         if interval < 20:
             assert leases * 400 / 4096 / 2 / interval <= 5.0 + 1e-9
         # One look and one failover time are enough to find a crash, while looks come that often.
         assert interval <= 5 or interval >= 10
-        assert config.intervals(leases).rescan <= max(1.0, interval / 5)
-    assert ConsumerConfig(lease_strategy="kcl2").intervals(3).scan == 20.05
+        assert config.leases.intervals(leases).rescan <= max(1.0, interval / 5)
+    assert LeaseConfig(lease_strategy="kcl2").intervals(3).scan == 20.05
 
 
 @pytest.mark.parametrize("failover", [0.5, 1, 3, 10, 30, 300])
 def test_three_attempts_fit_before_expiry(failover):
-    config = ConsumerConfig(failover_time=failover, epsilon=min(0.025, failover / 100))
-    assert config.renew_interval == pytest.approx(2 * (failover / 3 - config.epsilon)), (
+    config = ConsumerConfig(leases=LeaseConfig(failover_time=failover, epsilon=min(0.025, failover / 100)))
+    assert config.leases.renew_interval == pytest.approx(2 * (failover / 3 - config.leases.epsilon)), (
         "half the KCL's writes"
     )
     pause = min(0.5, failover / 20)
     if failover >= 3:
-        assert config.renew_interval + 3 * config.lease_call_timeout + 2 * pause <= failover + 1e-9
-    kcl = replace(config, lease_renewal_schedule="kcl2")
-    assert kcl.renew_interval == pytest.approx(failover / 3 - config.epsilon)
-    assert replace(config, lease_strategy="kcl2").renew_interval == kcl.renew_interval
+        assert config.leases.renew_interval + 3 * config.leases.call_timeout + 2 * pause <= failover + 1e-9
+    kcl = config.with_fields(lease_renewal_schedule="kcl2")
+    assert kcl.leases.renew_interval == pytest.approx(failover / 3 - config.leases.epsilon)
+    assert config.with_fields(lease_strategy="kcl2").leases.renew_interval == kcl.leases.renew_interval

@@ -17,6 +17,7 @@ from kinesis_sdk.consumer import (
     Intervals,
     Kcl2Strategy,
     Lease,
+    LeaseConfig,
     LeaseObserver,
     LeaseStrategy,
     Plan,
@@ -32,7 +33,7 @@ from tests.consumer.test_fleet_simulator import HORIZON
 def example():
     """The strategy that the docstring of `LeaseStrategy` shows."""
     (code,) = re.findall(r"```python\n(.*?)```", LeaseStrategy.__doc__, re.DOTALL)
-    names = {"ConsumerConfig": ConsumerConfig}
+    names = {"ConsumerConfig": ConsumerConfig, "LeaseConfig": LeaseConfig}
     exec(textwrap.dedent(code), names)
     return names["config"]
 
@@ -75,19 +76,19 @@ def test_the_documented_example_runs():
         held={"s0"},
         busy={"s1"},
     )
-    plan = config.strategy.plan(view, Random(1))
+    plan = config.leases.strategy.plan(view, Random(1))
     assert {take.lease.lease_key: take.reason for take in plan.takes} == {
         "s2": TakeReason.EXPIRED,
         "s3": TakeReason.EXPIRED,
         "s4": TakeReason.EXPIRED,
         "mine": TakeReason.RESUMED,
     }
-    assert config.renew_interval == 2.5
+    assert config.leases.renew_interval == 2.5
 
 
 def test_a_fleet_runs_the_documented_example():
     fleet = CoordinatorFleet(
-        shards_at_start=8, config=replace(HORIZON, lease_strategy=example().lease_strategy)
+        shards_at_start=8, config=HORIZON.with_fields(lease_strategy=example().leases.lease_strategy)
     )
     first = fleet.add("a")
     fleet.run(12)
@@ -102,7 +103,7 @@ def test_a_fleet_runs_the_documented_example():
 
 def test_a_fleet_follows_the_plans_and_the_intervals_of_a_users_strategy():
     fleet = CoordinatorFleet(
-        shards_at_start=4, config=replace(HORIZON, lease_strategy=SmallestFirst()), drifting=False
+        shards_at_start=4, config=HORIZON.with_fields(lease_strategy=SmallestFirst()), drifting=False
     )
     workers = [fleet.add(name) for name in "ab"]
     for worker in workers:
@@ -122,10 +123,10 @@ def test_a_fleet_follows_the_plans_and_the_intervals_of_a_users_strategy():
 
 def test_a_strategy_object_is_used_as_it_is():
     strategy = SmallestFirst()
-    assert ConsumerConfig(lease_strategy=strategy).strategy is strategy
+    assert LeaseConfig(lease_strategy=strategy).strategy is strategy
     built_in = BalancedStrategy(by_throughput=False)
-    assert ConsumerConfig(lease_strategy=built_in).strategy is built_in
-    assert ConsumerConfig(lease_strategy=Kcl2Strategy()).intervals(5).scan == pytest.approx(20.05)
+    assert LeaseConfig(lease_strategy=built_in).strategy is built_in
+    assert LeaseConfig(lease_strategy=Kcl2Strategy()).intervals(5).scan == pytest.approx(20.05)
 
 
 def test_a_strategy_object_gets_the_settings():
@@ -137,14 +138,16 @@ def test_a_strategy_object_gets_the_settings():
             return super().intervals(settings, leases)
 
     config = ConsumerConfig(
-        lease_strategy=Asking(),
-        failover_time=20,
-        epsilon=0.5,
-        lease_scan_interval=3,
-        lease_scan_read_capacity=7,
-        lease_renewal_schedule="kcl2",
+        leases=LeaseConfig(
+            lease_strategy=Asking(),
+            failover_time=20,
+            epsilon=0.5,
+            lease_scan_interval=3,
+            lease_scan_read_capacity=7,
+            lease_renewal_schedule="kcl2",
+        )
     )
-    config.intervals(12)
+    config.leases.intervals(12)
     settings, leases = seen[-1]
     assert leases == 12
     assert vars(settings) == {
@@ -180,4 +183,4 @@ def intervals_of(**values):
 )
 def test_an_unusable_strategy_is_named(strategy, message):
     with pytest.raises(ConfigError, match=f"lease_strategy.*{message}"):
-        ConsumerConfig(lease_strategy=strategy)
+        ConsumerConfig(leases=LeaseConfig(lease_strategy=strategy))

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
-from kinesis_sdk.consumer import ConsumerConfig, DynamoDBLeaseStore, InMemoryLeaseStore, Lease
+from kinesis_sdk.consumer import ConsumerConfig, DynamoDBLeaseStore, InMemoryLeaseStore, Lease, LeaseConfig
 from kinesis_sdk.consumer.leases import Conflict, LeaseObserver
 from kinesis_sdk.consumer.leases.ownership.handoff import IncomingHandoffs, supports_handoff
 from kinesis_sdk.testing import Fault
@@ -67,7 +67,7 @@ def key(n):
 @pytest.mark.parametrize("kind", ["memory", "dynamodb"])
 @pytest.mark.parametrize("seed", range(4))
 def test_a_lease_that_moves_is_idle_for_less_than_a_second_and_delivers_nothing_twice(kind, seed):
-    config = ConsumerConfig(initial_position="TRIM_HORIZON", balance_by="count")
+    config = ConsumerConfig(initial_position="TRIM_HORIZON", leases=LeaseConfig(balance_by="count"))
     make = on_dynamodb if kind == "dynamodb" else Fleet
     fleet = make(shards=4, seed=seed, config=config)
     add(fleet, "a")
@@ -286,7 +286,7 @@ def test_a_java_leader_moves_our_lease_to_a_java_worker():
 def test_a_java_leader_moves_a_java_workers_lease_to_us(batch):
     fleet = on_dynamodb(1)
     java = JavaWorker(fleet, "java", v3=True, batch=batch)
-    add(fleet, "py", config=replace(fleet.config, max_leases_to_steal_at_one_time=0))
+    add(fleet, "py", config=fleet.config.with_fields(max_leases_to_steal_at_one_time=0))
     fleet.run(0.01)
     assert fleet.owners() == {key(0): "py"}
     java.take(key(0))
@@ -320,7 +320,7 @@ def test_a_java_leader_forces_our_lease_away():
 def test_an_assignment_without_handover_is_found_and_consumed():
     fleet = on_dynamodb(1)
     java = JavaWorker(fleet, "java", v3=True)
-    add(fleet, "py", config=replace(fleet.config, max_leases_to_steal_at_one_time=0))
+    add(fleet, "py", config=fleet.config.with_fields(max_leases_to_steal_at_one_time=0))
     fleet.run(0.01)
     java.take(key(0))
     fleet.add_script("java", java)
@@ -350,7 +350,7 @@ def test_an_old_worker_keeps_what_a_java_leader_handed_to_us_until_the_timeouts(
     """It does not know the marker. The leader that asked may be gone; our own timer ends it."""
     fleet = on_dynamodb(1)
     java = JavaWorker(fleet, "java", v3=False)
-    add(fleet, "py", config=replace(fleet.config, max_leases_to_steal_at_one_time=0))
+    add(fleet, "py", config=fleet.config.with_fields(max_leases_to_steal_at_one_time=0))
     fleet.run(0.01)
     java.take(key(0))
     fleet.add_script("java", java)
@@ -518,7 +518,9 @@ def test_the_book_polls_fast_first_and_knows_both_timeouts():
 
 
 def test_no_handovers_by_configuration():
-    config = ConsumerConfig(initial_position="TRIM_HORIZON", graceful_lease_handoff_timeout=0)
+    config = ConsumerConfig(
+        initial_position="TRIM_HORIZON", leases=LeaseConfig(graceful_lease_handoff_timeout=0)
+    )
     fleet = Fleet(shards=2, config=config)
     add(fleet, "a")
     fleet.run(5)

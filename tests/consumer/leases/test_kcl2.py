@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from kinesis_sdk.common.sequence import LATEST, SHARD_END, ExtendedSequenceNumber
-from kinesis_sdk.consumer import ConsumerConfig
+from kinesis_sdk.consumer import ConsumerConfig, LeaseConfig
 from kinesis_sdk.consumer.leases import Kcl2Strategy, Lease, LeaseObserver, TableView, TakeLimits, TakeReason
 from tests.consumer.java_strategy import JavaKcl2Strategy
 
@@ -51,9 +51,9 @@ def plan(leases, *, silent=None, held=(), seed=0, most=10**9, steals=None, strat
 
 
 def test_the_loops_run_at_the_kcls_intervals():
-    config = ConsumerConfig(lease_strategy="kcl2")
-    assert config.renew_interval == pytest.approx(3.308, abs=0.001)
-    assert config.intervals(5).scan == config.intervals(50_000).scan == pytest.approx(20.05)
+    config = ConsumerConfig(leases=LeaseConfig(lease_strategy="kcl2"))
+    assert config.leases.renew_interval == pytest.approx(3.308, abs=0.001)
+    assert config.leases.intervals(5).scan == config.leases.intervals(50_000).scan == pytest.approx(20.05)
 
 
 def test_new_leases_are_very_old_and_the_first_worker_takes_them_all():

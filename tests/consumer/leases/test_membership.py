@@ -7,14 +7,14 @@ from uuid import uuid4
 
 import pytest
 
-from kinesis_sdk.consumer import ConsumerConfig
+from kinesis_sdk.consumer import ConsumerConfig, LeaseConfig
 from kinesis_sdk.consumer.leases.java.leader_lock import LeaderLock, LeaderLockMonitor
 from kinesis_sdk.consumer.leases.java.worker_metrics import JavaMembership, metrics_item
 from kinesis_sdk.testing import Fault
 from tests.consumer.java import RENEW, JavaLeader, JavaWorker
 from tests.consumer.leases.test_handoff import add, duplicates, keep_putting, key, moves, on_dynamodb
 
-COUNT = ConsumerConfig(initial_position="TRIM_HORIZON", balance_by="count")
+COUNT = ConsumerConfig(initial_position="TRIM_HORIZON", leases=LeaseConfig(balance_by="count"))
 
 
 def tables(fleet):

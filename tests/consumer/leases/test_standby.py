@@ -169,10 +169,10 @@ def test_a_zone_of_many_gets_what_it_is_due_although_nobody_sees_its_idle_worker
     for process in fleet.live:
         if process.name[0] == "a":
             process.crash()
-    fleet.run(fleet.now + HORIZON.failover_time + 3)
+    fleet.run(fleet.now + HORIZON.leases.failover_time + 3)
     assert fleet.settled() is None
     assert fleet.load() == {"b|0": 3, "b|1": 3}
-    fleet.run(fleet.now + 11 * HORIZON.failover_time)
+    fleet.run(fleet.now + 11 * HORIZON.leases.failover_time)
     assert not any(row.standby_heartbeats for row in fleet.table.list())
 
 
@@ -197,7 +197,9 @@ def test_a_standby_costs_as_much_as_a_lease():
     fleet.run(30)
     before = waiting.connection.writes
     fleet.run(630)
-    assert (waiting.connection.writes - before) / 10 == pytest.approx(60 / HORIZON.renew_interval, abs=0.3)
+    assert (waiting.connection.writes - before) / 10 == pytest.approx(
+        60 / HORIZON.leases.renew_interval, abs=0.3
+    )
 
 
 def test_a_clean_stop_takes_the_mark_away():
@@ -241,7 +243,7 @@ def deploy(config, *, surge):
 
 def test_a_surge_deploy_moves_each_lease_once():
     """The newcomer waits for what is given back; the bound is one move per lease, since every owner is new."""
-    assert deploy(replace(HORIZON, initial_rebalance_delay=30.0), surge=True) == 1
+    assert deploy(HORIZON.with_fields(initial_rebalance_delay=30.0), surge=True) == 1
 
 
 def test_a_deploy_that_stops_first_moves_each_lease_twice_which_is_the_least():
@@ -251,7 +253,7 @@ def test_a_deploy_that_stops_first_moves_each_lease_twice_which_is_the_least():
 
 def test_patience_ends():
     fleet = CoordinatorFleet(
-        shards_at_start=8, config=replace(HORIZON, initial_rebalance_delay=15.0), drifting=False
+        shards_at_start=8, config=HORIZON.with_fields(initial_rebalance_delay=15.0), drifting=False
     )
     fleet.add("a")
     fleet.run(14)

@@ -8,13 +8,22 @@ import threading
 import pytest
 
 from kinesis_sdk.common.errors import HandlerError
-from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore, RecordHandler
+from kinesis_sdk.consumer import (
+    ConsumerConfig,
+    InMemoryLeaseStore,
+    LeaseConfig,
+    RecordHandler,
+    RetrievalConfig,
+)
 from kinesis_sdk.consumer.runtime.threads import EventLoopThread
 from tests import HANG
 from tests.consumer.test_worker import QUICK, Scenario
 
 ONE_THREAD = ConsumerConfig(
-    initial_position="TRIM_HORIZON", lease_scan_interval=0.1, idle_time_between_reads=0.2, max_threads=1
+    initial_position="TRIM_HORIZON",
+    leases=LeaseConfig(lease_scan_interval=0.1),
+    retrieval=RetrievalConfig(idle_time_between_reads=0.2),
+    max_threads=1,
 )
 
 

@@ -90,7 +90,7 @@ class Scene:
         self.clock = VirtualClock()
         self.store = Trouble()
         config.setdefault("initial_position", "TRIM_HORIZON")
-        self.config = ConsumerConfig(**config)
+        self.config = ConsumerConfig().with_fields(**config)
         self.events = []
         self.delivered = []
         self.errors = []

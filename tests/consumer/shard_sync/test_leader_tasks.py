@@ -10,7 +10,7 @@ from kinesis_sdk.common.errors import ResourceNotFoundError, StreamRecreatedErro
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY, HashKeyRange
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.shards import Shard
-from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore, Lease
+from kinesis_sdk.consumer import ConsumerConfig, CoordinationConfig, InMemoryLeaseStore, Lease, LeaseConfig
 from kinesis_sdk.consumer.leases.java.leader_lock import LeaderLock, LeaderLockMonitor
 from kinesis_sdk.consumer.leases.leader import is_leader
 from kinesis_sdk.consumer.shard_sync.audit import (
@@ -84,7 +84,9 @@ def test_where_nobody_holds_anything_everybody_leads():
 
 
 def test_idle_workers_pay_for_no_listing():
-    fleet = on_dynamodb(2, config=ConsumerConfig(initial_position="TRIM_HORIZON", balance_by="count"))
+    fleet = on_dynamodb(
+        2, config=ConsumerConfig(initial_position="TRIM_HORIZON", leases=LeaseConfig(balance_by="count"))
+    )
     for name in "abcdef":
         fleet.add(name)
     fleet.run(60)
@@ -192,9 +194,8 @@ def test_rows_without_ranges_are_filled_in():
 def test_a_hole_is_repaired_by_the_leader_or_later_by_anybody(leads):
     config = ConsumerConfig(
         initial_position="TRIM_HORIZON",
-        balance_by="count",
-        shard_sync_interval=86_400,
-        max_leases_for_worker=1,
+        leases=LeaseConfig(balance_by="count", max_leases_for_worker=1),
+        coordination=CoordinationConfig(shard_sync_interval=86_400),
     )
     fleet = Fleet(shards=2, config=config)
     fleet.add("a")
@@ -275,7 +276,7 @@ def test_children_of_a_shard_whose_retention_ended_start_at_their_beginning():
 
 def test_a_stream_that_is_resharded_and_never_written_to_leaves_no_leases_behind():
     rarely = {"idle_time_between_reads": 600.0, "failover_time": 300.0, "lease_scan_interval": 60.0}
-    fleet = Fleet(config=ConsumerConfig(initial_position="LATEST", **rarely))
+    fleet = Fleet(config=ConsumerConfig(initial_position="LATEST").with_fields(**rarely))
     fleet.add("a")
     for _ in range(3):
         fleet.run(1200)

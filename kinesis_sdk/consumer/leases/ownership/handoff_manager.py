@@ -15,7 +15,6 @@ from kinesis_sdk.common.errors import AwsError
 from kinesis_sdk.common.log_throttle import LogThrottle
 from kinesis_sdk.common.metrics import NOT_MEASURED, BoundMetrics
 from kinesis_sdk.common.text import printable
-from kinesis_sdk.consumer.config import ConsumerConfig
 from kinesis_sdk.consumer.leases.ownership.handoff import IncomingHandoffs, OutgoingHandoffs, is_untouched
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease, HeldLeases
 from kinesis_sdk.consumer.leases.ownership.listener import LeaseListener
@@ -35,7 +34,8 @@ class HandoffManager:
     Args:
         store: Lease table.
         worker_id: Id of this worker in the lease table.
-        config: Settings of the worker.
+        failover_time: Seconds without a renewal after which a lease expires.
+        handoff_timeout: Seconds that an owner has to hand off a requested lease.
         clock: Monotonic clock.
         held: The leases held by this worker.
         listener: Told about each held lease that another worker requested.
@@ -47,7 +47,8 @@ class HandoffManager:
         store: LeaseStore,
         worker_id: str,
         *,
-        config: ConsumerConfig,
+        failover_time: float,
+        handoff_timeout: float,
         clock: Clock,
         held: HeldLeases,
         listener: LeaseListener,
@@ -61,10 +62,10 @@ class HandoffManager:
         self._metrics = metrics
         self._incoming = IncomingHandoffs(
             worker_id,
-            timeout=config.graceful_lease_handoff_timeout,
-            failover_time=config.failover_time,
+            timeout=handoff_timeout,
+            failover_time=failover_time,
         )
-        self._outgoing = OutgoingHandoffs(config.failover_time)
+        self._outgoing = OutgoingHandoffs(failover_time)
         # Filled by the thread that ends a shard consumer, emptied by the table loop.
         self._handed_off: deque[Lease] = deque()
         self._log_throttle = LogThrottle(_LOGGER)

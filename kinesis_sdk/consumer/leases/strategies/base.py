@@ -118,7 +118,7 @@ class TableView:
 class LeaseStrategy(Protocol):
     """Decides which leases a worker takes, and how often it scans and renews.
 
-    Set `ConsumerConfig.lease_strategy` to an object of this shape, or to the name of a built-in one. Both methods are
+    Set `LeaseConfig.lease_strategy` to an object of this shape, or to the name of a built-in one. Both methods are
     pure: without a clock, the store, or state between calls. All workers of one configuration share the object.
 
     A plan must not take a lease whose key is in ``view.held`` or ``view.busy``, nor a finished one, and must respect
@@ -153,7 +153,7 @@ class LeaseStrategy(Protocol):
         def intervals(self, settings, leases):
             return Intervals(renewal=settings.failover_time / 4, scan=5.0, rescan=1.0)
 
-    config = ConsumerConfig(lease_strategy=FirstCome())
+    config = ConsumerConfig(leases=LeaseConfig(lease_strategy=FirstCome()))
     ```
     """
 

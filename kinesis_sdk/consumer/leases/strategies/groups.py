@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 SEPARATOR = "|"
 """Separates the label from the rest of a worker id. Host names, process ids and UUIDs do not contain it; a fleet whose
-ids already carry a label (``cluster-worker``) sets its own in the configuration."""
+ids already carry a label (``cluster-worker``) sets its own, see ``worker_group_separator``."""
 
 NO_GROUP = ""
 
