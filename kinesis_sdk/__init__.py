@@ -10,262 +10,176 @@ Everything is loaded on first use: importing this package imports neither boto3 
 
 from __future__ import annotations
 
-from kinesis_sdk._version import __version__
+from kinesis_sdk._lazy import lazy_names
+from kinesis_sdk._version import __version__ as __version__
 
 TYPE_CHECKING = False  # type checkers read it as True; importing typing would cost more than all of this
 if TYPE_CHECKING:
-    from kinesis_sdk.common.errors import (
-        AwsConfigError,
-        AwsError,
-        BufferFullError,
-        ConditionFailedError,
-        ConfigError,
-        ConsumerError,
-        EndpointUnreachableError,
-        ExpiredIteratorError,
-        HandlerError,
-        InvalidCheckpointError,
-        InvalidPositionError,
-        InvalidRecordError,
-        KinesisSdkError,
-        LeaseLostError,
-        PermanentAwsError,
-        ProducerClosedError,
-        ProducerError,
-        ProtocolError,
-        PutManyError,
-        RecordFailedError,
-        ResourceNotFoundError,
-        SpoolError,
-        StreamRecreatedError,
-        ThrottledError,
-        TransientAwsError,
+    from kinesis_sdk.common.errors import AwsConfigError as AwsConfigError
+    from kinesis_sdk.common.errors import AwsError as AwsError
+    from kinesis_sdk.common.errors import BufferFullError as BufferFullError
+    from kinesis_sdk.common.errors import ConditionFailedError as ConditionFailedError
+    from kinesis_sdk.common.errors import ConfigError as ConfigError
+    from kinesis_sdk.common.errors import ConsumerError as ConsumerError
+    from kinesis_sdk.common.errors import EndpointUnreachableError as EndpointUnreachableError
+    from kinesis_sdk.common.errors import ExpiredIteratorError as ExpiredIteratorError
+    from kinesis_sdk.common.errors import HandlerError as HandlerError
+    from kinesis_sdk.common.errors import InvalidCheckpointError as InvalidCheckpointError
+    from kinesis_sdk.common.errors import InvalidPositionError as InvalidPositionError
+    from kinesis_sdk.common.errors import InvalidRecordError as InvalidRecordError
+    from kinesis_sdk.common.errors import KinesisSdkError as KinesisSdkError
+    from kinesis_sdk.common.errors import LeaseLostError as LeaseLostError
+    from kinesis_sdk.common.errors import PermanentAwsError as PermanentAwsError
+    from kinesis_sdk.common.errors import ProducerClosedError as ProducerClosedError
+    from kinesis_sdk.common.errors import ProducerError as ProducerError
+    from kinesis_sdk.common.errors import ProtocolError as ProtocolError
+    from kinesis_sdk.common.errors import PutManyError as PutManyError
+    from kinesis_sdk.common.errors import RecordFailedError as RecordFailedError
+    from kinesis_sdk.common.errors import ResourceNotFoundError as ResourceNotFoundError
+    from kinesis_sdk.common.errors import SpoolError as SpoolError
+    from kinesis_sdk.common.errors import StreamRecreatedError as StreamRecreatedError
+    from kinesis_sdk.common.errors import ThrottledError as ThrottledError
+    from kinesis_sdk.common.errors import TransientAwsError as TransientAwsError
+    from kinesis_sdk.common.records import UserRecord as UserRecord
+    from kinesis_sdk.common.sequence import ExtendedSequenceNumber as ExtendedSequenceNumber
+    from kinesis_sdk.common.stream import StreamId as StreamId
+    from kinesis_sdk.consumer import BalancedStrategy as BalancedStrategy
+    from kinesis_sdk.consumer import BisectBatch as BisectBatch
+    from kinesis_sdk.consumer import Checkpointer as Checkpointer
+    from kinesis_sdk.consumer import Conflict as Conflict
+    from kinesis_sdk.consumer import ConsumerConfig as ConsumerConfig
+    from kinesis_sdk.consumer import CoordinationConfig as CoordinationConfig
+    from kinesis_sdk.consumer import DynamoDBLeaseStore as DynamoDBLeaseStore
+    from kinesis_sdk.consumer import FailureConfig as FailureConfig
+    from kinesis_sdk.consumer import HandlerErrorPolicy as HandlerErrorPolicy
+    from kinesis_sdk.consumer import InMemoryLeaseStore as InMemoryLeaseStore
+    from kinesis_sdk.consumer import Kcl2Strategy as Kcl2Strategy
+    from kinesis_sdk.consumer import Lease as Lease
+    from kinesis_sdk.consumer import LeaseConfig as LeaseConfig
+    from kinesis_sdk.consumer import LeaseProblem as LeaseProblem
+    from kinesis_sdk.consumer import LeaseStore as LeaseStore
+    from kinesis_sdk.consumer import LeaseStrategy as LeaseStrategy
+    from kinesis_sdk.consumer import LeaseTableConfig as LeaseTableConfig
+    from kinesis_sdk.consumer import PoisonRecord as PoisonRecord
+    from kinesis_sdk.consumer import PreparedCheckpoint as PreparedCheckpoint
+    from kinesis_sdk.consumer import RecordBatch as RecordBatch
+    from kinesis_sdk.consumer import RecordHandler as RecordHandler
+    from kinesis_sdk.consumer import RetrievalConfig as RetrievalConfig
+    from kinesis_sdk.consumer import RetryBatch as RetryBatch
+    from kinesis_sdk.consumer import ShardContext as ShardContext
+    from kinesis_sdk.consumer import ShardHealth as ShardHealth
+    from kinesis_sdk.consumer import ShardState as ShardState
+    from kinesis_sdk.consumer import Stall as Stall
+    from kinesis_sdk.consumer import StopWorker as StopWorker
+    from kinesis_sdk.consumer import StreamSpec as StreamSpec
+    from kinesis_sdk.consumer import TableScan as TableScan
+    from kinesis_sdk.consumer import Worker as Worker
+    from kinesis_sdk.consumer import WorkerHealth as WorkerHealth
+    from kinesis_sdk.producer import AsyncProducer as AsyncProducer
+    from kinesis_sdk.producer import Attempt as Attempt
+    from kinesis_sdk.producer import FailedRecord as FailedRecord
+    from kinesis_sdk.producer import FileSpool as FileSpool
+    from kinesis_sdk.producer import Producer as Producer
+    from kinesis_sdk.producer import ProducerConfig as ProducerConfig
+    from kinesis_sdk.producer import ProducerStats as ProducerStats
+    from kinesis_sdk.producer import PutResult as PutResult
+    from kinesis_sdk.producer import SpooledRecord as SpooledRecord
+    from kinesis_sdk.producer import read_spool as read_spool
+else:
+    __all__, __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "kinesis_sdk.producer": (
+                # producing
+                "Producer",
+                "AsyncProducer",
+                "ProducerConfig",
+                "ProducerStats",
+                # the result of a record
+                "PutResult",
+                "Attempt",
+                # records that could not be stored
+                "FailedRecord",
+                "FileSpool",
+                "SpooledRecord",
+                "read_spool",
+            ),
+            "kinesis_sdk.consumer": (
+                # consuming
+                "Worker",
+                "StreamSpec",
+                # settings of a worker
+                "ConsumerConfig",
+                "LeaseConfig",
+                "LeaseTableConfig",
+                "RetrievalConfig",
+                "CoordinationConfig",
+                "FailureConfig",
+                # handlers, and what they get
+                "RecordHandler",
+                "RecordBatch",
+                "ShardContext",
+                "Checkpointer",
+                "PreparedCheckpoint",
+                # policies for a handler that raises
+                "HandlerErrorPolicy",
+                "RetryBatch",
+                "BisectBatch",
+                "PoisonRecord",
+                "StopWorker",
+                # watching a worker
+                "WorkerHealth",
+                "ShardHealth",
+                "ShardState",
+                "Stall",
+                "LeaseProblem",
+                # lease stores
+                "LeaseStore",
+                "DynamoDBLeaseStore",
+                "InMemoryLeaseStore",
+                "Lease",
+                "TableScan",
+                "Conflict",
+                # lease strategies; kinesis_sdk.consumer has what a strategy of your own needs
+                "LeaseStrategy",
+                "BalancedStrategy",
+                "Kcl2Strategy",
+            ),
+            # records, positions and streams
+            "kinesis_sdk.common.records": ("UserRecord",),
+            "kinesis_sdk.common.sequence": ("ExtendedSequenceNumber",),
+            "kinesis_sdk.common.stream": ("StreamId",),
+            "kinesis_sdk.common.errors": (
+                # errors; the tree is drawn in kinesis_sdk.common.errors
+                "KinesisSdkError",
+                "ConfigError",
+                "ProtocolError",
+                # errors of the producer
+                "ProducerError",
+                "ProducerClosedError",
+                "BufferFullError",
+                "InvalidRecordError",
+                "RecordFailedError",
+                "PutManyError",
+                "SpoolError",
+                # errors of the consumer
+                "ConsumerError",
+                "HandlerError",
+                "LeaseLostError",
+                "InvalidCheckpointError",
+                "InvalidPositionError",
+                "StreamRecreatedError",
+                # errors of AWS calls
+                "AwsError",
+                "AwsConfigError",
+                "PermanentAwsError",
+                "ResourceNotFoundError",
+                "ConditionFailedError",
+                "ExpiredIteratorError",
+                "TransientAwsError",
+                "ThrottledError",
+                "EndpointUnreachableError",
+            ),
+        },
+        imported=["__version__"],
     )
-    from kinesis_sdk.common.records import UserRecord
-    from kinesis_sdk.common.sequence import ExtendedSequenceNumber
-    from kinesis_sdk.common.stream import StreamId
-    from kinesis_sdk.consumer import (
-        BalancedStrategy,
-        BisectBatch,
-        Checkpointer,
-        Conflict,
-        ConsumerConfig,
-        CoordinationConfig,
-        DynamoDBLeaseStore,
-        FailureConfig,
-        HandlerErrorPolicy,
-        InMemoryLeaseStore,
-        Kcl2Strategy,
-        Lease,
-        LeaseConfig,
-        LeaseProblem,
-        LeaseStore,
-        LeaseStrategy,
-        LeaseTableConfig,
-        PoisonRecord,
-        PreparedCheckpoint,
-        RecordBatch,
-        RecordHandler,
-        RetrievalConfig,
-        RetryBatch,
-        ShardContext,
-        ShardHealth,
-        ShardState,
-        Stall,
-        StopWorker,
-        StreamSpec,
-        TableScan,
-        Worker,
-        WorkerHealth,
-    )
-    from kinesis_sdk.producer import (
-        AsyncProducer,
-        Attempt,
-        FailedRecord,
-        FileSpool,
-        Producer,
-        ProducerConfig,
-        ProducerStats,
-        PutResult,
-        SpooledRecord,
-        read_spool,
-    )
-
-_HOMES = {
-    "kinesis_sdk.common.errors": (
-        "AwsConfigError",
-        "AwsError",
-        "BufferFullError",
-        "ConditionFailedError",
-        "ConfigError",
-        "ConsumerError",
-        "EndpointUnreachableError",
-        "ExpiredIteratorError",
-        "HandlerError",
-        "InvalidCheckpointError",
-        "InvalidPositionError",
-        "InvalidRecordError",
-        "KinesisSdkError",
-        "LeaseLostError",
-        "PermanentAwsError",
-        "ProducerClosedError",
-        "ProducerError",
-        "ProtocolError",
-        "PutManyError",
-        "RecordFailedError",
-        "ResourceNotFoundError",
-        "SpoolError",
-        "StreamRecreatedError",
-        "ThrottledError",
-        "TransientAwsError",
-    ),
-    "kinesis_sdk.common.records": ("UserRecord",),
-    "kinesis_sdk.common.sequence": ("ExtendedSequenceNumber",),
-    "kinesis_sdk.common.stream": ("StreamId",),
-    "kinesis_sdk.consumer": (
-        "BalancedStrategy",
-        "BisectBatch",
-        "Checkpointer",
-        "Conflict",
-        "ConsumerConfig",
-        "CoordinationConfig",
-        "DynamoDBLeaseStore",
-        "FailureConfig",
-        "HandlerErrorPolicy",
-        "InMemoryLeaseStore",
-        "Kcl2Strategy",
-        "Lease",
-        "LeaseConfig",
-        "LeaseProblem",
-        "LeaseStore",
-        "LeaseStrategy",
-        "LeaseTableConfig",
-        "PoisonRecord",
-        "PreparedCheckpoint",
-        "RecordBatch",
-        "RecordHandler",
-        "RetrievalConfig",
-        "RetryBatch",
-        "ShardContext",
-        "ShardHealth",
-        "ShardState",
-        "Stall",
-        "StopWorker",
-        "StreamSpec",
-        "TableScan",
-        "Worker",
-        "WorkerHealth",
-    ),
-    "kinesis_sdk.producer": (
-        "AsyncProducer",
-        "Attempt",
-        "FailedRecord",
-        "FileSpool",
-        "Producer",
-        "ProducerConfig",
-        "ProducerStats",
-        "PutResult",
-        "SpooledRecord",
-        "read_spool",
-    ),
-}
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-
-__all__ = [
-    "__version__",
-    # producing
-    "AsyncProducer",
-    "Producer",
-    "ProducerConfig",
-    "ProducerStats",
-    # what becomes of a record
-    "Attempt",
-    "FailedRecord",
-    "FileSpool",
-    "PutResult",
-    "SpooledRecord",
-    "read_spool",
-    # consuming
-    "StreamSpec",
-    "Worker",
-    # settings of a consumer
-    "ConsumerConfig",
-    "CoordinationConfig",
-    "FailureConfig",
-    "LeaseConfig",
-    "LeaseTableConfig",
-    "RetrievalConfig",
-    # handlers, and what they get
-    "Checkpointer",
-    "PreparedCheckpoint",
-    "RecordBatch",
-    "RecordHandler",
-    "ShardContext",
-    # when a handler raises
-    "BisectBatch",
-    "HandlerErrorPolicy",
-    "PoisonRecord",
-    "RetryBatch",
-    "StopWorker",
-    # health
-    "ShardHealth",
-    "ShardState",
-    "Stall",
-    "LeaseProblem",
-    "WorkerHealth",
-    # leases
-    "BalancedStrategy",
-    "Conflict",
-    "Kcl2Strategy",
-    "LeaseStrategy",
-    "DynamoDBLeaseStore",
-    "InMemoryLeaseStore",
-    "Lease",
-    "LeaseStore",
-    "TableScan",
-    # records, positions and streams
-    "ExtendedSequenceNumber",
-    "StreamId",
-    "UserRecord",
-    # errors; the tree is drawn in kinesis_sdk.common.errors
-    "AwsConfigError",
-    "AwsError",
-    "InvalidPositionError",
-    "BufferFullError",
-    "ConditionFailedError",
-    "ConfigError",
-    "ConsumerError",
-    "EndpointUnreachableError",
-    "ExpiredIteratorError",
-    "HandlerError",
-    "InvalidCheckpointError",
-    "InvalidRecordError",
-    "KinesisSdkError",
-    "LeaseLostError",
-    "PermanentAwsError",
-    "ProducerClosedError",
-    "ProducerError",
-    "ProtocolError",
-    "PutManyError",
-    "RecordFailedError",
-    "ResourceNotFoundError",
-    "SpoolError",
-    "StreamRecreatedError",
-    "ThrottledError",
-    "TransientAwsError",
-]
-
-
-def __getattr__(name: str) -> object:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    value: object = getattr(import_module(home), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

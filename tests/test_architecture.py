@@ -16,7 +16,7 @@ DESIGN = PACKAGE.parent / "DESIGN.md"
 
 Arrows = Mapping[str, frozenset[str]]
 
-EVERYWHERE = frozenset({"_version"})
+EVERYWHERE = frozenset({"_lazy", "_version"})
 """What every package may import."""
 
 

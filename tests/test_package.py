@@ -6,10 +6,14 @@ import ast
 import subprocess
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
+
+import pytest
 
 import kinesis_sdk
-from kinesis_sdk import consumer, producer
+from kinesis_sdk import consumer, metrics, producer, spark
 from kinesis_sdk.common import errors
 
 PUBLIC = [
@@ -92,24 +96,55 @@ def test_exported_names_are_pinned() -> None:
     assert dir(kinesis_sdk) == PUBLIC
 
 
-def test_every_exported_name_exists_and_its_home_exports_it() -> None:
-    for home, names in kinesis_sdk._HOMES.items():
-        module = import_module(home)
-        for name in names:
-            assert getattr(kinesis_sdk, name) is getattr(module, name)
-            assert name in getattr(module, "__all__", [name])
-    assert sorted(kinesis_sdk._HOME_OF) == [name for name in PUBLIC if name != "__version__"]
+LAZY = (kinesis_sdk, metrics, producer, spark)
+"""Packages whose names are imported on first use, see `kinesis_sdk._lazy`."""
 
 
-def test_type_checkers_see_the_same_names_from_the_same_homes() -> None:
-    tree = ast.parse(Path(kinesis_sdk.__file__).read_text(encoding="utf-8"))
+def shown_to_type_checkers(package: ModuleType) -> dict[str, str]:
+    """Public names by their source: what a package re-exports (``import X as X``) or defines."""
+    tree = ast.parse(Path(str(package.__file__)).read_text(encoding="utf-8"))
     (guarded,) = [node for node in tree.body if isinstance(node, ast.If)]
-    seen = {
-        node.module: tuple(alias.name for alias in node.names)
-        for node in guarded.body
+    names = {
+        alias.name: str(node.module)
+        for node in [*tree.body, *guarded.body]
         if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname == alias.name
     }
-    assert seen == kinesis_sdk._HOMES
+    return names | {node.name: package.__name__ for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize("package", LAZY, ids=lambda package: package.__name__)
+def test_type_checkers_and_the_interpreter_see_the_same_names(package: ModuleType) -> None:
+    names = shown_to_type_checkers(package)
+    assert sorted(names) == sorted(package.__all__) == dir(package)
+    assert len(package.__all__) == len(set(package.__all__))
+    for name, home in names.items():
+        if home == "kinesis_sdk.spark.source" and find_spec("pyspark") is None:
+            continue
+        module = import_module(home)
+        assert getattr(package, name) is getattr(module, name), name
+        assert name in getattr(module, "__all__", [name]), name
+
+
+@pytest.mark.parametrize("package", LAZY, ids=lambda package: package.__name__)
+def test_an_unknown_name_is_an_attribute_error(package: ModuleType) -> None:
+    with pytest.raises(AttributeError, match=f"module '{package.__name__}' has no attribute 'Consumer2'"):
+        package.Consumer2  # noqa: B018
+
+
+def test_a_name_is_looked_up_once() -> None:
+    code = (
+        "import kinesis_sdk; before = 'StreamId' in vars(kinesis_sdk); kinesis_sdk.StreamId; "
+        "print(before, 'StreamId' in vars(kinesis_sdk))"
+    )
+    assert run(code) == "False True"
+
+
+def run(code: str) -> str:
+    result = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip()
 
 
 def test_every_error_of_the_tree_is_exported() -> None:
@@ -139,25 +174,25 @@ def test_every_public_name_of_producer_and_consumer_is_exported_at_the_top() -> 
     assert exported - set(kinesis_sdk.__all__) == FOR_STRATEGY_AUTHORS
 
 
-def test_an_unknown_name_is_an_attribute_error() -> None:
-    assert not hasattr(kinesis_sdk, "Consumer2")
-
-
 def test_importing_the_package_loads_next_to_nothing() -> None:
     code = (
         "import sys; before = set(sys.modules); import kinesis_sdk; "
-        "loaded = set(sys.modules) - before; "
-        "heavy = {'boto3', 'botocore', 'google', 'pyspark', 'tenacity', 'asyncio', 'concurrent', 'threading'}; "
-        "sys.exit(', '.join(sorted(heavy & loaded)) or (0 if len(loaded) < 12 else f'{len(loaded)} modules'))"
+        "loaded = set(sys.modules) - before - {'__future__'}; "
+        "print(*sorted(loaded))"
     )
-    result = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
+    assert run(code) == "kinesis_sdk kinesis_sdk._lazy kinesis_sdk._version"
 
 
-def test_making_a_producer_or_worker_class_available_does_not_load_boto3() -> None:
-    code = (
-        "import sys, kinesis_sdk; kinesis_sdk.Producer; kinesis_sdk.Worker; "
-        "sys.exit(', '.join({'boto3', 'botocore'} & set(sys.modules)) or 0)"
-    )
-    result = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
+@pytest.mark.parametrize(
+    ("use", "unwanted"),
+    [
+        ("kinesis_sdk.Producer; kinesis_sdk.Worker", "boto3 botocore"),
+        ("kinesis_sdk.Producer", "kinesis_sdk.consumer asyncio"),
+        ("kinesis_sdk.ProducerConfig", "kinesis_sdk.producer.producer"),
+        ("import kinesis_sdk.metrics", "threading prometheus_client opentelemetry"),
+        ("import kinesis_sdk.spark; kinesis_sdk.spark.ConnectionSettings", "pyspark pyarrow boto3"),
+    ],
+)
+def test_using_a_name_does_not_load_what_it_does_not_need(use: str, unwanted: str) -> None:
+    code = f"import sys, kinesis_sdk; {use}; print(*sorted(set({unwanted.split()}) & set(sys.modules)))"
+    assert run(code) == ""

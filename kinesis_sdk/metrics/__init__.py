@@ -11,58 +11,37 @@ level, dimensions and meaning; ``docs/metrics.md`` is generated from it. Everyth
 
 from __future__ import annotations
 
+from kinesis_sdk._lazy import lazy_names
+
 TYPE_CHECKING = False  # type checkers read it as True
 if TYPE_CHECKING:
-    from kinesis_sdk.common.catalogue import CATALOGUE
-    from kinesis_sdk.common.metrics import Kind, Metric, Metrics, NoMetrics, Scope
-    from kinesis_sdk.metrics.accumulator import Accumulator, CustomDimension, Series, Statistics
-    from kinesis_sdk.metrics.cloudwatch import CloudWatchMetrics
-    from kinesis_sdk.metrics.memory import MemoryMetrics
-    from kinesis_sdk.metrics.opentelemetry import OpenTelemetryMetrics
-    from kinesis_sdk.metrics.prometheus import PrometheusMetrics
-
-_HOMES = {
-    "kinesis_sdk.common.catalogue": ("CATALOGUE",),
-    "kinesis_sdk.common.metrics": ("Kind", "Metric", "Metrics", "NoMetrics", "Scope"),
-    "kinesis_sdk.metrics.accumulator": ("Accumulator", "CustomDimension", "Series", "Statistics"),
-    "kinesis_sdk.metrics.cloudwatch": ("CloudWatchMetrics",),
-    "kinesis_sdk.metrics.memory": ("MemoryMetrics",),
-    "kinesis_sdk.metrics.opentelemetry": ("OpenTelemetryMetrics",),
-    "kinesis_sdk.metrics.prometheus": ("PrometheusMetrics",),
-}
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-
-__all__ = [
-    # the interface, and the types in it
-    "CATALOGUE",
-    "Kind",
-    "Metric",
-    "Metrics",
-    "NoMetrics",
-    "Scope",
-    # sinks
-    "CloudWatchMetrics",
-    "MemoryMetrics",
-    "OpenTelemetryMetrics",
-    "PrometheusMetrics",
-    # building blocks for sinks
-    "Accumulator",
-    "CustomDimension",
-    "Series",
-    "Statistics",
-]
-
-
-def __getattr__(name: str) -> object:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    value: object = getattr(import_module(home), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+    from kinesis_sdk.common.catalogue import CATALOGUE as CATALOGUE
+    from kinesis_sdk.common.metrics import Kind as Kind
+    from kinesis_sdk.common.metrics import Metric as Metric
+    from kinesis_sdk.common.metrics import Metrics as Metrics
+    from kinesis_sdk.common.metrics import NoMetrics as NoMetrics
+    from kinesis_sdk.common.metrics import Scope as Scope
+    from kinesis_sdk.metrics.accumulator import Accumulator as Accumulator
+    from kinesis_sdk.metrics.accumulator import CustomDimension as CustomDimension
+    from kinesis_sdk.metrics.accumulator import Series as Series
+    from kinesis_sdk.metrics.accumulator import Statistics as Statistics
+    from kinesis_sdk.metrics.cloudwatch import CloudWatchMetrics as CloudWatchMetrics
+    from kinesis_sdk.metrics.memory import MemoryMetrics as MemoryMetrics
+    from kinesis_sdk.metrics.opentelemetry import OpenTelemetryMetrics as OpenTelemetryMetrics
+    from kinesis_sdk.metrics.prometheus import PrometheusMetrics as PrometheusMetrics
+else:
+    __all__, __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            # the interface of sinks, and the definition of every metric
+            "kinesis_sdk.common.metrics": ("Kind", "Metric", "Metrics", "NoMetrics", "Scope"),
+            "kinesis_sdk.common.catalogue": ("CATALOGUE",),
+            # sinks
+            "kinesis_sdk.metrics.cloudwatch": ("CloudWatchMetrics",),
+            "kinesis_sdk.metrics.prometheus": ("PrometheusMetrics",),
+            "kinesis_sdk.metrics.opentelemetry": ("OpenTelemetryMetrics",),
+            "kinesis_sdk.metrics.memory": ("MemoryMetrics",),
+            # building blocks for sinks
+            "kinesis_sdk.metrics.accumulator": ("Accumulator", "CustomDimension", "Series", "Statistics"),
+        },
+    )

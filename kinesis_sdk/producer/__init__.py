@@ -1,40 +1,35 @@
 """Producer: a KPL in one Python process."""
 
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
-from kinesis_sdk.common.records import Attempt
-from kinesis_sdk.producer.config import ProducerConfig
-from kinesis_sdk.producer.failure_hooks import FailedRecord
-from kinesis_sdk.producer.producer import Producer
-from kinesis_sdk.producer.record import PutResult
-from kinesis_sdk.producer.spool import FileSpool, SpooledRecord, read_spool
-from kinesis_sdk.producer.stats import ProducerStats
+from kinesis_sdk._lazy import lazy_names
 
+TYPE_CHECKING = False  # type checkers read it as True
 if TYPE_CHECKING:
-    from kinesis_sdk.producer.aio import AsyncProducer
-
-__all__ = [
-    # the producer
-    "AsyncProducer",
-    "Producer",
-    "ProducerConfig",
-    "ProducerStats",
-    # results
-    "Attempt",
-    "PutResult",
-    # what is not stored
-    "FailedRecord",
-    "FileSpool",
-    "SpooledRecord",
-    "read_spool",
-]
-
-
-def __getattr__(name: str) -> Any:
-    # Imported on first use, so that a program without asyncio does not pay for it.
-    if name != "AsyncProducer":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from kinesis_sdk.producer.aio import AsyncProducer
-
-    globals()[name] = AsyncProducer
-    return AsyncProducer
+    from kinesis_sdk.common.records import Attempt as Attempt
+    from kinesis_sdk.producer.aio import AsyncProducer as AsyncProducer
+    from kinesis_sdk.producer.config import ProducerConfig as ProducerConfig
+    from kinesis_sdk.producer.failure_hooks import FailedRecord as FailedRecord
+    from kinesis_sdk.producer.producer import Producer as Producer
+    from kinesis_sdk.producer.record import PutResult as PutResult
+    from kinesis_sdk.producer.spool import FileSpool as FileSpool
+    from kinesis_sdk.producer.spool import SpooledRecord as SpooledRecord
+    from kinesis_sdk.producer.spool import read_spool as read_spool
+    from kinesis_sdk.producer.stats import ProducerStats as ProducerStats
+else:
+    __all__, __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            # producing
+            "kinesis_sdk.producer.producer": ("Producer",),
+            "kinesis_sdk.producer.aio": ("AsyncProducer",),
+            "kinesis_sdk.producer.config": ("ProducerConfig",),
+            "kinesis_sdk.producer.stats": ("ProducerStats",),
+            # the result of a record
+            "kinesis_sdk.producer.record": ("PutResult",),
+            "kinesis_sdk.common.records": ("Attempt",),
+            # records that could not be stored
+            "kinesis_sdk.producer.failure_hooks": ("FailedRecord",),
+            "kinesis_sdk.producer.spool": ("FileSpool", "SpooledRecord", "read_spool"),
+        },
+    )

@@ -2,42 +2,48 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kinesis_sdk.spark.connection import ConnectionSettings
-from kinesis_sdk.spark.errors import DataLossError, OffsetError, StalledError
-from kinesis_sdk.spark.partition import (
-    KinesisPartitionWriter,
-    PartitionFailedError,
-    ProducerSettings,
-    TaskProducer,
-    shared_producer,
-)
-from kinesis_sdk.spark.progress import describe_progress, progress_frame, progress_listener
+from kinesis_sdk._lazy import lazy_names
 
+TYPE_CHECKING = False  # type checkers read it as True
 if TYPE_CHECKING:
-    from kinesis_sdk.spark.source import KinesisDataSource
-
-__all__ = [
-    # the data source
-    "KinesisDataSource",
-    "register",
-    # foreachPartition
-    "KinesisPartitionWriter",
-    "PartitionFailedError",
-    "ProducerSettings",
-    "TaskProducer",
-    "shared_producer",
-    # connection and errors
-    "ConnectionSettings",
-    "DataLossError",
-    "OffsetError",
-    "StalledError",
-    # progress
-    "describe_progress",
-    "progress_frame",
-    "progress_listener",
-]
+    from kinesis_sdk.spark.connection import ConnectionSettings as ConnectionSettings
+    from kinesis_sdk.spark.errors import DataLossError as DataLossError
+    from kinesis_sdk.spark.errors import OffsetError as OffsetError
+    from kinesis_sdk.spark.errors import StalledError as StalledError
+    from kinesis_sdk.spark.partition import KinesisPartitionWriter as KinesisPartitionWriter
+    from kinesis_sdk.spark.partition import PartitionFailedError as PartitionFailedError
+    from kinesis_sdk.spark.partition import ProducerSettings as ProducerSettings
+    from kinesis_sdk.spark.partition import TaskProducer as TaskProducer
+    from kinesis_sdk.spark.partition import shared_producer as shared_producer
+    from kinesis_sdk.spark.progress import describe_progress as describe_progress
+    from kinesis_sdk.spark.progress import progress_frame as progress_frame
+    from kinesis_sdk.spark.progress import progress_listener as progress_listener
+    from kinesis_sdk.spark.source import KinesisDataSource as KinesisDataSource
+else:
+    __all__, __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            # the data source
+            "kinesis_sdk.spark.source": ("KinesisDataSource",),
+            # foreachPartition
+            "kinesis_sdk.spark.partition": (
+                "KinesisPartitionWriter",
+                "PartitionFailedError",
+                "ProducerSettings",
+                "TaskProducer",
+                "shared_producer",
+            ),
+            # connection settings
+            "kinesis_sdk.spark.connection": ("ConnectionSettings",),
+            # errors
+            "kinesis_sdk.spark.errors": ("DataLossError", "OffsetError", "StalledError"),
+            # progress
+            "kinesis_sdk.spark.progress": ("describe_progress", "progress_frame", "progress_listener"),
+        },
+        imported=["register"],
+    )
 
 
 def register(spark: Any) -> None:
@@ -48,11 +54,3 @@ def register(spark: Any) -> None:
     from kinesis_sdk.spark.source import KinesisDataSource
 
     spark.dataSource.register(KinesisDataSource)
-
-
-def __getattr__(name: str) -> Any:
-    if name == "KinesisDataSource":
-        from kinesis_sdk.spark.source import KinesisDataSource
-
-        return KinesisDataSource
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
