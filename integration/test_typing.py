@@ -1,4 +1,8 @@
-"""Results of type checkers for a user's program: `integration/typing/program.py` under mypy and pyright, both strict."""
+"""Types as users see them.
+
+`integration/typing/program.py`, a user's program, passes mypy and pyright, both strict; and pyright finds a complete type for
+every public symbol of the package.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +11,22 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-PROGRAM = Path(__file__).parent / "typing" / "program.py"
+ROOT = Path(__file__).parents[1]
+PROGRAM = ROOT / "integration" / "typing" / "program.py"
 
 WRONG = """
 def wrong(batch: ks.RecordBatch) -> None:
     ks.Producer(client=DYNAMODB)
     ks.Worker("orders", application_name="billing", handler=handle, kinesis_client=DYNAMODB)
     ks.ConsumerConfig(initial_position="NOW")
+    ks.ConsumerConfig(leases={"failover_time": 5})
+    ks.LeaseConfig(failover_time="5")
     batch.records[0].partition_key.no_such_method()
 """
 """Every line is an error: proves that the checkers see the types of the package and not `Any`."""
@@ -60,3 +69,65 @@ def test_each_wrong_line_is_rejected(check, tmp_path: Path) -> None:
     found = check(_directory(tmp_path, WRONG))
     seen = {int(one.removeprefix("program.py:").split(":")[0]) for one in found}
     assert seen == wrong, found
+
+
+SPARK = """
+class DataSource: ...
+class DataSourceArrowWriter: ...
+class DataSourceReader: ...
+class DataSourceStreamReader: ...
+class DataSourceStreamWriter: ...
+class InputPartition: ...
+class WriterCommitMessage: ...
+"""
+"""Spark's classes from which those of `kinesis_sdk.spark` derive, for environments without pyspark."""
+
+
+def _completeness(package: str, *search: Path) -> dict[str, Any]:
+    """Verify the types of a package, as pyright sees them in an installed one."""
+    command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable]
+    command += ["--verifytypes", package, "--ignoreexternal", "--outputjson"]
+    paths = os.pathsep.join(str(path) for path in search)
+    environment = {**os.environ, "PYTHONPATH": paths}
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    report: dict[str, Any] = json.loads(done.stdout)["typeCompleteness"]
+    assert report["packageName"] == package
+    return report
+
+
+def _incomplete(report: dict[str, Any]) -> list[str]:
+    return [
+        f"{symbol['name']}: {found['message']}"
+        for symbol in report["symbols"]
+        for found in symbol["diagnostics"]
+        if found["severity"] == "error"
+    ]
+
+
+def _without_spark(tmp_path: Path) -> Path:
+    """A folder with the shape of pyspark, unless pyspark itself is installed."""
+    if find_spec("pyspark") is None:
+        home = tmp_path / "pyspark" / "sql"
+        home.mkdir(parents=True)
+        for name in ("../__init__.py", "../py.typed", "__init__.py"):
+            (home / name).touch()
+        (home / "datasource.py").write_text(SPARK)
+    return tmp_path
+
+
+def test_every_public_symbol_has_a_type(tmp_path: Path) -> None:
+    report = _completeness("kinesis_sdk", ROOT, _without_spark(tmp_path))
+    assert report["exportedSymbolCounts"]["withKnownType"] > 3000
+    assert _incomplete(report) == []
+    assert report["completenessScore"] == 1
+
+
+def test_a_symbol_without_a_type_is_found(tmp_path: Path) -> None:
+    package = tmp_path / "incomplete"
+    package.mkdir()
+    (package / "py.typed").touch()
+    (package / "__init__.py").write_text("def half(known: int, unknown) -> int:\n    return known\n")
+    report = _completeness("incomplete", tmp_path)
+    assert len(_incomplete(report)) == 1
+    assert report["completenessScore"] < 1

@@ -177,7 +177,17 @@ def make_workers() -> list[ks.Worker]:
         ks.StreamId.parse("refunds"),
         ks.StreamSpec(ARN, consumer_arn=f"{ARN}/consumer/billing:1", initial_position="TRIM_HORIZON"),
     ]
-    start = ks.ConsumerConfig(initial_position=datetime(2026, 1, 31, tzinfo=timezone.utc))
+    start = ks.ConsumerConfig(
+        initial_position=datetime(2026, 1, 31, tzinfo=timezone.utc),
+        on_handler_error="stop",
+        leases=ks.LeaseConfig(failover_time=5, balance_by="count"),
+        lease_table=ks.LeaseTableConfig(lease_table_tags={"team": "billing"}),
+        retrieval=ks.RetrievalConfig(retrieval_mode="fanout"),
+        coordination=ks.CoordinationConfig(worker_metrics="lease_table"),
+        failure=ks.FailureConfig(handler_timeout=300),
+    )
+    failover: float = start.leases.failover_time
+    print(failover, start.with_fields(failover_time=3).leases)
     by_name = partial(ks.Worker, "orders", application_name="billing")
     return [
         ks.Worker(

@@ -106,8 +106,8 @@ class Aggregate:
     )
 
     def __init__(self, max_size: int, max_count: int) -> None:
-        self.max_size = max_size
-        self.max_count = max_count
+        self.max_size: int = max_size
+        self.max_count: int = max_count
         self._most_parts = 2 * max_count - 2
         self._keys: dict[str, int] = {}
         # Keys that `append_known` accepts: those whose hash is known to lie between `lowest` and `highest`, and whose
@@ -120,7 +120,9 @@ class Aggregate:
         self._parts: list[bytes] = []
         self._framed_size = OVERHEAD
         self._first_key = ""
-        self._first_hash = self.lowest = self.highest = b""
+        self.lowest: bytes = b""
+        self.highest: bytes = b""
+        self._first_hash = b""
 
     def append_known(self, partition_key: str, data: bytes) -> bool:
         """Append a user record on the fast path: no explicit hash key, and a partition key that the aggregate contains.

@@ -28,5 +28,5 @@ class SystemClock:
     __slots__ = ()
 
     # The functions themselves, without a wrapper: a producer reads the clock for every record.
-    monotonic = staticmethod(time.monotonic)
-    time = staticmethod(time.time)
+    monotonic: staticmethod[[], float] = staticmethod(time.monotonic)
+    time: staticmethod[[], float] = staticmethod(time.time)

@@ -242,8 +242,8 @@ class BoundMetrics:
     __slots__ = ("_failures", "_sink", "enabled", "scope")
 
     def __init__(self, sink: Metrics, scope: Scope, failures: SinkFailures | None = None) -> None:
-        self.enabled = not isinstance(sink, NoMetrics)
-        self.scope = scope
+        self.enabled: bool = not isinstance(sink, NoMetrics)
+        self.scope: Scope = scope
         self._sink = sink
         self._failures = failures or SinkFailures()
 

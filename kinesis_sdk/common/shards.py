@@ -242,7 +242,7 @@ class ShardMap:
             next_start = shard.hash_key_range.end + 1
         if next_start != MAX_HASH_KEY + 1:
             raise ProtocolError(f"ListShards: open shards end at hash key {next_start - 1}, not at 2^128-1")
-        self.loaded_at = loaded_at
+        self.loaded_at: float = loaded_at
         self.predicted: dict[bytes, str] = {}
         self.ids: list[str] = [shard.shard_id for shard in ordered]
         self._ends: list[bytes] = [shard.hash_key_range.end_bytes for shard in ordered]

@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain, count, repeat, starmap
 from operator import eq, itemgetter
-from typing import Any, Protocol, overload
+from typing import Any, ClassVar, Protocol, overload
 
 from kinesis_sdk.common.records import KinesisRecord, UserRecord
 
@@ -73,7 +73,7 @@ class AggregatedRun:
         partition_keys: Sequence[str],
         explicit_hash_keys: Sequence[str | None] | None,
     ) -> None:
-        self.payloads = payloads
+        self.payloads: Sequence[bytes] = payloads
         self._origin = carrier[2:]
         self._partition_keys = partition_keys
         self._explicit_hash_keys = explicit_hash_keys
@@ -167,7 +167,7 @@ class UserRecords(Sequence[UserRecord]):
 
     __slots__ = ("_ends", "_runs")
 
-    __hash__ = None  # type: ignore[assignment]  # it equals lists
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # it equals lists
 
     def __init__(self, runs: Iterable[RecordRun] = ()) -> None:
         self._runs = list(runs)

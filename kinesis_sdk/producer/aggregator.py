@@ -79,18 +79,20 @@ class Entry:
     )
 
     def __init__(self, aggregate: Aggregate, shard_id: str | None, epoch: int = 0) -> None:
-        self.aggregate = aggregate
+        self.aggregate: Aggregate = aggregate
         self.records: list[PendingRecord] = []
-        self.shard_id = shard_id
-        self.epoch = epoch
-        self.mixed = False
-        self.open_for = -1
-        self.deadline = self.expires = _NEVER
-        self.cost = 0
-        self.delivery = DeliveryState(self)
-        self.has_listeners = False
-        self.urgent = self.dispatched = False
-        self.released = -_NEVER
+        self.shard_id: str | None = shard_id
+        self.epoch: int = epoch
+        self.mixed: bool = False
+        self.open_for: int = -1
+        self.deadline: float = _NEVER
+        self.expires: float = _NEVER
+        self.cost: int = 0
+        self.delivery: DeliveryState = DeliveryState(self)
+        self.has_listeners: bool = False
+        self.urgent: bool = False
+        self.dispatched: bool = False
+        self.released: float = -_NEVER
         self._size = 0
 
     @property
@@ -206,8 +208,8 @@ class Aggregator:
         *,
         open_by_key: OpenByKey | None = None,
     ) -> None:
-        self.max_size = max_size
-        self.max_count = max_count
+        self.max_size: int = max_size
+        self.max_count: int = max_count
         self._open_by_key = open_by_key
         self.forget_keys()
         self._entries = {} if entries is None else entries

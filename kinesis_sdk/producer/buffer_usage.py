@@ -74,11 +74,11 @@ class BufferUsage:
     )
 
     def __init__(self, max_bytes: int, max_records: int | None) -> None:
-        self.max_bytes = max_bytes
+        self.max_bytes: int = max_bytes
         self.max_records: float = float("inf") if max_records is None else max_records
-        self.bytes = 0
-        self.count = 0
-        self.epoch = 0
+        self.bytes: int = 0
+        self.count: int = 0
+        self.epoch: int = 0
         self.callbacks: dict[CallbackRun, None] = {}
         # Records of ended epochs, without the epochs that have none. All other records belong to the current epoch.
         self._ended: Counter[int] = Counter()

@@ -21,8 +21,8 @@ class Batch:
     __slots__ = ("entries", "started")
 
     def __init__(self, entries: list[Entry]) -> None:
-        self.entries = entries
-        self.started = 0.0
+        self.entries: list[Entry] = entries
+        self.started: float = 0.0
 
 
 class Collector:
@@ -38,8 +38,8 @@ class Collector:
     __slots__ = ("_deadline", "_entries", "_next_expiry", "_size", "max_count", "max_size")
 
     def __init__(self, max_count: int, max_size: int) -> None:
-        self.max_count = max_count
-        self.max_size = max_size
+        self.max_count: int = max_count
+        self.max_size: int = max_size
         self._entries: list[tuple[float, Entry]] = []
         self._size = 0
         self._deadline = _NEVER

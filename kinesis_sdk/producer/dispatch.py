@@ -110,7 +110,7 @@ class Lane:
         self._added = 0
         # Never later than the earliest expiry in the queue; corrected when it is reached.
         self._next_expiry = NEVER
-        self.not_before = -NEVER
+        self.not_before: float = -NEVER
 
     def add(self, entry: Entry) -> None:
         """Queue an entry at its position."""
@@ -279,7 +279,7 @@ class CallPause:
         self._rng = rng
         self._failures = 0
         self._since = -NEVER
-        self.until = -NEVER
+        self.until: float = -NEVER
 
     def failed(self, started: float, now: float) -> None:
         """Note a call that failed as a whole.

@@ -82,8 +82,8 @@ class TokenBucket:
     __slots__ = ("_tokens", "_updated", "capacity", "rate")
 
     def __init__(self, capacity: float, rate: float, now: float) -> None:
-        self.capacity = capacity
-        self.rate = rate
+        self.capacity: float = capacity
+        self.rate: float = rate
         self._tokens = capacity
         self._updated = now
 
@@ -149,7 +149,7 @@ class ShardRate:
         self._byte_rate = SHARD_BYTES_PER_SECOND * factor
         self._records = TokenBucket(SHARD_RECORDS_PER_SECOND, self._record_rate, now)
         self._bytes = TokenBucket(SHARD_BYTES_PER_SECOND, self._byte_rate, now)
-        self.share = 1.0
+        self.share: float = 1.0
         self._published_share = min(1.0, 1 / factor)
         self._cut_at = float("-inf")
         self._cut_share = self._plateau_share = 1.0

@@ -83,7 +83,7 @@ class ProducerMetrics:
     """
 
     def __init__(self, sink: Metrics) -> None:
-        self.next_sample = float("-inf")
+        self.next_sample: float = float("-inf")
         self._sink = sink
         self._add = sink.add
         # Held by `sample`, so that two threads do not report the same difference. Re-entrant, because a signal handler may

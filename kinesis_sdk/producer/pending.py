@@ -60,7 +60,7 @@ class StreamFailures:
     def __init__(self) -> None:
         self.request: KinesisSdkError | None = None
         self.load: KinesisSdkError | None = None
-        self.missing = False
+        self.missing: bool = False
 
     @property
     def latest(self) -> KinesisSdkError | None:
@@ -89,11 +89,11 @@ class PendingRecords:
     __slots__ = ("counters", "entries", "failures", "settled", "stream")
 
     def __init__(self, stream: StreamId) -> None:
-        self.stream = stream
+        self.stream: StreamId = stream
         self.settled: list[Settled] = []
         self.entries: dict[Entry, None] = {}
-        self.counters = Counters()
-        self.failures = StreamFailures()
+        self.counters: Counters = Counters()
+        self.failures: StreamFailures = StreamFailures()
 
     @property
     def live(self) -> list[PendingRecord]:

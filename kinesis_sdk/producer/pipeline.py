@@ -57,13 +57,14 @@ class StreamPipeline:
         self.stream = stream
         self._config = config
         self.open_by_key: OpenByKey = {}
-        self.topology = Topology(rng)
+        self.topology: Topology = Topology(rng)
         self._pending = PendingRecords(stream)
         self._queue = SendQueue(self._pending, self.topology, config, rng, self.open_by_key)
         self._responses = ResponseHandler(self._pending, self._queue, self.topology, config)
-        self.buffered_time = self._queue.buffered_time
-        self.record_ttl = self._queue.record_ttl
-        self.max_record_size = self.plain_record_size = 0
+        self.buffered_time: float = self._queue.buffered_time
+        self.record_ttl: float = self._queue.record_ttl
+        self.max_record_size: int = 0
+        self.plain_record_size: int = 0
         self._update_record_size()
 
     # ------------------------------------------------------------------ callers

@@ -106,8 +106,8 @@ class DeliveryState:
     __slots__ = ("entry", "outcome")
 
     def __init__(self, entry: Entry | None, outcome: Stored | BaseException | None = None) -> None:
-        self.entry = entry
-        self.outcome = outcome
+        self.entry: Entry | None = entry
+        self.outcome: Stored | BaseException | None = outcome
 
 
 class _Details:
@@ -327,7 +327,12 @@ class PendingRecord(Future[PutResult]):
 
     # Its creator sets the slots, because that costs half of a constructor in Python. The base class would create a condition
     # variable.
-    __init__ = object.__init__
+    if TYPE_CHECKING:
+
+        def __init__(self) -> None: ...
+
+    else:
+        __init__ = object.__init__
 
     @property
     def data(self) -> bytes:
@@ -652,8 +657,8 @@ class CallbackRun:
 
     def __init__(self, records: Sequence[PendingRecord], epoch: int = 0) -> None:
         self._records = records
-        self.epoch = epoch
-        self.left = len(records)
+        self.epoch: int = epoch
+        self.left: int = len(records)
 
     def run(self) -> None:
         """Run the callbacks that have not run. Call without locks."""

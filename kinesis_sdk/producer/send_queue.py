@@ -72,10 +72,10 @@ class SendQueue:
         self._config = config
         self._open_by_key = open_by_key
         self._in_order = config.ordering == "per_shard"
-        self.aggregator = self._new_aggregator()
+        self.aggregator: Aggregator = self._new_aggregator()
         self.lanes: dict[Group, Lane] = {}
-        self.pause = CallPause(rng)
-        self.rate_limit = RateLimit(config.rate_limit, rng)
+        self.pause: CallPause = CallPause(rng)
+        self.rate_limit: RateLimit = RateLimit(config.rate_limit, rng)
         self._barrier = ReshardBarrier(topology.require_load)
         self._in_flight_limit: InFlightLimit | None = None
         self.policies: tuple[DispatchPolicy, ...] = (self.rate_limit,)
@@ -100,7 +100,7 @@ class SendQueue:
         )
         ttl = config.record_ttl
         self.record_ttl = ttl
-        self.buffered_time = min(config.record_max_buffered_time, ttl - min(LAST_CHANCE, ttl / 2))
+        self.buffered_time: float = min(config.record_max_buffered_time, ttl - min(LAST_CHANCE, ttl / 2))
 
     # ------------------------------------------------------------------ callers
 

@@ -55,13 +55,13 @@ class SharedState:
         self.config = config
         self.clock = clock
         self.now: Callable[[], float] = clock.monotonic
-        self.usage = BufferUsage(config.max_buffered_bytes, config.max_buffered_records)
+        self.usage: BufferUsage = BufferUsage(config.max_buffered_bytes, config.max_buffered_records)
         self.pipelines: dict[str, StreamPipeline] = {}
         self.accepting = True
         self.closing = False
         self.rejection: tuple[type[ProducerError], str, BaseException | None] | None = None
         self.stopped = False
-        self.sleeping_until = -NEVER
+        self.sleeping_until: float = -NEVER
         self.flush_requested = -1
         self.waiting_puts: set[object] = set()
         self._clock_read_at = clock.monotonic()
@@ -69,11 +69,11 @@ class SharedState:
 
     def renew_locks(self) -> None:
         """Make new locks. In a forked child, a thread that does not exist there may have held the old ones."""
-        self.lock = threading.RLock()
+        self.lock: threading.RLock = threading.RLock()
         self.held_here: Callable[[], bool] = self.lock._is_owned  # type: ignore[attr-defined]
-        self.wake = threading.Condition(self.lock)
-        self.changed = threading.Condition(self.lock)
-        self.delivering = _Delivering()
+        self.wake: threading.Condition = threading.Condition(self.lock)
+        self.changed: threading.Condition = threading.Condition(self.lock)
+        self.delivering: _Delivering = _Delivering()
 
     def has_ended(self) -> bool:
         """Return whether every record has been failed: responses that still come are dropped. Callable without the lock."""

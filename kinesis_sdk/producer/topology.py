@@ -77,8 +77,8 @@ class Topology:
     def __init__(self, rng: random.Random) -> None:
         self.shard_map: ShardMap | None = None
         self.max_record_size: int | None = None
-        self.service_places = False
-        self.described = False
+        self.service_places: bool = False
+        self.described: bool = False
         self._describing = True
         self._rng = rng
         self._next_load: float | None = float("-inf")

@@ -86,7 +86,7 @@ class PartitionFailedError(ProducerError):
     def __init__(self, message: str, *, failed: int = 0, causes: dict[str, int] | None = None) -> None:
         super().__init__(message)
         self.failed = failed
-        self.causes = causes or {}
+        self.causes: dict[str, int] = causes or {}
 
 
 _lock = threading.Lock()
@@ -270,7 +270,7 @@ class KinesisPartitionWriter:
         self.partition_key = partition_key
         self.data = data
         self.explicit_hash_key = explicit_hash_key
-        self.settings = settings or ProducerSettings()
+        self.settings: ProducerSettings = settings or ProducerSettings()
 
     def __call__(self, rows: Iterable[Any]) -> None:
         """Put the rows of one partition."""

@@ -90,7 +90,7 @@ class ShardIo:
         self.stream = stream
         self.clock = clock
         self.sleep = sleep
-        self.service_clock = EstimatedServiceClock(clock)
+        self.service_clock: EstimatedServiceClock = EstimatedServiceClock(clock)
         self._rng = rng
         self._retry_timeout = retry_timeout
 
@@ -166,7 +166,7 @@ class Cursor:
     ) -> None:
         self._await_instant = await_instant
         self._io = io
-        self.shard_id = shard_id
+        self.shard_id: str = shard_id
         self._cursor = ShardCursor(
             io.client,
             io.stream,

@@ -28,6 +28,10 @@ _LOGGER = logging.getLogger(__name__)
 
 # 4.0 has no Arrow writer for streams: rows are made into batches there.
 _STREAM_BASE = getattr(spark_datasource, "DataSourceStreamArrowWriter", None)
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceStreamWriter as _StreamWriter
+else:
+    _StreamWriter = _STREAM_BASE or spark_datasource.DataSourceStreamWriter
 _ROWS_PER_BATCH = 10_000
 
 
@@ -168,7 +172,7 @@ class KinesisWriter(DataSourceArrowWriter):  # type: ignore[misc]
         _log_abort(f"write to {self._options.stream}", messages)
 
 
-class KinesisStreamWriter(_STREAM_BASE or spark_datasource.DataSourceStreamWriter):  # type: ignore[misc]
+class KinesisStreamWriter(_StreamWriter):  # type: ignore[misc]
     """``df.writeStream.format("kinesis_sdk").option("checkpointLocation", …).start()``."""
 
     def __init__(self, options: SinkOptions, columns: Columns) -> None:

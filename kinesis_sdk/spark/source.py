@@ -42,10 +42,19 @@ try:
     )
 except ImportError:  # before 4.2
     HAS_ADMISSION_CONTROL = False
-    _StreamReaderBases: tuple[type, ...] = (DataSourceStreamReader,)
 else:
     HAS_ADMISSION_CONTROL = True
-    _StreamReaderBases = (DataSourceStreamReader, SupportsTriggerAvailableNow)
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceStreamReader as _StreamReader
+elif HAS_ADMISSION_CONTROL:
+
+    class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+        """Base class of the stream reader from Spark 4.2 on."""
+
+else:
+    _StreamReader = DataSourceStreamReader
+
 
 FORMAT = "kinesis_sdk"
 
@@ -189,7 +198,7 @@ class KinesisReader(DataSourceReader):  # type: ignore[misc]
         return _read(self._options, partition)
 
 
-class KinesisStreamReader(*_StreamReaderBases):  # type: ignore[misc]
+class KinesisStreamReader(_StreamReader):  # type: ignore[misc]
     """The stream reader. Lives as long as the query in a process of its own; pickled without its planner."""
 
     def __init__(self, options: SourceOptions) -> None:

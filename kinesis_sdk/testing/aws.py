@@ -78,11 +78,11 @@ class FakeAws:
         if len(account_id) != 12 or not account_id.isdecimal():
             raise ValueError(f"account_id must be twelve digits, not {account_id!r}")
         self.clock: Clock = SystemClock() if clock is None else clock
-        self.faults = Faults(seed)
+        self.faults: Faults = Faults(seed)
         self.region = region
         self.account_id = account_id
-        self.credentials = Credentials(self.clock, access_keys)
-        self.is_virtual = isinstance(self.clock, VirtualClock)
+        self.credentials: Credentials = Credentials(self.clock, access_keys)
+        self.is_virtual: bool = isinstance(self.clock, VirtualClock)
         if sleep is None:
             sleep = _no_sleep if self.is_virtual else time.sleep
         self.sleep = sleep
@@ -99,13 +99,13 @@ class FakeAws:
             consumer_delay=consumer_delay,
             shard_limit=shard_limit,
         )
-        self.kinesis = FakeKinesis(self._registry)
-        self.tables = TableAdmin(
+        self.kinesis: FakeKinesis = FakeKinesis(self._registry)
+        self.tables: TableAdmin = TableAdmin(
             self.clock, region=region, account_id=account_id, table_delay=table_delay, index_delay=index_delay
         )
-        self.dynamodb = FakeDynamoDB(self.tables)
-        self.cloudwatch = FakeCloudWatch()
-        self.sts = FakeSts(account_id)
+        self.dynamodb: FakeDynamoDB = FakeDynamoDB(self.tables)
+        self.cloudwatch: FakeCloudWatch = FakeCloudWatch()
+        self.sts: FakeSts = FakeSts(account_id)
         self._services: dict[str, Any] = {
             "kinesis": self.kinesis,
             "dynamodb": self.dynamodb,

@@ -192,7 +192,7 @@ class ClientMeta:
     def __init__(self, service: str, region: str) -> None:
         self.service_name = service
         self.region_name = region
-        self.endpoint_url = f"memory://{service}.{region}"
+        self.endpoint_url: str = f"memory://{service}.{region}"
 
 
 class FakeClient:
@@ -208,7 +208,7 @@ class FakeClient:
         self._service = service
         self._known = frozenset(aws.operations(service))
         self._blobs = frozenset({"Data"} if service == "kinesis" else {"B"})
-        self.meta = ClientMeta(service, region)
+        self.meta: ClientMeta = ClientMeta(service, region)
 
     def __getattr__(self, method: str) -> Callable[..., dict[str, Any]]:
         operation = _operation(method)

@@ -26,7 +26,7 @@ class Credentials:
     """
 
     def __init__(self, clock: Clock, access_keys: Collection[str] | None = None) -> None:
-        self.access_keys = None if access_keys is None else frozenset(access_keys)
+        self.access_keys: frozenset[str] | None = None if access_keys is None else frozenset(access_keys)
         self._clock = clock
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()

@@ -29,7 +29,7 @@ class AwsError(Exception):
         self.code = code
         self.message = message
         self.status = status
-        self.members = members or {}
+        self.members: dict[str, Any] = members or {}
 
 
 class ResponseLostError(Exception):

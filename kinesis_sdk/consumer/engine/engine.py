@@ -138,7 +138,7 @@ class ConsumerEngine:
         )
         if config.auto_checkpoint is not None:
             handlers = replace(handlers, auto_checkpoint=config.auto_checkpoint)
-        self.coordinator = LeaseCoordinator(
+        self.coordinator: LeaseCoordinator = LeaseCoordinator(
             streams=self._streams,
             worker_id=worker_id,
             config=config,
@@ -149,7 +149,7 @@ class ConsumerEngine:
             metrics=self._metrics,
             membership=membership,
         )
-        self.scheduler = Scheduler(runtime.run_step, runtime.clock, partial(runtime.wake, "steps"))
+        self.scheduler: Scheduler = Scheduler(runtime.run_step, runtime.clock, partial(runtime.wake, "steps"))
         self._fetchers = FetcherSource(
             kinesis=kinesis,
             retrieval=config.retrieval,

@@ -93,7 +93,7 @@ class LeaseCoordinator:
         metrics: BoundMetrics,
         membership: JavaMembership | None = None,
     ) -> None:
-        self.held = HeldLeases()
+        self.held: HeldLeases = HeldLeases()
         self._streams = streams
         self._worker_id = worker_id
         self._config = config

@@ -14,8 +14,8 @@ class Reservation:
 
     def __init__(self, budget: ByteBudget, size: int) -> None:
         self._budget = budget
-        self.size = size
-        self.released = False
+        self.size: int = size
+        self.released: bool = False
 
     def resize(self, size: int) -> None:
         """What it really takes, once that is known; may exceed the reservation. Nothing once it was released."""
@@ -39,7 +39,7 @@ class Expansion:
     __slots__ = ("expected",)
 
     def __init__(self) -> None:
-        self.expected = 0
+        self.expected: int = 0
 
     def charge(self, reservation: Reservation, size: int) -> Callable[[int], None]:
         """Return the ``charge`` of a response (see `FetchResult`) whose Kinesis records take ``size`` bytes."""

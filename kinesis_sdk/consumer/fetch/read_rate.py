@@ -31,8 +31,8 @@ class ReadRate:
     __slots__ = ("interval", "ready_at")
 
     def __init__(self) -> None:
-        self.interval = READ_INTERVAL
-        self.ready_at = float("-inf")
+        self.interval: float = READ_INTERVAL
+        self.ready_at: float = float("-inf")
 
     def sent(self, now: float) -> None:
         """Record a read that is sent now."""
@@ -66,7 +66,7 @@ class TipIdle:
         self._initial = initial
         self._minimum = minimum
         self._maximum = maximum
-        self.pause = initial
+        self.pause: float = initial
 
     def after(self, records: int) -> float:
         """Return the seconds to wait after a read at the tip that returned this many records."""

@@ -25,11 +25,11 @@ class Task:
     __slots__ = ("due", "run", "running", "step", "woken")
 
     def __init__(self, step: Step, run: Run) -> None:
-        self.step = step
-        self.run = run
+        self.step: Step = step
+        self.run: Run = run
         self.due: float | None = None
-        self.running = False
-        self.woken = False
+        self.running: bool = False
+        self.woken: bool = False
 
 
 class Scheduler:

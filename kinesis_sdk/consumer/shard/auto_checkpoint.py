@@ -27,7 +27,7 @@ class AutoCheckpoint:
     """
 
     def __init__(self, checkpointer: Checkpointer, config: ConsumerConfig, *, enabled: bool) -> None:
-        self.due = _NEVER
+        self.due: float = _NEVER
         self._checkpointer = checkpointer
         self._config = config
         self._enabled = enabled

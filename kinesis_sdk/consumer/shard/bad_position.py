@@ -37,7 +37,7 @@ class Quarantine:
     """
 
     def __init__(self, parts: ShardConsumerParts, held: HeldLease, metrics: BoundMetrics) -> None:
-        self.active = False
+        self.active: bool = False
         self._metrics = metrics
         self._parts = parts
         self._held = held

@@ -26,6 +26,7 @@ from kinesis_sdk.common.errors import (
     LeaseLostError,
 )
 from kinesis_sdk.common.log_throttle import LogThrottle
+from kinesis_sdk.common.metrics import BoundMetrics
 from kinesis_sdk.common.response_header import NO_RESPONSE
 from kinesis_sdk.consumer.checkpointer import Checkpointer
 from kinesis_sdk.consumer.error_policy import RetryBatch, StopWorker
@@ -69,11 +70,11 @@ class ShardConsumer:
 
     def __init__(self, parts: ShardConsumerParts, held: HeldLease) -> None:
         self.held = held
-        self.state = ShardState.WAITING_ON_PARENTS
+        self.state: ShardState = ShardState.WAITING_ON_PARENTS
         self.reason: ShutdownReason | None = None
-        self.last_progress = parts.clock.monotonic()
+        self.last_progress: float = parts.clock.monotonic()
         self.on_ready: Callable[[], None] = lambda: None
-        self.metrics = parts.measure(held.shard_id)
+        self.metrics: BoundMetrics = parts.measure(held.shard_id)
         self._parts = parts
         self._config = parts.config
         self._log_throttle = LogThrottle(_LOGGER)

@@ -215,11 +215,11 @@ class Delivery:
         # What does not fit into the lanes yet (several lanes): the rest of a batch.
         self._incoming: _Incoming | None = None
         self._gave_up = False
-        self.records_delivered = 0
-        self.records_dead_lettered = 0
-        self.failures = 0
+        self.records_delivered: int = 0
+        self.records_dead_lettered: int = 0
+        self.failures: int = 0
         self.last_error: str | None = None
-        self.progress_at = tools.clock.monotonic()
+        self.progress_at: float = tools.clock.monotonic()
         self.waiting_since: float | None = None
 
     @property

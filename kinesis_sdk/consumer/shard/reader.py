@@ -175,7 +175,7 @@ class ShardReader:
         on_ready: Callable[[], None],
         metrics: BoundMetrics,
     ) -> None:
-        self.ended = False
+        self.ended: bool = False
         self._metrics = metrics
         self.child_shards: tuple[Shard, ...] = ()
         self.reading_since: float | None = None

@@ -34,7 +34,7 @@ class WatermarkTracker:
         self._open: deque[UserRecord] = deque()
         self._done: set[int] = set()
         self._watermark: UserRecord | None = None
-        self.outstanding_bytes = 0
+        self.outstanding_bytes: int = 0
 
     @property
     def next_ticket(self) -> int:

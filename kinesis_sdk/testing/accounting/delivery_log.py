@@ -155,9 +155,9 @@ class DeliveryReader:
     def __init__(self, path: Path, worker: str) -> None:
         self._lines = LineReader(path)
         self._worker = worker
-        self.leases = 0
+        self.leases: int = 0
         self.lost_leases: set[int] = set()
-        self.longest_stall = 0.0
+        self.longest_stall: float = 0.0
         self.error: str | None = None
 
     def read(self) -> Iterator[Delivery]:

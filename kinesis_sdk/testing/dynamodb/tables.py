@@ -45,15 +45,15 @@ class KeySchema:
             raise validation("KeySchema must have one or two elements")
         if [element.get("KeyType") for element in schema] != ["HASH", "RANGE"][: len(schema)]:
             raise validation("Invalid KeySchema: the first element must be HASH and the second RANGE")
-        self.names = [str(element.get("AttributeName")) for element in schema]
+        self.names: list[str] = [str(element.get("AttributeName")) for element in schema]
         missing = [name for name in self.names if name not in types]
         if missing:
             raise validation(
                 "One or more parameter values were invalid: Some index key attributes are not defined in "
                 f"AttributeDefinitions. Keys: {missing}, AttributeDefinitions: {sorted(types)}"
             )
-        self.types = {name: types[name] for name in self.names}
-        self.description = schema
+        self.types: dict[str, str] = {name: types[name] for name in self.names}
+        self.description: list[dict[str, Any]] = schema
 
     def holds(self, item: Item) -> bool:
         """Return whether an item has all key attributes, and so appears in an index."""
@@ -73,7 +73,7 @@ class Index:
         if not isinstance(name, str) or not name:
             raise validation("An index needs an IndexName")
         self.name = name
-        self.schema = KeySchema(description.get("KeySchema"), types)
+        self.schema: KeySchema = KeySchema(description.get("KeySchema"), types)
         self.projection: dict[str, Any] = description.get("Projection") or {}
         if self.projection.get("ProjectionType") not in {"ALL", "KEYS_ONLY", "INCLUDE"}:
             raise validation(
@@ -105,16 +105,16 @@ class Table:
     """
 
     def __init__(self, request: dict[str, Any], arn: str, clock: Clock, *, delay: float) -> None:
-        self.name = str(request["TableName"])
+        self.name: str = str(request["TableName"])
         self.arn = arn
-        self.lock = threading.RLock()
+        self.lock: threading.RLock = threading.RLock()
         self.clock = clock
-        self.created_at = clock.time()
+        self.created_at: float = clock.time()
         self._active_at = clock.monotonic() + delay
         self.types: dict[str, str] = {}
         self.define(request.get("AttributeDefinitions"))
-        self.schema = KeySchema(request.get("KeySchema"), self.types)
-        self.billing_mode = request.get("BillingMode", "PROVISIONED")
+        self.schema: KeySchema = KeySchema(request.get("KeySchema"), self.types)
+        self.billing_mode: str = request.get("BillingMode", "PROVISIONED")
         self.throughput: dict[str, int] = request.get("ProvisionedThroughput") or {}
         if self.billing_mode not in {"PROVISIONED", "PAY_PER_REQUEST"}:
             raise validation(f"Unknown BillingMode {self.billing_mode}")
@@ -123,9 +123,9 @@ class Table:
                 "One or more parameter values were invalid: ReadCapacityUnits and WriteCapacityUnits must both be "
                 "specified when BillingMode is PROVISIONED"
             )
-        self.deletion_protection = bool(request.get("DeletionProtectionEnabled"))
+        self.deletion_protection: bool = bool(request.get("DeletionProtectionEnabled"))
         self.recovery = False
-        self.tags = {tag["Key"]: tag["Value"] for tag in request.get("Tags") or []}
+        self.tags: dict[str, str] = {tag["Key"]: tag["Value"] for tag in request.get("Tags") or []}
         self.indexes: dict[str, Index] = {}
         self._items: dict[tuple[str, ...], Item] = {}
         self.order: list[Place] = []

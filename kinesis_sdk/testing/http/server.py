@@ -83,10 +83,10 @@ class _Request:
     __slots__ = ("body", "headers", "method", "path")
 
     def __init__(self, method: str, path: str, headers: dict[str, str], body: bytes) -> None:
-        self.method = method
-        self.path = path
-        self.headers = headers
-        self.body = body
+        self.method: str = method
+        self.path: str = path
+        self.headers: dict[str, str] = headers
+        self.body: bytes = body
 
 
 class _Rejected(Exception):  # noqa: N818 — a response, not an error of the program

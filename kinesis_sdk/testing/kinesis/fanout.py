@@ -46,8 +46,8 @@ class Subscription:
         self._continuation = shard.number_before(position)
         self._bucket = TokenBucket(_RATE, registry.clock.monotonic())
         self._error: AwsError | None = None
-        self.started = registry.clock.monotonic()
-        self.is_over = False
+        self.started: float = registry.clock.monotonic()
+        self.is_over: bool = False
         # The first event comes at once, even if empty: it tells where the subscription begins.
         self._heartbeat_at = self.started
 

@@ -52,12 +52,12 @@ class StreamRegistry:
         self.account_id = account_id
         self.throttle = throttle
         self.throttle_control_plane = throttle_control_plane
-        self.random = random.Random(seed)
+        self.random: random.Random = random.Random(seed)
         self.stream_delay = stream_delay
         self.reshard_delay = reshard_delay
         self.consumer_delay = consumer_delay
         self.shard_limit = shard_limit
-        self.lock = threading.RLock()
+        self.lock: threading.RLock = threading.RLock()
         self.streams: dict[str, Stream] = {}
         self._counts: Counter[str] = Counter()
         # A leaf lock: taken while a stream's lock is held, which may be taken under `lock`.

@@ -37,9 +37,9 @@ class SequenceNumbers:
     __slots__ = ("_position", "base", "created_second", "shard_index")
 
     def __init__(self, shard_index: int, created_second: int) -> None:
-        self.shard_index = shard_index
-        self.created_second = created_second
-        self.base = (
+        self.shard_index: int = shard_index
+        self.created_second: int = created_second
+        self.base: int = (
             (_VERSION << _VERSION_SHIFT)
             | (created_second << _CREATED_SHIFT)
             | (shard_index << _SHARD_SHIFT)

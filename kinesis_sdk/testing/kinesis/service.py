@@ -48,7 +48,7 @@ class FakeKinesis:
 
     def __init__(self, registry: StreamRegistry) -> None:
         self.registry = registry
-        self.records = RecordPlane(registry)
+        self.records: RecordPlane = RecordPlane(registry)
         self._listing = ShardListing(registry)
         self._fan_out = FanOut(registry, self.records)
         self._control_limits: dict[str, TokenBucket] = {}

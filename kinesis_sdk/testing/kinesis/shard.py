@@ -78,20 +78,20 @@ class Shard:
         parent: str | None = None,
         adjacent_parent: str | None = None,
     ) -> None:
-        self.shard_id = f"shardId-{index:012d}"
-        self.start = start
-        self.end = end
-        self.parent = parent
-        self.adjacent_parent = adjacent_parent
+        self.shard_id: str = f"shardId-{index:012d}"
+        self.start: int = start
+        self.end: int = end
+        self.parent: str | None = parent
+        self.adjacent_parent: str | None = adjacent_parent
         self.children: list[Shard] = []
-        self.created_at = now
+        self.created_at: float = now
         self.closed_at: float | None = None
-        self.numbers = SequenceNumbers(index, created_second)
+        self.numbers: SequenceNumbers = SequenceNumbers(index, created_second)
         self.ending_number: int | None = None
-        self.write_limit = WriteLimit(monotonic)
-        self.read_limit = ReadLimit(monotonic)
-        self.iterator_limit = TokenBucket(5, monotonic)
-        self.total_records = 0
+        self.write_limit: WriteLimit = WriteLimit(monotonic)
+        self.read_limit: ReadLimit = ReadLimit(monotonic)
+        self.iterator_limit: TokenBucket = TokenBucket(5, monotonic)
+        self.total_records: int = 0
         self._fragments: list[bytes] = []
         # Running totals of record sizes since the shard began; `_prefix` is the total of the trimmed records.
         self._ends = array("Q")
@@ -242,7 +242,7 @@ class Page:
     __slots__ = ("behind_arrival", "fragments", "position", "size")
 
     def __init__(self, fragments: list[bytes], size: int, position: int, behind_arrival: int | None) -> None:
-        self.fragments = fragments
-        self.size = size
-        self.position = position
-        self.behind_arrival = behind_arrival
+        self.fragments: list[bytes] = fragments
+        self.size: int = size
+        self.position: int = position
+        self.behind_arrival: int | None = behind_arrival

@@ -69,18 +69,18 @@ class Stream:
         self.name = name
         self.arn = arn
         self.clock = clock
-        self.lock = threading.RLock()
+        self.lock: threading.RLock = threading.RLock()
         # Notified of new records and ended shards; subscriptions wait for it.
-        self.changed = threading.Condition(self.lock)
+        self.changed: threading.Condition = threading.Condition(self.lock)
         self.mode = mode
         self.strategy = strategy
         self.max_record_kib = max_record_kib
         self.retention_hours = DEFAULT_RETENTION_HOURS
         self.tags: dict[str, str] = {}
         self.consumers: dict[str, Consumer] = {}
-        self.created_at = clock.time()
+        self.created_at: float = clock.time()
         self.shards: dict[str, Shard] = {}
-        self.deleted = False
+        self.deleted: bool = False
         self._reshard_delay = reshard_delay
         self._next_index = 0
         self._starts: list[int] = []
@@ -338,9 +338,9 @@ class Consumer:
     __slots__ = ("_active_at", "arn", "created_at", "name", "subscriptions")
 
     def __init__(self, stream: Stream, name: str, *, delay: float) -> None:
-        self.name = name
-        self.created_at = stream.clock.time()
-        self.arn = f"{stream.arn}/consumer/{name}:{int(self.created_at)}"
+        self.name: str = name
+        self.created_at: float = stream.clock.time()
+        self.arn: str = f"{stream.arn}/consumer/{name}:{int(self.created_at)}"
         self._active_at = stream.clock.monotonic() + delay
         self.subscriptions: dict[str, OpenSubscription] = {}
 

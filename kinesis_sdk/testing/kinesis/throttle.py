@@ -38,9 +38,9 @@ class TokenBucket:
     __slots__ = ("_at", "capacity", "level", "rate")
 
     def __init__(self, rate: float, now: float, *, capacity: float | None = None) -> None:
-        self.rate = rate
-        self.capacity = rate if capacity is None else capacity
-        self.level = self.capacity
+        self.rate: float = rate
+        self.capacity: float = rate if capacity is None else capacity
+        self.level: float = self.capacity
         self._at = now
 
     def refill(self, now: float) -> None:

@@ -93,7 +93,7 @@ class JavaMembership:
         self._clock = clock
         self._monitor = LeaderLockMonitor()
         self._report_due = 0.0
-        self.is_reported = False
+        self.is_reported: bool = False
         self.migration: Item | None = None
         self._log_throttle = LogThrottle(_LOGGER)
 
