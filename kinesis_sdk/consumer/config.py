@@ -1,4 +1,4 @@
-"""Everything that can be set on a consumer, validated once.
+"""Settings of a consumer, validated once.
 
 `ConsumerConfig` holds what most applications set. The other fields are in groups:
 
@@ -42,7 +42,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 @documented_fields
 @dataclass(frozen=True, kw_only=True)
 class LeaseConfig:
-    """How this worker takes, renews and hands off leases: ``ConsumerConfig(leases=LeaseConfig(failover_time=5))``.
+    """Settings for taking, renewing and handing off leases: ``ConsumerConfig(leases=LeaseConfig(failover_time=5))``.
 
     Raises:
         ConfigError: If a field is out of its range; the error names field, value and range.
@@ -56,9 +56,9 @@ class LeaseConfig:
     """Seconds of slack in the KCL's intervals, 0 to a sixth of ``failover_time``; see ``lease_renewal_schedule``."""
 
     lease_renewal_schedule: Literal["sparse", "kcl2"] | None = None
-    """How often a lease is renewed: ``"kcl2"`` every ``failover_time / 3 - epsilon`` (3.3 s), ``"sparse"`` half as often
-    (6.6 s). Sparse costs half as much, and tolerates an unreachable table for a third of the failover time instead of two
-    thirds. None: sparse for the balanced strategy, kcl2 for the other."""
+    """Schedule of renewals: ``"kcl2"`` renews a lease every ``failover_time / 3 - epsilon`` (3.3 s), ``"sparse"`` half
+    as often (6.6 s). Sparse costs half as much, and tolerates an unreachable table for a third of the failover time
+    instead of two thirds. None: sparse for the balanced strategy, kcl2 for the other."""
 
     lease_scan_interval: float = 1.0
     """Minimum seconds between two scans of the lease table, 0.1 to 3,600. Large tables are scanned less often, see
@@ -69,7 +69,7 @@ class LeaseConfig:
     leases are scanned every second, 1,000 every 10 s, and 2,000 or more every 20 s, as the KCL does."""
 
     graceful_lease_handoff_timeout: float = 30.0
-    """Seconds that a worker has to finish its batch and to checkpoint after another worker has requested a lease, 0 to
+    """Maximum seconds for an owner to finish its batch and to checkpoint after another worker has requested a lease, 0 to
     3,600; then the lease is taken from it. 0 takes leases without a request."""
 
     initial_rebalance_delay: float = 0.0
@@ -171,7 +171,9 @@ class LeaseConfig:
 @documented_fields
 @dataclass(frozen=True, kw_only=True)
 class LeaseTableConfig:
-    """The lease table in DynamoDB; all fields but ``table_name`` and ``lease_table_pitr_enabled`` apply to its creation only.
+    """Settings of the lease table in DynamoDB.
+
+    All fields but ``table_name`` and ``lease_table_pitr_enabled`` apply only when the table is created.
 
     Raises:
         ConfigError: If a field is out of its range; the error names field, value and range.
@@ -218,7 +220,7 @@ class LeaseTableConfig:
 @documented_fields
 @dataclass(frozen=True, kw_only=True)
 class RetrievalConfig:
-    """How records are read: GetRecords or enhanced fan-out, and how much is read ahead of the handlers.
+    """Settings for reading records: GetRecords or enhanced fan-out, and how much is read ahead of the handlers.
 
     Raises:
         ConfigError: If a field is out of its range; the error names field, value and range.
@@ -302,7 +304,7 @@ class RetrievalConfig:
 @documented_fields
 @dataclass(frozen=True, kw_only=True)
 class CoordinationConfig:
-    """How the workers keep the lease table in step with the shards and the streams, and with a fleet of Java workers.
+    """Settings for keeping the lease table in step with shards and streams, and for joining a fleet of Java workers.
 
     Raises:
         ConfigError: If a field is out of its range; the error names field, value and range.
@@ -375,7 +377,7 @@ class CoordinationConfig:
 @documented_fields
 @dataclass(frozen=True, kw_only=True)
 class FailureConfig:
-    """Backoff and timeouts; what a handler's exception means is `ConsumerConfig.on_handler_error`.
+    """Settings for backoff and timeouts; `ConsumerConfig.on_handler_error` decides about exceptions of handlers.
 
     Raises:
         ConfigError: If a field is out of its range; the error names field, value and range.
@@ -397,7 +399,7 @@ class FailureConfig:
     but cannot checkpoint. None never releases."""
 
     misplaced_aggregates: Literal["deliver", "discard"] = "deliver"
-    """What to do with an aggregate that contains user records of another shard's hash key range, which happens around a
+    """Treatment of an aggregate that contains user records of another shard's hash key range, which happens around a
     reshard. ``"deliver"`` loses nothing. ``"discard"`` drops the aggregate and logs it, as the KCL does; it relies on a
     producer that sends such records again, as the KPL and this SDK do."""
 
@@ -426,12 +428,12 @@ class ConsumerConfig:
     """
 
     initial_position: Literal["LATEST", "TRIM_HORIZON"] | datetime = "LATEST"
-    """Where to start in a shard that has no lease yet: ``"LATEST"`` (records that arrive from now on; the KCL's
+    """Start position in a shard that has no lease yet: ``"LATEST"`` (records that arrive from now on; the KCL's
     default), ``"TRIM_HORIZON"`` (the oldest record that the stream retains) or an aware `datetime` (AT_TIMESTAMP). A
     shard with a lease continues from its checkpoint, whatever this says."""
 
     on_handler_error: Literal["retry", "stop"] | HandlerErrorPolicy = "retry"
-    """What to do when a handler raises: ``"retry"`` delivers the batch again with backoff, ``"stop"`` stops the worker;
+    """Reaction to a handler that raises: ``"retry"`` delivers the batch again with backoff, ``"stop"`` stops the worker;
     or a policy object (`RetryBatch`, `BisectBatch`, `StopWorker`)."""
 
     concurrency: int = 1
@@ -453,19 +455,19 @@ class ConsumerConfig:
     more. None: by time only."""
 
     leases: LeaseConfig = field(default_factory=LeaseConfig)
-    """How this worker takes, renews and hands off leases: failover time, strategy, intervals, handoff."""
+    """Settings for leases: failover time, strategy, intervals, handoff."""
 
     lease_table: LeaseTableConfig = field(default_factory=LeaseTableConfig)
-    """The DynamoDB table of the leases: name, billing, protection, tags."""
+    """Settings of the DynamoDB table: name, billing, protection, tags."""
 
     retrieval: RetrievalConfig = field(default_factory=RetrievalConfig)
-    """How records are read: polling or enhanced fan-out, pauses, prefetch."""
+    """Settings for reading: polling or enhanced fan-out, pauses, prefetch."""
 
     coordination: CoordinationConfig = field(default_factory=CoordinationConfig)
-    """How the lease table follows the shards and the streams: sync, cleanup, Java KCL 3 fleets."""
+    """Settings for shard sync, lease cleanup, several streams and Java KCL 3 fleets."""
 
     failure: FailureConfig = field(default_factory=FailureConfig)
-    """Backoff and timeouts: stalled shards, hanging handlers, checkpoints that fail."""
+    """Settings for failures: backoff, stalled shards, handlers that hang, checkpoints that fail."""
 
     def __post_init__(self) -> None:
         if isinstance(self.initial_position, datetime):
