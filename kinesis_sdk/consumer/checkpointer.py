@@ -1,13 +1,13 @@
-"""Checkpoints: how a handler says how far it got.
+"""Checkpoints: how a handler records its progress in a shard.
 
-What can go wrong, and whether calling again has a chance (``error.retryable``):
+Errors of a checkpoint, and whether a retry may help (``error.retryable``):
 
-| error | retryable | the KCL's name |
+| error | retryable | name in the KCL |
 | --- | --- | --- |
 | `LeaseLostError` | no | ShutdownException |
 | `InvalidCheckpointError` (a ValueError) | no | IllegalArgumentException |
 | `ThrottledError`, `TransientAwsError` | yes | ThrottlingException, KinesisClientLibDependencyException |
-| `PermanentAwsError` (no table, no access) | no | InvalidStateException |
+| `PermanentAwsError` (table missing, access denied) | no | InvalidStateException |
 """
 
 from __future__ import annotations
@@ -25,17 +25,19 @@ from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.common.sequence import SHARD_END, ExtendedSequenceNumber
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 
-_FIRST_RETRY, _MOST_RETRY = 0.1, 2.0
+_INITIAL_RETRY_DELAY, _MAX_RETRY_DELAY = 0.1, 2.0
+"""Seconds between two attempts of a failed write."""
 
 
 class PreparedCheckpoint:
-    """The first half of a two-phase checkpoint, which is stored; `checkpoint` is the second.
+    """First half of a two-phase checkpoint, which is stored already; `checkpoint` is the second half.
 
-    In between, an application makes its own state durable. If it fails there, the next `initialize` finds
-    ``pending_checkpoint`` and ``pending_checkpoint_state`` in its `ShardContext` and decides.
+    Between the two, the application makes its own state durable. If it crashes there, the next owner finds
+    ``pending_checkpoint`` and ``pending_checkpoint_state`` in the `ShardContext` of ``initialize`` and decides which
+    position is right.
 
     Attributes:
-        position: What will be the checkpoint.
+        position: Position that becomes the checkpoint.
     """
 
     def __init__(self, checkpointer: Checkpointer, position: ExtendedSequenceNumber) -> None:
@@ -43,29 +45,31 @@ class PreparedCheckpoint:
         self._checkpointer = checkpointer
 
     def checkpoint(self) -> None:
-        """Store the position for good; raises as `Checkpointer.checkpoint`.
+        """Make the prepared position the checkpoint.
 
-        A checkpoint beyond it that was stored meanwhile makes this an `InvalidCheckpointError`.
+        Raises:
+            InvalidCheckpointError: If a later checkpoint was stored meanwhile.
+            LeaseLostError, AwsError: See `Checkpointer.checkpoint`.
         """
         self._checkpointer.commit(self.position)
 
 
 class Checkpointer:
-    """Stores positions of one shard for as long as its lease is held.
+    """Checkpoints of one shard while its lease is held.
 
-    A position is accepted if ``last checkpoint ≤ position ≤ largest delivered`` (KCL
-    ``ShardRecordProcessorCheckpointer``). Storing the position that is stored already writes nothing. May be used
-    from any thread, also after the callback that got it has returned. Each call that writes costs one UpdateItem,
-    and saves a heartbeat.
+    A position is accepted if ``last checkpoint ≤ position ≤ largest delivered position`` (KCL
+    ``ShardRecordProcessorCheckpointer``). Storing the position that is stored already writes nothing. Thread-safe, and
+    usable after the callback that received it has returned. Each call that writes costs one UpdateItem and replaces a
+    heartbeat.
 
-    Lock order: its own lock, then the held lease's.
+    Lock order: its own lock, then the lock of the held lease.
 
     Args:
-        held: The lease; its loss ends this object's use.
-        clock: Time.
-        sleep: Waits between repetitions of a failed write.
-        rng: Jitter.
-        timeout: Most seconds for which one call repeats.
+        held: The lease; once it is lost, every checkpoint raises `LeaseLostError`.
+        clock: Monotonic and wall clock.
+        sleep: Waits between two attempts of a failed write, in seconds.
+        rng: Source of jitter.
+        timeout: Maximum seconds for which one call retries.
         metrics: Metrics of the shard.
     """
 
@@ -86,49 +90,56 @@ class Checkpointer:
         self._timeout = timeout
         self._metrics = metrics
         self._lock = threading.Lock()
-        # None: nothing was delivered beyond what the lease says, whatever somebody makes the lease say.
-        self._largest: ExtendedSequenceNumber | None = None
+        # Both under this lease, None before the first: the last position that was delivered (smaller than the lease's
+        # checkpoint if the handler started before it), and the last checkpoint that was stored.
+        self._bound: ExtendedSequenceNumber | None = None
+        self._stored: ExtendedSequenceNumber | None = None
         self._at_shard_end = False
 
     @property
     def shard_id(self) -> str:
-        """The shard."""
+        """Id of the shard."""
         return self._held.shard_id
 
     @property
     def last_checkpoint(self) -> ExtendedSequenceNumber:
-        """The stored position."""
+        """Checkpoint in the lease table."""
         return self._held.lease.checkpoint
 
     @property
     def largest_delivered(self) -> ExtendedSequenceNumber:
-        """The largest position that may be stored now; SHARD_END once the shard ended."""
-        return ExtendedSequenceNumber(SHARD_END) if self._at_shard_end else self._delivered
+        """Largest position that may be stored now; SHARD_END once the shard has ended.
+
+        It is the last delivered position, but not less than the last checkpoint.
+        """
+        return ExtendedSequenceNumber(SHARD_END) if self._at_shard_end else self._largest
 
     @property
-    def _delivered(self) -> ExtendedSequenceNumber:
-        return self._held.lease.checkpoint if self._largest is None else self._largest
+    def _largest(self) -> ExtendedSequenceNumber:
+        last, bound = self._held.lease.checkpoint, self._bound
+        return last if bound is None or bound < last else bound
 
     def checkpoint(
         self, position: UserRecord | str | None = None, sub_sequence_number: int | None = None
     ) -> None:
-        """Store that everything up to a position (inclusive) is processed.
+        """Store that all records up to a position, inclusive, are processed.
+
+        Without a position, a handler that started before the lease's checkpoint (`RecordHandler.starting_position`) writes
+        nothing until it has passed that checkpoint: a checkpoint never decreases.
 
         Args:
-            position: A delivered record, or a sequence number; None means everything delivered so far. In
-                ``shard_ended`` the last delivered position stands for the shard's end.
-            sub_sequence_number: Position inside an aggregate, beside a sequence number; 0 if not given, which
-                is the *first* record of an aggregate (as in the KCL).
+            position: A delivered record, or its sequence number; None means everything delivered so far. In
+                ``shard_ended``, the last delivered position stands for the end of the shard.
+            sub_sequence_number: Index inside an aggregate, for a sequence number; None means 0, the *first* record of an
+                aggregate (as in the KCL).
 
         Raises:
-            InvalidCheckpointError: Not between the last checkpoint and the largest delivered position.
-            LeaseLostError: The lease is not held any more; another worker continues from the last checkpoint.
-            AwsError: The lease table did not take the write within the timeout.
+            InvalidCheckpointError: If the position is not between the last checkpoint and the largest delivered position.
+            LeaseLostError: If the lease is no longer held; another worker resumes from the last checkpoint.
+            AwsError: If the lease table did not accept the write within ``checkpoint_timeout``.
         """
         with self._lock:
-            wanted = self._checked(self._position(position, sub_sequence_number))
-            if wanted != self._held.lease.checkpoint:
-                self._store(lambda: self._held.checkpoint(wanted))
+            self._store_checkpoint(self._checked(self._position(position, sub_sequence_number)))
 
     def prepare_checkpoint(
         self,
@@ -137,71 +148,79 @@ class Checkpointer:
         *,
         state: bytes | None = None,
     ) -> PreparedCheckpoint:
-        """Announce a checkpoint, with bytes of the application's own beside it (two-phase checkpoint).
+        """Store the first half of a two-phase checkpoint, with state of the application.
 
-        The checkpoint itself stays where it is until `PreparedCheckpoint.checkpoint`. Any checkpoint removes the
-        announcement, as in the KCL. Announcing the position that is stored already writes nothing.
+        The checkpoint itself does not change until `PreparedCheckpoint.checkpoint`. Any other checkpoint removes what was
+        prepared, as in the KCL. Preparing the position that is stored already writes nothing.
 
         Args:
             position: As for `checkpoint`.
             sub_sequence_number: As for `checkpoint`.
-            state: At most what fits a DynamoDB item beside the lease (400 KB less about 1 KB).
+            state: Bytes for the next owner, if this worker crashes before the second half; None for none. At most what
+                fits into a DynamoDB item with the lease (400 KB minus about 1 KB).
 
         Raises:
-            InvalidCheckpointError, LeaseLostError, AwsError: As `checkpoint`.
+            InvalidCheckpointError: If the state is not bytes, or as for `checkpoint`.
+            LeaseLostError, AwsError: As for `checkpoint`.
         """
         if state is not None and not isinstance(state, bytes):
             raise InvalidCheckpointError(f"state must be bytes or None, not {type(state).__name__}")
         with self._lock:
-            wanted = self._checked(self._position(position, sub_sequence_number))
-            if wanted != self._held.lease.checkpoint:
-                self._store(lambda: self._held.prepare(wanted, state))
-            return PreparedCheckpoint(self, wanted)
+            checked = self._checked(self._position(position, sub_sequence_number))
+            if checked != self._held.lease.checkpoint:
+                self._write(lambda: self._held.prepare(checked, state))
+            return PreparedCheckpoint(self, checked)
 
     def commit(self, position: ExtendedSequenceNumber) -> None:
-        """Store a position that was prepared; raises as `checkpoint`."""
+        """Store a position that was prepared. Raises as `checkpoint`."""
         with self._lock:
-            wanted = self._checked(position)
-            if wanted != self._held.lease.checkpoint:
-                self._store(lambda: self._held.checkpoint(wanted))
+            self._store_checkpoint(self._checked(position))
 
-    def _checked(self, wanted: ExtendedSequenceNumber) -> ExtendedSequenceNumber:
-        """A position that may be stored now; at the shard's end, the last one stands for SHARD_END."""
+    def _store_checkpoint(self, position: ExtendedSequenceNumber) -> None:
+        if position != self._held.lease.checkpoint:
+            self._write(lambda: self._held.checkpoint(position))
+            self._stored = position
+
+    def _checked(self, position: ExtendedSequenceNumber) -> ExtendedSequenceNumber:
+        """Return a position that may be stored now; at the end of the shard, SHARD_END for the last one."""
         if self._held.gone is not None:
-            raise LeaseLostError(f"lease {self.shard_id} is not held any more: {self._held.gone}")
+            raise LeaseLostError(f"lease {self.shard_id} is no longer held: {self._held.gone}")
         last = self._held.lease.checkpoint
-        if self._at_shard_end and wanted == self._delivered:
-            wanted = ExtendedSequenceNumber(SHARD_END)
-        if wanted < last or wanted > self.largest_delivered:
+        if self._at_shard_end and position == self._largest:
+            position = ExtendedSequenceNumber(SHARD_END)
+        if position < last or position > self.largest_delivered:
             raise InvalidCheckpointError(
-                f"shard {self.shard_id}: checkpoint {wanted} is not between the last checkpoint {last} "
+                f"shard {self.shard_id}: checkpoint {position} is not between the last checkpoint {last} "
                 f"and the largest delivered position {self.largest_delivered}"
             )
-        return wanted
+        return position
 
     def _position(
         self, position: UserRecord | str | None, sub_sequence_number: int | None
     ) -> ExtendedSequenceNumber:
         if position is None:
             if sub_sequence_number is not None:
-                raise InvalidCheckpointError("a sub-sequence number needs a sequence number")
+                raise InvalidCheckpointError("sub_sequence_number cannot be used without a sequence number")
             return self.largest_delivered
         if isinstance(position, UserRecord):
             if sub_sequence_number is not None:
-                raise InvalidCheckpointError("a record has its own sub-sequence number")
+                raise InvalidCheckpointError(
+                    "sub_sequence_number cannot be used with a record, which has its own"
+                )
             return ExtendedSequenceNumber(position.sequence_number, position.sub_sequence_number)
         try:
-            wanted = ExtendedSequenceNumber(position, sub_sequence_number or 0)
+            extended = ExtendedSequenceNumber(position, sub_sequence_number or 0)
         except (ValueError, TypeError) as error:
             raise InvalidCheckpointError(f"shard {self.shard_id}: {error}") from error
-        if wanted.is_sentinel:
+        if extended.is_sentinel:
             raise InvalidCheckpointError(
-                f"shard {self.shard_id}: {position} is stored by checkpoint() without arguments, not by name"
+                f"shard {self.shard_id}: cannot checkpoint at {position} explicitly; call checkpoint() without arguments"
             )
-        return wanted
+        return extended
 
-    def _store(self, write: Callable[[], None]) -> None:
-        # The held lease's lock is free between two attempts, so heartbeats go on while this repeats.
+    def _write(self, write: Callable[[], None]) -> None:
+        # The lock of the held lease is free between two attempts, so that the renewal thread can send a heartbeat. With the
+        # lock held during the backoff, the lease would expire while a checkpoint retries.
         deadline = self._clock.monotonic() + self._timeout
         failures = 0
         while True:
@@ -212,7 +231,7 @@ class Checkpointer:
                     write()
             except AwsError as error:
                 failures += 1
-                pause = backoff(failures, _FIRST_RETRY, _MOST_RETRY, self._rng)
+                pause = backoff(failures, _INITIAL_RETRY_DELAY, _MAX_RETRY_DELAY, self._rng)
                 if not error.retryable or self._clock.monotonic() + pause > deadline:
                     raise
                 self._sleep(pause)
@@ -221,16 +240,36 @@ class Checkpointer:
 
     # For the shard consumer
 
+    @property
+    def stored(self) -> ExtendedSequenceNumber | None:
+        """Last checkpoint that was stored under this lease; None before the first."""
+        return self._stored
+
+    @property
+    def delivered(self) -> ExtendedSequenceNumber | None:
+        """Last position that was delivered and not taken back under this lease; None if there is none.
+
+        Unlike `largest_delivered` it may be smaller than the lease's checkpoint: a handler that started before that
+        checkpoint is still on its way to it.
+        """
+        bound, stored = self._bound, self._stored
+        if bound is None or stored is None:
+            return stored if bound is None else bound
+        return max(bound, stored)
+
     def advance(self, position: ExtendedSequenceNumber) -> ExtendedSequenceNumber | None:
-        """Allow positions up to this one; returns the bound before, for `retreat`."""
-        before, self._largest = self._largest, position
+        """Allow checkpoints up to a position.
+
+        Returns:
+            The bound before, for `retreat`.
+        """
+        before, self._bound = self._bound, position
         return before
 
-    def retreat(self, position: ExtendedSequenceNumber | None) -> None:
-        """Undo `advance` after a failed delivery, but not below what was stored meanwhile."""
-        last = self._held.lease.checkpoint
-        self._largest = None if position is None or position <= last else position
+    def retreat(self, bound: ExtendedSequenceNumber | None) -> None:
+        """Undo `advance` after a failed delivery; what was stored meanwhile may still be stored again."""
+        self._bound = bound
 
     def end_shard(self) -> None:
-        """From now on everything delivered means SHARD_END."""
+        """Let the last delivered position stand for SHARD_END from now on."""
         self._at_shard_end = True

@@ -1,4 +1,4 @@
-"""What happens when a handler fails: a closed set of policies. Skipping silently is not among them."""
+"""Policies for a handler that fails: retry, bisect to a dead-letter hook, or stop. None of them skips records silently."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from kinesis_sdk.common.validation import check_int, check_seconds
 
 @dataclass(frozen=True, kw_only=True)
 class RetryBatch:
-    """Deliver the same batch again until the handler returns; records that it checkpointed are left out.
+    """Policy that redelivers the batch until the handler returns. Records that it checkpointed are left out.
 
     Attributes:
-        initial_delay: Seconds before the first repetition; doubled each time, with jitter.
-        max_delay: Most seconds between two repetitions.
+        initial_delay: Seconds before the first retry, 0.001 to 3600; it doubles with each failure, with jitter.
+        max_delay: Maximum seconds before a retry, ``initial_delay`` to 3600.
+
+    Raises:
+        ConfigError: If a value is outside its range.
     """
 
     initial_delay: float = 0.5
@@ -31,19 +34,19 @@ class RetryBatch:
 
 @dataclass(frozen=True, kw_only=True)
 class StopWorker:
-    """Stop the worker cleanly; ``run`` raises `HandlerError` with the handler's error as its cause."""
+    """Policy that stops the worker cleanly. ``Worker.run`` then raises `HandlerError` with the handler's error as its cause."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PoisonRecord:
-    """A record that the handler can not live with, as a dead-letter hook gets it.
+    """A poison record, as passed to the dead-letter hook.
 
     Attributes:
         record: The record.
-        error: What the handler raised on it at last, delivered alone.
-        attempts: How often it was delivered alone.
-        shard_id: Its shard.
-        stream: Its stream.
+        error: Error that the handler raised when it last got the record alone.
+        attempts: Number of times that the record was delivered alone.
+        shard_id: Shard of the record.
+        stream: Stream of the record.
     """
 
     record: UserRecord
@@ -55,24 +58,26 @@ class PoisonRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class BisectBatch:
-    """Find the records that the handler can not live with, hand those to a hook, deliver all others.
+    """Policy that isolates poison records by bisection, passes them to a hook, and delivers all others.
 
-    The whole batch is delivered ``attempts`` times, with backoff, because most failures pass. Then it is halved,
-    and each half that fails is halved again, in order; a record that is left alone is delivered ``attempts``
-    times and then goes to the hook. When the hook returns, the record counts as processed. A hook that raises
-    is no way out: the record is delivered again, and nothing behind it is checkpointed.
+    The whole batch is delivered ``attempts`` times with backoff, because most failures are transient. Then it is halved, and
+    each half that fails is halved again, in order. A record that is alone is delivered ``attempts`` times and then passed to
+    the hook. When the hook returns, the record counts as processed. If the hook raises, the record is delivered again, and
+    nothing after it is checkpointed.
 
-    Of a batch of n records with one poison record, about ``2 log2 n`` parts are delivered; good records beside it
-    are delivered up to ``log2 n`` times again, so the handler should be idempotent (as it should for any consumer
-    that delivers at least once).
+    For a batch of n records with one poison record, about ``2 log2 n`` sub-batches are delivered. Good records next to it
+    are redelivered up to ``log2 n`` times, so the handler should be idempotent, as with any at-least-once consumer.
 
     Attributes:
         dead_letter: Called with a `PoisonRecord`; may be a coroutine function.
-        attempts: Deliveries of a batch before it is halved, and of a lone record before it is given up.
-        retry_only: Exceptions that say nothing about a record (a database that is down): they are retried as
-            by `RetryBatch` and never lead to the hook. Errors of this package always count as such.
-        initial_delay: Seconds before the first repetition; doubled each time, with jitter.
-        max_delay: Most seconds between two repetitions.
+        attempts: Deliveries of a batch before it is halved, and of a single record before it is dead-lettered; 1 to 1000.
+        retry_only: Exception classes that say nothing about a record, for example of a database that is down. They are
+            retried as by `RetryBatch` and never lead to the hook. Errors of this package always count as such.
+        initial_delay: Seconds before the first retry, 0.001 to 3600; it doubles with each failure, with jitter.
+        max_delay: Maximum seconds before a retry, ``initial_delay`` to 3600.
+
+    Raises:
+        ConfigError: If a value is outside its range or has the wrong type.
     """
 
     dead_letter: Callable[[PoisonRecord], Awaitable[None] | None]
@@ -95,25 +100,25 @@ class BisectBatch:
             raise ConfigError("on_handler_error.retry_only", self.retry_only, "a tuple of exception classes")
 
     def may_be_poison(self, error: BaseException) -> bool:
-        """Whether an error may come from the record itself."""
+        """Return whether an error may be caused by the record itself."""
         return not isinstance(error, (KinesisSdkError, *self.retry_only))
 
 
 HandlerErrorPolicy = RetryBatch | BisectBatch | StopWorker
-"""Every policy. A new one is a new dataclass here and a branch in `Delivery`."""
+"""All policies. To add one, add a dataclass here and a branch in ``Delivery._failed``."""
 
 
 def handler_error_policy(
     value: Literal["retry", "stop"] | HandlerErrorPolicy, initial_delay: float
 ) -> HandlerErrorPolicy:
-    """The policy that a configuration names.
+    """Return the policy for ``ConsumerConfig.on_handler_error``.
 
     Args:
         value: ``"retry"``, ``"stop"`` or a policy.
-        initial_delay: Seconds before the first repetition of ``"retry"``.
+        initial_delay: Seconds before the first retry of ``"retry"``.
 
     Raises:
-        ConfigError: Anything else.
+        ConfigError: If the value is anything else.
     """
     if isinstance(value, (RetryBatch, BisectBatch, StopWorker)):
         return value

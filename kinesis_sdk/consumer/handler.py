@@ -1,15 +1,13 @@
-"""What a user writes: a function of a batch, or a class with the KCL's callbacks; plain or ``async def``.
+"""Handlers: a function of a batch, or a class with the callbacks of the KCL; plain or ``async def``.
 
-**Coroutines.** A function or any callback of a class may be ``async def``. All coroutines of a worker run on one
-event-loop thread, so that a thousand shards may await at the same time without a thousand threads; what does not
-await blocks all of them, and belongs into a plain function. The order is the same as for plain callbacks: one
-callback of a shard at a time (or one per partition key, with ``concurrency``), the next batch after the
-coroutine has returned.
+**Coroutines.** A function, or any callback of a class, may be ``async def``. All coroutines of a worker run on one event
+loop thread, so a thousand shards can await concurrently without a thousand threads. Code that blocks instead of awaiting
+blocks all of them and belongs in a plain function. The order is the same as for plain callbacks: one callback of a shard at
+a time (or one per partition key, with ``concurrency``), and the next batch only after the coroutine has returned.
 
-**Cancellation.** A running coroutine is not cancelled by a lost lease, nor by a clean stop: both wait for its end,
-as they wait for a plain callback. Only a worker that stops at once (a second signal, ``stop(timeout)`` when the
-timeout is over) cancels what still runs, and checkpoints nothing any more. A coroutine that ends cancelled for a
-reason of its own has failed like any other.
+**Cancellation.** Neither a lost lease nor a clean stop cancels a running coroutine: both wait for its end, as they wait for
+a plain callback. Only an immediate stop (a second signal, or ``stop(timeout)`` after the timeout) cancels running
+coroutines; nothing is checkpointed after it. A coroutine that is cancelled for another reason has failed.
 """
 
 from __future__ import annotations
@@ -19,6 +17,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, ClassVar, cast
 
 from kinesis_sdk.common.errors import ConfigError
@@ -32,16 +31,16 @@ from kinesis_sdk.consumer.checkpointer import Checkpointer
 
 @dataclass(frozen=True, kw_only=True)
 class ShardContext:
-    """What a handler learns when it begins a shard.
+    """Information about a shard, as passed to `RecordHandler.starting_position` and `RecordHandler.initialize`.
 
     Attributes:
         stream: The stream.
-        shard_id: The shard.
-        worker_id: This worker.
-        checkpoint: Position after which it starts, or the sentinel at which it starts.
-        hash_key_range: Range of the shard, where the lease has it.
-        pending_checkpoint: Position of a two-phase checkpoint that was prepared and not finished.
-        pending_checkpoint_state: The application's bytes beside it; left out of ``repr``.
+        shard_id: Id of the shard.
+        worker_id: Id of this worker in the lease table.
+        checkpoint: Checkpoint of the lease: the last processed position, or the sentinel at which the lease starts.
+        hash_key_range: Hash key range of the shard; None if the lease has none.
+        pending_checkpoint: Position of a two-phase checkpoint whose second half is missing; None if there is none.
+        pending_checkpoint_state: State that the application stored with it; not part of ``repr``.
     """
 
     stream: StreamId
@@ -58,13 +57,13 @@ class RecordBatch:
     """User records of one shard, in order; never empty.
 
     Attributes:
-        records: The records; with ``concurrency``, all of one partition key. Usually no list: a record is made
-            when it is looked at, see `UserRecords`.
-        shard_id: The shard.
+        records: The records; with ``concurrency``, all of one partition key. Usually not a list: a record is created when
+            it is accessed, see `UserRecords`.
+        shard_id: Id of the shard.
         stream: The stream.
-        checkpointer: Stores positions.
-        header: Header of the response that the records came in; several batches share it if a response is delivered in
-            parts.
+        checkpointer: Stores checkpoints of the shard.
+        header: Header of the response that the records came in. Several batches share it if a response is delivered in
+            parts, so `ResponseHeader.ended` does not mean that this batch is the last one.
     """
 
     records: Sequence[UserRecord]
@@ -81,10 +80,13 @@ class RecordBatch:
     def checkpoint(
         self, position: UserRecord | str | None = None, sub_sequence_number: int | None = None
     ) -> None:
-        """Store that everything up to a position (None: the whole batch) is processed.
+        """Store that all records up to a position, inclusive, are processed.
 
-        With ``concurrency``, None stands for the low watermark: everything before the oldest record that is
-        still in some callback's hands, this one's included.
+        Args:
+            position: A delivered record, or its sequence number; None means the whole batch. With ``concurrency``, None
+                means the low watermark: everything before the oldest record that is still in a call of the handler. The
+                records of this batch are in such a call.
+            sub_sequence_number: Index inside an aggregate, for a sequence number; None means 0.
 
         Raises:
             InvalidCheckpointError, LeaseLostError, AwsError: See `Checkpointer.checkpoint`.
@@ -93,64 +95,109 @@ class RecordBatch:
 
 
 CallbackResult = Awaitable[None] | None
-"""What a callback returns: nothing, or a coroutine that is then awaited on the worker's event loop."""
+"""Result of a callback: None, or a coroutine that is then awaited on the event loop of the worker."""
+
+StartingPosition = ExtendedSequenceNumber | str | datetime
+"""Position that a handler may start at, see `RecordHandler.starting_position`."""
 
 
 class RecordHandler(ABC):
-    """Callbacks for one shard. Subclass it; the worker makes one instance per shard and acquisition.
+    """Callbacks for one shard. Subclass it; the worker creates one instance per shard and acquisition of its lease.
 
-    Callbacks of one shard never overlap, but for ``process_records`` with a ``concurrency`` above 1. This form
-    checkpoints only where it says so, unless ``ConsumerConfig.auto_checkpoint`` is true. Each callback may be
-    ``async def``; see the module about how those run.
+    Callbacks of one shard never overlap, except ``process_records`` with a ``concurrency`` above 1. This form checkpoints
+    only where the handler says so, unless ``ConsumerConfig.auto_checkpoint`` is True. Each callback may be ``async def``;
+    see the module's documentation for how these run.
 
     Attributes:
-        concurrency: Partition keys of one shard that may be processed at the same time; None takes the
-            configuration's. Above 1, ``process_records`` gets records of one key only, in order, and is called
-            from several threads at once for different keys.
+        concurrency: Partition keys of one shard that may be processed concurrently; None uses
+            ``ConsumerConfig.concurrency``. Above 1, ``process_records`` gets records of a single key, in order, and is
+            called from several threads at once for different keys.
     """
 
     concurrency: ClassVar[int | None] = None
 
+    def starting_position(
+        self,
+        shard: ShardContext,  # noqa: ARG002
+    ) -> StartingPosition | Awaitable[StartingPosition | None] | None:
+        """Called before ``initialize`` with each acquisition of the shard: where does reading start?
+
+        For applications that keep their own positions, for example in the same transaction as their results. The default
+        returns None: reading starts at the lease's checkpoint.
+
+        A position replaces the lease's checkpoint for this acquisition and changes nothing in the lease table. Records
+        before the lease's checkpoint are redelivered; records between the lease's checkpoint and a later position are
+        skipped, because the handler says so (logged at INFO). Checkpoints never decrease: while records before the lease's
+        checkpoint are redelivered, ``checkpoint()`` without arguments writes nothing, and an explicit position raises
+        `InvalidCheckpointError`.
+
+        If the shard does not have the position, or it is malformed, the shard is quarantined: its lease is kept, it is not
+        consumed, and this method is called again at every check. An exception is subject to ``on_handler_error``.
+
+        Args:
+            shard: The shard and the lease's checkpoint.
+
+        Returns:
+            One of:
+
+            * None: the lease's checkpoint.
+            * An `ExtendedSequenceNumber`: the last user record that is processed. The next one is delivered first, also if
+              it is in the same aggregate.
+            * A decimal sequence number: the same with sub-sequence number 0, as in ``checkpoint``. Of an aggregate, only the
+              first user record counts as processed.
+            * ``"TRIM_HORIZON"``: the oldest record.
+            * ``"LATEST"``: the tip of the shard. If this application read a parent of the shard to its end, it means the
+              beginning, so that resharding loses nothing. It is pinned in the lease only if the lease starts at LATEST as
+              well; otherwise it is the tip at each acquisition, and records that arrive while no worker reads the shard are
+              skipped.
+            * A `datetime` with a time zone: the first record that arrived at that time or later.
+        """
+        return None
+
     def initialize(self, shard: ShardContext) -> CallbackResult:  # noqa: B027 - optional, does nothing
-        """Called once before the first batch."""
+        """Called once before the first batch of the shard."""
 
     @abstractmethod
     def process_records(self, batch: RecordBatch) -> CallbackResult:
-        """Called with each batch. An exception leads to the configured ``on_handler_error``."""
+        """Called with each batch. An exception is subject to ``ConsumerConfig.on_handler_error``."""
 
     def lease_lost(self) -> CallbackResult:  # noqa: B027
-        """Another worker continues with this shard; nothing can be checkpointed any more."""
+        """Called when another worker continues with this shard. A checkpoint raises `LeaseLostError` from now on."""
 
     def shard_ended(self, checkpointer: Checkpointer) -> CallbackResult:
-        """All records were delivered. Must checkpoint, or it is called again; the default does."""
+        """Called after the last record of the shard was delivered. It must checkpoint; the default does.
+
+        If it returns without a checkpoint, or raises, it is called again: the lease is finished only by that checkpoint.
+        """
         checkpointer.checkpoint()
         return None
 
     def shutdown_requested(self, checkpointer: Checkpointer) -> CallbackResult:  # noqa: B027
-        """The worker stops cleanly: the last chance to checkpoint. The default does nothing."""
+        """Called when the worker stops or hands the lease off: the last chance to checkpoint. The default does nothing."""
 
 
 class FunctionHandler(RecordHandler):
-    """A function as a handler, plain or a coroutine function."""
+    """Handler that calls a function, plain or a coroutine function."""
 
     def __init__(self, function: Callable[[RecordBatch], CallbackResult]) -> None:
         self._function = function
 
     def process_records(self, batch: RecordBatch) -> CallbackResult:
-        """Call the function; a result that can not be awaited is ignored."""
+        """Call the function; a result that cannot be awaited is ignored."""
         return self._function(batch)
 
 
-class AwaitingHandler(RecordHandler):
-    """A handler whose rare callbacks are awaited before they return; ``process_records`` is left to `Delivery`.
+class AwaitingHandler:
+    """The rare callbacks of a handler, awaited before they return. `Delivery` calls ``process_records`` itself.
 
     Args:
         inner: The user's handler.
         wait_for: Runs an awaitable on the event loop and returns when it has ended.
-        monotonic: Time.
+        monotonic: Returns monotonic seconds.
 
     Attributes:
-        running: Name of the rare callback under way, and since when; None if there is none.
+        inner: The user's handler.
+        running: Name of the running callback and the monotonic seconds at which it began; None if none is running.
     """
 
     def __init__(
@@ -164,13 +211,30 @@ class AwaitingHandler(RecordHandler):
         self._wait_for = wait_for
         self._monotonic = monotonic
 
+    def starting_position(self, shard: ShardContext) -> StartingPosition | None:
+        """Call, await, and return the result."""
+        results: list[StartingPosition | None] = []
+
+        async def keep(awaitable: Awaitable[StartingPosition | None]) -> None:
+            results.append(await awaitable)
+
+        self.running = ("starting_position", self._monotonic())
+        try:
+            result = self.inner.starting_position(shard)
+            if not inspect.isawaitable(result):
+                return result
+            try:
+                self._wait_for(keep(result))
+            finally:
+                if inspect.iscoroutine(result):
+                    result.close()  # if `keep` could not start, Python would warn that it was never awaited
+            return results[0]
+        finally:
+            self.running = None
+
     def initialize(self, shard: ShardContext) -> None:
         """Call and await."""
         self._call("initialize", lambda: self.inner.initialize(shard))
-
-    def process_records(self, batch: RecordBatch) -> CallbackResult:
-        """Call; what it returns may have to be awaited."""
-        return self.inner.process_records(batch)
 
     def lease_lost(self) -> None:
         """Call and await."""
@@ -195,16 +259,16 @@ class AwaitingHandler(RecordHandler):
 
 
 Handler = Callable[[RecordBatch], CallbackResult] | type[RecordHandler] | Callable[[], RecordHandler]
-"""What `Worker` accepts."""
+"""A handler as `Worker` accepts it: a function of a batch, a `RecordHandler` class, or a factory of handlers."""
 
 
 @dataclass(frozen=True)
 class HandlerSource:
-    """Makes a handler per shard.
+    """Source of the handlers of a worker, one per shard and acquisition.
 
     Attributes:
-        make: Makes one.
-        auto_checkpoint: Whether returning means processed (plain functions).
+        make: Creates a handler.
+        auto_checkpoint: Whether the worker checkpoints by itself, because returning means processed (plain functions).
     """
 
     make: Callable[[], RecordHandler]
@@ -212,20 +276,22 @@ class HandlerSource:
 
     @classmethod
     def of(cls, handler: Handler) -> HandlerSource:
-        """Tell a function of a batch from a handler class or factory.
+        """Distinguish a function of a batch from a handler class or factory.
 
-        A callable that can be called without arguments and not with one is a factory.
+        A callable that accepts no argument, and not one, is a factory.
 
         Raises:
-            ConfigError: Neither; an instance (it can not serve several shards); a generator function, whose
-                body would never run.
+            ConfigError: If it is neither, an instance (which cannot serve several shards), or a generator function (whose
+                body would never run).
         """
         accepted = "a function of a RecordBatch, a RecordHandler class or a factory of handlers"
         target = handler.func if isinstance(handler, functools.partial) else handler
         if isinstance(target, type) and issubclass(target, RecordHandler):
             if _is_generator(target.process_records):
                 raise ConfigError(
-                    "handler", handler, "process_records that is no generator: it would never run"
+                    "handler",
+                    handler,
+                    "`process_records` as a plain or async function, not a generator (its body would never run)",
                 )
             return cls(_checked(handler), auto_checkpoint=False)
         if isinstance(handler, RecordHandler):
@@ -233,11 +299,11 @@ class HandlerSource:
         if not callable(handler):
             raise ConfigError("handler", handler, accepted)
         if _is_generator(target) or _is_generator(getattr(target, "__call__", None)):  # noqa: B004
-            raise ConfigError("handler", handler, f"{accepted}, not a generator: its body would never run")
+            raise ConfigError("handler", handler, f"{accepted}, not a generator (its body would never run)")
         function = cast(Callable[[RecordBatch], CallbackResult], handler)
         try:
             signature = inspect.signature(handler)
-        except (TypeError, ValueError):  # some builtins have none; those take arguments
+        except (TypeError, ValueError):  # some builtins have no signature; they take arguments
             return cls(lambda: FunctionHandler(function), auto_checkpoint=True)
         if _binds(signature, object()):
             return cls(lambda: FunctionHandler(function), auto_checkpoint=True)

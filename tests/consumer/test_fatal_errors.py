@@ -207,7 +207,7 @@ def test_a_call_that_cannot_be_queued_ends_run_and_releases_the_leases(monkeypat
         def run(function):
             raise MemoryError
 
-        self._tools = replace(self._tools, run=run)
+        self._runtime = replace(self._runtime, run_step=run)
         begin(self, lane)
 
     monkeypatch.setattr(delivery.Delivery, "_begin", refuse)

@@ -255,7 +255,7 @@ def test_a_clean_stop_does_not_wait_for_the_damaged_row_of_the_other_parent_of_a
     assert [health.state for health in engine.shard_health()] == [ShardState.SHUTTING_DOWN], "at its end"
     fleet.stop("a")
     assert fleet.run(10, lambda: fleet.engines == {})
-    assert f"shard {key(0)}: its end is left to the next owner" in caplog.text
+    assert f"shard {key(0)}: leaving the end of the shard to the next owner" in caplog.text
     row = fleet.store.get(key(0))
     assert row.owner is None
     assert not row.is_finished

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from kinesis_sdk.common.aws import KinesisClient
 from kinesis_sdk.common.errors import (
@@ -51,7 +50,8 @@ from kinesis_sdk.consumer.leases.table.store import LeaseStore
 from kinesis_sdk.consumer.runtime.runtime import Runtime
 from kinesis_sdk.consumer.runtime.scheduler import Scheduler, Task
 from kinesis_sdk.consumer.shard.consumer import ShardConsumer
-from kinesis_sdk.consumer.shard.state import ShardConsumerParts, ShardState, ShutdownReason
+from kinesis_sdk.consumer.shard.runtime import ShardRuntime
+from kinesis_sdk.consumer.shard.state import ShardState, ShutdownReason
 from kinesis_sdk.consumer.shard_sync.children import ChildLeases
 from kinesis_sdk.consumer.streams import StreamDirectory, Streams, TrackedStream
 
@@ -160,38 +160,37 @@ class ConsumerEngine:
             rng=runtime.rng,
             clock=runtime.clock,
         )
-        self._common: dict[str, Any] = {
-            "worker_id": worker_id,
-            "handlers": handlers,
-            "store": store,
-            "clock": runtime.clock,
-            "rng": runtime.rng,
-            "sleep": runtime.sleep,
-            "budget": self._budget,
-            "run": runtime.run_step,
-            "run_async": runtime.run_async,
-        }
-        self._parts: dict[str | None, ShardConsumerParts] = {}
+        self._handlers = handlers
+        self._store = store
+        self._shard_runtimes: dict[str | None, ShardRuntime] = {}
 
-    def _parts_of(self, tracked: TrackedStream) -> ShardConsumerParts:
+    def _shard_runtime(self, tracked: TrackedStream) -> ShardRuntime:
         """Return what the shard consumers of one stream share."""
-        parts = self._parts.get(tracked.key)
-        if parts is None:
+        runtime = self._shard_runtimes.get(tracked.key)
+        if runtime is None:
 
             def listed() -> list[Shard]:
                 return list_shards(self._kinesis, tracked.stream)
 
-            parts = self._parts[tracked.key] = ShardConsumerParts(
+            runtime = self._shard_runtimes[tracked.key] = ShardRuntime(
                 stream=tracked.stream,
+                worker_id=self.worker_id,
                 config=tracked.config,
-                children=ChildLeases(self._common["store"], listed, self._request_sync, tracked),
+                handlers=self._handlers,
+                store=self._store,
+                children=ChildLeases(self._store, listed, self._request_sync, tracked),
                 open_fetcher=partial(self._open_fetcher, tracked),
-                measure=partial(self._measure, tracked.stream),
                 list_shards=listed,
+                measure=partial(self._measure, tracked.stream),
+                clock=self._runtime.clock,
+                rng=self._runtime.rng,
+                sleep=self._runtime.sleep,
                 lease_key=tracked.lease_key,
-                **self._common,
+                budget=self._budget,
+                run_step=self._runtime.run_step,
+                run_async=self._runtime.run_async,
             )
-        return parts
+        return runtime
 
     def _measure(self, stream: StreamId, shard_id: str) -> BoundMetrics:
         """Return the metrics of one acquisition of a shard."""
@@ -325,7 +324,7 @@ class ConsumerEngine:
             # The scan found the stream, the take was sent, and meanwhile a shard of it suspended the stream.
             self.coordinator.forget(held)
             return
-        consumer = ShardConsumer(self._parts_of(tracked), held)
+        consumer = ShardConsumer(self._shard_runtime(tracked), held)
         task = self.scheduler.add(lambda now: self._step(consumer, now))
         consumer.on_ready = lambda: self.scheduler.wake(task)
         # Register the consumer before its first step: that step may end it, and `_completed` looks it up.
@@ -418,7 +417,7 @@ class ConsumerEngine:
     def _completed(self, consumer: ShardConsumer) -> None:
         """Remove a consumer that has ended. Called twice for one whose handler hung, was abandoned, and did end."""
         self.coordinator.forget(consumer.held)
-        if consumer.reason is ShutdownReason.HANDOVER:
+        if consumer.reason is ShutdownReason.HANDOFF:
             self._runtime.wake("table")  # it has to watch the outgoing lease
         with self._lock:
             if self._consumers.pop(consumer.held.token, None) is not None:
@@ -465,7 +464,7 @@ class ConsumerEngine:
 
     def restart_read(self, consumer: ShardConsumer) -> None:
         """Restart the read of a shard after the last accepted record; the hung read keeps its thread."""
-        consumer.read_again()
+        consumer.restart_read()
         self._runtime.replace_stuck_thread("fetches")
         consumer.on_ready()
 

@@ -1,4 +1,4 @@
-"""Checkpoints that the worker makes by itself, because returning means processed."""
+"""Checkpoints that the worker makes by itself, because a handler that returns has processed its batch."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _NEVER = float("inf")
 
 
 class AutoCheckpoint:
-    """Decides when what was delivered is stored: some time, or some records, after the first that is not.
+    """Schedule of automatic checkpoints: some seconds, or some records, after the first delivery that is not stored.
 
-    Cost: one UpdateItem per ``checkpoint_interval`` and shard with records, which saves a heartbeat.
+    Cost: one UpdateItem per ``checkpoint_interval`` and shard with new records; each one replaces a heartbeat.
 
     Args:
-        checkpointer: Stores it.
-        config: ``checkpoint_interval`` and ``checkpoint_records``.
-        enabled: Whether it does anything at all.
+        checkpointer: Stores the position.
+        config: Supplies ``checkpoint_interval`` and ``checkpoint_records``.
+        enabled: Whether any checkpoint is made.
 
     Attributes:
-        due: Monotonic time of the next checkpoint; infinity while everything is stored.
+        due: Monotonic seconds of the next checkpoint; infinity if everything delivered is stored.
     """
 
     def __init__(self, checkpointer: Checkpointer, config: ConsumerConfig, *, enabled: bool) -> None:
@@ -35,19 +35,29 @@ class AutoCheckpoint:
         self._log_throttle = LogThrottle(logging.getLogger(__name__))
 
     def note(self, delivered: int, at: float) -> None:
-        """Tell how many records were delivered in all, and when the last ones were."""
+        """Schedule a checkpoint if there are new records.
+
+        Args:
+            delivered: User records delivered under this lease so far.
+            at: Monotonic seconds at which the last of them were delivered.
+        """
         new = delivered - self._stored
         if not self._enabled or not new:
             return
-        most = self._config.checkpoint_records
-        wanted = at if most is not None and new >= most else at + self._config.checkpoint_interval
-        self.due = min(self.due, wanted)
+        maximum = self._config.checkpoint_records
+        due = at if maximum is not None and new >= maximum else at + self._config.checkpoint_interval
+        self.due = min(self.due, due)
 
     def run(self, delivered: int, now: float) -> None:
-        """Store it if it is time. A failure that may pass is logged and repeated.
+        """Make the checkpoint if it is due. A retryable failure is logged, and the checkpoint is retried later.
+
+        Args:
+            delivered: User records delivered under this lease so far.
+            now: Monotonic seconds.
 
         Raises:
-            LeaseLostError, AwsError: As `Checkpointer.checkpoint`, what may pass excepted.
+            LeaseLostError: If the lease is no longer held.
+            AwsError: If the write fails and a retry cannot help.
         """
         if now < self.due:
             return
@@ -56,9 +66,16 @@ class AutoCheckpoint:
         except AwsError as error:
             if not error.retryable:
                 raise
-            shard_id = self._checkpointer.shard_id
-            self._log_throttle.log(now, "checkpoint", "shard %s: checkpoint failed: %s", shard_id, error)
-            self.due = now + self._config.failure.task_backoff_time
+            retry_delay = self._config.failure.task_backoff_time
+            self._log_throttle.log(
+                now,
+                "checkpoint",
+                "shard %s: checkpoint failed, retrying in %.1f s: %s",
+                self._checkpointer.shard_id,
+                retry_delay,
+                error,
+            )
+            self.due = now + retry_delay
         else:
             self._stored = delivered
             self.due = _NEVER

@@ -1,11 +1,12 @@
-"""A shard whose lease names a position that can not be read.
+"""Quarantine of a shard that cannot be read from its starting position.
 
-It is another stream's, or damaged by hand, or a timestamp that only the configuration of the worker that wrote it
-knows: the KCL's table does not hold the instant.
+A quarantined shard keeps its lease, is not consumed, and is re-checked with a growing delay. Its starting position belongs
+to another stream, was damaged, or is a timestamp that only the configuration of another worker knows (the lease table of the
+KCL does not store it).
 
-Reading on from somewhere else would lose or repeat records without anybody knowing, and stopping the worker would
-stop every other worker in turn. So the lease is kept, the error reported as loudly as can be, and the row looked at
-again with a growing pause: whoever repairs it (with the counter as it is) is noticed there.
+Reading from another position would lose or repeat records unnoticed. Stopping the worker, or releasing the lease, would pass
+the problem on to the next worker, until all of them have stopped. Each check reads the lease row again and asks the handler
+for its starting position again, so a repair of either is noticed.
 """
 
 from __future__ import annotations
@@ -17,64 +18,70 @@ from kinesis_sdk.common.backoff import backoff
 from kinesis_sdk.common.errors import InvalidPositionError
 from kinesis_sdk.common.metrics import BoundMetrics
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
-from kinesis_sdk.consumer.shard.state import ShardConsumerParts
+from kinesis_sdk.consumer.shard.runtime import ShardRuntime
 
 _LOGGER = logging.getLogger(__name__)
 
-_FIRST_PAUSE, _MOST_PAUSE = 10.0, 300.0
+_INITIAL_DELAY, _MAX_DELAY = 10.0, 300.0
+"""Seconds between two checks of a quarantined shard."""
 
 
 class Quarantine:
-    """Keeps one shard from being read while its position is wrong. Cost: one GetItem per look at the row.
+    """Quarantine of one shard: lease kept, not consumed, re-checked. Cost: one GetItem per check.
 
     Args:
-        parts: What shard consumers share.
+        runtime: What shard consumers share.
         held: The lease.
         metrics: Metrics of the shard.
 
     Attributes:
-        active: Whether the shard is in quarantine.
+        active: Whether the shard is quarantined.
     """
 
-    def __init__(self, parts: ShardConsumerParts, held: HeldLease, metrics: BoundMetrics) -> None:
+    def __init__(self, runtime: ShardRuntime, held: HeldLease, metrics: BoundMetrics) -> None:
         self.active: bool = False
         self._metrics = metrics
-        self._parts = parts
+        self._runtime = runtime
         self._held = held
         self._failures = 0
 
     def enter(self, now: float, error: InvalidPositionError) -> float:
-        """Begin, or go on after a look that found nothing repaired; returns when to look again."""
+        """Quarantine the shard, or keep it quarantined after a check that found no repair.
+
+        Returns:
+            Monotonic seconds of the next check.
+        """
         self.active = True
         self._failures += 1
-        pause = backoff(self._failures, _FIRST_PAUSE, _MOST_PAUSE, self._parts.rng)
-        shard_id = self._held.shard_id
+        delay = backoff(self._failures, _INITIAL_DELAY, _MAX_DELAY, self._runtime.rng)
         _LOGGER.error(
-            "shard %s: not consumed, its lease has no position that can be read (%s); repair the row. "
-            "Looking again in %.0f s; other shards go on",
-            shard_id,
+            "shard %s: quarantined, cannot read from its starting position (%s); fix the lease row, or the position that "
+            "the handler returns. Next check in %.0f s; other shards are not affected",
+            self._held.shard_id,
             error,
-            pause,
+            delay,
         )
         self._metrics.add(catalogue.SHARD_QUARANTINED, 1)
-        return now + pause
+        return now + delay
 
     def leave(self) -> None:
-        """The position is good."""
+        """End the quarantine, if there is one, because the shard was read."""
         if self.active:
             self._metrics.add(catalogue.SHARD_QUARANTINED, 0)
         self.active = False
         self._failures = 0
 
-    def look_for_repair(self) -> None:
-        """Take over a checkpoint that somebody wrote by hand; raises as `LeaseStore.get`."""
+    def accept_repair(self) -> None:
+        """Accept a checkpoint that an operator wrote into the row of a quarantined shard; raises as `LeaseStore.get`."""
         if not self.active:
             return
-        row, known = self._parts.store.get(self._held.key), self._held.lease
+        row, known = self._runtime.store.get(self._held.key), self._held.lease
         if row is None or (row.checkpoint, row.initial_timestamp_millis) == (
             known.checkpoint,
             known.initial_timestamp_millis,
         ):
             return
         if self._held.accept_repaired_row(row):
-            _LOGGER.warning("shard %s: its lease was repaired: %s", self._held.shard_id, row.checkpoint)
+            _LOGGER.warning(
+                "shard %s: lease row was repaired, checkpoint %s", self._held.shard_id, row.checkpoint
+            )

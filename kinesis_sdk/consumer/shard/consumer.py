@@ -1,13 +1,13 @@
-"""One shard under one lease: a state machine that a scheduler steps.
+"""Shard consumer: one shard under one lease, as a state machine that a scheduler steps.
 
 ```
 WAITING_ON_PARENTS ──► INITIALIZING ──► PROCESSING ──► SHUTTING_DOWN ──► COMPLETE
         │                   │           (per batch)          ▲
         └───────────────────┴── lease lost, stop requested ──┘
 ```
-Reasons to shut down, the stronger first: lease lost, shard end, stop requested. `ShardConsumer.step` does one
-piece of work and says when the next is due; the scheduler never runs two steps of a shard at once, so callbacks
-of a shard never overlap. Nothing in here starts a thread or reads a clock beside the one it was given.
+Reasons for a shutdown, strongest first: lease lost, shard end, stop requested. `ShardConsumer.step` does one piece of work
+and returns when the next one is due. The scheduler never runs two steps of a shard at once, so the callbacks of a shard do
+not overlap. This module starts no threads and reads no clock except the one that it was given.
 """
 
 from __future__ import annotations
@@ -32,99 +32,106 @@ from kinesis_sdk.consumer.checkpointer import Checkpointer
 from kinesis_sdk.consumer.error_policy import RetryBatch, StopWorker
 from kinesis_sdk.consumer.handler import AwaitingHandler, ShardContext
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
-from kinesis_sdk.consumer.runtime.threads import wait_for
 from kinesis_sdk.consumer.shard.auto_checkpoint import AutoCheckpoint
 from kinesis_sdk.consumer.shard.bad_position import Quarantine
-from kinesis_sdk.consumer.shard.delivery import Delivery, DeliveryTools
+from kinesis_sdk.consumer.shard.delivery import Delivery
 from kinesis_sdk.consumer.shard.reader import ShardReader, UserBatch
-from kinesis_sdk.consumer.shard.state import ShardConsumerParts, ShardState, ShutdownReason
+from kinesis_sdk.consumer.shard.runtime import ShardRuntime
+from kinesis_sdk.consumer.shard.state import ShardState, ShutdownReason
 
 _LOGGER = logging.getLogger(__name__)
 
-_MOST_BACKOFF = 10.0
-_REREAD_AFTER = 3
-"""Failures of a handler in a row after which its batch is read again later, if other shards wait for the memory."""
+_MAX_BACKOFF = 10.0
+"""Maximum seconds between two attempts after a transient failure."""
 
-_LONGEST_QUIET = 10.0
-"""Seconds without an answer at the tip that are nothing unusual: fan-out sends an event every five seconds."""
+_REREAD_AFTER = 3
+"""Consecutive failures of a handler after which its batch is dropped and read again later, if other shards wait for the
+memory."""
+
+_MAX_QUIET = 10.0
+"""Seconds without a response that are normal at the tip: fan-out sends an event about every five seconds."""
 
 _NEVER = float("inf")
 
 
 class ShardConsumer:
-    """Consumes one shard while its lease is held.
+    """Consumer of one shard while its lease is held.
 
-    `step` is called by one thread at a time, `request_stop` and the read-only attributes by any.
+    `step` is called by one thread at a time; `request_stop`, `abandon`, `restart_read` and the properties by any thread.
 
     Args:
-        parts: What is shared.
+        runtime: What shard consumers share.
         held: The lease.
 
     Attributes:
+        held: The lease.
         state: Current state.
-        reason: Why it shuts down, once it does.
-        last_progress: Monotonic time of the last successful fetch or delivery.
-        on_ready: Called from any thread when the next step should come at once.
+        reason: Reason for the shutdown; None before it begins.
+        last_progress: Monotonic seconds of the last successful read or delivery.
+        on_ready: Called from any thread when the next step is due immediately.
         metrics: Metrics of the shard under this lease.
     """
 
-    def __init__(self, parts: ShardConsumerParts, held: HeldLease) -> None:
+    def __init__(self, runtime: ShardRuntime, held: HeldLease) -> None:
         self.held = held
         self.state: ShardState = ShardState.WAITING_ON_PARENTS
         self.reason: ShutdownReason | None = None
-        self.last_progress: float = parts.clock.monotonic()
+        self.last_progress: float = runtime.clock.monotonic()
         self.on_ready: Callable[[], None] = lambda: None
-        self.metrics: BoundMetrics = parts.measure(held.shard_id)
-        self._parts = parts
-        self._config = parts.config
+        self.metrics: BoundMetrics = runtime.measure(held.shard_id)
+        self._runtime = runtime
+        self._config = runtime.config
         self._log_throttle = LogThrottle(_LOGGER)
         self._stop_requested = False
         self._handler: AwaitingHandler | None = None
         self._initialized = False
         self._checkpointer = Checkpointer(
             held,
-            clock=parts.clock,
-            sleep=parts.sleep,
-            rng=parts.rng,
-            timeout=parts.config.failure.checkpoint_timeout,
+            clock=runtime.clock,
+            sleep=runtime.sleep,
+            rng=runtime.rng,
+            timeout=runtime.config.failure.checkpoint_timeout,
             metrics=self.metrics,
         )
-        # A child of a shard that this application read to its end starts at its beginning, LATEST or not.
+        # A child of a shard that this application read to its end starts at its beginning, even with LATEST.
         self._follows_parent = False
         self._reader: ShardReader | None = None
-        self._reread = False
-        self._quarantine = Quarantine(parts, held, self.metrics)
+        self._start_requested = False
+        self._restart_read = False
+        self._quarantine = Quarantine(runtime, held, self.metrics)
         self._delivery: Delivery | None = None
         # Header of the last response.
         self._last_read = NO_RESPONSE
-        # When the oldest record arrived that is between reader and delivery, or is to be read again.
+        # Arrival of the oldest record that is on its way from the reader to the delivery, or will be read again.
         self._unoffered_since: float | None = None
-        self._quiet = max(_LONGEST_QUIET, 2 * parts.config.retrieval.idle_times[2])
+        self._quiet = max(_MAX_QUIET, 2 * runtime.config.retrieval.idle_times[2])
         self._failures = 0
         self._error: str | None = None
-        self._auto = AutoCheckpoint(self._checkpointer, parts.config, enabled=parts.handlers.auto_checkpoint)
+        self._auto = AutoCheckpoint(
+            self._checkpointer, runtime.config, enabled=runtime.handlers.auto_checkpoint
+        )
         self._children_created = False
         self._release_failures = 0
         self._releasing_since = _NEVER
 
     @property
     def shard_id(self) -> str:
-        """The shard."""
+        """Id of the shard."""
         return self.held.shard_id
 
     @property
     def records_delivered(self) -> int:
-        """User records whose delivery succeeded, dead letters included."""
+        """User records whose delivery succeeded, including dead-lettered ones."""
         return self._delivery.records_delivered if self._delivery is not None else 0
 
     @property
     def records_dead_lettered(self) -> int:
-        """User records that went to the dead-letter hook."""
+        """User records that the dead-letter hook accepted."""
         return self._delivery.records_dead_lettered if self._delivery is not None else 0
 
     @property
     def last_error(self) -> str | None:
-        """The failure that holds it up now, if any."""
+        """Failure that currently holds up the shard; None if there is none."""
         delivery = self._delivery
         return self._error or (delivery.last_error if delivery is not None else None)
 
@@ -135,26 +142,26 @@ class ShardConsumer:
 
     @property
     def is_quarantined(self) -> bool:
-        """Whether its lease names a position that the shard does not have; see `Quarantine`."""
+        """Whether the shard is quarantined: lease kept, not consumed, re-checked. See `Quarantine`."""
         return self._quarantine.active
 
     @property
     def is_waiting_on_parents(self) -> bool:
-        """Whether the end of another shard may let this one go on."""
+        """Whether the end of another shard may start this one."""
         return self.state is ShardState.WAITING_ON_PARENTS
 
     def request_stop(self) -> None:
-        """Ask for a clean stop: the running callback finishes, the lease is released."""
+        """Request a clean stop: the running callback finishes, then the lease is released."""
         self._stop_requested = True
 
     def abandon(self, reason: str) -> None:
-        """Drop everything without callbacks; a lease that is held is left to expire. From any thread."""
+        """Drop everything without callbacks and leave a held lease to expire. Thread-safe."""
         self.held.let_expire(reason)
         self._complete()
 
     @property
     def running_callback(self) -> tuple[str, float] | None:
-        """Name of the callback under way and when it began, None if there is none."""
+        """Name of the running callback and the monotonic seconds at which it began; None if none is running."""
         handler, delivery = self._handler, self._delivery
         running = handler.running if handler is not None else None
         if running is None and delivery is not None:
@@ -163,14 +170,14 @@ class ShardConsumer:
         return running
 
     def oldest_unprocessed_age(self, now: float) -> float | None:
-        """Seconds since the oldest record that is not processed arrived at the service. From any thread.
+        """Return the seconds since the oldest unprocessed record arrived at Kinesis. Thread-safe.
 
-        Of records that were read, it is known as `ArrivalTimes` says. Of records that were not read, the last answer
-        gives an upper bound: they are not older than its lag plus the time since then. At the tip nothing is known to
-        wait, so it is 0, until reads have not succeeded for longer than an idle shard is left alone.
+        For records that were read, `ArrivalTimes` tells it. For records that were not, the last response gives an upper
+        bound: its lag plus the time since. At the tip no record is known to wait, so the age is 0, until reads have failed
+        for longer than an idle shard is left alone.
 
         Returns:
-            None if it is not known: nothing was read yet, or the service reports no lag.
+            None if it is not known: nothing was read yet, or Kinesis reports no lag.
         """
         delivery, reader = self._delivery, self._reader
         if delivery is not None and not delivery.is_empty:
@@ -194,7 +201,7 @@ class ShardConsumer:
 
     @property
     def waits_for_reads(self) -> bool:
-        """Whether nothing but the next answer of the service is missing, on another thread than this shard's own."""
+        """Whether the shard only waits for a response, which another thread reads."""
         reader, delivery = self._reader, self._delivery
         return (
             self.state is ShardState.PROCESSING
@@ -205,21 +212,21 @@ class ShardConsumer:
             and reader.reading_since is None
         )
 
-    def read_again(self) -> None:
-        """Drop a read that hangs and begin another one after the last record taken, at the next step."""
-        self._reread = True
+    def restart_read(self) -> None:
+        """Drop a hung read at the next step and read again after the last record taken. Thread-safe."""
+        self._restart_read = True
 
     def step(self, now: float) -> float | None:
-        """Do what is due.
+        """Do the work that is due.
 
         Args:
-            now: Monotonic time.
+            now: Monotonic seconds.
 
         Returns:
-            Monotonic time of the next step; None once complete.
+            Monotonic seconds of the next step; None once complete.
 
         Raises:
-            KinesisSdkError: Something that repeating does not cure; the worker has to stop.
+            KinesisSdkError: If a retry cannot help; the worker must stop.
         """
         if self.state is ShardState.COMPLETE:
             return self._after_end(now)
@@ -252,12 +259,12 @@ class ShardConsumer:
         """Return the budget of the records of a call that was still running when this shard was abandoned."""
         if self._delivery is not None:
             if self._delivery.is_running:
-                return _NEVER  # its end wakes this step
+                return _NEVER  # the end of the call wakes this step
             self._delivery.forget(now)
         return None
 
     def _must_wait(self, now: float) -> bool:
-        """Whether a call under way has to end before the shard can shut down; nothing new is begun meanwhile."""
+        """Return whether a running call must end before the shard can shut down; no new call is started meanwhile."""
         delivery = self._delivery
         if delivery is None or not delivery.is_running:
             if delivery is not None:
@@ -278,29 +285,29 @@ class ShardConsumer:
             if self._stop_requested:
                 self._begin_shutdown(ShutdownReason.REQUESTED)
             elif self.held.handoff_requester is not None:
-                self._begin_shutdown(ShutdownReason.HANDOVER)
+                self._begin_shutdown(ShutdownReason.HANDOFF)
 
     def _begin_shutdown(self, reason: ShutdownReason) -> None:
         self.state = ShardState.SHUTTING_DOWN
         self.reason = reason
         self._failures = 0
         if reason is ShutdownReason.LEASE_LOST:
-            self.metrics.retire()  # its next owner records now, perhaps in this process
+            self.metrics.retire()  # its next owner records from now on, perhaps in this process
         level = logging.WARNING if reason is ShutdownReason.LEASE_LOST else logging.INFO
         detail = f" ({self.held.gone})" if reason is ShutdownReason.LEASE_LOST else ""
         _LOGGER.log(level, "shard %s: shutting down: %s%s", self.shard_id, reason.value, detail)
 
     def _hold_up(self, now: float, error: Exception) -> float:
-        """A passing failure: log it, and try again when the fetcher or the backoff says."""
+        """Log a transient failure and return when to try again: when the fetcher says so, or after a backoff."""
         self._failures += 1
         self._error = f"{type(error).__name__}: {error}"
-        self._log_throttle.log(now, type(error).__name__, "shard %s: %s; trying again", self.shard_id, error)
+        self._log_throttle.log(now, type(error).__name__, "shard %s: %s; retrying", self.shard_id, error)
         reader = self._reader
         waits = self.state is ShardState.PROCESSING and reader is not None and not reader.ended
         if waits and reader is not None and not reader.has_pending and reader.due > now:
-            return reader.due  # the fetcher has its own backoff
+            return reader.due  # the fetcher has a backoff of its own
         return now + backoff(
-            self._failures, self._config.failure.task_backoff_time, _MOST_BACKOFF, self._parts.rng
+            self._failures, self._config.failure.task_backoff_time, _MAX_BACKOFF, self._runtime.rng
         )
 
     def _recovered(self, now: float) -> None:
@@ -313,13 +320,14 @@ class ShardConsumer:
     def _wait_on_parents(self, now: float) -> float | None:
         lease = self.held.lease
         if lease.is_finished:
-            # Somebody finished it between our look and our take; only the cleanup is left to do.
+            # The row that the scan showed was not finished. Then its owner stored SHARD_END and released it, and this worker
+            # took it, because a take only compares the counter. There is nothing to read; the leader will delete it.
             return self._release(now)
         for parent in lease.parent_shard_ids:
-            # An absent parent is finished and cleaned up, or was trimmed before this application began.
-            row = self._parts.store.get(self._parts.lease_key(parent))
+            # A parent without a lease was finished and deleted, or was trimmed before this application started.
+            row = self._runtime.store.get(self._runtime.lease_key(parent))
             if row is not None and not row.is_finished:
-                self._failures, self._error = 0, None  # the row can be read, whatever was wrong before
+                self._failures, self._error = 0, None  # the row could be read, so an earlier failure is over
                 return now + self._config.coordination.parent_shard_poll_interval
             self._follows_parent = self._follows_parent or row is not None
         self.state = ShardState.INITIALIZING
@@ -329,87 +337,90 @@ class ShardConsumer:
     # INITIALIZING
 
     def _initialize(self, now: float) -> float:
-        lease = self.held.lease
         if self._handler is None:
-            run_async = self._parts.run_async
             try:
-                made = self._parts.handlers.make()
+                made = self._runtime.handlers.make()
             except ConfigError:
                 raise
-            except Exception as error:  # noqa: BLE001 - whatever a factory raises goes to the failure policy
+            except Exception as error:  # noqa: BLE001 - errors of a factory are subject to the policy
                 return self._handler_failed(now, "initialize", error)
-            self._handler = AwaitingHandler(
-                made, lambda awaitable: wait_for(run_async, awaitable), self._parts.clock.monotonic
-            )
-        self._open(now)
+            self._handler = AwaitingHandler(made, self._runtime.wait_for, self._runtime.clock.monotonic)
+        context = self._context()
+        retry_at = self._open(now, self._handler)
+        if retry_at is not None:
+            return retry_at
         try:
-            self._handler.initialize(
-                ShardContext(
-                    stream=self._parts.stream,
-                    shard_id=self.shard_id,
-                    worker_id=self._parts.worker_id,
-                    checkpoint=lease.checkpoint,
-                    hash_key_range=lease.hash_key_range,
-                    pending_checkpoint=lease.pending_checkpoint,
-                    pending_checkpoint_state=lease.pending_checkpoint_state,
-                )
-            )
+            self._handler.initialize(context)
         except ConfigError:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever a handler raises goes to the failure policy
+        except Exception as error:  # noqa: BLE001 - errors of a handler are subject to the policy
             return self._handler_failed(now, "initialize", error)
         self._initialized = True
-        self._delivery = Delivery(self._delivery_tools(self._handler))
+        self._delivery = Delivery(
+            self._runtime,
+            held=self.held,
+            handler=self._handler.inner,
+            checkpointer=self._checkpointer,
+            metrics=self.metrics,
+            on_call_ended=self.on_ready,
+        )
         self.state = ShardState.PROCESSING
-        self._recovered(self._parts.clock.monotonic())
+        self._recovered(self._runtime.clock.monotonic())
         return now
 
-    def _delivery_tools(self, handler: AwaitingHandler) -> DeliveryTools:
-        parts = self._parts
-        return DeliveryTools(
+    def _context(self) -> ShardContext:
+        lease = self.held.lease
+        return ShardContext(
+            stream=self._runtime.stream,
             shard_id=self.shard_id,
-            stream=parts.stream,
-            handler=handler,
-            checkpointer=self._checkpointer,
-            policy=self._config.error_policy,
-            concurrency=handler.inner.concurrency or self._config.concurrency,
-            clock=parts.clock,
-            rng=parts.rng,
-            metrics=self.metrics,
-            count_bytes=self.held.meter.add,
-            run=parts.run,
-            run_async=parts.run_async,
-            wait_for=lambda awaitable: wait_for(parts.run_async, awaitable),
-            on_done=self.on_ready,
-            is_lost=lambda: self.held.gone is not None,
+            worker_id=self._runtime.worker_id,
+            checkpoint=lease.checkpoint,
+            hash_key_range=lease.hash_key_range,
+            pending_checkpoint=lease.pending_checkpoint,
+            pending_checkpoint_state=lease.pending_checkpoint_state,
         )
 
-    def _open(self, now: float) -> None:
+    def _open(self, now: float, handler: AwaitingHandler) -> float | None:
+        """Open the reader; return when to try again if the handler fails to name its starting position, else None."""
         if self._reader is None:
             self._reader = ShardReader(
-                self._parts,
+                self._runtime,
                 self.held,
                 follows_parent=self._follows_parent,
                 on_ready=self.on_ready,
                 metrics=self.metrics,
             )
-        if not self._reader.is_open:
-            self._quarantine.look_for_repair()
-        self._reader.open(now)
+        reader = self._reader
+        if not reader.is_open:
+            self._quarantine.accept_repair()
+            # Asked once, before anything is read. In quarantine it is asked again, because the answer may be repaired.
+            if not self._start_requested or self._quarantine.active:
+                try:
+                    reader.requested_start = handler.starting_position(self._context())
+                except ConfigError:
+                    raise
+                except Exception as error:  # noqa: BLE001 - errors of a handler are subject to the policy
+                    return self._handler_failed(now, "starting_position", error)
+                self._start_requested = True
+        reader.open(now)
+        return None
 
     # PROCESSING
 
     def _process(self, now: float) -> float:
-        reader, delivery = self._reader, self._delivery
+        reader, delivery, handler = self._reader, self._delivery, self._handler
         assert reader is not None
         assert delivery is not None
-        if self._reread:
-            self._reread = False
+        assert handler is not None
+        if self._restart_read:
+            self._restart_read = False
             if self._unoffered_since is None:
-                self._unoffered_since = reader.waiting_since  # it is dropped, and read again
+                self._unoffered_since = reader.waiting_since  # these records are dropped here and read again
             reader.close()
         if not reader.is_open and not reader.ended:
-            self._open(now)
+            retry_at = self._open(now, handler)
+            if retry_at is not None:
+                return retry_at
         due = self._advance(delivery, now)
         if delivery.has_room and not reader.ended:
             if self._unoffered_since is None:
@@ -427,21 +438,21 @@ class ShardConsumer:
                 else:
                     batch.on_done()
         if self.held.gone is not None:
-            return now  # found out by a checkpoint of the handler
+            return now  # a checkpoint of the handler found that the lease is lost
         if reader.ended and delivery.is_empty:
             self._begin_shutdown(ShutdownReason.SHARD_END)
             return now
         self._auto.run(delivery.records_delivered, now)
-        if self._gives_way(delivery):
+        if self._should_free_memory(delivery):
             self._unoffered_since = delivery.waiting_since
-            reader.rewind(self._checkpointer.largest_delivered)
+            reader.rewind(self._checkpointer.delivered)
             return now + delivery.forget(now)
         if delivery.has_room and not reader.ended:
             due = min(due, max(now, reader.due))
         return min(due, max(now, self._auto.due))
 
     def _note_read(self, batch: UserBatch) -> None:
-        if batch.header.read_at is not None:  # else nothing was read ahead yet
+        if batch.header.read_at is not None:  # None: no response was read ahead yet
             self._last_read = batch.header
             self._unoffered_since = None
 
@@ -453,13 +464,13 @@ class ShardConsumer:
         self._auto.note(delivery.records_delivered, delivery.progress_at)
         return _NEVER if due is None else due
 
-    def _gives_way(self, delivery: Delivery) -> bool:
-        """Whether a batch that its handler keeps refusing should give its memory to shards that wait for it.
+    def _should_free_memory(self, delivery: Delivery) -> bool:
+        """Return whether to drop a batch that keeps failing, because other shards wait for its memory.
 
-        It is read again later. Not while it is bisected: that makes progress by itself.
+        The batch is read again later. A batch that is being bisected is kept, because bisection makes progress.
         """
         return (
-            self._parts.budget.is_crowded
+            self._runtime.budget.is_crowded
             and isinstance(self._config.error_policy, RetryBatch)
             and delivery.is_pausing
             and delivery.failures >= _REREAD_AFTER
@@ -479,9 +490,9 @@ class ShardConsumer:
         self._failures += 1
         self._error = f"{callback}: {type(error).__name__}: {error}"
         if not isinstance(policy, StopWorker):
-            pause = backoff(self._failures, policy.initial_delay, policy.max_delay, self._parts.rng)
+            pause = backoff(self._failures, policy.initial_delay, policy.max_delay, self._runtime.rng)
             _LOGGER.error(
-                "shard %s: %s failed (%d in a row), again in %.1f s",
+                "shard %s: %s failed (%d consecutive failures), retrying in %.1f s",
                 self.shard_id,
                 callback,
                 self._failures,
@@ -504,35 +515,37 @@ class ShardConsumer:
             self._complete()
             return None
         if self.reason is ShutdownReason.SHARD_END:
-            # A worker that stops or hands the lease off tries once more, then leaves the shard's end to the next owner.
-            leaves = self._stop_requested or self.held.handoff_requester is not None
+            # A worker that stops or hands the lease off tries once, then leaves the end of the shard to the next owner.
+            is_leaving = self._stop_requested or self.held.handoff_requester is not None
             try:
                 due = self._end_shard(now)
             except KinesisSdkError as error:
-                if not leaves or not error.retryable:
+                if not is_leaving or not error.retryable:
                     raise
-                _LOGGER.warning("shard %s: its end is left to the next owner: %s", self.shard_id, error)
+                _LOGGER.warning(
+                    "shard %s: leaving the end of the shard to the next owner: %s", self.shard_id, error
+                )
             else:
-                if due is not None and not leaves:
+                if due is not None and not is_leaving:
                     return due
         elif self._initialized and self._handler is not None and not self._release_failures:
-            self._last_words()
+            self._shut_down_handler()
         return self._release(now)
 
     def _end_shard(self, now: float) -> float | None:
-        """Children, callback, SHARD_END, in this order; None once done, else when to go on."""
+        """Create child leases, call ``shard_ended``, expect SHARD_END; return None once done, else when to retry."""
         assert self._handler is not None
         assert self._reader is not None
         if self._is_finished():
             return None
         if not self._children_created:
-            if not self._parts.children.create(self.shard_id, self._reader.child_shards):
+            if not self._runtime.children.create(self.shard_id, self._reader.child_shards):
                 return now + self._config.coordination.parent_shard_poll_interval
             self._children_created = True
         self._checkpointer.end_shard()
         try:
             self._handler.shard_ended(self._checkpointer)
-        except Exception as error:  # noqa: BLE001 - see above
+        except Exception as error:  # noqa: BLE001 - errors of a handler are subject to the policy
             return self._handler_failed(now, "shard_ended", error)
         if not self._is_finished():
             missing = HandlerError("shard_ended returned without a checkpoint")
@@ -543,18 +556,18 @@ class ShardConsumer:
     def _is_finished(self) -> bool:
         return self.held.lease.is_finished
 
-    def _last_words(self) -> None:
-        """A clean stop: what was delivered may be checkpointed before the lease goes to a peer."""
+    def _shut_down_handler(self) -> None:
+        """Let the handler checkpoint what was delivered before the lease is released."""
         assert self._handler is not None
         try:
             self._handler.shutdown_requested(self._checkpointer)
-            if self._parts.handlers.auto_checkpoint:
+            if self._runtime.handlers.auto_checkpoint:
                 self._checkpointer.checkpoint()
         except LeaseLostError:
             raise
         except Exception:
             _LOGGER.exception(
-                "shard %s: the checkpoint of a clean stop failed; what followed %s is delivered again",
+                "shard %s: failed to checkpoint on shutdown, records after %s will be redelivered",
                 self.shard_id,
                 self._checkpointer.last_checkpoint,
             )
@@ -563,15 +576,15 @@ class ShardConsumer:
         try:
             self.held.release()
         except LeaseLostError:
-            pass  # a peer has it already, which is what releasing is for
+            pass  # a peer owns it already, so there is nothing to release
         except AwsError as error:
             self._release_failures += 1
             self._releasing_since = min(self._releasing_since, now)
-            # For as long as peers would have to wait if it were left to expire.
+            # Retry for as long as peers would wait for an unreleased lease to expire.
             if error.retryable and now - self._releasing_since < self._config.leases.failover_time:
-                return now + backoff(self._release_failures, 0.2, 2.0, self._parts.rng)
+                return now + backoff(self._release_failures, 0.2, 2.0, self._runtime.rng)
             self.held.let_expire("its release failed")
-            _LOGGER.warning("lease %s: could not be released, it will expire: %s", self.shard_id, error)
+            _LOGGER.warning("lease %s: release failed, leaving it to expire: %s", self.shard_id, error)
         self._complete()
         return None
 
@@ -579,6 +592,6 @@ class ShardConsumer:
         if self._reader is not None:
             self._reader.close()
         if self._delivery is not None and not self._delivery.is_running:
-            self._delivery.forget(self._parts.clock.monotonic())
+            self._delivery.forget(self._runtime.clock.monotonic())
         self.state = ShardState.COMPLETE
         self.metrics.retire()

@@ -1,12 +1,15 @@
-"""Records on their way through the handler: one batch at a time, or partition keys side by side.
+"""Delivery of the records of one shard to its handler: one batch at a time, or partition keys concurrently.
 
 ```
-offer ─► lane (one for the shard, or one per partition key) ─► call ─► done ─► checkpointer's bound rises
+offer ─► lane (one for the shard, or one per partition key) ─► call ─► finished ─► the checkpointer's bound rises
              ▲                                                  │
-             └── again after a pause, or halved ◄── policy ◄── failed ──► dead-letter hook, or the worker stops
+             └── retry after a backoff, or halved ◄── policy ◄── failed ──► dead-letter hook, or the worker stops
 ```
-One thread at a time uses a `Delivery` (the shard's step). Calls may end on other threads: those only note the
-outcome and wake the step. Nothing here reads a clock beside its own or starts a thread.
+A lane is a FIFO queue of sub-batches with at most one call in flight. A sub-batch is what one call of ``process_records``
+gets: a batch, the part of it that has one partition key, or what bisection left of it.
+
+One thread at a time uses a `Delivery` (the shard's step). Calls may end on other threads: these only record the outcome and
+wake the step. This module starts no threads and reads no clock except the one that it was given.
 """
 
 from __future__ import annotations
@@ -17,73 +20,77 @@ import inspect
 import itertools
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from random import Random
 
 from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.backoff import backoff
-from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import HandlerError
 from kinesis_sdk.common.metrics import BoundMetrics
 from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.common.response_header import ResponseHeader
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
-from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.user_records import payload_bytes
 from kinesis_sdk.consumer.checkpointer import Checkpointer
 from kinesis_sdk.consumer.error_policy import (
     BisectBatch,
-    HandlerErrorPolicy,
     PoisonRecord,
     RetryBatch,
     StopWorker,
 )
 from kinesis_sdk.consumer.handler import RecordBatch, RecordHandler
+from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
+from kinesis_sdk.consumer.shard.runtime import ShardRuntime
 from kinesis_sdk.consumer.shard.watermark import WatermarkTracker, position_of
 
 _LOGGER = logging.getLogger(__name__)
 
-_MOST_OUTSTANDING_BYTES = 8 * 1024 * 1024
-"""Bytes of one shard's records between the oldest open one and the newest, payload and overhead, above which no record is
-added (with ``concurrency``; otherwise a shard has one batch in hand). The KCL prefetches the same per shard."""
+_MAX_OUTSTANDING_BYTES = 8 * 1024 * 1024
+"""Bytes of one shard's records from the oldest unfinished one to the newest, payload and overhead, above which no record is
+added (with ``concurrency``; otherwise a shard has one batch at a time). The KCL prefetches the same amount per shard."""
 
 _LANE_OVERHEAD = 1024
-"""Bytes that a partition key takes that has records here (measured, CPython 3.11)."""
+"""Bytes that a partition key with records in delivery takes (measured, CPython 3.11)."""
 
 _CHARGED_OVERHEAD = 512
-"""Bytes that a record counts in the worker's budget beside its payload, with ``concurrency``: between that of a record
-whose key has many others and one that has a lane for itself. No batch counts more than `_MOST_OUTSTANDING_BYTES`."""
+"""Bytes that a record is charged in the worker's budget in addition to its payload, with ``concurrency``: a value between a
+record whose key has many others and a record with a lane of its own. No batch is charged more than
+`_MAX_OUTSTANDING_BYTES`."""
 
-_LEAST_TAKEN = 1024
-"""Records of a batch that are taken into lanes together at least: room for one is not worth the trouble."""
-
-RunAsync = Callable[[Awaitable[None], Callable[["BaseException | None"], None]], None]
-"""Runs an awaitable on the event loop; tells its outcome, once and from any thread."""
+_MIN_TAKEN = 1024
+"""Minimum records of a batch that are put into lanes together: room for a single one does not justify the work."""
 
 
 @dataclass(slots=True)
-class _Piece:
-    """Records that are delivered in one call; tickets only with several lanes."""
+class _SubBatch:
+    """Records that are delivered in one call.
+
+    Attributes:
+        records: The records in order.
+        header: Header of the response that they came in.
+        slots: Their slots in the watermark tracker; None with a single lane, which needs no tracker.
+        failures: Consecutive failures of its calls.
+        halved: Whether it is a part of a sub-batch that was bisected.
+    """
 
     records: Sequence[UserRecord]
     header: ResponseHeader
-    tickets: list[int] | None = None
+    slots: list[int] | None = None
     failures: int = 0
     halved: bool = False
 
 
 @dataclass(slots=True)
 class _Incoming:
-    """The rest of a batch that is taken into lanes as room comes.
+    """Rest of a batch that is put into lanes as they get room.
 
     Attributes:
-        records: Those not taken yet.
-        count: How many.
+        records: The records that were not taken yet.
+        count: Number of these records.
         header: Header of the response that the batch came in.
-        on_done: Called once all of them are done.
-        since: When the oldest record of the batch arrived at the service, if that is known.
-        size_of_each: Bytes that each of those taken last takes; 0 before the first.
+        on_done: Called once all records of the batch are finished.
+        since: Monotonic seconds at which the oldest record of the batch arrived at Kinesis; None if that is not known.
+        size_of_each: Bytes that each of the records taken last takes; 0 before the first.
     """
 
     records: Iterator[UserRecord]
@@ -96,140 +103,144 @@ class _Incoming:
 
 @dataclass(slots=True)
 class _Lane:
-    """Pieces that are delivered one after the other."""
+    """FIFO queue of sub-batches with at most one call in flight.
+
+    Attributes:
+        key: Partition key of the records; None for the single lane of the shard.
+        pending: The sub-batches in order; the first one may be in a call.
+        busy: Whether a call is in flight.
+    """
 
     key: str | None
-    pieces: deque[_Piece] = field(default_factory=deque)
+    pending: deque[_SubBatch] = field(default_factory=deque)
     busy: bool = False
 
 
 class _Call:
-    """One call of ``process_records``."""
+    """One call of ``process_records`` with its outcome.
+
+    Attributes:
+        lane: Lane of the sub-batch.
+        sub_batch: Records of the call.
+        started_at: Monotonic seconds of its start.
+        finished_at: Monotonic seconds of its end.
+        bound_before: The checkpointer's bound before the call, with a single lane.
+        raised_bound: Whether the call raised the checkpointer's bound.
+        error: Error of the handler; None if there was none.
+        done: Whether it has ended.
+        detached: Whether it may end on another thread, which then has to wake the step.
+    """
 
     __slots__ = (
-        "_on_done",
-        "advanced",
-        "before",
+        "_on_ended",
+        "bound_before",
         "detached",
         "done",
         "error",
         "finished_at",
         "lane",
-        "piece",
+        "raised_bound",
         "started_at",
+        "sub_batch",
     )
 
-    def __init__(self, lane: _Lane, piece: _Piece, started_at: float, on_done: Callable[[], None]) -> None:
+    def __init__(
+        self, lane: _Lane, sub_batch: _SubBatch, started_at: float, on_ended: Callable[[], None]
+    ) -> None:
         self.lane = lane
-        self.piece = piece
+        self.sub_batch = sub_batch
         self.started_at = started_at
         self.finished_at = started_at
-        self.advanced = False
-        self.before: ExtendedSequenceNumber | None = None
+        self.raised_bound = False
+        self.bound_before: ExtendedSequenceNumber | None = None
         self.error: BaseException | None = None
         self.done = False
         self.detached = False
-        self._on_done = on_done
+        self._on_ended = on_ended
 
     def finish(self, error: BaseException | None, now: float) -> None:
+        """Record the outcome. From any thread; only the first call counts."""
         if self.done:
             return
+        # `done` last: the step reads the other two on its own thread as soon as it sees `done`.
         self.error = error
         self.finished_at = now
         self.done = True
         if self.detached:
-            self._on_done()
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeliveryTools:
-    """What a delivery works with.
-
-    Attributes:
-        shard_id: The shard.
-        stream: The stream.
-        handler: The user's handler.
-        checkpointer: Its bound follows what was delivered.
-        policy: What a failure means.
-        concurrency: Keys side by side; 1 delivers whole batches, one at a time.
-        clock: Time.
-        rng: Jitter.
-        metrics: Metrics of the shard.
-        run: Runs calls of several lanes now or soon.
-        run_async: Runs coroutines.
-        wait_for: Runs an awaitable and returns when it has ended.
-        on_done: Called from any thread when a call has ended that did not end at once.
-        is_lost: Whether the lease is gone, so that failures do not matter any more.
-        count_bytes: Told how many bytes of payload were delivered.
-    """
-
-    shard_id: str
-    stream: StreamId
-    handler: RecordHandler
-    checkpointer: Checkpointer
-    policy: HandlerErrorPolicy
-    concurrency: int
-    clock: Clock
-    rng: Random
-    metrics: BoundMetrics
-    run: Callable[[Callable[[], None]], object]
-    run_async: RunAsync
-    wait_for: Callable[[Awaitable[None]], None]
-    on_done: Callable[[], None]
-    is_lost: Callable[[], bool]
-    count_bytes: Callable[[int], None] = lambda count: None  # noqa: ARG005
+            self._on_ended()
 
 
 class Delivery:
-    """The records of one shard that are in the handler's hands, or about to be.
+    """Records of one shard that are in calls of the handler or wait for one.
 
-    With ``concurrency`` 1 there is one lane: a batch is a call, and within it everything up to the batch's end
-    may be checkpointed. With more, each partition key has a lane of its own while it has records here, calls get
-    what one lane holds, and only the ledger's low watermark may be checkpointed.
+    With a ``concurrency`` of 1 there is one lane: each batch is one call, and the handler may checkpoint up to the end of
+    the batch during the call. With more, each partition key has a lane of its own while it has records here, a call gets
+    records of one lane, and only the low watermark of the shard may be checkpointed.
 
     Args:
-        tools: What it works with.
+        runtime: What shard consumers share.
+        held: The lease. Errors after its loss are ignored, because the next owner processes the records.
+        handler: The user's handler.
+        checkpointer: Its bound follows what was delivered.
+        metrics: Metrics of the shard.
+        on_call_ended: Called from any thread when a call has ended that was still running when `advance` returned.
 
     Attributes:
-        records_delivered: User records that are done, dead letters included.
-        records_dead_lettered: Those that went to the hook.
-        failures: Failures in a row; 0 when the last call succeeded.
-        last_error: What the handler raised at last, while that is not repaired.
-        progress_at: Monotonic time at which a call last succeeded.
-        waiting_since: Monotonic time at which the oldest record here arrived at the service, with several lanes that of
-            the oldest answer here; None if there is none, or if it is not known.
+        records_delivered: User records that are finished, including dead-lettered ones.
+        records_dead_lettered: User records that the dead-letter hook accepted.
+        failures: Consecutive failures; 0 if the last call succeeded.
+        last_error: Last error of the handler; None once a call succeeded after it.
+        progress_at: Monotonic seconds at which a call last succeeded.
+        waiting_since: Monotonic seconds at which the oldest record here arrived at Kinesis (with several lanes, the oldest
+            record of the oldest response here); None if there is none, or if that is not known.
     """
 
-    def __init__(self, tools: DeliveryTools) -> None:
-        self._tools = tools
-        self._parallel = tools.concurrency > 1
-        self._ledger = WatermarkTracker()
+    def __init__(
+        self,
+        runtime: ShardRuntime,
+        *,
+        held: HeldLease,
+        handler: RecordHandler,
+        checkpointer: Checkpointer,
+        metrics: BoundMetrics,
+        on_call_ended: Callable[[], None],
+    ) -> None:
+        self._runtime = runtime
+        self._held = held
+        self._handler = handler
+        self._checkpointer = checkpointer
+        self._metrics = metrics
+        self._on_call_ended = on_call_ended
+        self._policy = runtime.config.error_policy
+        self._concurrency = handler.concurrency or runtime.config.concurrency
+        self._parallel = self._concurrency > 1
+        self._tracker = WatermarkTracker()
         self._lanes: dict[str | None, _Lane] = {}
         self._ready: deque[_Lane] = deque()
         self._pausing: list[tuple[float, int, _Lane]] = []
         self._order = itertools.count()
         self._calls: list[_Call] = []
-        # What is told when all records up to a ticket are done (several lanes), or the lane is empty (one).
-        # The last part is when the oldest of these records arrived at the service.
+        # One entry per batch: the slot after its last record (0 with a single lane), its `on_done`, and the arrival of its
+        # oldest record. It is released once all smaller slots are finished (single lane: once the lane is empty).
         self._releases: deque[tuple[int, Callable[[], None], float | None]] = deque()
-        # What does not fit into the lanes yet (several lanes): the rest of a batch.
+        # With several lanes: the rest of a batch that does not fit into them yet.
         self._incoming: _Incoming | None = None
-        self._gave_up = False
+        self._is_stopping_worker = False
         self.records_delivered: int = 0
         self.records_dead_lettered: int = 0
         self.failures: int = 0
         self.last_error: str | None = None
-        self.progress_at: float = tools.clock.monotonic()
+        self.progress_at: float = runtime.clock.monotonic()
         self.waiting_since: float | None = None
 
     @property
     def is_running(self) -> bool:
-        """Whether a call is under way."""
+        """Whether a call is running."""
         return any(not call.done for call in self._calls)
 
     @property
     def is_empty(self) -> bool:
-        """Whether everything offered is done."""
+        """Whether everything that was offered is finished."""
         return not self._lanes and self._incoming is None
 
     @property
@@ -241,25 +252,25 @@ class Delivery:
 
     @property
     def _has_room(self) -> bool:
-        """Whether the lanes may take more records."""
-        return self._used < _MOST_OUTSTANDING_BYTES
+        """Whether the lanes have room for more records."""
+        return self._used < _MAX_OUTSTANDING_BYTES
 
     @property
     def _used(self) -> int:
-        return self._ledger.outstanding_bytes + len(self._lanes) * _LANE_OVERHEAD
+        return self._tracker.outstanding_bytes + len(self._lanes) * _LANE_OVERHEAD
 
     def overhead_of(self, count: int) -> int:
-        """Bytes of memory that so many user records of a batch take here at most, beside their payload."""
-        return min(count * _CHARGED_OVERHEAD, _MOST_OUTSTANDING_BYTES) if self._parallel else 0
+        """Return the maximum bytes that this many user records of a batch take here in addition to their payload."""
+        return min(count * _CHARGED_OVERHEAD, _MAX_OUTSTANDING_BYTES) if self._parallel else 0
 
     @property
     def is_pausing(self) -> bool:
-        """Whether nothing goes on but waiting for the next repetition."""
+        """Whether the next retry is all that happens here."""
         return bool(self._pausing) and not self._calls and not self._ready
 
     @property
     def calling_since(self) -> float | None:
-        """Monotonic time at which the oldest call under way began; None if there is none."""
+        """Monotonic seconds at which the oldest running call began; None if none is running."""
         return min((call.started_at for call in self._calls if not call.done), default=None)
 
     def offer(
@@ -268,16 +279,16 @@ class Delivery:
         header: ResponseHeader,
         on_done: Callable[[], None],
     ) -> None:
-        """Take the next records of the shard.
+        """Accept the next records of the shard.
 
         Args:
-            records: In order, after everything offered before; not empty.
+            records: The records in order, after everything offered before; not empty.
             header: Header of the response that they came in.
-            on_done: Called once all of them are done.
+            on_done: Called once all of them are finished.
         """
         if not self._parallel:
-            piece = _Piece(records, header)
-            whole = self._lanes[None] = _Lane(None, deque([piece]))
+            sub_batch = _SubBatch(records, header)
+            whole = self._lanes[None] = _Lane(None, deque([sub_batch]))
             self._releases.append((0, on_done, None))
             self._ready.append(whole)
             self._note_waiting()
@@ -288,57 +299,61 @@ class Delivery:
         self._note_waiting()
 
     def _take_in(self) -> None:
-        """Put records of the batch offered into lanes, as many as there is room for."""
+        """Put as many records of the offered batch into lanes as there is room for."""
         while (incoming := self._incoming) is not None and self._has_room:
-            room = _MOST_OUTSTANDING_BYTES - self._used
-            most = int(room / incoming.size_of_each) if incoming.size_of_each else 0
-            taken = list(itertools.islice(incoming.records, max(_LEAST_TAKEN, most)))
+            room = _MAX_OUTSTANDING_BYTES - self._used
+            fitting = int(room / incoming.size_of_each) if incoming.size_of_each else 0
+            taken = list(itertools.islice(incoming.records, max(_MIN_TAKEN, fitting)))
             incoming.count -= len(taken)
             used = self._used
             self._distribute(taken, incoming.header)
-            # With the lanes that they need: a few for all of them, or one for each.
+            # Including their lanes, of which they may need a few in total or one each.
             incoming.size_of_each = (self._used - used) / len(taken)
             if not incoming.count:
                 self._incoming = None
-                self._releases.append((self._ledger.next_ticket, incoming.on_done, incoming.since))
+                self._releases.append((self._tracker.next_slot, incoming.on_done, incoming.since))
 
     def _distribute(self, records: list[UserRecord], header: ResponseHeader) -> None:
         by_key: dict[str, tuple[list[UserRecord], list[int]]] = {}
-        for ticket, record in enumerate(records, self._ledger.extend(records)):
-            group = by_key.get(record[1])
+        for slot, record in enumerate(records, self._tracker.extend(records)):
+            key = record[1]  # the partition key; by index because this is paid per user record
+            group = by_key.get(key)
             if group is None:
-                group = by_key[record[1]] = ([], [])
+                group = by_key[key] = ([], [])
             group[0].append(record)
-            group[1].append(ticket)
-        for key, (of_key, tickets) in by_key.items():
-            self._add(key, of_key, tickets, header)
+            group[1].append(slot)
+        for key, (of_key, slots) in by_key.items():
+            self._add(key, of_key, slots, header)
 
-    def _add(self, key: str, records: list[UserRecord], tickets: list[int], header: ResponseHeader) -> None:
+    def _add(self, key: str, records: list[UserRecord], slots: list[int], header: ResponseHeader) -> None:
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = _Lane(key)
             self._ready.append(lane)
-        last = lane.pieces[-1] if lane.pieces else None
-        taken = lane.busy and len(lane.pieces) == 1
-        if last is None or last.tickets is None or last.failures or last.halved or taken:
-            lane.pieces.append(_Piece(records, header, tickets))
+        last = lane.pending[-1] if lane.pending else None
+        in_call = lane.busy and len(lane.pending) == 1
+        if last is None or last.slots is None or last.failures or last.halved or in_call:
+            lane.pending.append(_SubBatch(records, header, slots))
         else:
             last.records = [*last.records, *records]
-            last.tickets += tickets
+            last.slots += slots
             last.header = header
 
     def forget(self, now: float) -> float:
-        """Drop everything that is not done; only while no call is under way.
+        """Drop everything that is not finished. Only while no call is running.
+
+        Args:
+            now: Monotonic seconds.
 
         Returns:
-            Seconds that the next repetition was still away.
+            Seconds until the next retry was due.
         """
         pause = max(0.0, self._pausing[0][0] - now) if self._pausing else 0.0
         self._lanes.clear()
         self._ready.clear()
         self._pausing.clear()
         self._calls.clear()
-        self._ledger = WatermarkTracker()
+        self._tracker = WatermarkTracker()
         incoming, self._incoming = self._incoming, None
         while self._releases:
             self._releases.popleft()[1]()
@@ -348,38 +363,41 @@ class Delivery:
         return pause
 
     def _note_waiting(self) -> None:
-        """Set `waiting_since`: other threads read it while this one changes lanes and pieces."""
+        """Set `waiting_since`, which other threads read, because lanes and sub-batches belong to this thread."""
         if self._parallel:
             incoming = self._incoming.since if self._incoming is not None else None
             self.waiting_since = self._releases[0][2] if self._releases else incoming
             return
         lane = self._lanes.get(None)
-        piece = lane.pieces[0] if lane is not None else None
-        arrivals = piece.header.arrivals if piece is not None else None
-        if piece is None or arrivals is None or not piece.records:
+        sub_batch = lane.pending[0] if lane is not None else None
+        arrivals = sub_batch.header.arrivals if sub_batch is not None else None
+        if sub_batch is None or arrivals is None or not sub_batch.records:
             self.waiting_since = None
         else:
-            self.waiting_since = arrivals.of(piece.records[0])
+            self.waiting_since = arrivals.of(sub_batch.records[0])
 
     def advance(self, now: float) -> float | None:
-        """Note what ended, begin what is due.
+        """Collect the calls that ended and start those that are due.
+
+        Args:
+            now: Monotonic seconds.
 
         Returns:
-            Monotonic time of the next thing to do; infinity while only running calls are waited for; None if
-            everything is done.
+            Monotonic seconds of the next work; infinity if only running calls are waited for; None if everything is
+            finished.
 
         Raises:
-            HandlerError: The policy is to stop.
-            BaseException: What a handler raised that is no `Exception`, for example `SystemExit`.
+            HandlerError: If the policy is to stop the worker.
+            BaseException: If a handler raised something that is not an `Exception`, for example `SystemExit`.
         """
         self.collect()
         self._take_in()
         while self._pausing and self._pausing[0][0] <= now:
             self._ready.append(heapq.heappop(self._pausing)[2])
-        while self._ready and len(self._calls) < self._tools.concurrency:
+        while self._ready and len(self._calls) < self._concurrency:
             self._begin(self._ready.popleft())
         self.collect()
-        if self._ready and len(self._calls) < self._tools.concurrency:
+        if self._ready and len(self._calls) < self._concurrency:
             return now
         if self._incoming is not None and self._has_room:
             return now
@@ -390,47 +408,47 @@ class Delivery:
         return None
 
     def _begin(self, lane: _Lane) -> None:
-        tools = self._tools
         lane.busy = True
-        call = _Call(lane, lane.pieces[0], tools.clock.monotonic(), tools.on_done)
+        sub_batch = lane.pending[0]
+        call = _Call(lane, sub_batch, self._runtime.clock.monotonic(), self._on_call_ended)
         batch = RecordBatch(
-            records=call.piece.records,
-            header=call.piece.header,
-            shard_id=tools.shard_id,
-            stream=tools.stream,
-            checkpointer=tools.checkpointer,
+            records=sub_batch.records,
+            shard_id=self._held.shard_id,
+            stream=self._runtime.stream,
+            checkpointer=self._checkpointer,
+            header=sub_batch.header,
         )
         if not self._parallel:
-            call.before = tools.checkpointer.advance(position_of(call.piece.records[-1]))
-            call.advanced = True
-        # A call in the list counts as running until it is finished, and the shard does not shut down before that. So it
-        # enters the list after everything that may raise, and leaves it if it cannot begin.
+            call.bound_before = self._checkpointer.advance(position_of(sub_batch.records[-1]))
+            call.raised_bound = True
+        # A call in the list counts as running until it is finished, and the shard does not shut down before that. So it is
+        # added after everything that may raise, and removed if it cannot start.
         self._calls.append(call)
         if not self._parallel:
             self._execute(call, batch)
             return
         call.detached = True
         try:
-            tools.run(lambda: self._execute(call, batch))
+            self._runtime.run_step(lambda: self._execute(call, batch))
         except BaseException:
             self._calls.remove(call)
             raise
 
     def _execute(self, call: _Call, batch: RecordBatch) -> None:
-        clock = self._tools.clock
+        clock = self._runtime.clock
         try:
-            result = self._tools.handler.process_records(batch)
+            result = self._handler.process_records(batch)
             if inspect.isawaitable(result):
                 call.detached = True
-                self._tools.run_async(result, lambda error: call.finish(error, clock.monotonic()))
+                self._runtime.run_async(result, lambda error: call.finish(error, clock.monotonic()))
                 return
-        except BaseException as error:  # noqa: BLE001 - judged by the step; what is no Exception is raised there
+        except BaseException as error:  # noqa: BLE001 - the step applies the policy, or raises it again
             call.finish(error, clock.monotonic())
         else:
             call.finish(None, clock.monotonic())
 
     def collect(self) -> None:
-        """Note what ended, begin nothing. Raises as `advance`."""
+        """Collect the calls that ended without starting new ones. Raises as `advance`."""
         ended = [call for call in self._calls if call.done]
         if not ended:
             return
@@ -439,14 +457,14 @@ class Delivery:
         for call in ended:
             try:
                 self._settle(call)
-            except BaseException as error:  # noqa: BLE001 - raised below, once the others are noted, too
+            except BaseException as error:  # noqa: BLE001 - raised below, after the other calls are settled
                 fatal = fatal or error
         if self._parallel:
-            watermark = self._ledger.watermark
+            watermark = self._tracker.watermark
             if watermark is not None:
-                self._tools.checkpointer.advance(watermark)
+                self._checkpointer.advance(watermark)
         while self._releases and (
-            self._releases[0][0] <= self._ledger.base if self._parallel else not self._lanes
+            self._releases[0][0] <= self._tracker.base if self._parallel else not self._lanes
         ):
             self._releases.popleft()[1]()
         self._note_waiting()
@@ -454,138 +472,145 @@ class Delivery:
             raise fatal
 
     def _settle(self, call: _Call) -> None:
-        lane, piece, error = call.lane, call.piece, call.error
+        lane, sub_batch, error = call.lane, call.sub_batch, call.error
         lane.busy = False
         if error is None:
             self.failures = 0
             self.last_error = None
-            self._measure(piece, call.finished_at - call.started_at)
-            self._done(lane, piece, call.finished_at)
+            self._measure(sub_batch, call.finished_at - call.started_at)
+            self._finish(lane, sub_batch, call.finished_at)
             return
-        if call.advanced:
-            # Undelivered again: no later checkpoint may pass over this batch.
-            self._tools.checkpointer.retreat(call.before)
-            last = self._tools.checkpointer.last_checkpoint
-            if (
-                position_of(piece.records[0]) <= last
-            ):  # else it stays as it is, without an object for each record
-                piece.records = [record for record in piece.records if position_of(record) > last]
-        if self._tools.is_lost():
+        if call.raised_bound:
+            # These records are undelivered again, so no later checkpoint may pass them. Records that the failed call
+            # checkpointed are done. Only checkpoints under this lease count: a handler that starts before the lease's
+            # checkpoint wants the records up to it as well.
+            self._checkpointer.retreat(call.bound_before)
+            stored = self._checkpointer.stored
+            # Without such a checkpoint the records stay as they are: a list of them would make an object for each.
+            if stored is not None and position_of(sub_batch.records[0]) <= stored:
+                sub_batch.records = [record for record in sub_batch.records if position_of(record) > stored]
+        if self._held.gone is not None:
             _LOGGER.info(
                 "shard %s: process_records raised %s after the lease was lost",
-                self._tools.shard_id,
+                self._held.shard_id,
                 type(error).__name__,
             )
             return
         if not isinstance(error, (Exception, asyncio.CancelledError)):
             raise error
-        self._failed(lane, piece, error, call.finished_at)
+        self._failed(lane, sub_batch, error, call.finished_at)
 
-    def _done(self, lane: _Lane, piece: _Piece, now: float) -> None:
-        self.records_delivered += len(piece.records)
+    def _finish(self, lane: _Lane, sub_batch: _SubBatch, now: float) -> None:
+        self.records_delivered += len(sub_batch.records)
         self.progress_at = now
-        if piece.tickets is not None:
-            self._ledger.finish(piece.tickets)
-        lane.pieces.popleft()
-        if lane.pieces:
+        if sub_batch.slots is not None:
+            self._tracker.finish(sub_batch.slots)
+        lane.pending.popleft()
+        if lane.pending:
             self._ready.append(lane)
         else:
             del self._lanes[lane.key]
 
-    def _failed(self, lane: _Lane, piece: _Piece, error: BaseException, now: float) -> None:
-        policy = self._tools.policy
-        self._tools.metrics.add(catalogue.HANDLER_FAILURES, 1)
-        piece.failures += 1
+    def _failed(self, lane: _Lane, sub_batch: _SubBatch, error: BaseException, now: float) -> None:
+        policy = self._policy
+        shard_id = self._held.shard_id
+        self._metrics.add(catalogue.HANDLER_FAILURES, 1)
+        sub_batch.failures += 1
         self.failures += 1
         self.last_error = f"process_records: {type(error).__name__}: {error}"
-        if not piece.records:  # all of it was checkpointed before the failure
-            _LOGGER.error("shard %s: process_records failed", self._tools.shard_id, exc_info=error)
-            self._done(lane, piece, now)
+        if not sub_batch.records:  # the call checkpointed all of its records before it failed
+            _LOGGER.error("shard %s: process_records failed", shard_id, exc_info=error)
+            self._finish(lane, sub_batch, now)
         elif isinstance(policy, StopWorker):
-            if self._gave_up:  # another key's failure was first: the worker stops already
-                _LOGGER.error("shard %s: process_records failed", self._tools.shard_id, exc_info=error)
+            if self._is_stopping_worker:  # a call of another key failed first and is stopping the worker
+                _LOGGER.error("shard %s: process_records failed", shard_id, exc_info=error)
                 return
-            self._gave_up = True
-            raise HandlerError(f"shard {self._tools.shard_id}: process_records failed: {error}") from error
+            self._is_stopping_worker = True
+            raise HandlerError(f"shard {shard_id}: process_records failed: {error}") from error
         elif isinstance(policy, RetryBatch) or not policy.may_be_poison(error):
-            self._pause(lane, piece, policy, error, now)
-        elif len(piece.records) > 1 and (piece.halved or piece.failures >= policy.attempts):
-            self._halve(lane, piece, error)
-        elif piece.failures >= policy.attempts:
-            self._bury(lane, piece, policy, error, now)
+            self._pause(lane, sub_batch, policy, error, now)
+        elif len(sub_batch.records) > 1 and (sub_batch.halved or sub_batch.failures >= policy.attempts):
+            self._halve(lane, sub_batch, error)
+        elif sub_batch.failures >= policy.attempts:
+            self._dead_letter(lane, sub_batch, policy, error, now)
         else:
-            self._pause(lane, piece, policy, error, now)
+            self._pause(lane, sub_batch, policy, error, now)
 
     def _pause(
-        self, lane: _Lane, piece: _Piece, policy: RetryBatch | BisectBatch, error: BaseException, now: float
+        self,
+        lane: _Lane,
+        sub_batch: _SubBatch,
+        policy: RetryBatch | BisectBatch,
+        error: BaseException,
+        now: float,
     ) -> None:
-        tools = self._tools
-        # In a row over all pieces, too: a batch that was dropped and read again is not a new failure.
-        failures = piece.failures if self._parallel else max(piece.failures, self.failures)
-        pause = backoff(failures, policy.initial_delay, policy.max_delay, tools.rng)
+        # With a single lane, failures also count across sub-batches: a batch that was dropped and read again keeps its
+        # backoff.
+        failures = sub_batch.failures if self._parallel else max(sub_batch.failures, self.failures)
+        pause = backoff(failures, policy.initial_delay, policy.max_delay, self._runtime.rng)
         _LOGGER.error(
-            "shard %s: process_records failed (%d in a row), again in %.1f s",
-            tools.shard_id,
+            "shard %s: process_records failed (%d consecutive failures), retrying in %.1f s",
+            self._held.shard_id,
             failures,
             pause,
             exc_info=error,
         )
         heapq.heappush(self._pausing, (now + pause, next(self._order), lane))
 
-    def _halve(self, lane: _Lane, piece: _Piece, error: BaseException) -> None:
-        middle = len(piece.records) // 2
+    def _halve(self, lane: _Lane, sub_batch: _SubBatch, error: BaseException) -> None:
+        middle = len(sub_batch.records) // 2
         _LOGGER.warning(
             "shard %s: process_records failed on %d records from %s on (%s), delivering them in two halves",
-            self._tools.shard_id,
-            len(piece.records),
-            position_of(piece.records[0]),
+            self._held.shard_id,
+            len(sub_batch.records),
+            position_of(sub_batch.records[0]),
             type(error).__name__,
         )
-        lane.pieces.popleft()
-        for part in (slice(middle, None), slice(middle)):
-            tickets = piece.tickets[part] if piece.tickets is not None else None
-            lane.pieces.appendleft(_Piece(piece.records[part], piece.header, tickets, halved=True))
+        lane.pending.popleft()
+        for half in (slice(middle, None), slice(middle)):
+            slots = sub_batch.slots[half] if sub_batch.slots is not None else None
+            lane.pending.appendleft(_SubBatch(sub_batch.records[half], sub_batch.header, slots, halved=True))
         self._ready.append(lane)
 
-    def _bury(
-        self, lane: _Lane, piece: _Piece, policy: BisectBatch, error: BaseException, now: float
+    def _dead_letter(
+        self, lane: _Lane, sub_batch: _SubBatch, policy: BisectBatch, error: BaseException, now: float
     ) -> None:
-        tools = self._tools
-        record = piece.records[0]
+        """Pass a single record to the dead-letter hook; if the hook fails, retry the record."""
+        record = sub_batch.records[0]
         poison = PoisonRecord(
             record=record,
             error=error,
-            attempts=piece.failures,
-            shard_id=tools.shard_id,
-            stream=tools.stream,
+            attempts=sub_batch.failures,
+            shard_id=self._held.shard_id,
+            stream=self._runtime.stream,
         )
         try:
             result = policy.dead_letter(poison)
             if inspect.isawaitable(result):
-                tools.wait_for(result)
-        except (Exception, asyncio.CancelledError) as refused:  # noqa: BLE001 - nobody took it: it is not done
-            self.last_error = f"dead_letter: {type(refused).__name__}: {refused}"
-            self._pause(lane, piece, policy, refused, now)
+                self._runtime.wait_for(result)
+        except (Exception, asyncio.CancelledError) as hook_error:  # noqa: BLE001 - the record was not accepted
+            self.last_error = f"dead_letter: {type(hook_error).__name__}: {hook_error}"
+            self._pause(lane, sub_batch, policy, hook_error, now)
             return
         _LOGGER.error(
-            "shard %s: record %s went to the dead-letter hook after %d attempts",
-            tools.shard_id,
+            "shard %s: record %s was passed to the dead-letter hook after %d attempts",
+            self._held.shard_id,
             position_of(record),
-            piece.failures,
+            sub_batch.failures,
             exc_info=error,
         )
         self.failures = 0
         self.last_error = None
         self.records_dead_lettered += 1
-        tools.metrics.add(catalogue.RECORDS_DEAD_LETTERED, 1)
+        self._metrics.add(catalogue.RECORDS_DEAD_LETTERED, 1)
         if not self._parallel:
-            tools.checkpointer.advance(position_of(record))
-        self._done(lane, piece, now)
+            self._checkpointer.advance(position_of(record))
+        self._finish(lane, sub_batch, now)
 
-    def _measure(self, piece: _Piece, seconds: float) -> None:
-        add = self._tools.metrics.add
-        add(catalogue.RECORDS_PROCESSED, len(piece.records))
-        size = payload_bytes(piece.records)
-        self._tools.count_bytes(size)
+    def _measure(self, sub_batch: _SubBatch, seconds: float) -> None:
+        add = self._metrics.add
+        add(catalogue.RECORDS_PROCESSED, len(sub_batch.records))
+        size = payload_bytes(sub_batch.records)
+        self._held.meter.add(size)
         add(catalogue.DATA_BYTES_PROCESSED, size)
         add(catalogue.PROCESS_RECORDS_TIME, seconds * 1000)

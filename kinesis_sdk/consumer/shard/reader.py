@@ -1,4 +1,4 @@
-"""From the service to user records: where a shard is read from, what is left out, what its end means."""
+"""Reader of one shard: from its starting position and the responses of Kinesis to user records."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from operator import itemgetter
 
 from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.aggregate_reader import deaggregate
-from kinesis_sdk.common.errors import InvalidPositionError, ResourceNotFoundError, TransientAwsError
+from kinesis_sdk.common.errors import ResourceNotFoundError, TransientAwsError
 from kinesis_sdk.common.metrics import BoundMetrics
 from kinesis_sdk.common.position import (
     AfterSequence,
     AtSequence,
     Latest,
     Position,
-    TrimHorizon,
     from_checkpoint,
     iterator_start,
 )
@@ -27,33 +26,32 @@ from kinesis_sdk.common.response_header import ResponseHeader
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, ExtendedSequenceNumber
 from kinesis_sdk.common.shards import Shard
 from kinesis_sdk.common.user_records import UserRecords
-from kinesis_sdk.consumer.config import ConsumerConfig
 from kinesis_sdk.consumer.fetch.fetcher import Fetcher, FetchResult, KnowsStart
+from kinesis_sdk.consumer.handler import StartingPosition
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
-from kinesis_sdk.consumer.leases.table.lease import INITIAL_TIMESTAMP, Lease
-from kinesis_sdk.consumer.shard.state import ShardConsumerParts
+from kinesis_sdk.consumer.shard.runtime import ShardRuntime
+from kinesis_sdk.consumer.shard.start import resolve_start
 from kinesis_sdk.consumer.shard.watermark import position_of
 
 _LOGGER = logging.getLogger(__name__)
 
-
-_MOST_OVERHEAD = 4 * 1024 * 1024
-"""Bytes of memory beyond the Kinesis records (see `UserRecords.overhead`) that the user records of a batch take, plus at
-most one Kinesis record's: an answer with more is passed on in several batches. About 65,000 user records."""
+_MAX_OVERHEAD = 4 * 1024 * 1024
+"""Bytes of memory that the user records of a batch take in addition to their Kinesis records (see `UserRecords.overhead`),
+exceeded by at most one Kinesis record's. A response with more is delivered in several batches. About 65,000 user records."""
 
 _PART_BYTES = 256 * 1024
-"""Bytes of Kinesis records that are deaggregated together, before their overhead is looked at."""
+"""Bytes of Kinesis records that are deaggregated together before their overhead is checked."""
 
 
 @dataclass(frozen=True)
 class UserBatch:
-    """User records of one answer, or of a part of it.
+    """User records of one response, or of a part of it.
 
     Attributes:
-        records: In order; may be empty.
-        header: Header of the response that they came in.
-        charge: To be called with the bytes that the delivery takes for them.
-        on_done: To be called once they are not in memory any more.
+        records: The records in order; may be empty.
+        header: Header of the response.
+        charge: Called with the bytes of memory that the delivery takes for the records; charges them to the budget.
+        on_done: Called once the records are no longer in memory.
     """
 
     records: Sequence[UserRecord]
@@ -62,113 +60,93 @@ class UserBatch:
     on_done: Callable[[], None]
 
 
-class _Answer:
-    """An answer that is passed on in parts, and what these take in memory."""
+class _Response:
+    """A response that is taken in parts, and the memory that the user records of these parts take."""
 
     def __init__(self, result: FetchResult) -> None:
         self.result = result
         self._taken = 0
-        self._parts = 0
+        self._open_parts = 0
         self._overhead = 0
 
     @property
     def rest(self) -> list[KinesisRecord]:
-        """The Kinesis records that were not passed on yet."""
+        """The Kinesis records that were not taken yet."""
         return self.result.records[self._taken :] if self._taken else self.result.records
 
     @property
     def is_taken(self) -> bool:
-        """Whether all of it was passed on."""
+        """Whether all of it was taken."""
         return self._taken == len(self.result.records)
 
     @property
     def waiting_since(self) -> float | None:
-        """Monotonic time at which the oldest record arrived that was not passed on; None if that is not known."""
-        arrivals, taken = (
-            self.result.header.arrivals,
-            self._taken,
-        )  # another thread may pass on more meanwhile
+        """Monotonic seconds at which the oldest record that was not taken arrived; None if that is not known."""
+        # Read `_taken` once. Health checks call this on another thread. If the shard's step took the rest between two
+        # reads, the second one would be an index past the end.
+        arrivals, taken = self.result.header.arrivals, self._taken
         if arrivals is None or taken == len(self.result.records):
             return None
         return arrivals.of(self.result.records[taken])
 
     def part(self, count: int, overhead: int) -> tuple[Callable[[int], None], Callable[[], None]]:
-        """Pass on the next Kinesis records; returns a batch's ``charge`` and ``on_done``."""
+        """Take the next Kinesis records.
+
+        Args:
+            count: Number of Kinesis records.
+            overhead: Bytes that their user records take in addition to them.
+
+        Returns:
+            ``charge`` and ``on_done`` of the batch, see `UserBatch`.
+        """
         self._taken += count
-        self._parts += 1
-        mine = 0
+        self._open_parts += 1
+        charged = 0
 
         def charge(more: int) -> None:
-            nonlocal mine
-            mine += more
+            nonlocal charged
+            charged += more
             self._overhead += more
             self.result.charge(self._overhead)
 
         def done() -> None:
-            self._parts -= 1
-            charge(-mine)
-            self._settle()
+            self._open_parts -= 1
+            charge(-charged)
+            self._finish_if_done()
 
         charge(overhead)
         return charge, done
 
     def drop(self) -> None:
-        """Forget what was not passed on."""
+        """Discard what was not taken."""
         self._taken = len(self.result.records)
-        self._settle()
+        self._finish_if_done()
 
-    def _settle(self) -> None:
-        if self.is_taken and not self._parts:
+    def _finish_if_done(self) -> None:
+        if self.is_taken and not self._open_parts:
             self.result.on_done()
 
 
-def start_position(lease: Lease, config: ConsumerConfig, *, follows_parent: bool) -> Position:
-    """Where a lease's shard is read from.
-
-    Args:
-        lease: The lease.
-        config: For the instant of an AT_TIMESTAMP start whose lease carries none (Java's do not).
-        follows_parent: Whether this application read a parent to its end: then LATEST means the beginning.
-
-    Raises:
-        InvalidPositionError: An AT_TIMESTAMP start without an instant: the KCL's lease table does not hold it.
-    """
-    checkpoint, instant = lease.checkpoint, lease.initial_timestamp_millis
-    if checkpoint.sequence_number == LATEST and follows_parent:
-        return TrimHorizon()
-    if checkpoint.sequence_number == AT_TIMESTAMP and instant is None:
-        # The pin first: a worker that comes later may have been given a later instant ("an hour ago").
-        instant = config.initial_timestamp_millis
-        if instant is None:
-            raise InvalidPositionError(
-                f"lease {lease.lease_key} starts at AT_TIMESTAMP, and neither the lease table nor initial_position says at "
-                "which instant. Give this worker the initial_position (a datetime) of the worker that created the lease, "
-                f"or put the instant into the row ({INITIAL_TIMESTAMP}, a number of epoch milliseconds), or another "
-                "checkpoint"
-            )
-    # A checkpoint may lie inside an aggregate: it opens at its Kinesis record, and `take` drops what was processed.
-    return from_checkpoint(checkpoint, instant)
-
-
 class ShardReader:
-    """Reads one shard under its lease. Used by one thread at a time.
+    """Reader of one shard under its lease. Used by one thread at a time.
 
     Args:
-        parts: What shard consumers share.
+        runtime: What shard consumers share.
         held: The lease.
-        follows_parent: See `start_position`.
-        on_ready: Called from any thread when `take` may have something.
+        follows_parent: Whether this application read a parent of the shard to its end; see `resolve_start`.
+        on_ready: Called from any thread when `take` may have records.
         metrics: Metrics of the shard.
 
     Attributes:
-        ended: Whether everything was taken.
-        child_shards: Known once it ended.
-        reading_since: Monotonic time at which a call of the fetcher under way began.
+        ended: Whether all records of the shard were taken.
+        child_shards: Children of the shard; empty until it ended.
+        reading_since: Monotonic seconds at which the running call of the fetcher began; None if none is running.
+        requested_start: Position that the handler asked for; None reads from the lease's checkpoint. Set it before `open`.
     """
 
     def __init__(
         self,
-        parts: ShardConsumerParts,
+        runtime: ShardRuntime,
         held: HeldLease,
         *,
         follows_parent: bool,
@@ -176,22 +154,25 @@ class ShardReader:
         metrics: BoundMetrics,
     ) -> None:
         self.ended: bool = False
-        self._metrics = metrics
         self.child_shards: tuple[Shard, ...] = ()
         self.reading_since: float | None = None
-        self._parts = parts
+        self.requested_start: StartingPosition | None = None
+        self._metrics = metrics
+        self._runtime = runtime
         self._held = held
         self._follows_parent = follows_parent
         self._on_ready = on_ready
         self._fetcher: Fetcher | None = None
-        self._fetched: _Answer | None = None
+        self._response: _Response | None = None
         self._skip_through: ExtendedSequenceNumber | None = None
-        # Where a new fetcher goes on: after a Kinesis record that was taken whole, or at a position inside of
-        # one. Neither: where the lease says.
+        # Where a new fetcher resumes: after the last Kinesis record that was taken, or at a position that may lie inside
+        # one. If both are None, it starts at the starting position.
         self._taken_through: str | None = None
         self._rewound: ExtendedSequenceNumber | None = None
-        # The record that the first answer has to begin with: its position is a record's, so it exists or expired.
-        self._awaited: str | None = None
+        # Whether the lease's checkpoint (and not a position of the handler's) decides where reading starts.
+        self._starts_at_lease = True
+        # Sequence number that the first response must begin with: it names a record, so it exists or has expired.
+        self._expected_first: str | None = None
 
     @property
     def is_open(self) -> bool:
@@ -200,160 +181,191 @@ class ShardReader:
 
     @property
     def due(self) -> float:
-        """Monotonic time before which `take` has nothing."""
-        if self._fetched is not None or self._fetcher is None:
+        """Monotonic seconds before which `take` has nothing."""
+        if self._response is not None or self._fetcher is None:
             return float("-inf")
         return self._fetcher.due
 
     @property
     def has_pending(self) -> bool:
-        """Whether an answer is here that could not be passed on yet."""
-        return self._fetched is not None
+        """Whether there is a response that was not taken completely."""
+        return self._response is not None
 
     @property
     def waiting_since(self) -> float | None:
-        """Monotonic time at which the oldest record arrived that was read and not taken; None if there is none."""
-        fetched, fetcher = self._fetched, self._fetcher
-        if fetched is not None:
-            return fetched.waiting_since
+        """Monotonic seconds at which the oldest record that was read and not taken arrived; None if there is none."""
+        response, fetcher = self._response, self._fetcher
+        if response is not None:
+            return response.waiting_since
         ahead = fetcher.waiting if fetcher is not None else None
         return None if ahead is None else ahead.waiting_since
 
     def open(self, now: float) -> None:
-        """Begin at the lease's position, or go on after what was taken.
+        """Start at the starting position, or resume after the records that were taken.
 
-        A LATEST start is pinned here, by the same call that resolves it, so that neither a slow ``initialize``
-        nor a crash can skip what arrives from now on. Cost: one UpdateItem per such start.
+        A LATEST start of the lease is pinned to a timestamp here, by the call that resolves it. Neither a slow
+        ``initialize`` nor a crash can then skip records that arrive from now on. Cost: one UpdateItem per such start.
 
         Raises:
-            InvalidPositionError: See `start_position`.
-            AwsError: The call failed; calling again is safe.
-            LeaseLostError: The pin found the lease gone.
+            InvalidPositionError: See `resolve_start`.
+            AwsError: If the call failed; calling again is safe.
+            LeaseLostError: If the pin found that the lease is lost.
         """
         lease = self._held.lease
         if self._taken_through is not None:
-            start: Position = AfterSequence(self._taken_through)
+            position: Position = AfterSequence(self._taken_through)
         elif self._rewound is not None:
-            start = from_checkpoint(self._rewound)
+            position = from_checkpoint(self._rewound)
             self._skip_through = self._rewound
         else:
-            start = start_position(lease, self._parts.config, follows_parent=self._follows_parent)
-            self._skip_through = None if lease.checkpoint.is_sentinel else lease.checkpoint
-        if self._fetcher is None:
-            self._fetcher = self._parts.open_fetcher(
-                self._held.shard_id, start, now, self._on_ready, self._metrics
+            start = resolve_start(
+                lease, self._runtime.config, self.requested_start, follows_parent=self._follows_parent
             )
-            opened = iterator_start(start)
-            self._awaited = opened.sequence_number if isinstance(opened, AtSequence) else None
-            _LOGGER.info("shard %s: starts at %s (lease %s)", self._held.shard_id, opened, lease.checkpoint)
-        if isinstance(start, Latest) and isinstance(self._fetcher, KnowsStart):
+            position, self._skip_through, self._starts_at_lease = start
+        if self._fetcher is None:
+            self._fetcher = self._runtime.open_fetcher(
+                self._held.shard_id, position, now, self._on_ready, self._metrics
+            )
+            opened = iterator_start(position)
+            self._expected_first = opened.sequence_number if isinstance(opened, AtSequence) else None
+            _LOGGER.info(
+                "shard %s: reading starts at %s (lease checkpoint %s)",
+                self._held.shard_id,
+                opened,
+                lease.checkpoint,
+            )
+            if not self._starts_at_lease and self._taken_through is None:
+                self._log_requested_start(lease.checkpoint)
+        if isinstance(position, Latest) and self._starts_at_lease and isinstance(self._fetcher, KnowsStart):
             self._pin(self._fetcher.started_at_millis)
 
+    def _log_requested_start(self, checkpoint: ExtendedSequenceNumber) -> None:
+        through = self._skip_through
+        skips = through is not None and not checkpoint.is_sentinel and through > checkpoint
+        _LOGGER.info(
+            "shard %s: the handler starts at %s instead of the lease checkpoint %s%s",
+            self._held.shard_id,
+            through or self.requested_start,
+            checkpoint,
+            ", records in between are skipped" if skips else "",
+        )
+
     def close(self) -> None:
-        """Give up connections and what was read ahead."""
+        """Close connections and discard what was read ahead."""
         if self._fetcher is not None:
             self._fetcher.close()
             self._fetcher = None
-        if self._fetched is not None:
-            self._fetched.drop()
-            self._fetched = None
+        if self._response is not None:
+            self._response.drop()
+            self._response = None
 
-    def rewind(self, delivered: ExtendedSequenceNumber) -> None:
-        """Close, and begin after a delivered position at the next `open`; a sentinel stands for the start."""
+    def rewind(self, delivered: ExtendedSequenceNumber | None) -> None:
+        """Close, and resume after a delivered position at the next `open`.
+
+        Args:
+            delivered: Last position that was delivered under this lease; None starts at the starting position again.
+        """
         self.close()
         self.ended = False
         self._taken_through = None
-        # At the record itself: it may be an aggregate that was delivered in part.
-        self._rewound = None if delivered.is_sentinel else delivered
+        # Read at the record itself and skip: it may be an aggregate of which only a part was delivered.
+        self._rewound = delivered
 
     def take(self, now: float) -> UserBatch | None:
-        """The next records, if some are due.
+        """Return the next records; None if none are due.
 
         Raises:
-            AwsError, ProtocolError: The read failed; the position is unchanged.
-            LeaseLostError: The pin found the lease gone.
+            AwsError, ProtocolError: If the read failed; the position is unchanged.
+            LeaseLostError: If the pin found that the lease is lost.
         """
         fetcher = self._fetcher
-        if fetcher is None:  # abandoned meanwhile
-            return None
-        if self._fetched is None:
+        if fetcher is None:
+            return None  # another thread abandoned the shard while this step was running
+        if self._response is None:
             if fetcher.due > now:
                 return None
             self.reading_since = now
             try:
-                self._fetched = _Answer(fetcher.fetch(now))
+                self._response = _Response(fetcher.fetch(now))
             except ResourceNotFoundError as error:
-                self._fetched = _Answer(self._explain_missing(error))
+                self._response = _Response(self._explain_missing(error))
             finally:
                 self.reading_since = None
-        answer = self._fetched
-        result = answer.result
+        response = self._response
+        result = response.result
         self._pin_start(result)
-        if self._awaited is not None and result.records:
-            self._look_for_loss(self._awaited, result.records[0])
-            self._awaited = None
-        rest = answer.rest
+        if self._expected_first is not None and result.records:
+            self._report_expiry(self._expected_first, result.records[0])
+            self._expected_first = None
+        rest = response.rest
         records, overhead, count = self._user_records(rest)
         if count:
             self._taken_through = rest[count - 1].sequence_number
-        charge, on_done = answer.part(count, overhead)
-        if answer.is_taken:
-            self._fetched = None
+        charge, on_done = response.part(count, overhead)
+        if response.is_taken:
+            self._response = None
             if result.header.ended:
                 self.ended = True
                 self.child_shards = result.header.child_shards
         return UserBatch(records, result.header, charge, on_done)
 
     def _explain_missing(self, error: ResourceNotFoundError) -> FetchResult:
-        """The service knows no such shard: its retention is over, or the stream itself is gone."""
+        """Return the end of a shard that Kinesis no longer knows because its retention is over.
+
+        Raises:
+            TransientAwsError: If the listing does not confirm that.
+        """
         shard_id = self._held.shard_id
-        listed = self._parts.list_shards()
+        listed = self._runtime.list_shards()
         ids = {shard.shard_id for shard in listed}
-        # What expired is older than something that is listed; a listing may be behind a reshard.
+        # An expired shard is older than a shard that is listed. A listing may lag behind a reshard and miss a new one.
         if shard_id in ids or not any(other > shard_id for other in ids):
             state = "lists" if shard_id in ids else "does not list yet"
             raise TransientAwsError(
-                f"the stream {state} shard {shard_id}, but it can not be read: {error.message}",
+                f"the stream {state} shard {shard_id}, but it cannot be read: {error.message}",
                 operation=error.operation,
                 code=error.code,
                 endpoint=error.endpoint,
             ) from error
         _LOGGER.warning(
-            "shard %s: the stream does not list it any more; what was not read after %s is gone",
+            "shard %s: no longer listed by the stream, its retention is over; records after %s that were not read are lost",
             shard_id,
             self._held.lease.checkpoint,
         )
         children = tuple(shard for shard in listed if shard_id in shard.parents)
         return FetchResult(records=[], header=ResponseHeader(ended=True, child_shards=children))
 
-    def _look_for_loss(self, awaited: str, first: KinesisRecord) -> None:
-        """Tell what nobody else does: from a position before its horizon, the service reads on at the horizon.
+    def _report_expiry(self, expected: str, first: KinesisRecord) -> None:
+        """Report that the record at the starting position has expired.
 
-        Whether anything was lost can not be known: a shard may have been idle for all that time.
+        Kinesis does not say so: it resumes at the trim horizon. Whether records were lost cannot be known, because the
+        shard may have been idle in between.
         """
-        if first.sequence_number == awaited:
+        if first.sequence_number == expected:
             return
-        shard_id = self._held.shard_id
         _LOGGER.warning(
-            "shard %s: the record of its checkpoint %s has expired, reading goes on at %s; if something arrived "
-            "between them, it expired unread",
-            shard_id,
-            awaited,
+            "shard %s: starting position %s is past the retention period, resuming at %s; records in between may have "
+            "expired unread",
+            self._held.shard_id,
+            expected,
             first.sequence_number,
         )
         self._metrics.add(catalogue.CHECKPOINT_EXPIRED, 1)
 
     def _pin_start(self, result: FetchResult) -> None:
-        """Store what a LATEST or AT_TIMESTAMP start meant, before anything is delivered.
+        """Store the timestamp of a LATEST or AT_TIMESTAMP start before anything is delivered.
 
-        A failover before the first checkpoint then starts at the same instant, instead of skipping to a new
-        LATEST. The next checkpoint removes the pin.
+        A failover before the first checkpoint then starts at the same timestamp. Without the pin, the next owner would
+        resolve LATEST again and skip what arrived in between. The next checkpoint removes the pin. A start that the
+        handler asked for is not pinned: the lease's own start has not been used.
         """
+        if not self._starts_at_lease:
+            return
         name = self._held.lease.checkpoint.sequence_number
         if name == LATEST:
             self._pin(result.started_at_millis)
         elif name == AT_TIMESTAMP:
-            self._pin(self._parts.config.initial_timestamp_millis)
+            self._pin(self._runtime.config.initial_timestamp_millis)
 
     def _pin(self, millis: int | None) -> None:
         lease = self._held.lease
@@ -361,20 +373,20 @@ class ShardReader:
             self._held.pin(millis)
 
     def _user_records(self, records: list[KinesisRecord]) -> tuple[Sequence[UserRecord], int, int]:
-        """User records for a batch, their overhead, and how many Kinesis records they are the content of."""
+        """Return the user records of a batch, their overhead in bytes, and the number of Kinesis records they came in."""
         parts: list[UserRecords] = []
         overhead = count = 0
-        # In C: streams without aggregates pay for this, too.
+        # In C, because streams without aggregates pay for this as well.
         sizes = list(accumulate(map(len, map(itemgetter(0), records))))
         while True:
-            # What fits, at least one; all of them at a time if they are few.
+            # As many Kinesis records as fit, at least one; all of them at once if they are few.
             before = sizes[count - 1] if count else 0
             end = max(count + 1, bisect_right(sizes, before + _PART_BYTES))
             part = self._deaggregate(records[count:end])
             parts.append(part)
             overhead += part.overhead
             count = min(end, len(records))
-            if count >= len(records) or overhead >= _MOST_OVERHEAD:
+            if count >= len(records) or overhead >= _MAX_OVERHEAD:
                 break
         result = UserRecords.joined(parts)
         through = self._skip_through
@@ -387,7 +399,7 @@ class ShardReader:
         return [], overhead, count
 
     def _deaggregate(self, records: list[KinesisRecord]) -> UserRecords:
-        discard = self._parts.config.failure.misplaced_aggregates == "discard"
+        discard = self._runtime.config.failure.misplaced_aggregates == "discard"
         return deaggregate(
             records,
             hash_key_range=self._held.lease.hash_key_range if discard else None,
@@ -396,8 +408,8 @@ class ShardReader:
 
     def _discard(self, record: KinesisRecord, count: int) -> bool:
         _LOGGER.warning(
-            "shard %s: aggregate %s with %d user records is discarded (misplaced_aggregates=discard): "
-            "a record in it belongs to another shard",
+            "shard %s: discarding aggregate %s with %d user records (misplaced_aggregates=discard): it contains records "
+            "outside the shard's hash key range",
             self._held.shard_id,
             record.sequence_number,
             count,

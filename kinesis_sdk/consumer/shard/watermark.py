@@ -1,8 +1,8 @@
-"""Which records are done, when they are not done in order: the low watermark of a shard.
+"""Low watermark of a shard: how far its records are processed without a gap.
 
-Pure: no locks, no clock. Records get tickets in the shard's order; tickets are finished in any order; the
-watermark is the last record of the longest finished beginning, which is the largest position that a checkpoint
-may name without passing over something that is still being worked on.
+Pure: no locks and no clock. Records get slots in the order of the shard and may finish in any order. The watermark is the
+last record before the oldest unfinished one. It is the largest position that a checkpoint may name without passing a
+record that is still being processed.
 """
 
 from __future__ import annotations
@@ -15,75 +15,80 @@ from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.user_records import payload_bytes
 
 RECORD_OVERHEAD = 256
-"""Bytes that an open record takes beside its payload: the record itself, its ticket, its place in lists (measured, CPython
-3.11)."""
+"""Bytes that an unfinished record takes in addition to its payload: the record, its slot, its place in lists (measured,
+CPython 3.11)."""
 
 
 class WatermarkTracker:
-    """Open and finished records of one shard. Used by one thread at a time.
+    """Unfinished and finished records of one shard. Used by one thread at a time.
 
     Attributes:
-        outstanding_bytes: Bytes from the oldest open record on, finished ones in between included: that is what stays
-            in memory, `RECORD_OVERHEAD` and the payload of each.
+        outstanding_bytes: Bytes of memory from the oldest unfinished record on, including finished records after it:
+            payload and `RECORD_OVERHEAD` of each.
     """
 
-    __slots__ = ("_base", "_done", "_open", "_watermark", "outstanding_bytes")
+    __slots__ = ("_base", "_finished", "_records", "_watermark", "outstanding_bytes")
 
     def __init__(self) -> None:
         self._base = 0
-        self._open: deque[UserRecord] = deque()
-        self._done: set[int] = set()
+        # The records from slot `_base` on, and the slots of those among them that are finished.
+        self._records: deque[UserRecord] = deque()
+        self._finished: set[int] = set()
         self._watermark: UserRecord | None = None
         self.outstanding_bytes: int = 0
 
     @property
-    def next_ticket(self) -> int:
-        """The ticket that the next record gets."""
-        return self._base + len(self._open)
+    def next_slot(self) -> int:
+        """Slot of the next record to be added."""
+        return self._base + len(self._records)
 
     @property
     def base(self) -> int:
-        """Ticket of the oldest open record; every smaller ticket is finished."""
+        """Slot of the oldest unfinished record; the records of all smaller slots are finished."""
         return self._base
 
     @property
     def watermark(self) -> ExtendedSequenceNumber | None:
-        """Position of the last record before which, itself included, everything is finished; None: nothing yet."""
+        """Position up to which all records are finished, inclusive; None if the first one is not."""
         record = self._watermark
         return None if record is None else position_of(record)
 
     def __len__(self) -> int:
-        """Records from the oldest open one on."""
-        return len(self._open)
+        """Return the number of records from the oldest unfinished one on."""
+        return len(self._records)
 
     def extend(self, records: Sequence[UserRecord]) -> int:
-        """Note records that come after all others; returns the first one's ticket, the others' follow it."""
-        ticket = self._base + len(self._open)
-        self._open.extend(records)
-        self.outstanding_bytes += payload_bytes(records) + RECORD_OVERHEAD * len(records)
-        return ticket
+        """Add records that follow all earlier ones.
 
-    def finish(self, tickets: Iterable[int]) -> None:
-        """Note records as done.
+        Returns:
+            Slot of the first one; the slots of the others follow it.
+        """
+        first = self.next_slot
+        self._records.extend(records)
+        self.outstanding_bytes += payload_bytes(records) + RECORD_OVERHEAD * len(records)
+        return first
+
+    def finish(self, slots: Iterable[int]) -> None:
+        """Mark records as finished.
 
         Raises:
-            ValueError: A ticket that was never given, or is finished already: a record was done twice, or a
-                position is made up; the watermark could not be trusted any more.
+            ValueError: If a slot was never assigned or is finished already. A record was then processed twice or a slot is
+                wrong, and the watermark could not be trusted.
         """
-        done, end = self._done, self.next_ticket
-        for ticket in tickets:
-            if not self._base <= ticket < end or ticket in done:
-                raise ValueError(f"ticket {ticket} is not open (open: {self._base} to {end - 1})")
-            done.add(ticket)
-        while self._base in done:
-            done.remove(self._base)
+        finished, end = self._finished, self.next_slot
+        for slot in slots:
+            if not self._base <= slot < end or slot in finished:
+                raise ValueError(f"slot {slot} is not open (open: {self._base} to {end - 1})")
+            finished.add(slot)
+        while self._base in finished:
+            finished.remove(self._base)
             self._base += 1
-            self._watermark = self._open.popleft()
+            self._watermark = self._records.popleft()
             self.outstanding_bytes -= len(self._watermark.data) + RECORD_OVERHEAD
-        if not done:
-            done.clear()  # an emptied set keeps the memory of all that were in it
+        if not finished:
+            finished.clear()  # a set that was emptied by `remove` keeps the memory of all its former elements
 
 
 def position_of(record: UserRecord) -> ExtendedSequenceNumber:
-    """The position that stands for "everything up to this record"."""
+    """Return the position that stands for "everything up to this record, inclusive"."""
     return ExtendedSequenceNumber(record.sequence_number, record.sub_sequence_number)

@@ -216,7 +216,7 @@ def test_a_damaged_checkpoint_quarantines_its_shard_only(caplog):
     assert "quarantined" in health[bad].last_error
     errors = [r for r in caplog.records if r.levelno == logging.ERROR]
     assert 2 <= len(errors) <= 6, "repeated with growing pauses"
-    assert f"shard {bad}: not consumed" in errors[0].getMessage()
+    assert f"shard {bad}: quarantined" in errors[0].getMessage()
     assert fleet.store.get(bad).owner == "b", "nobody else trips over it"
     assert {data for _, shard, data, _, _ in fleet.delivered if shard == good} <= set(fleet.sent)
     assert not fleet.all_delivered()
@@ -276,10 +276,10 @@ def test_a_repair_is_adopted_before_any_write_shows_it(repair):
     held = HeldLease(store, taken, worker_id="a", failover_time=10, clock=VirtualClock(), acquired_at=0.0)
     quarantine = Quarantine(SimpleNamespace(store=store), held, NOT_MEASURED)
     store._rows["s"] = replace(taken, **repair)
-    quarantine.look_for_repair()
+    quarantine.accept_repair()
     assert held.lease == taken, "not in quarantine"
     quarantine.active = True
-    quarantine.look_for_repair()
+    quarantine.accept_repair()
     assert held.lease == replace(taken, **repair)
 
 

@@ -30,7 +30,8 @@ from kinesis_sdk.consumer.fetch import FetchResult
 from kinesis_sdk.consumer.handler import HandlerSource
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 from kinesis_sdk.consumer.shard.consumer import ShardConsumer
-from kinesis_sdk.consumer.shard.state import ShardConsumerParts, ShutdownReason
+from kinesis_sdk.consumer.shard.runtime import ShardRuntime
+from kinesis_sdk.consumer.shard.state import ShutdownReason
 from kinesis_sdk.consumer.shard_sync import ChildLeases
 from kinesis_sdk.testing import VirtualClock
 from tests.consumer.leases.test_held_lease import Trouble, at
@@ -119,10 +120,10 @@ class Scene:
             clock=self.clock,
             acquired_at=self.clock.monotonic(),
         )
-        self.consumer = ShardConsumer(self.parts(), self.held)
+        self.consumer = ShardConsumer(self.runtime(), self.held)
 
-    def parts(self):
-        return ShardConsumerParts(
+    def runtime(self):
+        return ShardRuntime(
             stream=StreamId("orders"),
             worker_id="me",
             config=self.config,
@@ -208,7 +209,7 @@ class Scene:
 def recorded(*results, fail=None, checkpoint=False, end=True, **more):
     scene = Scene(*results, **more)
     scene.handler = scene.recorder(fail=fail, checkpoint=checkpoint, end=end)
-    scene.consumer = ShardConsumer(scene.parts(), scene.held)
+    scene.consumer = ShardConsumer(scene.runtime(), scene.held)
     return scene
 
 
@@ -274,7 +275,7 @@ def test_progress_inside_of_an_aggregate_is_kept_wherever_the_shard_was_begun(po
         batch.checkpoint(batch.records[2])  # the same sequence number, further on
 
     scene.handler = handle
-    scene.consumer = ShardConsumer(scene.parts(), scene.held)
+    scene.consumer = ShardConsumer(scene.runtime(), scene.held)
     scene.config = replace(scene.config, auto_checkpoint=False)
     scene.run(0.5)
     assert (scene.row.checkpoint, scene.row.initial_timestamp_millis) == (at(5, 2), None)
@@ -321,14 +322,14 @@ def test_misplaced_aggregates(mode, caplog):
     lease = Lease(lease_key="s", checkpoint=ExtendedSequenceNumber(TRIM_HORIZON), hash_key_range=low)
     scene = Scene(FetchResult(records=records, header=AT_TIP), lease=lease, misplaced_aggregates=mode)
     scene.run()
-    discarded = [r.getMessage() for r in caplog.records if "discarded" in r.getMessage()]
+    discarded = [r.getMessage() for r in caplog.records if "discarding" in r.getMessage()]
     if mode == "deliver":
         assert scene.delivered == [b"1/0", b"1/1", b"2/0", b"2/1", b"3"]
         assert discarded == []
     else:
         assert scene.delivered == [b"1/0", b"1/1", b"3"]
         assert len(discarded) == 1
-        assert "shard s: aggregate 2 with 2 user records" in discarded[0]
+        assert "shard s: discarding aggregate 2 with 2 user records" in discarded[0]
 
 
 # Failing handlers
@@ -347,7 +348,7 @@ def test_no_checkpoint_passes_over_a_failed_batch():
     scene = recorded(got(1), got(2, 3), fail={})
     fails = {"process": 0}
     scene.handler = scene.recorder(fail=fails)
-    scene.consumer = ShardConsumer(scene.parts(), scene.held)
+    scene.consumer = ShardConsumer(scene.runtime(), scene.held)
     scene.run(0.5)
     fails["process"] = 1000
     scene.run(3)
@@ -370,7 +371,7 @@ def test_records_checkpointed_before_the_failure_are_not_delivered_again():
             raise RuntimeError("x")
 
     scene.handler = handle
-    scene.consumer = ShardConsumer(scene.parts(), scene.held)
+    scene.consumer = ShardConsumer(scene.runtime(), scene.held)
     scene.run()
     assert calls == [[b"1", b"2", b"3"], [b"2", b"3"]]
 
@@ -504,7 +505,7 @@ def test_a_release_that_is_refused_is_not_repeated(caplog):
     assert scene.run(0.1) is None
     assert scene.row.owner == "me"
     assert scene.store.script == ["refuse"]
-    assert "will expire" in caplog.text
+    assert "leaving it to expire" in caplog.text
 
 
 # Plain functions
@@ -597,7 +598,7 @@ def test_latest_is_pinned_before_the_first_delivery():
         batch.checkpoint()
 
     scene.handler = handle
-    scene.consumer = ShardConsumer(scene.parts(), scene.held)
+    scene.consumer = ShardConsumer(scene.runtime(), scene.held)
     scene.store.script = ["throttle", "after"]  # the pin itself may fail at first
     scene.run(10)
     assert pins == [123_000]
@@ -663,7 +664,7 @@ def test_passing_failures_are_repeated_and_logged_once(caplog):
     scene = Scene(*[ThrottledError("slow", operation="GetRecords")] * 8, got(1))
     scene.run(30)
     assert scene.delivered == [b"1"]
-    assert sum("trying again" in r.getMessage() for r in caplog.records) == 1
+    assert sum("; retrying" in r.getMessage() for r in caplog.records) == 1
     assert scene.consumer.last_error is None
 
 
@@ -674,7 +675,7 @@ def test_a_shard_that_left_the_stream_is_finished_without_children(caplog):
     assert scene.run() is None
     assert scene.events == ["initialize", "process", "shard_ended"]
     assert scene.row.checkpoint == END
-    assert "does not list it any more" in caplog.text
+    assert "no longer listed by the stream" in caplog.text
     assert scene.syncs == 1, "what follows it has to be found"
 
 
@@ -708,7 +709,7 @@ def test_a_broken_store_only_delays():
 @pytest.mark.parametrize("concurrency", [1, 4])
 def test_an_answer_with_many_user_records_is_delivered_in_parts(monkeypatch, concurrency):
     """Six aggregates, each with 3,200 bytes of memory beside their own; a batch is full with 5,000."""
-    monkeypatch.setattr("kinesis_sdk.consumer.shard.reader._MOST_OVERHEAD", 5_000)
+    monkeypatch.setattr("kinesis_sdk.consumer.shard.reader._MAX_OVERHEAD", 5_000)
     monkeypatch.setattr("kinesis_sdk.consumer.shard.reader._PART_BYTES", 100)
     records = [aggregate(number, *["k"] * 50) for number in range(1, 7)]
     charged, done, sizes = [], [], []
@@ -737,7 +738,7 @@ def test_an_answer_with_many_user_records_is_delivered_in_parts(monkeypatch, con
 
 
 def test_a_shard_that_is_left_in_the_middle_of_an_answer_gives_it_back_once(monkeypatch):
-    monkeypatch.setattr("kinesis_sdk.consumer.shard.reader._MOST_OVERHEAD", 1)
+    monkeypatch.setattr("kinesis_sdk.consumer.shard.reader._MAX_OVERHEAD", 1)
     monkeypatch.setattr("kinesis_sdk.consumer.shard.reader._PART_BYTES", 100)
     done = []
     answer = FetchResult(
@@ -768,7 +769,7 @@ def test_a_call_that_was_given_up_gives_its_records_back_when_it_ends():
         pass
 
     scene = Scene(got(1, 2, on_done=lambda: done.append(True)), handler=handle)
-    scene.consumer = ShardConsumer(replace(scene.parts(), run_async=run_async), scene.held)
+    scene.consumer = ShardConsumer(replace(scene.runtime(), run_async=run_async), scene.held)
     scene.run()
     assert len(ends) == 1
     scene.consumer.abandon("its call runs for too long")

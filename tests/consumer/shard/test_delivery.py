@@ -17,13 +17,15 @@ from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.common.response_header import ResponseHeader
 from kinesis_sdk.common.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.consumer import InMemoryLeaseStore, Lease
+from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore, Lease
 from kinesis_sdk.consumer.checkpointer import Checkpointer
 from kinesis_sdk.consumer.error_policy import BisectBatch, RetryBatch, StopWorker
-from kinesis_sdk.consumer.handler import FunctionHandler
+from kinesis_sdk.consumer.handler import FunctionHandler, HandlerSource
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
-from kinesis_sdk.consumer.runtime.threads import run_inline, wait_for
-from kinesis_sdk.consumer.shard.delivery import Delivery, DeliveryTools
+from kinesis_sdk.consumer.runtime.threads import run_inline
+from kinesis_sdk.consumer.shard.delivery import Delivery
+from kinesis_sdk.consumer.shard.runtime import ShardRuntime
+from kinesis_sdk.consumer.shard_sync.children import ChildLeases
 from kinesis_sdk.testing import VirtualClock
 
 NEVER = float("inf")
@@ -52,23 +54,33 @@ class Scene:
         self.waiting = []
         self.woken = 0
         self.released = []
+
+        def unused(*_arguments):
+            raise AssertionError("a delivery neither reads nor takes leases")
+
+        self.runtime = ShardRuntime(
+            stream=StreamId("orders"),
+            worker_id="me",
+            config=ConsumerConfig(on_handler_error=policy or RetryBatch(), concurrency=concurrency),
+            handlers=HandlerSource.of(handle),
+            store=store,
+            children=ChildLeases(store, unused, unused),
+            open_fetcher=unused,
+            list_shards=unused,
+            measure=unused,
+            clock=self.clock,
+            rng=rng or Random(1),
+            sleep=self.clock.advance,
+            run_step=self.waiting.append if deferred else lambda function: function(),
+            run_async=self.run_async if deferred else run_inline,
+        )
         self.delivery = Delivery(
-            DeliveryTools(
-                shard_id="s",
-                stream=StreamId("orders"),
-                handler=FunctionHandler(handle),
-                checkpointer=self.checkpointer,
-                policy=policy or RetryBatch(),
-                concurrency=concurrency,
-                clock=self.clock,
-                rng=rng or Random(1),
-                metrics=NOT_MEASURED,
-                run=self.waiting.append if deferred else lambda function: function(),
-                run_async=self.run_async if deferred else run_inline,
-                wait_for=lambda awaitable: wait_for(run_inline, awaitable),
-                on_done=self.wake,
-                is_lost=lambda: self.held.gone is not None,
-            )
+            self.runtime,
+            held=self.held,
+            handler=FunctionHandler(handle),
+            checkpointer=self.checkpointer,
+            metrics=NOT_MEASURED,
+            on_call_ended=self.wake,
         )
 
     def run_async(self, awaitable, on_done):

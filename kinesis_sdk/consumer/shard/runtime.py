@@ -1,0 +1,108 @@
+"""Runtime of the shard consumers of one stream: all that they share, as one typed object."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Protocol
+
+from kinesis_sdk.common.clock import Clock
+from kinesis_sdk.common.metrics import BoundMetrics
+from kinesis_sdk.common.position import Position
+from kinesis_sdk.common.shards import Shard
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.consumer.config import ConsumerConfig
+from kinesis_sdk.consumer.fetch.budget import ByteBudget
+from kinesis_sdk.consumer.fetch.fetcher import Fetcher
+from kinesis_sdk.consumer.handler import HandlerSource
+from kinesis_sdk.consumer.leases.table.store import LeaseStore
+from kinesis_sdk.consumer.runtime.threads import run_inline, wait_for
+from kinesis_sdk.consumer.shard_sync.children import ChildLeases
+
+OnDone = Callable[["BaseException | None"], None]
+"""Called once, from any thread, with the error of an awaitable, or with None if it succeeded."""
+
+
+class OpenFetcher(Protocol):
+    """Opens the reading of a shard."""
+
+    def __call__(
+        self,
+        shard_id: str,
+        start: Position,
+        now: float,
+        on_ready: Callable[[], None],
+        metrics: BoundMetrics,
+        /,
+    ) -> Fetcher:
+        """Return a fetcher that begins at a position.
+
+        Args:
+            shard_id: The shard.
+            start: Position of the first read.
+            now: Monotonic seconds.
+            on_ready: Called from any thread when the fetcher has a result.
+            metrics: Metrics of the shard.
+
+        Raises:
+            AwsError: If the position could not be resolved.
+        """
+        ...
+
+
+def _run_now(function: Callable[[], None]) -> None:
+    function()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardRuntime:
+    """Everything that the shard consumers of one stream share: settings, services, time and threads.
+
+    A shard consumer and its parts take this object and what belongs to their own shard (lease, handler, metrics).
+    Nothing in it is copied into an object of theirs.
+
+    Attributes:
+        stream: The stream.
+        worker_id: Id of this worker in the lease table.
+        config: Settings of the worker for this stream.
+        handlers: Creates a handler for each shard.
+        store: Lease table.
+        children: Creates the leases of child shards at the end of a shard.
+        open_fetcher: Opens the reading of a shard.
+        list_shards: Lists all shards of the stream.
+        lease_key: Returns the lease key of a shard id.
+        measure: Returns the metrics of one acquisition of a shard id.
+        budget: Bytes of fetched records that all shards of the worker may hold.
+        clock: Monotonic and wall clock.
+        rng: Source of jitter.
+        sleep: Waits between two attempts of a checkpoint, in seconds.
+        run_step: Runs a call of a handler now or soon, on any thread.
+        run_async: Starts an awaitable on the event loop of the worker and reports its outcome.
+    """
+
+    stream: StreamId
+    worker_id: str
+    config: ConsumerConfig
+    handlers: HandlerSource
+    store: LeaseStore
+    children: ChildLeases
+    open_fetcher: OpenFetcher
+    list_shards: Callable[[], list[Shard]]
+    measure: Callable[[str], BoundMetrics]
+    clock: Clock
+    rng: Random
+    sleep: Callable[[float], None]
+    lease_key: Callable[[str], str] = str
+    budget: ByteBudget = field(default_factory=lambda: ByteBudget(sys.maxsize))
+    run_step: Callable[[Callable[[], None]], object] = _run_now
+    run_async: Callable[[Awaitable[None], OnDone], None] = run_inline
+
+    def wait_for(self, awaitable: Awaitable[None]) -> None:
+        """Run an awaitable on the event loop of the worker and wait until it ends; raise what it raises.
+
+        Raises:
+            HandlerError: If it was cancelled.
+        """
+        wait_for(self.run_async, awaitable)
