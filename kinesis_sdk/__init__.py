@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from kinesis_sdk.consumer import ShardHealth as ShardHealth
     from kinesis_sdk.consumer import ShardState as ShardState
     from kinesis_sdk.consumer import Stall as Stall
+    from kinesis_sdk.consumer import StartingPosition as StartingPosition
     from kinesis_sdk.consumer import StopWorker as StopWorker
     from kinesis_sdk.consumer import StreamSpec as StreamSpec
     from kinesis_sdk.consumer import TableScan as TableScan
@@ -119,6 +120,7 @@ else:
                 "RecordHandler",
                 "RecordBatch",
                 "ShardContext",
+                "StartingPosition",
                 "Checkpointer",
                 "PreparedCheckpoint",
                 # policies for a handler that raises

@@ -76,6 +76,7 @@ PUBLIC = [
     "SpoolError",
     "SpooledRecord",
     "Stall",
+    "StartingPosition",
     "StopWorker",
     "StreamId",
     "StreamRecreatedError",

@@ -19,7 +19,7 @@ from kinesis_sdk.consumer.error_policy import (
     RetryBatch,
     StopWorker,
 )
-from kinesis_sdk.consumer.handler import RecordBatch, RecordHandler, ShardContext
+from kinesis_sdk.consumer.handler import RecordBatch, RecordHandler, ShardContext, StartingPosition
 from kinesis_sdk.consumer.health import LeaseProblem, ShardHealth, Stall, WorkerHealth
 from kinesis_sdk.consumer.leases import (
     BalancedStrategy,
@@ -61,6 +61,7 @@ __all__ = [
     "RecordBatch",
     "RecordHandler",
     "ShardContext",
+    "StartingPosition",
     # failing
     "BisectBatch",
     "HandlerErrorPolicy",

@@ -1,0 +1,264 @@
+"""Where reading of a shard starts: the lease's checkpoint, or a position of the handler's own."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timezone
+
+import pytest
+
+from kinesis_sdk.common.errors import InvalidCheckpointError, InvalidPositionError
+from kinesis_sdk.common.sequence import (
+    AT_TIMESTAMP,
+    LATEST,
+    SHARD_END,
+    TRIM_HORIZON,
+    ExtendedSequenceNumber,
+)
+from kinesis_sdk.consumer import ConsumerConfig, Lease, RecordHandler
+from kinesis_sdk.consumer.error_policy import BisectBatch
+from kinesis_sdk.consumer.fetch.fetcher import FetchResult, Position
+from kinesis_sdk.consumer.shard.start import resolve_start
+from tests.consumer.shard.test_consumer import AT_TIP, ENDED, Scene, aggregate, got
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
+NOON_MILLIS = 1_769_860_800_000
+
+
+def at(number, sub=0):
+    return ExtendedSequenceNumber(str(number), sub)
+
+
+def leased(checkpoint, **more):
+    position = (
+        checkpoint if isinstance(checkpoint, ExtendedSequenceNumber) else ExtendedSequenceNumber(checkpoint)
+    )
+    return Lease(lease_key="s", checkpoint=position, **more)
+
+
+def resolved(lease, requested=None, *, follows_parent=False):
+    return resolve_start(lease, ConsumerConfig(), requested, follows_parent=follows_parent)
+
+
+@pytest.mark.parametrize(
+    ("requested", "position", "through"),
+    [
+        (at(7, 3), Position.at_sequence_number("7"), at(7, 3)),
+        ("7", Position.at_sequence_number("7"), at(7)),
+        ("TRIM_HORIZON", Position.trim_horizon(), None),
+        (ExtendedSequenceNumber(TRIM_HORIZON), Position.trim_horizon(), None),
+        ("LATEST", Position.latest(), None),
+        (NOON, Position.at_timestamp(NOON_MILLIS), None),
+    ],
+)
+def test_a_requested_position_replaces_the_checkpoint(requested, position, through):
+    for lease in (leased(at(100)), leased(TRIM_HORIZON), leased(AT_TIMESTAMP)):
+        assert resolved(lease, requested) == (position, through, False)
+
+
+@pytest.mark.parametrize(
+    "requested",
+    [
+        "soon",
+        "",
+        "SHARD_END",
+        "AT_TIMESTAMP",
+        ExtendedSequenceNumber(SHARD_END),
+        NOON.replace(tzinfo=None),
+        7,
+        b"7",
+    ],
+)
+def test_a_malformed_position_is_rejected(requested):
+    with pytest.raises(InvalidPositionError, match="starting_position"):
+        resolved(leased(at(100)), requested)
+
+
+def test_latest_loses_nothing_at_a_reshard():
+    assert resolved(leased(at(100)), "LATEST", follows_parent=True).position == Position.trim_horizon()
+    assert resolved(leased(LATEST), "LATEST", follows_parent=True).position == Position.trim_horizon()
+
+
+def test_latest_of_a_lease_at_latest_is_the_same_start_and_pinned():
+    pinned = leased(LATEST, initial_timestamp_millis=5_000)
+    assert resolved(pinned, "LATEST") == (Position.at_timestamp(5_000), None, True)
+    assert resolved(leased(LATEST), "LATEST") == (Position.latest(), None, True)
+    assert (
+        resolved(leased(TRIM_HORIZON, initial_timestamp_millis=5_000), "LATEST").position == Position.latest()
+    )
+
+
+class Own(Scene):
+    """A scene whose handler keeps its own positions."""
+
+    def __init__(self, *results, start, checkpoints=True, poison=None, **more):
+        scene = self
+        self.asked = []
+        self.start = start
+
+        class Handler(RecordHandler):
+            def starting_position(self, shard):
+                scene.asked.append(shard)
+                start = scene.start
+                if isinstance(start, list):
+                    start = start.pop(0)
+                if isinstance(start, Exception):
+                    raise start
+                return start
+
+            def initialize(self, shard):
+                scene.events.append("initialize")
+                assert scene.asked, "asked before"
+
+            def process_records(self, batch):
+                if scene.errors and (error := scene.errors.pop(0)) is not None:
+                    raise error
+                data = [record.data for record in batch.records]
+                if poison in data:
+                    raise ValueError(poison)
+                scene.delivered += data
+                if checkpoints:
+                    batch.checkpoint()
+
+        super().__init__(*results, handler=Handler, **more)
+
+
+def test_records_before_the_checkpoint_are_redelivered_and_it_never_decreases():
+    scene = Own(got(5, 6, 7), got(8, 9), start="5", lease=leased(at(7)))
+    scene.run()
+    assert scene.opened == [Position.at_sequence_number("5")]
+    assert scene.delivered == [b"6", b"7", b"8", b"9"]
+    assert scene.row.checkpoint == at(9)
+    assert scene.asked[0].checkpoint == at(7)
+
+
+def test_checkpoints_write_nothing_until_delivery_has_passed_the_old_one():
+    scene = Own(got(5, 6), start="TRIM_HORIZON", lease=leased(at(7)))
+    counter = scene.row.counter
+    scene.run(renew=False)
+    assert scene.delivered == [b"5", b"6"]
+    assert (scene.row.checkpoint, scene.row.counter) == (at(7), counter)
+    checkpointer = scene.consumer._checkpointer
+    assert (checkpointer.delivered, checkpointer.largest_delivered) == (at(6), at(7))
+    with pytest.raises(InvalidCheckpointError):
+        checkpointer.checkpoint("6")
+
+
+def test_a_batch_before_the_checkpoint_that_fails_is_retried_whole():
+    """Its records are below the checkpoint, but nothing says that this handler has processed them."""
+    scene = Own(got(5, 6), got(8), start="4", lease=leased(at(7)))
+    scene.errors = [RuntimeError("no"), RuntimeError("no")]
+    scene.run(30)
+    assert scene.delivered == [b"5", b"6", b"8"]
+    assert scene.row.checkpoint == at(8)
+
+
+def test_bisection_before_the_checkpoint_isolates_the_record():
+    letters = []
+    policy = BisectBatch(dead_letter=lambda poison: letters.append(poison.record.data), attempts=1)
+    scene = Own(got(4, 5, 6), start="3", poison=b"5", lease=leased(at(7)), on_handler_error=policy)
+    scene.run(60)
+    assert (scene.delivered, letters) == ([b"4", b"6"], [b"5"])
+    assert scene.row.checkpoint == at(7)
+
+
+def test_a_position_after_the_checkpoint_skips_and_says_so(caplog):
+    caplog.set_level(logging.INFO)
+    scene = Own(got(9, 10), start=at(9), lease=leased(at(7)))
+    scene.run()
+    assert scene.delivered == [b"10"]
+    assert "the handler starts at" in caplog.text
+    assert "instead of the lease checkpoint" in caplog.text
+    assert "records in between are skipped" in caplog.text
+
+
+def test_a_position_inside_an_aggregate():
+    records = [aggregate(5, "a", "b", "c", "d")]
+    for start, expected in ((at(5, 1), [b"5/2", b"5/3"]), ("5", [b"5/1", b"5/2", b"5/3"])):
+        scene = Own(FetchResult(records=records, header=AT_TIP), start=start)
+        scene.run()
+        assert scene.delivered == expected
+
+
+def test_none_is_the_checkpoint_of_the_lease():
+    scene = Own(got(7, 8), start=None, lease=leased(at(7)))
+    scene.run()
+    assert scene.delivered == [b"8"]
+    assert len(scene.asked) == 1
+
+
+def test_plain_functions_start_at_the_lease():
+    scene = Scene(got(7, 8), lease=leased(at(7)))
+    scene.run()
+    assert scene.delivered == [b"8"]
+
+
+def test_an_unpinned_latest_lease_stays_unpinned():
+    """The lease's own start was not used, so there is no timestamp to remember for it."""
+    scene = Own(got(8, started_at_millis=9_000), start="7", checkpoints=False, lease=leased(LATEST))
+    scene.run()
+    assert scene.delivered == [b"8"]
+    assert scene.row.checkpoint == ExtendedSequenceNumber(LATEST)
+    assert scene.row.initial_timestamp_millis is None
+
+
+def test_the_end_of_the_shard_is_checkpointed_as_always():
+    scene = Own(got(5, 6, **ENDED), start="4", checkpoints=False, lease=leased(at(6)))
+    assert scene.run() is None
+    assert scene.delivered == [b"5", b"6"]
+    assert scene.row.is_finished
+
+
+def test_an_error_is_subject_to_the_policy():
+    scene = Own(got(8), start=[RuntimeError("store is down"), ConnectionError(), "7"])
+    scene.run(30)
+    assert scene.delivered == [b"8"]
+    assert len(scene.asked) == 3
+    assert scene.events == ["initialize"]
+
+
+def test_a_malformed_position_quarantines_and_the_handler_is_asked_again():
+    scene = Own(got(8), start=["nonsense", "7"])
+    scene.run(5)
+    assert scene.consumer.is_quarantined
+    assert scene.consumer.held.gone is None, "the lease is kept"
+    assert "starting_position 'nonsense'" in scene.consumer.last_error
+    assert (scene.delivered, scene.events) == ([], [])
+    scene.run(20)
+    assert scene.delivered == [b"8"]
+    assert not scene.consumer.is_quarantined
+    assert len(scene.asked) == 2
+
+
+def test_a_position_that_the_shard_does_not_have_is_asked_for_again():
+    def bad():
+        return InvalidPositionError("not of this shard")
+
+    scene = Own(bad(), got(8), start=["99", "7"])
+    scene.run(5)
+    assert scene.consumer.is_quarantined
+    scene.run(60)
+    assert scene.opened == [Position.at_sequence_number("99"), Position.at_sequence_number("7")]
+    assert scene.delivered == [b"8"]
+
+
+def test_a_coroutine_may_name_the_position():
+    class Handler(RecordHandler):
+        async def starting_position(self, shard):
+            return "7"
+
+        async def process_records(self, batch):
+            scene.delivered += [record.data for record in batch.records]
+
+    scene = Scene(got(7, 8), handler=Handler)
+    scene.run()
+    assert scene.delivered == [b"8"]
+
+
+def test_a_restarted_read_asks_only_once():
+    scene = Own(got(7, 8), start="7")
+    scene.run(1)
+    scene.consumer.restart_read()
+    scene.run(5)
+    assert len(scene.asked) == 1
+    assert scene.opened == [Position.at_sequence_number("7"), Position.after_sequence_number("8")]
