@@ -30,7 +30,7 @@ from tests.common.reference import filled
 SECRET = b"secret payload"
 AT = ExtendedSequenceNumber("7")
 KINESIS = KinesisRecord(SECRET, "key", "7")
-USER = UserRecord(SECRET, "key", "7", 0, None, None, False, None)
+USER = UserRecord(SECRET, "key", "7", None, None, 0, None, False)
 AGGREGATE = KinesisRecord(filled([("key", None, SECRET), ("key", None, b"")]).encode(), "a", "7")
 
 HOLDERS: list[Any] = [

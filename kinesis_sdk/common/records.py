@@ -21,15 +21,29 @@ def without_payload(record: Any) -> str:
     return f"{type(record).__name__}({', '.join(shown)})"
 
 
+API_NAMES = {
+    "data": "Data",
+    "partition_key": "PartitionKey",
+    "sequence_number": "SequenceNumber",
+    "approximate_arrival_timestamp": "ApproximateArrivalTimestamp",
+    "encryption_type": "EncryptionType",
+}
+"""Name in the API of each field of a `KinesisRecord`.
+
+To add a field: here, to `KinesisRecord` and its `from_api`, to `UserRecord` at the same place, and to the reader of large
+responses (``fast_get._decoded``). Everything between them passes fields on by position. `tests/common/test_records.py` fails
+for each of these places that is forgotten.
+"""
+
+
 class KinesisRecord(NamedTuple):
-    """One record as the service stores it; its data may be an aggregate of user records.
+    """One record as Kinesis stores it; its data may be an aggregate of user records.
 
     Attributes:
         data: Payload; ``repr`` shows its length only.
-        partition_key: Partition key of the entry (``a`` for an aggregate); empty where the service places
-            records itself.
+        partition_key: Partition key of the Kinesis record (``a`` for an aggregate); empty if Kinesis sends none.
         sequence_number: Decimal sequence number, unique in the shard.
-        approximate_arrival_timestamp: When the service took it (aware datetime, millisecond precision).
+        approximate_arrival_timestamp: Time at which Kinesis accepted it (aware datetime, millisecond precision), or None.
         encryption_type: ``NONE``, ``KMS`` or None.
     """
 
@@ -78,26 +92,28 @@ def check_records(records: Sequence[KinesisRecord]) -> None:
 class UserRecord(NamedTuple):
     """One record as its producer put it.
 
+    The fields of its Kinesis record come first, in their order: see `user_records`, which relies on it.
+
     Attributes:
         data: Payload; ``repr`` shows its length only.
-        partition_key: The user's partition key.
-        sequence_number: Sequence number of the Kinesis record that carried it; shared inside an aggregate.
-        sub_sequence_number: Position inside the aggregate from 0; 0 for a record that travelled alone.
-        approximate_arrival_timestamp: When the service took the Kinesis record.
-        explicit_hash_key: The user's explicit hash key; None if there was none, or if the record travelled
-            alone (the service does not return it).
-        aggregated: Whether it travelled in an aggregate.
+        partition_key: Partition key that the producer gave.
+        sequence_number: Sequence number of its Kinesis record; all user records of an aggregate share it.
+        approximate_arrival_timestamp: Time at which Kinesis accepted the Kinesis record, or None.
         encryption_type: ``NONE``, ``KMS`` or None.
+        sub_sequence_number: Index in the aggregate from 0; 0 for a record that was not aggregated.
+        explicit_hash_key: Explicit hash key that the producer gave; None if there was none, or if the record was not
+            aggregated (Kinesis does not return it).
+        aggregated: Whether it was in an aggregate.
     """
 
     data: bytes
     partition_key: str
     sequence_number: str
-    sub_sequence_number: int
-    approximate_arrival_timestamp: datetime | None
-    explicit_hash_key: str | None
-    aggregated: bool
-    encryption_type: str | None
+    approximate_arrival_timestamp: datetime | None = None
+    encryption_type: str | None = None
+    sub_sequence_number: int = 0
+    explicit_hash_key: str | None = None
+    aggregated: bool = False
 
     def __repr__(self) -> str:
         return without_payload(self)

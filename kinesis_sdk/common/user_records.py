@@ -1,9 +1,11 @@
-"""User records of a batch, each made when somebody looks at it.
+"""User records of a batch, each created when it is accessed.
 
-A batch of small records holds tens of thousands of user records, and most handlers look at each once, one after the
-other. So what is kept is columns: payloads and partition keys, beside the Kinesis record that carried them. A
-`UserRecord` lives for as long as its reader holds it; making all of them beforehand costs twice the CPU, half of that
-in the garbage collector.
+A batch of small records holds tens of thousands of user records, and most handlers read each once, in order. So the batch
+keeps columns: payloads and partition keys, and the Kinesis record that carried them. A `UserRecord` lives as long as its
+reader holds it. Creating all of them in advance costs twice the CPU, half of it in the garbage collector.
+
+The fields of a `KinesisRecord` are passed on by position: a `UserRecord` begins with them, in their order, and an aggregate
+replaces the first two. A new field of both needs no change here.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ _new = tuple.__new__
 _data_of = itemgetter(0)
 # Python makes a new object of every number above 256 that it counts; aggregates rarely hold more than this.
 _NUMBERS = tuple(range(2048))
+# The fields of a user record that was not aggregated, after those of its Kinesis record.
+_NOT_AGGREGATED = (0, None, False)
 
 USER_RECORD_OVERHEAD = 64
 """Bytes that a user record in a batch takes beside its payload: its place in two columns and the header of a bytes object
@@ -88,33 +92,23 @@ class AggregatedRun:
 
     def __iter__(self) -> Iterator[UserRecord]:
         # In C throughout: this is what a handler pays per record.
-        sequence_number, arrival, encryption = self._origin
         fields: Iterator[tuple[Any, ...]] = zip(
             self.payloads,
             self._partition_keys,
-            repeat(sequence_number),
+            *map(repeat, self._origin),
             _NUMBERS if len(self.payloads) <= len(_NUMBERS) else count(),
-            repeat(arrival),
             repeat(None) if self._explicit_hash_keys is None else self._explicit_hash_keys,
             repeat(True),
-            repeat(encryption),
         )
         # Not by `map`, which makes a tuple of arguments for each call; `zip` uses one again and again.
         return starmap(_new, zip(repeat(UserRecord), fields))  # noqa: RUF058
 
     def at(self, index: int) -> UserRecord:
-        """One of them."""
-        sequence_number, arrival, encryption = self._origin
+        """Return one of them."""
         hashes = self._explicit_hash_keys
+        hash_key = None if hashes is None else hashes[index]
         return UserRecord(
-            self.payloads[index],
-            self._partition_keys[index],
-            sequence_number,
-            index,
-            arrival,
-            None if hashes is None else hashes[index],
-            True,
-            encryption,
+            self.payloads[index], self._partition_keys[index], *self._origin, index, hash_key, True
         )
 
 
@@ -139,15 +133,11 @@ class PlainRun:
         return len(self._records)
 
     def __iter__(self) -> Iterator[UserRecord]:
-        return (
-            _new(UserRecord, (data, key, sequence_number, 0, arrival, None, False, encryption))
-            for data, key, sequence_number, arrival, encryption in self._records
-        )
+        return (_new(UserRecord, record + _NOT_AGGREGATED) for record in self._records)
 
     def at(self, index: int) -> UserRecord:
-        """One of them."""
-        data, key, sequence_number, arrival, encryption = self._records[index]
-        return UserRecord(data, key, sequence_number, 0, arrival, None, False, encryption)
+        """Return one of them."""
+        return UserRecord(*self._records[index], *_NOT_AGGREGATED)
 
     @property
     def payloads(self) -> Iterable[bytes]:

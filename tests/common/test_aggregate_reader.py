@@ -77,7 +77,7 @@ def test_any_damage_is_noticed(items: list[Item], data: st.DataObject) -> None:
     for broken in (damaged, blob[:tail], blob[tail + 1 :], blob + b"\0", damaged[:tail]):
         assert decode(broken) is None
         assert deaggregate([carrier(broken)]) == [
-            UserRecord(broken, "outer", "4960", 0, ARRIVAL, None, False, "KMS")
+            UserRecord(broken, "outer", "4960", ARRIVAL, "KMS", 0, None, False)
         ]
 
 
@@ -414,13 +414,13 @@ def test_deaggregate_fills_every_field_in_order() -> None:
     usual = filled([("k", None, b"1"), ("l", None, b"2")]).encode()
     users = deaggregate([carrier(b"plain", "1"), carrier(BLOB, "2"), carrier(usual, "3"), carrier(b"", "4")])
     assert users == [
-        UserRecord(b"plain", "outer", "1", 0, ARRIVAL, None, False, "KMS"),
-        UserRecord(b"one", "alpha", "2", 0, ARRIVAL, None, True, "KMS"),
-        UserRecord(b"", "beta", "2", 1, ARRIVAL, "340", True, "KMS"),
-        UserRecord(b"three", "alpha", "2", 2, ARRIVAL, None, True, "KMS"),
-        UserRecord(b"1", "k", "3", 0, ARRIVAL, None, True, "KMS"),
-        UserRecord(b"2", "l", "3", 1, ARRIVAL, None, True, "KMS"),
-        UserRecord(b"", "outer", "4", 0, ARRIVAL, None, False, "KMS"),
+        UserRecord(b"plain", "outer", "1", ARRIVAL, "KMS", 0, None, False),
+        UserRecord(b"one", "alpha", "2", ARRIVAL, "KMS", 0, None, True),
+        UserRecord(b"", "beta", "2", ARRIVAL, "KMS", 1, "340", True),
+        UserRecord(b"three", "alpha", "2", ARRIVAL, "KMS", 2, None, True),
+        UserRecord(b"1", "k", "3", ARRIVAL, "KMS", 0, None, True),
+        UserRecord(b"2", "l", "3", ARRIVAL, "KMS", 1, None, True),
+        UserRecord(b"", "outer", "4", ARRIVAL, "KMS", 0, None, False),
     ]
     assert all(type(user) is UserRecord for user in users)
     assert deaggregate([]) == []

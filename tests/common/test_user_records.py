@@ -41,13 +41,13 @@ def build(
                 )
             )
             expected += [
-                UserRecord(data, key, str(number), index, ARRIVAL, hash_key, True, "KMS")
+                UserRecord(data, key, str(number), ARRIVAL, "KMS", index, hash_key, True)
                 for index, (data, key, hash_key) in enumerate(rows)
             ]
         else:
             runs.append(PlainRun([carrier(data, key, number) for data, key, _ in rows]))
             expected += [
-                UserRecord(data, key, str(number), 0, ARRIVAL, None, False, "KMS") for data, key, _ in rows
+                UserRecord(data, key, str(number), ARRIVAL, "KMS", 0, None, False) for data, key, _ in rows
             ]
     return UserRecords(runs), expected
 

@@ -23,7 +23,7 @@ def at(number, sub=0):
 
 
 def record(number, sub=0):
-    return UserRecord(b"x", "k", str(number), sub, None, None, True, None)
+    return UserRecord(b"x", "k", str(number), None, None, sub, None, True)
 
 
 class Scenario(HeldScenario):

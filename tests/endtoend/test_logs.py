@@ -20,7 +20,7 @@ FLIGHTS = load_flights()
 def record(number: int, data: bytes | None = None, key: str | None = None) -> UserRecord:
     flight = FLIGHTS[number % len(FLIGHTS)]
     payload = make_payload("run1", number, flight) if data is None else data
-    return UserRecord(payload, key or flight.origin, "100", number, None, None, True, None)
+    return UserRecord(payload, key or flight.origin, "100", None, None, number, None, True)
 
 
 class Checkpointer:

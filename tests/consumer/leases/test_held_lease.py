@@ -73,7 +73,7 @@ class Scenario:
 
 
 def record(sequence, sub=0):
-    return UserRecord(b"", "k", str(sequence), sub, None, None, False, None)
+    return UserRecord(b"", "k", str(sequence), None, None, sub, None, False)
 
 
 def at(sequence, sub=0):

@@ -37,7 +37,7 @@ def at(number):
 
 def record(number, key="k", data=None):
     data = b"%d" % number if data is None else data
-    return UserRecord(data, key, str(number), 0, None, None, False, None)
+    return UserRecord(data, key, str(number), None, None, 0, None, False)
 
 
 class Scene:

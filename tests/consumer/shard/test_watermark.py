@@ -12,7 +12,7 @@ from kinesis_sdk.consumer.shard.watermark import RECORD_OVERHEAD, WatermarkTrack
 
 
 def record(number, size=1):
-    return UserRecord(b"x" * size, "k", str(number // 3 + 1), number % 3, None, None, True, None)
+    return UserRecord(b"x" * size, "k", str(number // 3 + 1), None, None, number % 3, None, True)
 
 
 @given(st.integers(0, 2**32), st.integers(1, 60))

@@ -10,7 +10,7 @@ FLIGHT = Flight("LAX", b'{"delay":1,"origin":"LAX"}')
 
 
 def record(number: int, sequence_number: str, sub: int, run: str = "run1") -> UserRecord:
-    return UserRecord(make_payload(run, number, FLIGHT), "LAX", sequence_number, sub, None, None, True, None)
+    return UserRecord(make_payload(run, number, FLIGHT), "LAX", sequence_number, None, None, sub, None, True)
 
 
 def test_flights_are_twenty_thousand_and_payloads_carry_their_number() -> None:
