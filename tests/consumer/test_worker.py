@@ -104,6 +104,7 @@ def test_the_public_names():
             "ShardHealth",
             "ShardState",
             "Stall",
+            "StartingPosition",
             "StopWorker",
             "StreamSpec",
             "TableScan",

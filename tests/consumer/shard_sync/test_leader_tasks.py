@@ -329,7 +329,7 @@ def test_a_position_whose_retention_ended_is_told(hours, caplog):
     else:
         assert fleet.data() == fleet.sent[:5] + fleet.sent[10:]
         assert len(told) == 1
-        assert told[0].startswith(f"shard {key(0)}: the record of its checkpoint ")
+        assert told[0].startswith(f"shard {key(0)}: starting position ")
 
 
 def test_a_trimmed_lease_stays_until_its_successors_have_leases():
