@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 import pytest
 
 from kinesis_sdk.common.errors import InvalidCheckpointError, InvalidPositionError
+from kinesis_sdk.common.position import AfterSequence, AtTimestamp, Latest, TrimHorizon
 from kinesis_sdk.common.sequence import (
     AT_TIMESTAMP,
     LATEST,
@@ -17,7 +18,7 @@ from kinesis_sdk.common.sequence import (
 )
 from kinesis_sdk.consumer import ConsumerConfig, Lease, RecordHandler
 from kinesis_sdk.consumer.error_policy import BisectBatch
-from kinesis_sdk.consumer.fetch.fetcher import FetchResult, Position
+from kinesis_sdk.consumer.fetch.fetcher import FetchResult
 from kinesis_sdk.consumer.shard.start import resolve_start
 from tests.consumer.shard.test_consumer import AT_TIP, ENDED, Scene, aggregate, got
 
@@ -43,12 +44,12 @@ def resolved(lease, requested=None, *, follows_parent=False):
 @pytest.mark.parametrize(
     ("requested", "position", "through"),
     [
-        (at(7, 3), Position.at_sequence_number("7"), at(7, 3)),
-        ("7", Position.at_sequence_number("7"), at(7)),
-        ("TRIM_HORIZON", Position.trim_horizon(), None),
-        (ExtendedSequenceNumber(TRIM_HORIZON), Position.trim_horizon(), None),
-        ("LATEST", Position.latest(), None),
-        (NOON, Position.at_timestamp(NOON_MILLIS), None),
+        (at(7, 3), AfterSequence("7", sub_sequence_number=3), at(7, 3)),
+        ("7", AfterSequence("7", sub_sequence_number=0), at(7)),
+        ("TRIM_HORIZON", TrimHorizon(), None),
+        (ExtendedSequenceNumber(TRIM_HORIZON), TrimHorizon(), None),
+        ("LATEST", Latest(), None),
+        (NOON, AtTimestamp(NOON_MILLIS), None),
     ],
 )
 def test_a_requested_position_replaces_the_checkpoint(requested, position, through):
@@ -75,17 +76,15 @@ def test_a_malformed_position_is_rejected(requested):
 
 
 def test_latest_loses_nothing_at_a_reshard():
-    assert resolved(leased(at(100)), "LATEST", follows_parent=True).position == Position.trim_horizon()
-    assert resolved(leased(LATEST), "LATEST", follows_parent=True).position == Position.trim_horizon()
+    assert resolved(leased(at(100)), "LATEST", follows_parent=True).position == TrimHorizon()
+    assert resolved(leased(LATEST), "LATEST", follows_parent=True).position == TrimHorizon()
 
 
 def test_latest_of_a_lease_at_latest_is_the_same_start_and_pinned():
     pinned = leased(LATEST, initial_timestamp_millis=5_000)
-    assert resolved(pinned, "LATEST") == (Position.at_timestamp(5_000), None, True)
-    assert resolved(leased(LATEST), "LATEST") == (Position.latest(), None, True)
-    assert (
-        resolved(leased(TRIM_HORIZON, initial_timestamp_millis=5_000), "LATEST").position == Position.latest()
-    )
+    assert resolved(pinned, "LATEST") == (AtTimestamp(5_000), None, True)
+    assert resolved(leased(LATEST), "LATEST") == (Latest(), None, True)
+    assert resolved(leased(TRIM_HORIZON, initial_timestamp_millis=5_000), "LATEST").position == Latest()
 
 
 class Own(Scene):
@@ -126,7 +125,7 @@ class Own(Scene):
 def test_records_before_the_checkpoint_are_redelivered_and_it_never_decreases():
     scene = Own(got(5, 6, 7), got(8, 9), start="5", lease=leased(at(7)))
     scene.run()
-    assert scene.opened == [Position.at_sequence_number("5")]
+    assert scene.opened == [AfterSequence("5", sub_sequence_number=0)]
     assert scene.delivered == [b"6", b"7", b"8", b"9"]
     assert scene.row.checkpoint == at(9)
     assert scene.asked[0].checkpoint == at(7)
@@ -238,7 +237,10 @@ def test_a_position_that_the_shard_does_not_have_is_asked_for_again():
     scene.run(5)
     assert scene.consumer.is_quarantined
     scene.run(60)
-    assert scene.opened == [Position.at_sequence_number("99"), Position.at_sequence_number("7")]
+    assert scene.opened == [
+        AfterSequence("99", sub_sequence_number=0),
+        AfterSequence("7", sub_sequence_number=0),
+    ]
     assert scene.delivered == [b"8"]
 
 
@@ -261,4 +263,4 @@ def test_a_restarted_read_asks_only_once():
     scene.consumer.restart_read()
     scene.run(5)
     assert len(scene.asked) == 1
-    assert scene.opened == [Position.at_sequence_number("7"), Position.after_sequence_number("8")]
+    assert scene.opened == [AfterSequence("7", sub_sequence_number=0), AfterSequence("8")]
