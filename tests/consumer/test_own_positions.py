@@ -8,7 +8,7 @@ import pytest
 
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer import RecordHandler
-from tests.consumer.simulation import Fleet
+from tests.consumer.fleet.engines import Fleet
 
 
 class Ledger:
