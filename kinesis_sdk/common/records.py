@@ -58,7 +58,7 @@ class KinesisRecord(NamedTuple):
 
     @classmethod
     def from_api(cls, item: Mapping[str, Any]) -> KinesisRecord:
-        """Read one element of ``Records`` of a GetRecords answer.
+        """Read one element of ``Records`` of a GetRecords response.
 
         Raises:
             KeyError, AttributeError, ValueError: If it is incomplete, or its payload is not bytes.
@@ -81,7 +81,7 @@ def check_records(records: Sequence[KinesisRecord]) -> None:
     Raises:
         ValueError: If a partition key is not text, or a sequence number is not decimal text.
     """
-    # By columns, in C: this is paid for every record that is read.
+    # By columns and in C, because every record that is read pays for it.
     try:
         "".join([record[1] for record in records])
     except TypeError as error:
@@ -120,15 +120,15 @@ class UserRecord(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """One try to store a user record, as the KPL reports it.
+    """One attempt to store a user record, as the KPL reports it.
 
     Attributes:
-        delay: Seconds from the record's arrival (first attempt) or the end of the attempt before to the start
-            of this one: time spent buffered.
-        duration: Seconds from sending the request to its verdict; 0 where nothing was sent.
-        code: Empty on success; else the service's error code, a transport error's name, or ``Expired``,
+        delay: Seconds in the buffer: from the arrival of the record (first attempt) or the end of the previous attempt to
+            the start of this one.
+        duration: Seconds from sending the request to its result; 0 if nothing was sent.
+        code: Empty on success; else the error code of Kinesis, the name of a transport error, ``Expired`` or
             ``Wrong Shard``.
-        message: The service's message; empty on success.
+        message: Error message of Kinesis; empty on success.
         success: Whether this attempt stored the record for every consumer.
     """
 

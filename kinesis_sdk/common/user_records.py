@@ -18,33 +18,33 @@ from typing import Any, ClassVar, Protocol, overload
 
 from kinesis_sdk.common.records import KinesisRecord, UserRecord
 
-# A named tuple from a finished tuple at a third of the price of its own constructor; the fields must all be
-# there, in order. Used only where it is paid per user record.
+# Creates a named tuple from a finished tuple at a third of the cost of its own constructor. The tuple must have all fields in
+# order. Used only where the cost is paid per user record.
 _new = tuple.__new__
 _data_of = itemgetter(0)
-# Python makes a new object of every number above 256 that it counts; aggregates rarely hold more than this.
+# Python creates an object for every number above 256 when it counts; aggregates rarely hold more records than this.
 _NUMBERS = tuple(range(2048))
 # The fields of a user record that was not aggregated, after those of its Kinesis record.
 _NOT_AGGREGATED = (0, None, False)
 
 USER_RECORD_OVERHEAD = 64
-"""Bytes that a user record in a batch takes beside its payload: its place in two columns and the header of a bytes object
+"""Bytes that a user record in a batch takes in addition to its payload: two column entries and the header of a bytes object
 (measured, CPython 3.11). An empty payload takes 16. A record with an explicit hash key takes twice as much, for the text."""
 
 
 class RecordRun(Protocol):
-    """Neighbours that are kept together; not empty."""
+    """Consecutive user records that are stored together; not empty."""
 
     def __len__(self) -> int:
-        """User records."""
+        """Return the number of user records."""
         ...
 
     def __iter__(self) -> Iterator[UserRecord]:
-        """Makes them, in order."""
+        """Create the user records in order."""
         ...
 
     def at(self, index: int) -> UserRecord:
-        """Makes one, from 0 to less than the length."""
+        """Create the user record at an index from 0 to less than the length."""
         ...
 
     @property
@@ -54,7 +54,7 @@ class RecordRun(Protocol):
 
     @property
     def overhead(self) -> int:
-        """Bytes of memory that it takes beyond the Kinesis records that it came in."""
+        """Bytes of memory in addition to the Kinesis records that the user records came in."""
         ...
 
 
@@ -62,10 +62,10 @@ class AggregatedRun:
     """The user records of one aggregate.
 
     Args:
-        carrier: The Kinesis record. Its data is not kept: the payloads are copies of nearly all of it.
-        payloads: In the aggregate's order.
-        partition_keys: As many.
-        explicit_hash_keys: As many; None if no user record has one.
+        carrier: The Kinesis record. Its data is not kept, because the payloads are copies of nearly all of it.
+        payloads: Payload of each user record, in the order of the aggregate.
+        partition_keys: Partition key of each.
+        explicit_hash_keys: Explicit hash key of each, or None for it; None if no user record has one.
     """
 
     __slots__ = ("_explicit_hash_keys", "_origin", "_partition_keys", "payloads")
@@ -91,7 +91,7 @@ class AggregatedRun:
         return len(self.payloads)
 
     def __iter__(self) -> Iterator[UserRecord]:
-        # In C throughout: this is what a handler pays per record.
+        # All of it runs in C, because a handler pays for it per record.
         fields: Iterator[tuple[Any, ...]] = zip(
             self.payloads,
             self._partition_keys,
@@ -100,7 +100,7 @@ class AggregatedRun:
             repeat(None) if self._explicit_hash_keys is None else self._explicit_hash_keys,
             repeat(True),
         )
-        # Not by `map`, which makes a tuple of arguments for each call; `zip` uses one again and again.
+        # Not `map`, which creates a tuple of arguments for each call; `zip` reuses one.
         return starmap(_new, zip(repeat(UserRecord), fields))  # noqa: RUF058
 
     def at(self, index: int) -> UserRecord:
@@ -113,10 +113,10 @@ class AggregatedRun:
 
 
 class PlainRun:
-    """Kinesis records that are no aggregates, one user record each.
+    """Kinesis records that are not aggregated, one user record each.
 
     Args:
-        records: In the shard's order.
+        records: The Kinesis records in the order of the shard.
     """
 
     __slots__ = ("_records",)
@@ -148,16 +148,16 @@ class PlainRun:
 class UserRecords(Sequence[UserRecord]):
     """An immutable sequence of user records, equal to a list of the same records.
 
-    Records are made on access: two looks at the same index give equal records, not the same object. Slices are
-    lists, and so is what another process gets.
+    Records are created on access: the same index gives equal records, but not the same object. Slices are lists, and
+    pickling gives a list.
 
     Args:
-        runs: What it consists of.
+        runs: The runs that it consists of, in order.
     """
 
     __slots__ = ("_ends", "_runs")
 
-    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # it equals lists
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # equal to lists, which have no hash
 
     def __init__(self, runs: Iterable[RecordRun] = ()) -> None:
         self._runs = list(runs)
@@ -167,7 +167,7 @@ class UserRecords(Sequence[UserRecord]):
         return self._ends[-1] if self._ends else 0
 
     def __iter__(self) -> Iterator[UserRecord]:
-        # A stream without aggregates has one run a batch, and so has an answer with a single aggregate.
+        # A batch has one run if the stream has no aggregates, or if the response has a single one.
         return iter(self._runs[0]) if len(self._runs) == 1 else chain.from_iterable(self._runs)
 
     @overload
@@ -190,7 +190,7 @@ class UserRecords(Sequence[UserRecord]):
         return len(self) == len(other) and all(map(eq, self, other))
 
     def __repr__(self) -> str:
-        # Neither their payloads nor a million of them: this is what a log line shows of a batch.
+        # A log line must show neither payloads nor a million records.
         return f"<{type(self).__name__}: {len(self)} user records, {payload_bytes(self)} bytes>"
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -198,21 +198,21 @@ class UserRecords(Sequence[UserRecord]):
 
     @classmethod
     def joined(cls, parts: Sequence[UserRecords]) -> UserRecords:
-        """All records of several batches, in order."""
+        """Return all records of several batches, in order."""
         return parts[0] if len(parts) == 1 else cls(run for part in parts for run in part._runs)
 
     @property
     def overhead(self) -> int:
-        """Bytes of memory that they take beyond the Kinesis records that they came in."""
+        """Bytes of memory in addition to the Kinesis records that the user records came in."""
         return sum([run.overhead for run in self._runs])
 
     @property
     def payloads(self) -> Iterator[bytes]:
-        """Payloads alone, without making records."""
+        """Payloads of all records, without creating the records."""
         return chain.from_iterable([run.payloads for run in self._runs])
 
 
 def payload_bytes(records: Sequence[UserRecord]) -> int:
-    """Bytes of payload of some user records."""
+    """Return the bytes of payload of user records."""
     payloads = records.payloads if isinstance(records, UserRecords) else map(_data_of, records)
     return sum(map(len, payloads))

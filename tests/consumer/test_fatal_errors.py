@@ -53,7 +53,7 @@ class Garbling:
 
 
 def run_to_its_end(worker):
-    """What `run` raises; it is an error if it does not return."""
+    """Return what `run` raises; fail if it does not return."""
     outcome = []
 
     def run():
@@ -240,7 +240,7 @@ def test_a_step_that_raises_is_run_again():
 # No thread can be started
 
 
-def bury(poison):
+def reject(poison):
     raise AssertionError("a record was taken for poison")
 
 
@@ -250,7 +250,7 @@ def test_coroutines_wait_for_their_event_loop_to_start(monkeypatch, times):
     scenario = Scenario()
     scenario.put(*[b"%d" % n for n in range(20)])
     # Two failed attempts are a poison record; the shortage is not the record's fault.
-    policy = BisectBatch(dead_letter=bury, attempts=2, initial_delay=0.001, max_delay=0.01)
+    policy = BisectBatch(dead_letter=reject, attempts=2, initial_delay=0.001, max_delay=0.01)
 
     async def handle(batch):
         scenario.handle(batch)

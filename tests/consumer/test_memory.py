@@ -1,4 +1,4 @@
-"""What a worker counts against ``max_prefetch_bytes`` is what its records take in memory."""
+"""The bytes that a worker charges against ``max_prefetch_bytes`` are those that its records take in memory."""
 
 from __future__ import annotations
 

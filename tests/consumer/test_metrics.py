@@ -364,7 +364,7 @@ def test_the_age_grows_while_nothing_can_be_read_any_more():
 
 
 def test_a_batch_that_gave_its_memory_back_is_still_waiting(monkeypatch):
-    """Its records are in no buffer until they are read again, and then they are no younger than before."""
+    """Its records are in no buffer until they are read again; their age does not restart."""
     monkeypatch.setattr(ByteBudget, "is_crowded", True)
     fleet = Measured(config=CONFIG)
     seen = []
@@ -388,7 +388,7 @@ def test_a_batch_that_gave_its_memory_back_is_still_waiting(monkeypatch):
 
 
 def test_a_service_that_reports_no_lag_leaves_it_unknown():
-    """Some emulators; a batch that waits has an age nevertheless."""
+    """Some emulators report none. A batch that waits still has an age."""
 
     class Silent:
         def __init__(self, client):

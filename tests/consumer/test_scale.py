@@ -14,7 +14,7 @@ SIZE = 4_000
 
 
 class Alive:
-    """Counts the bytes of payload that exist, whoever holds them."""
+    """Count of the bytes of all payloads that exist."""
 
     def __init__(self):
         self.lock = threading.Lock()

@@ -192,7 +192,7 @@ class Poisoned:
         self.delivered = []
         self.dead = []
         self.refuse = 0
-        self.policy = BisectBatch(dead_letter=self.bury, **policy)
+        self.policy = BisectBatch(dead_letter=self.dead_letter, **policy)
 
     def handle(self, batch):
         numbers = [int(r.sequence_number) for r in batch.records]
@@ -201,7 +201,7 @@ class Poisoned:
             raise ValueError("poison")
         self.delivered += numbers
 
-    def bury(self, poison):
+    def dead_letter(self, poison):
         if self.refuse:
             self.refuse -= 1
             raise OSError("queue is down")
@@ -271,14 +271,14 @@ def test_errors_that_say_nothing_about_a_record_are_only_retried(error):
 def test_an_asynchronous_hook():
     dead = []
 
-    async def bury(poison):
+    async def dead_letter(poison):
         await asyncio.sleep(0)
         dead.append(poison.record.data)
 
     def handle(batch):
         raise ValueError("x")
 
-    scene = Scene(handle, policy=BisectBatch(dead_letter=bury, attempts=1))
+    scene = Scene(handle, policy=BisectBatch(dead_letter=dead_letter, attempts=1))
     scene.offer(record(1), record(2))
     assert scene.run() is None
     assert dead == [b"1", b"2"]

@@ -1,4 +1,4 @@
-"""Where reading of a shard starts: the lease's checkpoint, or a position of the handler's own."""
+"""Starting position of a shard: the lease's checkpoint, or a position of the handler's own."""
 
 from __future__ import annotations
 
