@@ -23,7 +23,7 @@ examples:
         aws kinesis list-shards --stream-name orders
 
   %(prog)s --no-throttle
-      Shards without limits, for measuring clients. By default they refuse more than 1,000 records or
+      Shards without limits, for measuring clients. By default they reject more than 1,000 records or
       1 MiB per second, and more than 5 reads or 2 MiB per second, as the service does.
 
 while it runs:

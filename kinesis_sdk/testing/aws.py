@@ -204,15 +204,15 @@ class FakeAws:
                     raise fault.error()
         if service == "kinesis":
             self.kinesis.check_rate(operation)
-        answer: dict[str, Any] | bytes = (
+        response: dict[str, Any] | bytes = (
             self.kinesis.records.get_records(request, empty=True) if empty else handler(request)
         )
         if torn:
-            assert isinstance(answer, dict)
-            answer["Shards"] = answer["Shards"][:-1]
+            assert isinstance(response, dict)
+            response["Shards"] = response["Shards"][:-1]
         if lost:
             raise ResponseLostError(f"{operation}: injected timeout after it was carried out")
-        return answer
+        return response
 
     def _subject(self, service: str, request: dict[str, Any]) -> tuple[str | None, str | None]:
         """Return the stream or table, and the shard, of a call."""

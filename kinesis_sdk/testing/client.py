@@ -239,11 +239,11 @@ class FakeClient:
             "RetryAttempts": 0,
         }
         try:
-            answer = self._aws.call(self._service, operation, _to_wire(request, self._blobs))
+            result = self._aws.call(self._service, operation, _to_wire(request, self._blobs))
         except AwsError as error:
             from botocore.exceptions import ClientError
 
-            members = self._answer(operation, error.members)
+            members = self._converted(operation, error.members)
             response: Any = {
                 **members,
                 "Error": {"Message": error.message, "Code": error.code},
@@ -255,10 +255,10 @@ class FakeClient:
             from botocore.exceptions import ReadTimeoutError
 
             raise ReadTimeoutError(endpoint_url=self.meta.endpoint_url, error=str(error)) from None
-        return {**self._answer(operation, answer), "ResponseMetadata": metadata}
+        return {**self._converted(operation, result), "ResponseMetadata": metadata}
 
-    def _answer(self, operation: str, answer: dict[str, Any] | bytes) -> dict[str, Any]:
-        body: dict[str, Any] = json.loads(answer) if isinstance(answer, bytes) else answer
+    def _converted(self, operation: str, result: dict[str, Any] | bytes) -> dict[str, Any]:
+        body: dict[str, Any] = json.loads(result) if isinstance(result, bytes) else result
         if operation == "GetRecords":
             return _with_records(body)
         if operation == "SubscribeToShard" and "EventStream" in body:

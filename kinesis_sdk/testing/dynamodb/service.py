@@ -166,37 +166,37 @@ class FakeDynamoDB:
         """PutItem."""
         wanted = self._return_values(request, ("NONE", "ALL_OLD"))
         table, old, new = self._write("Put", request)
-        answer = _write_capacity(request, table, old, new)
+        response = _write_capacity(request, table, old, new)
         if wanted == "ALL_OLD" and old is not None:
-            answer["Attributes"] = old
-        return answer
+            response["Attributes"] = old
+        return response
 
     def delete_item(self, request: dict[str, Any]) -> dict[str, Any]:
         """DeleteItem; deleting a missing item succeeds."""
         wanted = self._return_values(request, ("NONE", "ALL_OLD"))
         table, old, new = self._write("Delete", request)
-        answer = _write_capacity(request, table, old, new)
+        response = _write_capacity(request, table, old, new)
         if wanted == "ALL_OLD" and old is not None:
-            answer["Attributes"] = old
-        return answer
+            response["Attributes"] = old
+        return response
 
     def update_item(self, request: dict[str, Any]) -> dict[str, Any]:
         """UpdateItem; a missing item is created."""
         wanted = self._return_values(request, ("NONE", "ALL_OLD", "ALL_NEW", "UPDATED_OLD", "UPDATED_NEW"))
         table, old, new = self._write("Update", request)
-        answer = _write_capacity(request, table, old, new)
+        response = _write_capacity(request, table, old, new)
         before, after = old or {}, new or {}
         if wanted == "ALL_NEW":
-            answer["Attributes"] = after
+            response["Attributes"] = after
         elif wanted == "ALL_OLD" and old is not None:
-            answer["Attributes"] = old
+            response["Attributes"] = old
         elif wanted in {"UPDATED_OLD", "UPDATED_NEW"}:
             source = before if wanted == "UPDATED_OLD" else after
             touched = _touched(request)
             updated = {name: value for name, value in source.items() if name in touched}
             if updated:
-                answer["Attributes"] = updated
-        return answer
+                response["Attributes"] = updated
+        return response
 
     @staticmethod
     def _return_values(request: dict[str, Any], choices: tuple[str, ...]) -> str:
@@ -217,10 +217,10 @@ class FakeDynamoDB:
         _finish(request, placeholders)
         with table.lock:
             item = table.get(table.key_of(table.check_key(request.get("Key"))))
-        answer = _read_capacity(request, table, item_size(item) if item is not None else 0)
+        response = _read_capacity(request, table, item_size(item) if item is not None else 0)
         if item is not None:
-            answer["Item"] = project(item, paths)
-        return answer
+            response["Item"] = project(item, paths)
+        return response
 
     def query(self, request: dict[str, Any]) -> dict[str, Any]:
         """Query of a table or a global secondary index."""
@@ -295,7 +295,7 @@ class FakeDynamoDB:
             if len(set(keys)) < len(keys):
                 raise validation("Provided list of item keys contains duplicates")
             found = (self.get_item({**part, "TableName": name, "Key": key}) for key in part["Keys"])
-            responses[name] = [answer["Item"] for answer in found if "Item" in answer]
+            responses[name] = [response["Item"] for response in found if "Item" in response]
         return {"Responses": responses, "UnprocessedKeys": {}}
 
     def batch_write_item(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -467,15 +467,15 @@ def _page(
         if scanned == limit or size >= _PAGE_BYTES:
             last = stored
             break
-    answer = _read_capacity(request, table, size)
-    answer["Count"] = len(found)
-    answer["ScannedCount"] = scanned
+    response = _read_capacity(request, table, size)
+    response["Count"] = len(found)
+    response["ScannedCount"] = scanned
     if request.get("Select") != "COUNT":
-        answer["Items"] = [project(item, paths) for item in found]
+        response["Items"] = [project(item, paths) for item in found]
     if last is not None:
         names = [*table.schema.names, *(index.schema.names if index is not None else ())]
-        answer["LastEvaluatedKey"] = {name: last[name] for name in names}
-    return answer
+        response["LastEvaluatedKey"] = {name: last[name] for name in names}
+    return response
 
 
 def _capacity(request: dict[str, Any], table: Table, units: float) -> dict[str, Any]:

@@ -143,10 +143,10 @@ class TableAdmin:
         after = request.get("ExclusiveStartTableName") or ""
         with self._lock:
             names = sorted(name for name in self._tables if name > after)
-        answer: dict[str, Any] = {"TableNames": names[:limit]}
+        response: dict[str, Any] = {"TableNames": names[:limit]}
         if len(names) > limit:
-            answer["LastEvaluatedTableName"] = names[limit - 1]
-        return answer
+            response["LastEvaluatedTableName"] = names[limit - 1]
+        return response
 
     def _backups(self, table: Table) -> dict[str, Any]:
         status = "ENABLED" if table.recovery else "DISABLED"

@@ -230,11 +230,11 @@ class Table:
         for name, kind in self.schema.types.items():
             if kind_of(checked[name]) != kind:
                 raise validation("The provided key element does not match the schema")
-        self._refuse_empty(checked, self.schema)
+        self._reject_empty(checked, self.schema)
         return checked
 
     @staticmethod
-    def _refuse_empty(item: Item, schema: KeySchema) -> None:
+    def _reject_empty(item: Item, schema: KeySchema) -> None:
         for name in schema.names:
             if name in item and item[name] in ({"S": ""}, {"B": ""}):
                 raise validation(
@@ -260,7 +260,7 @@ class Table:
                         f"One or more parameter values were invalid: Type mismatch for key {name} expected: {kind} "
                         f"actual: {kind_of(item[name])}"
                     )
-            self._refuse_empty(item, schema)
+            self._reject_empty(item, schema)
         if item_size(item) > MAX_ITEM_BYTES:
             raise validation("Item size has exceeded the maximum allowed size")
 

@@ -43,8 +43,8 @@ class ServerProcess:
         """
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"{self.endpoint_url}/_fake/{path}", data=data, method=method)  # noqa: S310 — our own URL
-        with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310
-            return json.load(answer)
+        with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310
+            return json.load(response)
 
 
 def _pump(stream: IO[str], lines: queue.Queue[str | None]) -> None:

@@ -57,10 +57,10 @@ def _xml(value: Any) -> str:
     return escape(str(value))
 
 
-def render_response(action: str, answer: dict[str, Any]) -> bytes:
+def render_response(action: str, response: dict[str, Any]) -> bytes:
     """Return a response document."""
     return (
-        f"<{action}Response><{action}Result>{_xml(answer)}</{action}Result>"
+        f"<{action}Response><{action}Result>{_xml(response)}</{action}Result>"
         f"<ResponseMetadata><RequestId>fake</RequestId></ResponseMetadata></{action}Response>"
     ).encode()
 

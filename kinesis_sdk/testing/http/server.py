@@ -116,8 +116,8 @@ class _Connection:
                     status, kind, body = self._server.respond(request)
                 except ResponseLostError:
                     return
-                except _Rejected as refused:
-                    self._refuse(refused.status, refused.message)
+                except _Rejected as rejected:
+                    self._reject(rejected.status, rejected.message)
                     return
                 if isinstance(body, Subscription):
                     self._push(body)
@@ -135,13 +135,13 @@ class _Connection:
     def reject_connection(self) -> None:
         """Respond that there are too many connections, and close this one."""
         try:
-            self._refuse(503, "the fake AWS server has too many connections")
+            self._reject(503, "the fake AWS server has too many connections")
         except ConnectionError as error:
-            _log.debug("a refused client has gone: %s", error)
+            _log.debug("a rejected client closed its connection: %s", error)
         finally:
             self._server.forget(self._sock)
 
-    def _refuse(self, status: int, message: str) -> None:
+    def _reject(self, status: int, message: str) -> None:
         self._write(status, "application/json", json.dumps({"message": message}).encode(), keep=False)
 
     def _more(self) -> bool:
@@ -340,7 +340,7 @@ class FakeAwsServer:
                 self._connections.add(sock)
             connection = _Connection(self, sock)
             if is_full:
-                _log.warning("%d connections are open, one more was refused", self._max_connections)
+                _log.warning("rejected a connection: %d are open, the maximum", self._max_connections)
                 connection.reject_connection()
                 continue
             threading.Thread(target=connection.run, name="fake-aws", daemon=True).start()
@@ -382,7 +382,7 @@ class FakeAwsServer:
         try:
             if service is None:
                 raise AwsError(
-                    "UnknownOperationException", f"Nothing here answers to X-Amz-Target {target!r}."
+                    "UnknownOperationException", f"The fake has no operation for X-Amz-Target {target!r}."
                 )
             body = self._call(service, operation, request, self._document(request, in_cbor=in_cbor))
         except AwsError as error:
@@ -461,30 +461,30 @@ class FakeAwsServer:
                 (name for name in ("cloudwatch", "sts") if action in self.aws.operations(name)), None
             )
             if service is None:
-                raise AwsError("InvalidAction", f"Nothing here answers to the action {action!r}.")
-            answer = self._call(service, action, request, parse_query(pairs))
+                raise AwsError("InvalidAction", f"The fake has no action {action!r}.")
+            response = self._call(service, action, request, parse_query(pairs))
         except AwsError as error:
             return error.status, "text/xml", render_error(error)
-        assert isinstance(answer, dict)
-        return 200, "text/xml", render_response(action, answer)
+        assert isinstance(response, dict)
+        return 200, "text/xml", render_response(action, response)
 
     # -- administration -----------------------------------------------------------------------------------------
 
     def _admin(self, request: _Request) -> tuple[int, str, bytes]:
         if "origin" in request.headers:
-            message = "admin requests of web pages (with an Origin header) are refused"
+            message = "admin requests of web pages (with an Origin header) are rejected"
             return 403, "application/json", json.dumps({"message": message}).encode()
         try:
-            answer = self._administer(request)
+            response = self._administer(request)
         except KeyError as error:
             message = f"the document needs the member {error.args[0]!r}"
             return 400, "application/json", json.dumps({"message": message}).encode()
         except (ValueError, TypeError, RecursionError) as error:
             return 400, "application/json", json.dumps({"message": str(error)}).encode()
-        if answer is None:
+        if response is None:
             message = f"no admin request {request.method} {request.path}"
             return 404, "application/json", json.dumps({"message": message}).encode()
-        return 200, "application/json", json.dumps(answer).encode()
+        return 200, "application/json", json.dumps(response).encode()
 
     def _administer(self, request: _Request) -> Any:
         aws = self.aws

@@ -87,9 +87,9 @@ class ShardListing:
                 for shard in stream.shards_in_order()
                 if shard.shard_id > after and _listed(shard, kind, at)
             ]
-            answer: dict[str, Any] = {"Shards": [shard.describe() for shard in shards[:limit]]}
+            response: dict[str, Any] = {"Shards": [shard.describe() for shard in shards[:limit]]}
         if len(shards) > limit:
-            answer["NextToken"] = seal(
+            response["NextToken"] = seal(
                 "shards",
                 stream.name,
                 millis(stream.created_at),
@@ -98,7 +98,7 @@ class ShardListing:
                 at,
                 millis(self._registry.clock.time()),
             )
-        return answer
+        return response
 
     def _filter(self, request: dict[str, Any], stream: Stream) -> tuple[str, int, str]:
         """Return the filter kind, its time in milliseconds, and the shard id after which the list begins."""
@@ -176,14 +176,14 @@ class ShardListing:
         with self._registry.lock:
             streams = [stream for name, stream in sorted(self._registry.streams.items()) if name > after]
         page = streams[:limit]
-        answer: dict[str, Any] = {
+        response: dict[str, Any] = {
             "StreamNames": [stream.name for stream in page],
             "HasMoreStreams": len(streams) > limit,
             "StreamSummaries": [self._summary(stream) for stream in page],
         }
         if len(streams) > limit:
-            answer["NextToken"] = seal("streams", page[-1].name)
-        return answer
+            response["NextToken"] = seal("streams", page[-1].name)
+        return response
 
     def _summary(self, stream: Stream) -> dict[str, Any]:
         with stream.lock:

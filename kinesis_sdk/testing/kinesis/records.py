@@ -179,7 +179,7 @@ class RecordPlane:
         clock = self._registry.clock
         arrival = millis(clock.time())
         now = clock.monotonic()
-        answers: list[str] = []
+        results: list[str] = []
         failed = failed_bytes = 0
         store = self._store
         with stream.lock:
@@ -188,14 +188,14 @@ class RecordPlane:
                 if isinstance(result, AwsError):
                     failed += 1
                     failed_bytes += entry[2]
-                    answers.append(json.dumps({"ErrorCode": result.code, "ErrorMessage": result.message}))
+                    results.append(json.dumps({"ErrorCode": result.code, "ErrorMessage": result.message}))
                 else:
-                    answers.append(f'{{"SequenceNumber":"{result}","ShardId":"{shard.shard_id}"}}')
+                    results.append(f'{{"SequenceNumber":"{result}","ShardId":"{shard.shard_id}"}}')
             stream.changed.notify_all()
             # Free the memory of expired records that are never read; one shard for each call is enough.
             shard.trim(stream.horizon)
         self._registry.count(records_stored=len(entries) - failed, bytes_stored=total - failed_bytes)
-        return f'{{"FailedRecordCount":{failed},"Records":[{",".join(answers)}]}}'.encode()
+        return f'{{"FailedRecordCount":{failed},"Records":[{",".join(results)}]}}'.encode()
 
     # -- reading ------------------------------------------------------------------------------------------------
 

@@ -182,7 +182,7 @@ class WorkerProcess:
         body = self.coordinator.renew if loop == "renew" else self.coordinator.tick
         self._guard(loop, lambda: body(self.monotonic()))
 
-    # What a shard consumer does
+    # Shard consumer
 
     def held(self, key: str) -> HeldLease | None:
         return self.coordinator.held._by_key.get(key)
@@ -224,9 +224,8 @@ class WorkerProcess:
                 requested_before = held.handoff_requester is not None
                 held.checkpoint(ExtendedSequenceNumber(str(sequence)))
                 if held.handoff_requester is not None and not requested_before:
-                    self.on_handoff_requested(
-                        held
-                    )  # a checkpoint shows a request as well; a consumer checks at each step
+                    # A checkpoint reveals a request as well; a shard consumer checks for it at each step.
+                    self.on_handoff_requested(held)
         except (ProcessDied, LeaseLostError):
             return
         except AwsError:
@@ -253,7 +252,7 @@ class WorkerProcess:
         if held.handed_off_row is not None:
             self.wake("tick", self.monotonic())  # as the engine does
 
-    # What happens to it
+    # Stops and faults
 
     def stop(self) -> None:
         """Stop cleanly: take no more leases, release all, and end after five seconds."""
@@ -423,7 +422,7 @@ class CoordinatorFleet:
     def java(self) -> list[WorkerProcess]:
         return [process for process in self.live if isinstance(process, KclWorkerProcess)]
 
-    # What must be true in the end
+    # Conditions of a good end
 
     def leases(self) -> list[Lease]:
         return [lease for lease in self.table.list() if not lease.is_finished]
