@@ -1,1 +1,1 @@
-"""The worker without threads: the lease loops, the shard consumers, and what makes their readers."""
+"""The worker without threads: lease loops, shard consumers, stall detection, and the factory of fetchers."""

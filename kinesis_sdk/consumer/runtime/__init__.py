@@ -1,1 +1,1 @@
-"""What a worker runs on: its threads, the scheduler that shares them out, and `Runtime`, the interface to both."""
+"""Runtime of a worker: its threads, the scheduler that shares them out, and `Runtime`, the interface to both."""

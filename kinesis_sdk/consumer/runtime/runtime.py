@@ -1,4 +1,4 @@
-"""What a worker runs on: time, randomness and threads, as one object.
+"""Runtime of a worker: time, randomness and threads, as one object.
 
 `WorkerThreads` is the runtime of a real worker. `InlineRuntime` runs everything on the caller's thread: with a virtual clock,
 a fleet of workers runs in one thread and every run repeats exactly.

@@ -1,7 +1,7 @@
-"""Which leases to create: pure plans over a listing of shards and the leases that exist.
+"""Plans of the leases to create: pure functions of a listing of shards and the existing leases.
 
-The rules are those of the KCL's ``HierarchicalShardSyncer``. Creates are conditional and the plans depend on
-nothing but their input, so any number of workers may carry them out at the same time.
+The rules are those of the KCL's ``HierarchicalShardSyncer``. Creates are conditional and the plans depend on their input
+alone, so any number of workers may apply them at the same time.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from kinesis_sdk.consumer.leases.table.lease import Lease
 
 
 def bootstrap_filter(position: str, timestamp: datetime | None) -> dict[str, Any]:
-    """The ``ShardFilter`` that lists the shards which were open at an initial position.
+    """Return the ``ShardFilter`` that lists the shards which were open at an initial position.
 
     Args:
         position: ``LATEST``, ``TRIM_HORIZON`` or ``AT_TIMESTAMP``.
-        timestamp: The instant, for the last one.
+        timestamp: Time of the position ``AT_TIMESTAMP``; None for the others.
     """
     if position == AT_TIMESTAMP:
         return {"Type": "AT_TIMESTAMP", "Timestamp": timestamp}
@@ -29,73 +29,68 @@ def bootstrap_filter(position: str, timestamp: datetime | None) -> dict[str, Any
 
 
 def plan_bootstrap(shards: Iterable[Shard], position: str) -> list[Lease]:
-    """Leases for an empty table.
+    """Return the leases for an empty table, in the order in which they have to be created.
 
     Args:
-        shards: Answer to ListShards with `bootstrap_filter`.
+        shards: Response of ListShards with `bootstrap_filter`.
         position: Initial position.
 
-    Returns:
-        Leases in the order in which they have to be created.
-
     Raises:
-        ProtocolError: The snapshot does not cover the whole hash key space; list again.
+        ProtocolError: If the listing does not cover the whole hash key space; list again.
     """
-    # Some emulators ignore the filter; at LATEST a closed shard has nothing to read.
+    # Some emulators ignore the filter. At LATEST, a closed shard has nothing to read.
     chosen = [shard for shard in shards if shard.is_open or position != LATEST]
-    gap = find_hole(shard.hash_key_range for shard in chosen)
-    if gap is not None:
+    hole = find_hole(shard.hash_key_range for shard in chosen)
+    if hole is not None:
         raise ProtocolError(
-            f"ListShards: the shards at {position} leave hash keys {gap.start} to {gap.end} uncovered"
+            f"ListShards: the shards at {position} leave hash keys {hole.start} to {hole.end} uncovered"
         )
     return [Lease.for_shard(shard, position) for shard in _in_creation_order(chosen)]
 
 
 def plan_bootstrap_from_all(shards: Iterable[Shard], position: str) -> list[Lease]:
-    """Leases for an empty table from an unfiltered listing.
+    """Return the leases for an empty table from an unfiltered listing.
 
-    For starts in the past whose filtered snapshot is not complete: a timestamp from before the stream's creation
-    lists no shards. The oldest listed shards then hold everything there is.
+    For initial positions in the past whose filtered listing is incomplete: a timestamp before the stream's creation lists no
+    shards. The oldest listed shards then contain all data.
 
     Raises:
-        ProtocolError: The open shards do not cover the whole hash key space; list again.
+        ProtocolError: If the open shards do not cover the whole hash key space; list again.
     """
     shards = list(shards)
-    gap = find_hole(shard.hash_key_range for shard in shards if shard.is_open)
-    if gap is not None:
-        raise ProtocolError(f"ListShards: open shards leave hash keys {gap.start} to {gap.end} uncovered")
+    hole = find_hole(shard.hash_key_range for shard in shards if shard.is_open)
+    if hole is not None:
+        raise ProtocolError(f"ListShards: open shards leave hash keys {hole.start} to {hole.end} uncovered")
     return plan_sync(shards, (), position)
 
 
 def plan_sync(
     shards: Iterable[Shard], leases: Iterable[Lease], position: str, unreadable: Collection[str] = ()
 ) -> list[Lease]:
-    """Leases that are missing beside existing ones.
+    """Return the missing leases, in the order in which they have to be created.
 
-    An open shard without a lease gets none now if data before it is still to be read under a lease that exists
-    or is created here: the end of that shard creates it. One generation is created at a time. Beyond the KCL: a
-    shard whose listed parents all have finished leases gets one at TRIM_HORIZON, because nobody else will
-    create it any more and nothing of it was read. The same goes for a shard that follows a leased one which the stream
-    does not list any more, because its retention ended while it was read: a child of it, or (where the generations
-    between are forgotten, too) a shard of the same hash keys.
+    An open shard does not get a lease yet if an ancestor has a lease, or gets one here, under which older data is still to
+    be read: the end of that ancestor creates it. One generation is created at a time.
+
+    Beyond the KCL, a shard gets a lease at TRIM_HORIZON if all its listed parents have finished leases: no consumer will
+    create its lease later, and none of its records were read. The same applies to the successor of a leased shard that the
+    stream no longer lists, because its retention ended while it was being read. The successor is a child of that shard, or,
+    if the generations in between are not listed either, a shard with the same hash keys.
 
     Args:
-        shards: Answer to ListShards without a filter, listed *after* the leases were read.
-        leases: Every lease of the table.
+        shards: Response of ListShards without a filter, listed *after* the leases were read.
+        leases: Every lease of the stream.
         position: Initial position.
-        unreadable: Shards whose rows exist and cannot be read. How far they were read is unknown, so they count as leased
-            and unfinished: a descendant that began at LATEST would skip what is left of them.
-
-    Returns:
-        Leases in the order in which they have to be created.
+        unreadable: Shards whose rows exist and cannot be read. It is unknown how far they were read, so they count as
+            leased and unfinished. A descendant that started at LATEST would skip their remaining records.
 
     Raises:
-        ProtocolError: A shard has an open parent: the listing is inconsistent; list again.
+        ProtocolError: If a shard has an open parent, so that the listing is inconsistent; list again.
     """
     graph = ShardGraph(shards)
     by_key = {lease.lease_key: lease for lease in leases}
-    # Also of closed children, as the KCL: in a listing that is torn over two reshards an open shard may have an open
-    # grandparent, and both would get leases and be read side by side.
+    # Check closed children too, as the KCL. A listing that spans two reshards may show an open grandparent, its closed child
+    # and its open grandchild: the grandparent and the grandchild would both get leases and be read at the same time.
     for shard_id, shard in graph.shards.items():
         for parent in graph.parents(shard_id):
             if graph.shards[parent].is_open:
@@ -104,7 +99,7 @@ def plan_sync(
 
     has_lineage: dict[str, bool] = {}
 
-    # A lease that is newer than the whole listing did not expire: the listing is behind a reshard.
+    # A lease that is newer than all listed shards did not expire: the listing is older than the reshard.
     newest = max(graph.shards, default="")
     trimmed = [lease for key, lease in by_key.items() if key not in graph.shards and key < newest]
     gone = {lease.lease_key for lease in trimmed}.union(unreadable).difference(graph.shards)
@@ -117,13 +112,13 @@ def plan_sync(
         )
 
     def lineage(shard_id: str) -> bool:
-        """Whether data of this shard, or before it, is or will be read under a lease.
+        """Return whether records of this shard, or of an ancestor, are or will be read under a lease.
 
-        From a position in the past everything listed is read, beginning with the oldest shards.
+        From a position in the past, all listed shards are read, the oldest ones first.
         """
         known = has_lineage.get(shard_id)
         if known is None:
-            has_lineage[shard_id] = False  # lineage has no cycles; this only keeps a broken listing finite
+            has_lineage[shard_id] = False  # ends the recursion if a broken listing contains a cycle
             known = (
                 shard_id in by_key
                 or shard_id in unreadable
@@ -135,7 +130,7 @@ def plan_sync(
         return known
 
     planned: dict[str, Lease] = {}
-    # Walked without recursion: lineages get long on streams that are resharded all the time.
+    # Not recursive: lineages get long on streams that are resharded often.
     todo = [shard.shard_id for shard in graph.open_shards]
     for shard_id in _oldest_first(graph, todo):
         lineage(shard_id)
@@ -159,17 +154,17 @@ def plan_sync(
 
 
 def plan_children(children: Iterable[Shard]) -> list[Lease]:
-    """Leases for the children of a shard that was read to its end; they start at their beginning."""
+    """Return the leases for the children of a shard that was read to its end; they start at TRIM_HORIZON."""
     return [Lease.for_shard(child, TRIM_HORIZON) for child in _in_creation_order(children)]
 
 
 def _in_creation_order(shards: Iterable[Shard]) -> list[Shard]:
-    # Older shards first: after a crash in between, the next plan still sees the same lineage.
+    # Older shards first: after a crash between two creates, the next plan still sees the same lineage.
     return sorted(shards, key=lambda shard: (int(shard.starting_sequence_number), shard.shard_id))
 
 
 def _oldest_first(graph: ShardGraph, shard_ids: Iterable[str]) -> list[str]:
-    """Every ancestor of the given shards before its descendants, so that the memo is filled from the roots."""
+    """Return all ancestors of the shards, each before its descendants, so that `lineage` recurses one level at most."""
     found: dict[str, None] = {}
     for shard_id in shard_ids:
         found[shard_id] = None

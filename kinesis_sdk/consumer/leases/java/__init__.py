@@ -1,1 +1,1 @@
-"""Working beside Java KCL workers: their leader lock, their worker metrics, and their migration."""
+"""Interoperation with Java KCL workers: leader lock, worker metrics, and migration from KCL 2.x to 3.x."""

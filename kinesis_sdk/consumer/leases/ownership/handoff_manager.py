@@ -124,7 +124,7 @@ class HandoffManager:
         except AwsError as error:
             if not error.retryable:
                 raise
-            # The response is missing, but the write may have succeeded. Then the next scan finds this worker's id beside
+            # The response is missing, but the write may have succeeded. Then the next scan finds this worker's id next to
             # the marker, and the lease is incoming.
             self._log_throttle.log(
                 now, "request", "lease %s: handoff request failed: %s", lease.lease_key, error

@@ -122,7 +122,7 @@ class HeldLease:
 
     @property
     def gone(self) -> str | None:
-        """Why the lease is no longer held; None while it is."""
+        """Reason for which the lease is no longer held; None while it is held."""
         return self._gone
 
     @property
