@@ -1,4 +1,4 @@
-"""Writes whose answer is lost: our own effect counts as success, a peer's never does.
+"""Writes whose response is lost: the effect of the own write counts as success, that of a peer's write never does.
 
 Every write of a held lease, on both stores, with every order of losses (before or after it had effect, up to two in a
 row) and everything that a peer can write between a loss and the repetition.
@@ -23,7 +23,7 @@ POSITION = ExtendedSequenceNumber("77", 3)
 
 
 class Unreliable:
-    """A store whose writes lose their answers by script."""
+    """A store whose writes lose their responses by script."""
 
     def __init__(self, store):
         self.store = store
@@ -114,7 +114,7 @@ FATAL = {
 
 
 def attempt(scenario, write, losses, between):
-    """Repeat a write until it is answered; a peer acts after the first loss."""
+    """Repeat a write until it gets a response; a peer acts after the first loss."""
     scenario.mine.script = [*losses]
     for number in range(len(losses) + 1):
         try:
@@ -130,7 +130,7 @@ def attempt(scenario, write, losses, between):
 @pytest.mark.parametrize("make", [in_memory, on_the_fake])
 @pytest.mark.parametrize("losses", LOSSES, ids="-".join)
 @pytest.mark.parametrize("name", WRITES)
-def test_our_own_write_counts_once(name, losses, make):
+def test_a_workers_own_write_counts_once(name, losses, make):
     write, shows = WRITES[name]
     for between in HARMLESS.values():
         scenario = Scenario(make)
@@ -173,8 +173,8 @@ def test_a_peers_write_never_counts(name, losses, make):
 
 @pytest.mark.parametrize("make", [in_memory, on_the_fake])
 @pytest.mark.parametrize("times", [1, 2])
-def test_writes_of_whoever_looks(make, times):
-    """Create, take, ask, complete, metadata, delete: done once, however often the answer is lost."""
+def test_writes_based_on_a_scan(make, times):
+    """Create, take, request, complete, metadata, delete: done once, however often the response is lost."""
     store = Unreliable(make())
     table = store.store
     new = Lease(lease_key="s", checkpoint=ExtendedSequenceNumber(TRIM_HORIZON))
@@ -212,8 +212,8 @@ def test_writes_of_whoever_looks(make, times):
 
 
 @pytest.mark.parametrize("make", [in_memory, on_the_fake])
-def test_losses_in_a_row_of_different_writes(make):
-    """What was answered has effect, whatever was lost before it; counters and checkpoints only rise."""
+def test_consecutive_lost_responses_of_different_writes(make):
+    """A write with a response has effect, whatever was lost before it; counters and checkpoints only rise."""
     for seed in range(100):
         rng = Random(seed)
         scenario = Scenario(make)

@@ -62,7 +62,7 @@ def fleet_at_rest(shards, **more):
 
 
 def damage(fleet, lease_key, **changes):
-    """Write attributes into a row, by hand; None removes one."""
+    """Write attributes into a row, as an operator does; None removes one."""
     request = {"leaseKey": {"S": lease_key}}
     item = fleet.table.get_item(TableName="app", Key=request).get("Item", request)
     for name, value in changes.items():
@@ -181,7 +181,7 @@ def test_a_row_that_cannot_be_read_is_logged_again_each_ten_minutes(caplog):
     assert len([line for line in errors(caplog) if "needs repair" in line]) == 3
 
 
-def test_rows_that_are_not_in_the_way_are_no_problem():
+def test_rows_of_other_streams_are_not_a_problem():
     fleet = fleet_of(1)
     fleet.store.ensure_ready()
     for lease_key, kind in (("Leader", "LEADER"), ("worker-1", "WORKER_METRIC_STATS"), ("a:b:1", "STREAM")):
@@ -200,7 +200,7 @@ def test_rows_that_are_not_in_the_way_are_no_problem():
 # Nothing of a shard is skipped because its row cannot be read
 
 
-def test_descendants_of_an_unreadable_row_do_not_begin_at_latest():
+def test_descendants_of_an_unreadable_row_do_not_start_at_latest():
     shards = [shard(0, closed=True, start=1), shard(1, (0,), start=103), shard(2, (0,), start=103)]
     assert [one.lease_key for one in plan_sync(shards, [], LATEST)] == ["s1", "s2"]
     assert plan_sync(shards, [], LATEST, {"s0"}) == []
@@ -226,7 +226,7 @@ def test_what_an_unreadable_shard_holds_is_read_after_its_repair(changes):
     fleet.add("a")
     fleet.run(200)
     assert len(fleet.delivered) == 5
-    assert len(fleet.table.scan(TableName="app")["Items"]) == 1, "no leases beside a row that cannot be read"
+    assert len(fleet.table.scan(TableName="app")["Items"]) == 1, "no leases next to a row that cannot be read"
     fleet.table.put_item(TableName="app", Item={**good, "leaseCounter": {"N": "2000"}})
     assert fleet.run(120, fleet.all_delivered)
 
@@ -293,7 +293,7 @@ def test_cycles_and_what_waits_for_them_are_found():
     assert find_cycles(circular(*((str(n), [str(n + 1)]) for n in range(5000)))) == {}
 
 
-def test_a_cycle_of_one_stream_is_none_of_another():
+def test_a_cycle_of_one_stream_does_not_affect_another():
     one = Lease(
         lease_key="1:a:1:s0", shard_id="s0", stream_name="1:a:1", checkpoint=START, parent_shard_ids=("s1",)
     )
@@ -363,11 +363,11 @@ def test_a_parent_whose_row_cannot_be_read_is_a_stall_of_its_child(caplog):
     assert all(one.stall is None and one.last_error is None for one in engine.shard_health())
 
 
-# Rows that the table refuses to write
+# Rows that DynamoDB does not let any worker write
 
 
 class Refusing(DynamoDBLeaseStore):
-    """A table in which writes of some rows are refused for good, as of a row that is as large as a row may be."""
+    """A table in which writes of some rows are always rejected, as those of a row of the maximum size."""
 
     rows = frozenset()
 
@@ -418,7 +418,7 @@ def test_a_row_that_cannot_be_written_costs_its_own_shard_and_not_the_fleet(capl
 
 
 @pytest.mark.parametrize("step", ["request", "complete"])
-def test_a_handover_of_a_row_that_cannot_be_written_stops_no_worker(step):
+def test_a_handoff_of_a_row_that_cannot_be_written_stops_no_worker(step):
     """Asked for by a second worker, or left half done by a former process of the same worker."""
     fleet = refusing_fleet(2, "a")
     row = fleet.store.get(key(0))
@@ -440,7 +440,7 @@ def test_a_handover_of_a_row_that_cannot_be_written_stops_no_worker(step):
     assert all(engine.error is None for engine in fleet.engines.values())
 
 
-def test_what_is_refused_for_the_whole_table_still_ends_a_worker():
+def test_an_error_of_the_whole_table_still_ends_a_worker():
     fleet = refusing_fleet(1, "a")
 
     def check(lease_key):
@@ -457,7 +457,7 @@ class RefusingMemory(LeaseTable):
 
 
 @pytest.mark.parametrize("write", ["renew", "checkpoint", "pin", "release"])
-def test_a_refused_write_gives_the_lease_up(write):
+def test_a_rejected_write_ends_the_lease(write):
     clock, store = VirtualClock(), RefusingMemory()
     row = Lease(lease_key="s", checkpoint=START, owner="a")
     held = HeldLease(store, row, worker_id="a", failover_time=10, clock=clock, acquired_at=clock.monotonic())
@@ -468,7 +468,7 @@ def test_a_refused_write_gives_the_lease_up(write):
     assert not held.is_held(clock.monotonic())
 
 
-def test_state_that_is_too_large_is_the_mistake_of_who_prepared_it():
+def test_state_that_is_too_large_does_not_end_the_lease():
     clock, store = VirtualClock(), RefusingMemory()
     row = Lease(lease_key="s", checkpoint=START, owner="a")
     held = HeldLease(store, row, worker_id="a", failover_time=10, clock=clock, acquired_at=clock.monotonic())
@@ -478,7 +478,7 @@ def test_state_that_is_too_large_is_the_mistake_of_who_prepared_it():
     assert held.is_held(clock.monotonic())
 
 
-def test_a_full_row_gets_no_standby_heartbeat_and_another_one_does():
+def test_a_standby_heartbeat_avoids_a_full_row():
     fleet = refusing_fleet(2, "x|a", "y|b")
     full = key(crc32(b"x|c") % 2)  # the row that this worker chooses first
     real = fleet.store._set
@@ -536,7 +536,7 @@ class Pages:
 
 
 @pytest.mark.parametrize(("repeat", "scans"), [(True, 2), (False, MOST_PAGES)])
-def test_a_scan_that_never_ends_is_refused(repeat, scans):
+def test_a_scan_that_never_ends_is_rejected(repeat, scans):
     client = Pages(FakeAws(clock=VirtualClock()).client("dynamodb"), repeat)
     store = DynamoDBLeaseStore(client, "app")
     with pytest.raises(ProtocolError, match="Scan of app: "):
@@ -576,7 +576,7 @@ NAMES = st.sampled_from(
 
 @settings(max_examples=200, deadline=None)
 @given(st.dictionaries(NAMES, VALUES, max_size=6))
-def test_a_row_is_refused_or_can_be_worked_on(changes):
+def test_a_row_is_unreadable_or_can_be_consumed(changes):
     """Whatever a row holds, it is told to be unreadable, or every write of an owner goes through."""
     client = FakeAws(clock=VirtualClock()).client("dynamodb")
     store = DynamoDBLeaseStore(client, "app")

@@ -155,10 +155,10 @@ def test_a_stream_is_added_and_removed_while_running():
     dropped = [row for row in scenario.rows().values() if ":orders:" in row.lease_key]
     assert [row.owner for row in dropped] == [None, None], "given back and kept"
     scenario.listed = ["refunds", "orders"]
-    assert scenario.run(80, lambda: scenario.data() == {b"early", b"late"}), "it goes on where it was"
+    assert scenario.run(80, lambda: scenario.data() == {b"early", b"late"}), "it resumes at its checkpoint"
 
 
-def test_former_leases_are_deleted_if_wanted():
+def test_leases_of_former_streams_are_deleted_if_configured():
     config = ConsumerConfig(
         initial_position="TRIM_HORIZON",
         coordination=CoordinationConfig(wait_period_to_delete_former_streams=600),
@@ -194,7 +194,7 @@ def test_positions_per_stream():
     assert scenario.data() == {b"1", b"3"}
 
 
-def test_a_deleted_stream_is_left_out_and_the_others_go_on():
+def test_a_deleted_stream_is_suspended_and_the_others_continue():
     scenario = Streams("orders", "refunds")
     scenario.add("a", ["orders", "refunds"])
     scenario.put("refunds", b"1")
@@ -211,7 +211,7 @@ def test_a_deleted_stream_is_left_out_and_the_others_go_on():
 @pytest.mark.parametrize(
     "operation", ["describe_stream_summary", "list_shards", "get_shard_iterator", "get_records"]
 )
-def test_a_stream_that_may_not_be_read_is_left_out_until_it_may(operation, caplog):
+def test_a_stream_without_access_is_suspended_until_it_can_be_read(operation, caplog):
     scenario = Streams("orders", "secret", shards=1)
     scenario.listed = ["orders"]
     original = getattr(scenario.raw, operation)
@@ -240,7 +240,7 @@ def test_a_stream_that_may_not_be_read_is_left_out_until_it_may(operation, caplo
     assert scenario.run(100, lambda: scenario.data() == {b"1", b"2"})
 
 
-def test_a_stream_that_may_not_be_read_is_an_error_at_the_start():
+def test_a_stream_without_access_is_an_error_at_the_start():
     scenario = Streams("orders", "secret", shards=1)
     original = scenario.raw.list_shards
 
@@ -304,7 +304,7 @@ def test_a_stream_of_another_account_brings_its_own_registered_consumer():
     ]
 
 
-def test_leases_of_the_other_form_are_not_seen():
+def test_leases_of_the_other_form_are_ignored():
     scenario = Streams("orders")
     scenario.store.ensure_ready()
     single = Lease(lease_key="shardId-000000000000", checkpoint=ExtendedSequenceNumber("TRIM_HORIZON"))
@@ -331,7 +331,7 @@ def test_a_tracked_stream_translates_leases():
     assert single.owns(plain) and not single.owns(stored)
 
 
-def test_given_epochs_and_accounts_are_not_asked_for():
+def test_given_epochs_and_accounts_are_not_requested():
     scenario = Streams()
     spec = StreamSpec(stream="elsewhere", creation_epoch=17, account_id="123456789012")
     arn = "arn:aws:kinesis:us-east-1:210987654321:stream/there"
@@ -342,7 +342,7 @@ def test_given_epochs_and_accounts_are_not_asked_for():
     assert [one.key for one in directory.current()] == ["123456789012:elsewhere:17", "210987654321:there:18"]
 
 
-def test_what_can_not_be_tracked():
+def test_streams_that_cannot_be_tracked():
     scenario = Streams()
     with pytest.raises(ConfigError, match="either stream or streams, not both"):
         StreamDirectory(HORIZON, scenario.raw, sleep=lambda s: None)

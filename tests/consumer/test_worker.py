@@ -224,7 +224,7 @@ def test_a_handler_that_exits_is_not_swallowed():
         scenario.worker(handle).run()
 
 
-def test_a_handler_that_hangs_does_not_keep_stop_waiting_for_ever():
+def test_a_hung_handler_does_not_block_stop_forever():
     scenario = Scenario()
     scenario.put(b"0")
     release = threading.Event()
@@ -242,7 +242,7 @@ def test_a_handler_that_hangs_does_not_keep_stop_waiting_for_ever():
 
 
 @pytest.mark.parametrize("form", ["plain", "coroutine"])
-def test_a_callback_can_ask_for_the_stop_and_not_wait_for_it(form):
+def test_a_callback_can_request_a_stop_and_cannot_wait_for_it(form):
     scenario = Scenario()
     scenario.put(b"0")
     refused = []
@@ -310,7 +310,7 @@ def test_start_errors(service, make, expected, monkeypatch):
     worker = scenario.worker(**{service: refusing})
     monkeypatch.setattr(worker._threads, "sleep", lambda seconds: None)
     if service == "dynamodb_client" and expected is ResourceNotFoundError:
-        expected = PermanentAwsError  # a missing table is made, a refused creation is an error
+        expected = PermanentAwsError  # a missing table is created, a rejected creation is an error
     with pytest.raises(expected, match="http://localhost:1"):
         worker.run()
     assert refusing.calls <= 3
@@ -341,7 +341,7 @@ def test_a_missing_stream():
         {"worker_id": ""},
     ],
 )
-def test_arguments_that_can_not_work(arguments):
+def test_invalid_arguments(arguments):
     good = {"stream": "orders", "application_name": "billing", "handler": lambda batch: None}
     with pytest.raises(ConfigError):
         Worker(**{**good, **arguments})

@@ -1,4 +1,4 @@
-"""What only shows when steps do not run inline: callbacks that are still running, stops during a scan."""
+"""The engine with steps that do not run inline: callbacks that are still running, stops during a scan."""
 
 from __future__ import annotations
 

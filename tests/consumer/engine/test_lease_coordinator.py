@@ -1,4 +1,4 @@
-"""What the coordinator does with a plan: when belief in a lease begins, which leases count, what the log says."""
+"""Application of a plan by the coordinator: from when a lease counts as held, which leases count, what the log says."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HORIZON = ConsumerConfig(initial_position="TRIM_HORIZON")
 
 
 class SlowTakes(LeaseTable):
-    """A table whose takes have effect at once and answer after four seconds."""
+    """A table whose takes have effect at once and respond after four seconds."""
 
     clock = None
 
@@ -31,7 +31,7 @@ class SlowTakes(LeaseTable):
 
 
 def test_belief_in_a_lease_begins_when_its_take_was_sent():
-    """Peers count from the write: a holder that counted from the answer would believe four seconds longer than they."""
+    """Peers count from the write: a holder that counted from the response would believe in the lease four seconds longer than its peers."""
     fleet = Fleet(store=SlowTakes())
     fleet.store.clock = fleet.clock
     engine = fleet.add("w")
@@ -51,7 +51,7 @@ class Reluctant(WorkerProcess):
         pass
 
 
-def test_a_lease_that_is_promised_away_does_not_count_as_ours():
+def test_a_lease_with_a_handoff_request_does_not_count_as_held():
     """Two leases here, one of them on its way to a peer that holds one: a free fourth is due here, and not to the peer."""
     fleet = CoordinatorFleet(shards_at_start=2, config=HORIZON, drifting=False)
     process = fleet.join(Reluctant(fleet, "a", HORIZON))
@@ -78,7 +78,7 @@ def taken(caplog):
     ]
 
 
-def test_the_log_tells_why_a_lease_was_taken(caplog):
+def test_the_log_says_why_a_lease_was_taken(caplog):
     caplog.set_level(logging.INFO, "kinesis_sdk.consumer")
     fleet = Fleet(shards=1)
     fleet.add("first")
@@ -102,7 +102,7 @@ def test_the_log_tells_why_a_lease_was_taken(caplog):
     ]
 
 
-def test_the_log_tells_a_handover_from_a_restart(caplog):
+def test_the_log_distinguishes_a_handoff_from_a_restart(caplog):
     caplog.set_level(logging.INFO, "kinesis_sdk.consumer")
     fleet = Fleet(shards=2, config=HORIZON.with_fields(balance_by="count"))
     fleet.add("first")
@@ -113,7 +113,7 @@ def test_the_log_tells_a_handover_from_a_restart(caplog):
     assert take[1:] == ("", "handed off")
 
 
-def test_the_log_tells_what_a_java_leader_assigned(caplog):
+def test_the_log_says_what_a_kcl_3_leader_assigned(caplog):
     caplog.set_level(logging.INFO, "kinesis_sdk.consumer")
     fleet = on_dynamodb(1, config=HORIZON)
     tables(fleet)

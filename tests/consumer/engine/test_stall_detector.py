@@ -1,4 +1,4 @@
-"""No silent stall, and a lease that can not be read does not stop the others."""
+"""Every stall is reported, and a shard that cannot be read does not affect the others."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def stalls(caplog):
     return [r.getMessage() for r in caplog.records if "stalled" in r.getMessage()]
 
 
-def test_an_idle_shard_is_no_stall(caplog):
+def test_an_idle_shard_is_not_stalled(caplog):
     fleet = Fleet(shards=2, config=CONFIG)
     fleet.add("a")
     fleet.run(600)
@@ -46,7 +46,7 @@ def test_an_idle_shard_is_no_stall(caplog):
     assert all(shard.stall is None for shard in fleet.engines["a"].shard_health())
 
 
-def test_failing_reads_are_reported_begun_anew_and_go_on_where_they_stood(caplog):
+def test_failing_reads_are_reported_and_restarted_where_they_stopped(caplog):
     fleet = Fleet(config=CONFIG)
     fleet.put(5)
     engine = fleet.add("a", fleet.recorder("a", checkpoint=False))
@@ -91,7 +91,7 @@ class OnThreads:
         self.threads[-1].start()
 
     def run(self, seconds, until=lambda: False):
-        """Look at everything each half second; threads get real time to come so far."""
+        """Run all loops every half second; threads get real time to finish."""
         for _ in range(int(seconds * 2)):
             self.fleet.clock.advance(0.5)
             now = self.fleet.clock.monotonic()
@@ -140,8 +140,8 @@ def test_a_handler_that_hangs_is_reported_and_not_called_again(caplog):
         scene.close()
 
 
-def test_a_handler_that_hangs_is_given_up_if_that_is_wanted(caplog):
-    """The shard begins again with a new handler; what the old call still tries is refused."""
+def test_the_lease_of_a_hung_handler_is_released_after_handler_timeout(caplog):
+    """The shard restarts with a new handler, and the writes of the old call are rejected."""
     leave, late = threading.Event(), []
 
     class Handler(RecordHandler):
@@ -217,10 +217,10 @@ def test_a_damaged_checkpoint_quarantines_its_shard_only(caplog):
     errors = [r for r in caplog.records if r.levelno == logging.ERROR]
     assert 2 <= len(errors) <= 6, "repeated with growing pauses"
     assert f"shard {bad}: quarantined" in errors[0].getMessage()
-    assert fleet.store.get(bad).owner == "b", "nobody else trips over it"
+    assert fleet.store.get(bad).owner == "b", "no other worker takes it"
     assert {data for _, shard, data, _, _ in fleet.delivered if shard == good} <= set(fleet.sent)
     assert not fleet.all_delivered()
-    # Somebody repairs the row by hand; the counter stays as it is.
+    # An operator repairs the row; the counter does not change.
     fleet.store._rows[bad] = replace(fleet.store.get(bad), checkpoint=right)
     assert fleet.run(700, fleet.all_delivered)
     assert not engine.shard_health()[0].quarantined
@@ -232,7 +232,7 @@ def test_a_damaged_checkpoint_quarantines_its_shard_only(caplog):
 
 
 @pytest.mark.parametrize("repair", ["instant", "checkpoint", "configuration"])
-def test_a_timestamp_that_only_another_worker_knows_holds_up_its_shard_only(repair, caplog):
+def test_a_missing_timestamp_quarantines_its_shard_only(repair, caplog):
     """A Java worker wrote AT_TIMESTAMP, whose instant is in its configuration and nowhere else."""
     fleet = Fleet(shards=2, config=CONFIG)
     fleet.put(20)
@@ -269,7 +269,7 @@ def test_a_timestamp_that_only_another_worker_knows_holds_up_its_shard_only(repa
 @pytest.mark.parametrize(
     "repair", [{"initial_timestamp_millis": 5}, {"checkpoint": ExtendedSequenceNumber("5")}, {}]
 )
-def test_a_repair_is_adopted_before_any_write_shows_it(repair):
+def test_a_repaired_row_is_accepted_before_any_write_shows_it(repair):
     """DynamoDB does not tell a renewal what else is new on the row."""
     store = InMemoryLeaseStore([Lease(lease_key="s", checkpoint=ExtendedSequenceNumber(AT_TIMESTAMP))])
     taken = store.take(store.get("s"), "a")
@@ -296,7 +296,7 @@ def test_a_stop_does_not_write_over_a_repaired_row():
     fleet.add("b")
     fleet.run(15)
     fleet.store._rows[key] = replace(fleet.store.get(key), checkpoint=right)
-    fleet.run(8)  # a heartbeat has seen it, the next look is not due
+    fleet.run(8)  # a heartbeat has seen it, the next check is not due
     fleet.stop("b")
     fleet.run(5)
     assert fleet.store.get(key).checkpoint == right
@@ -414,7 +414,7 @@ def test_keys_side_by_side_in_a_whole_worker():
     assert len(fleet.delivered) == before, "everything was checkpointed"
 
 
-def test_a_batch_that_its_handler_refuses_gives_its_memory_to_others():
+def test_a_rejected_batch_returns_its_memory_to_the_budget():
     config = ConsumerConfig(
         initial_position="TRIM_HORIZON", retrieval=RetrievalConfig(max_prefetch_bytes=1024 * 1024)
     )
@@ -482,7 +482,7 @@ def test_the_stopping_policy_still_raises_from_a_concurrent_call():
         fleet.run(10)
 
 
-def test_calls_that_were_given_up_return_the_budget_when_they_end():
+def test_abandoned_calls_return_their_budget_when_they_end():
     ends = []
 
     class NeverEnding(InlineRuntime):

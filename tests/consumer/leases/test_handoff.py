@@ -1,4 +1,4 @@
-"""Moving leases between live workers: ours, Java's of either kind, and whatever stops in the middle."""
+"""Handoffs between live workers of this package and of both kinds of Java workers, with failures at every step."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_lease_that_moves_is_idle_for_less_than_a_second_and_delivers_nothing_
     assert not [event for event in fleet.events if event[3] == "lease_lost"]
 
 
-def test_a_crowd_that_joins_at_once_settles_with_few_moves():
+def test_workers_that_join_at_once_settle_with_few_moves():
     fleet = Fleet(shards=12)
     add(fleet, "a")
     fleet.run(5)
@@ -113,7 +113,7 @@ def test_a_move_costs_six_requests():
     assert spent.get("GetItem", 0) <= 6
 
 
-def test_a_stop_hands_over_to_who_asked():
+def test_a_stop_releases_the_lease_to_its_requester():
     """The owner stops while a request waits: the lease goes to the requester, not to the crowd."""
     fleet = Fleet(shards=1)
     add(fleet, "a")
@@ -142,7 +142,7 @@ def test_a_stopping_requester_passes_the_lease_on():
 
 @pytest.mark.parametrize("phase", range(6))
 def test_a_requester_that_dies_leaves_the_lease_to_its_owner(phase):
-    """Nobody has to wait for the lease to expire on the name of the dead: idle for seconds, not for a failover time."""
+    """No worker has to wait until the lease expires under a dead requester's id: it is idle for seconds only."""
     fleet = on_dynamodb(1, seed=phase)
     add(fleet, "a")
     fleet.run(5 + phase * 0.15)
@@ -162,7 +162,7 @@ def test_a_requester_that_dies_leaves_the_lease_to_its_owner(phase):
     fleet.check_order()
 
 
-def test_what_a_java_leader_moves_is_not_taken_back():
+def test_a_lease_that_a_kcl_3_leader_moved_is_not_reclaimed():
     """Its worker comes within ten seconds, and another one is given the lease if it does not."""
     fleet = on_dynamodb(1)
     add(fleet, "py")
@@ -176,7 +176,7 @@ def test_what_a_java_leader_moves_is_not_taken_back():
 
 
 @pytest.mark.parametrize("frozen", [2.5, 4.0, 8.0])
-def test_a_requester_that_wakes_up_late_finds_the_lease_its_owners_again(frozen):
+def test_a_requester_that_wakes_up_late_finds_the_lease_reclaimed(frozen):
     """It had asked, froze until after its owner took the lease back, and fetches it in a second round."""
     fleet = Fleet(shards=2)
     add(fleet, "a")
@@ -193,7 +193,7 @@ def test_a_requester_that_wakes_up_late_finds_the_lease_its_owners_again(frozen)
     fleet.check_order()
 
 
-def test_the_owner_restarted_under_its_id_in_the_middle_completes_the_handover():
+def test_an_owner_restarted_under_its_id_completes_the_handoff():
     fleet = Fleet(shards=1)
     add(fleet, "a")
     fleet.run(5)
@@ -206,7 +206,7 @@ def test_the_owner_restarted_under_its_id_in_the_middle_completes_the_handover()
     assert (row.owner, row.checkpoint_owner) == ("b", None)
 
 
-def test_a_handler_that_does_not_end_is_left_behind_after_the_timeout():
+def test_the_handoff_timeout_does_not_wait_for_a_running_handler():
     scenario = Deferred()
     scenario.scan()
     assert scenario.owner == "me"
@@ -226,7 +226,7 @@ def test_a_handler_that_does_not_end_is_left_behind_after_the_timeout():
 
 
 def test_the_timeout_of_the_requester():
-    """The owner renews and does not hand over: a plain take ends it."""
+    """The owner renews and does not release: the requester takes the lease plainly."""
     fleet = Fleet(shards=2)
     store = fleet.store
     add(fleet, "b")
@@ -257,7 +257,7 @@ def test_the_timeout_of_the_requester():
     assert len(deaf) == 1
 
 
-# Beside Java
+# Next to Java
 
 
 def test_a_java_leader_moves_our_lease_to_a_java_worker():
@@ -317,7 +317,7 @@ def test_a_java_leader_forces_our_lease_away():
     assert fleet.events[-1][3] == "lease_lost"
 
 
-def test_an_assignment_without_handover_is_found_and_consumed():
+def test_an_assignment_without_a_handoff_is_found_and_consumed():
     fleet = on_dynamodb(1)
     java = JavaWorker(fleet, "java", v3=True)
     add(fleet, "py", config=fleet.config.with_fields(max_leases_to_steal_at_one_time=0))
@@ -331,7 +331,7 @@ def test_an_assignment_without_handover_is_found_and_consumed():
     assert fleet.run(1.5, fleet.all_delivered)
 
 
-def test_an_old_worker_is_taken_from_plainly():
+def test_leases_of_a_kcl_2_worker_are_taken_plainly():
     fleet = on_dynamodb(2)
     java = JavaWorker(fleet, "java", v3=False)
     add(fleet, "py")
@@ -346,7 +346,7 @@ def test_an_old_worker_is_taken_from_plainly():
     assert len(java.lost) == 1
 
 
-def test_an_old_worker_keeps_what_a_java_leader_handed_to_us_until_the_timeouts():
+def test_a_kcl_2_worker_keeps_a_requested_lease_until_the_timeouts():
     """It does not know the marker. The leader that asked may be gone; our own timer ends it."""
     fleet = on_dynamodb(1)
     java = JavaWorker(fleet, "java", v3=False)
@@ -368,13 +368,13 @@ def test_an_old_worker_keeps_what_a_java_leader_handed_to_us_until_the_timeouts(
 # Freezes, at every step
 
 
-STEPS = ["asked", "noticed", "handed", "taken"]
+STEPS = ["requested", "noticed", "released", "taken"]
 
 
 @pytest.mark.parametrize("who", ["a", "b"])
 @pytest.mark.parametrize("length", [2.0, 8.0, 15.0, 45.0])
 @pytest.mark.parametrize("step", STEPS)
-def test_whoever_freezes_at_whatever_step_nothing_is_lost_or_goes_backwards(who, length, step):
+def test_a_freeze_at_any_step_loses_nothing_and_moves_nothing_backwards(who, length, step):
     fleet = Fleet(shards=2)  # its store asserts that checkpoints and counters only rise
     add(fleet, "a")
     keep_putting(fleet, 5)
@@ -382,18 +382,18 @@ def test_whoever_freezes_at_whatever_step_nothing_is_lost_or_goes_backwards(who,
     old = fleet.engines["a"]
     noticed = []
     if step == "noticed":
-        # Between the look that shows the marker and the step of the shard that acts on it.
+        # Between the scan that shows the marker and the step of the shard that acts on it.
         dispatch = old.scheduler.dispatch
         old.on_handoff_requested = noticed.append
         old.scheduler.dispatch = lambda now: now + 0.1 if noticed else dispatch(now)
 
     def reached():
         rows = fleet.store.list()
-        if step == "asked":
+        if step == "requested":
             return any(row.in_handoff for row in rows)
         if step == "noticed":
             return bool(noticed)
-        if step == "handed":
+        if step == "released":
             return any(row.owner == "b" and not row.in_handoff for row in rows)
         return bool([*fleet.engines["b"].coordinator.held])
 
@@ -421,7 +421,7 @@ EXAMPLES = max(15, int(os.environ.get("KINESIS_SDK_FLEETS", "0")) // 20)
 
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 10**6))
-def test_lost_answers_and_failures_at_any_step_only_delay(seed):
+def test_lost_responses_and_failures_at_any_step_only_delay(seed):
     rng = Random(seed)
     fleet = on_dynamodb(rng.randint(1, 5), seed=seed)
     add(fleet, "a")
@@ -449,14 +449,14 @@ def test_lost_answers_and_failures_at_any_step_only_delay(seed):
 # Decisions
 
 
-def test_who_knows_the_marker():
+def test_owners_that_support_handoffs():
     lease = Lease(lease_key="s", checkpoint=START, owner="a", handoff_owner="a")
     assert supports_handoff(lease)
     assert not supports_handoff(replace(lease, owner="java"))
     assert not supports_handoff(replace(lease, owner=None))
 
 
-def test_a_request_is_no_sign_of_life():
+def test_a_handoff_request_is_not_a_heartbeat():
     observer = LeaseObserver(10)
     lease = Lease(lease_key="s", checkpoint=START, owner="a", counter=5)
     observer.observe([lease], 0)
@@ -467,57 +467,59 @@ def test_a_request_is_no_sign_of_life():
     assert not observer.is_expired(asked, 20)
 
 
-def test_the_book_ignores_stale_reads_for_a_while():
-    book = IncomingHandoffs("b", timeout=30, failover_time=10)
+def test_incoming_handoffs_ignore_stale_reads_for_a_while():
+    incoming = IncomingHandoffs("b", timeout=30, failover_time=10)
     before = Lease(lease_key="s", checkpoint=START, owner="a", counter=5)
-    book.add_request(replace(before, owner="b", checkpoint_owner="a"), 0)
-    book.observe([before], 1)
-    assert book.keys() == {"s"}
-    book.observe([replace(before, counter=6)], 1)
-    assert book.keys() == set(), "the counter moved and our request is not on the row: somebody took it away"
-    book.add_request(replace(before, owner="b", checkpoint_owner="a"), 2)
-    book.observe([before], 8)
-    assert book.keys() == set()
+    incoming.add_request(replace(before, owner="b", checkpoint_owner="a"), 0)
+    incoming.observe([before], 1)
+    assert incoming.keys() == {"s"}
+    incoming.observe([replace(before, counter=6)], 1)
+    assert incoming.keys() == set(), (
+        "the counter moved and the request is not on the row: another worker took the lease"
+    )
+    incoming.add_request(replace(before, owner="b", checkpoint_owner="a"), 2)
+    incoming.observe([before], 8)
+    assert incoming.keys() == set()
 
 
-def test_the_book_knows_what_arrived_until_it_goes_elsewhere():
-    book = IncomingHandoffs("b", timeout=30, failover_time=10)
+def test_an_arrived_lease_is_known_until_it_moves_again():
+    incoming = IncomingHandoffs("b", timeout=30, failover_time=10)
     row = Lease(lease_key="s", checkpoint=START, owner="b", checkpoint_owner="a", counter=5)
-    book.add_request(row, 0)
-    book.observe([row], 1)
-    assert book.arrived == set()
+    incoming.add_request(row, 0)
+    incoming.observe([row], 1)
+    assert incoming.arrived == set()
     here = replace(row, checkpoint_owner=None, counter=6)
     for moment in (2, 3):
-        book.observe([here], moment)
-        assert (book.keys(), book.arrived) == (set(), {"s"})
-    book.observe([replace(here, owner="c", counter=7)], 4)
-    assert book.arrived == set()
+        incoming.observe([here], moment)
+        assert (incoming.keys(), incoming.arrived) == (set(), {"s"})
+    incoming.observe([replace(here, owner="c", counter=7)], 4)
+    assert incoming.arrived == set()
 
 
-def test_a_shard_that_ends_before_it_is_handed_over_is_not_waited_for():
-    book = IncomingHandoffs("b", timeout=30, failover_time=10)
+def test_a_shard_that_ends_before_its_handoff_is_not_waited_for():
+    incoming = IncomingHandoffs("b", timeout=30, failover_time=10)
     row = Lease(lease_key="s", checkpoint=START, owner="b", checkpoint_owner="a")
-    book.add_request(row, 0)
+    incoming.add_request(row, 0)
     end = replace(row, checkpoint=ExtendedSequenceNumber("SHARD_END"), counter=3)
-    book.observe([end], 1)
-    assert book.keys() == set()
-    book.observe([end], 2)
-    assert book.keys() == set(), "nor is it taken after the timeout"
+    incoming.observe([end], 1)
+    assert incoming.keys() == set()
+    incoming.observe([end], 2)
+    assert incoming.keys() == set(), "nor is it taken after the timeout"
 
 
-def test_the_book_polls_fast_first_and_knows_both_timeouts():
-    book = IncomingHandoffs("b", timeout=30, failover_time=10)
-    assert book.next_poll(0) is None
+def test_incoming_handoffs_are_polled_fast_first_and_have_two_timeouts():
+    incoming = IncomingHandoffs("b", timeout=30, failover_time=10)
+    assert incoming.next_poll(0) is None
     row = Lease(lease_key="s", checkpoint=START, owner="b", checkpoint_owner="a")
-    book.add_request(row, 0)
-    book.observe([row, replace(row, lease_key="t")], 0)
-    assert book.next_poll(1) == 1.2
-    assert book.next_poll(6) == 6.5
-    assert [one.lease.lease_key for one in book.overdue(30)] == ["s"]
-    assert [one.lease.lease_key for one in book.overdue(40)] == ["s", "t"]
+    incoming.add_request(row, 0)
+    incoming.observe([row, replace(row, lease_key="t")], 0)
+    assert incoming.next_poll(1) == 1.2
+    assert incoming.next_poll(6) == 6.5
+    assert [one.lease.lease_key for one in incoming.overdue(30)] == ["s"]
+    assert [one.lease.lease_key for one in incoming.overdue(40)] == ["s", "t"]
 
 
-def test_no_handovers_by_configuration():
+def test_handoffs_can_be_disabled():
     config = ConsumerConfig(
         initial_position="TRIM_HORIZON", leases=LeaseConfig(graceful_lease_handoff_timeout=0)
     )
@@ -530,7 +532,7 @@ def test_no_handovers_by_configuration():
     assert [event[3] for event in fleet.events].count("lease_lost") == 1
 
 
-def test_writes_of_an_owner_who_does_not_know_yet_keep_the_marker():
+def test_writes_of_an_owner_that_has_not_seen_the_request_keep_the_marker():
     store = InMemoryLeaseStore()
     store.create_if_absent(Lease(lease_key="s", checkpoint=START))
     mine = store.take(store.list()[0], "a")

@@ -81,7 +81,7 @@ def at(sequence, sub=0):
 
 
 def test_belief_counts_from_when_a_write_was_sent():
-    """Peers may have seen its effect at once, however late the answer comes."""
+    """Peers may have seen its effect at once, however late the response arrives."""
     scenario = Scenario()
     write = scenario.store.renew
 
@@ -98,8 +98,8 @@ def test_belief_counts_from_when_a_write_was_sent():
     assert not scenario.held.is_held(13.1)
 
 
-def test_belief_counts_from_the_first_write_whose_answer_is_missing():
-    """What a repetition finds done may be the first one's doing: peers count from there."""
+def test_belief_counts_from_the_first_write_without_a_response():
+    """A retry may find the effect of the first attempt, and peers count from that attempt."""
     scenario = Scenario()
     scenario.store.script = ["after"]
     scenario.clock.advance(3)
@@ -113,7 +113,7 @@ def test_belief_counts_from_the_first_write_whose_answer_is_missing():
     assert scenario.held.written_at == 6, "known again"
 
 
-def test_an_old_handle_can_not_write_after_the_lease_was_lost_and_regained():
+def test_an_old_acquisition_cannot_write_after_the_lease_was_lost_and_regained():
     scenario = Scenario()
     scenario.take("other")
     again = scenario.take("me")
@@ -149,7 +149,7 @@ def test_every_write_is_a_heartbeat():
 
 
 @pytest.mark.parametrize("lost", ["before", "after"])
-def test_a_lost_answer_does_not_lose_the_lease(lost):
+def test_a_lost_response_does_not_lose_the_lease(lost):
     scenario = Scenario()
     scenario.store.script = [lost]
     with pytest.raises(TransientAwsError):
@@ -160,14 +160,14 @@ def test_a_lost_answer_does_not_lose_the_lease(lost):
     assert row.counter == scenario.held.lease.counter == (3 if lost == "after" else 2)
 
 
-def test_a_counter_that_another_process_wrote_is_never_adopted():
+def test_a_counter_that_another_process_wrote_is_never_accepted():
     scenario = Scenario()
     scenario.store.renew(scenario.store.get("s"))  # a second process with the same worker id
     with pytest.raises(LeaseLostError):
         scenario.held.checkpoint(at(7))
 
 
-def test_release_ends_the_handle():
+def test_release_ends_the_acquisition():
     scenario = Scenario()
     scenario.held.release()
     row = scenario.store.get("s")
@@ -268,7 +268,7 @@ def test_a_lost_lease_refuses_even_a_checkpoint_that_would_write_nothing():
         scenario.checkpointer().checkpoint()
 
 
-def test_a_marker_from_before_our_take_is_history():
+def test_a_marker_from_before_the_take_is_ignored():
     """Reads of the table may be stale: this one shows the last handoff of the same lease, away from us."""
     scenario = Scenario()
     before = replace(scenario.store.get("s"), counter=0, owner="other", checkpoint_owner="me")
@@ -310,14 +310,14 @@ def rates_of_a_jittering_shard(*, has_kcl3_leader):
     return written
 
 
-def test_a_rate_that_jitters_is_one_number_for_us_and_as_measured_for_a_java_leader():
+def test_a_fluctuating_rate_is_stored_as_one_number_or_as_measured_for_a_kcl_3_leader():
     ours, javas = (rates_of_a_jittering_shard(has_kcl3_leader=flag) for flag in (False, True))
     assert len(set(ours[-4:])) == 1, "followed at first, then kept"
     assert len(set(javas[-4:])) == 4
     assert javas[:5] == ours[:5] == [10.0, 10.5, 10.25, 10.625, 10.3125]
 
 
-def test_a_loss_that_two_threads_find_is_one_loss():
+def test_a_loss_that_two_threads_find_is_counted_once():
     sink = MemoryMetrics()
     scope = Scope({"ApplicationName": "billing", "WorkerIdentifier": "me"})
     scenario = Scenario()

@@ -1,4 +1,4 @@
-"""Beside a fleet of Java KCL 3 workers: metrics items, and a leader that is not fought."""
+"""In a fleet of Java KCL 3 workers: metrics items, and leases that are left to its leader."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_member_reports_each_half_minute_and_withdraws_when_it_stops(mode):
 
 
 @pytest.mark.parametrize("mode", ["separate_table", "lease_table"])
-def test_a_living_java_leader_is_not_fought(mode):
+def test_takes_are_left_to_a_live_kcl_3_leader(mode):
     fleet = on_dynamodb(3, config=COUNT)
     tables(fleet)
     fleet.store.ensure_ready()
@@ -147,7 +147,7 @@ def test_a_living_java_leader_is_not_fought(mode):
     assert duplicates(fleet) == 0
 
 
-def test_what_a_living_leader_leaves_lying_is_taken_after_a_while():
+def test_leases_that_a_live_leader_leaves_unclaimed_are_taken_after_a_while():
     fleet = on_dynamodb(1, config=COUNT)
     tables(fleet)
     fleet.add_script("heart", Heart(fleet))
@@ -158,7 +158,7 @@ def test_what_a_living_leader_leaves_lying_is_taken_after_a_while():
     assert 119 <= fleet.clock.monotonic() - began <= 125
 
 
-def test_after_the_leaders_death_we_go_on_by_our_own_rule():
+def test_after_the_leaders_death_leases_are_balanced_by_the_strategy():
     fleet = on_dynamodb(2, config=COUNT)
     client = tables(fleet)
     fleet.add_script("heart", Heart(fleet))
@@ -174,7 +174,7 @@ def test_after_the_leaders_death_we_go_on_by_our_own_rule():
     fleet.crash("heart")
     keep_putting(fleet, 160, lambda: "py" in [row.holder for row in fleet.store.list()])
     assert sorted(fleet.owners().values()) == ["java", "py"]
-    assert java.lost == [], "a KCL 3 worker hands over, it is not robbed"
+    assert java.lost == [], "leases of a KCL 3 worker are handed off, not taken"
     assert moves(fleet) == []
 
 
@@ -193,7 +193,9 @@ def test_a_leader_that_crashed_is_not_waited_for_as_long_as_its_lock_stands():
     fleet.crash("java")
     fleet.crash("heart")
     crashed = fleet.clock.monotonic()
-    assert fleet.run(60, lambda: set(fleet.owners().values()) == {"py"}), "what others left lying as well"
+    assert fleet.run(60, lambda: set(fleet.owners().values()) == {"py"}), (
+        "including unclaimed leases of other workers"
+    )
     assert fleet.clock.monotonic() - crashed <= 10 + 3.4 + 2
 
 
@@ -224,7 +226,7 @@ def test_a_leader_keeps_the_first_lease_that_it_is_given(offset, caplog):
     assert duplicates(fleet) == 0
 
 
-def test_a_leader_that_never_comes_for_its_first_lease_is_given_up_in_the_end():
+def test_a_leader_that_never_renews_its_first_lease_is_presumed_dead():
     fleet = on_dynamodb(2, config=COUNT)
     tables(fleet)
     fleet.add_script("heart", Heart(fleet))
@@ -241,7 +243,7 @@ def test_a_leader_that_never_comes_for_its_first_lease_is_given_up_in_the_end():
     assert 10 + 13.3 <= fleet.clock.monotonic() - began <= 10 + 13.4 + 5
 
 
-def test_a_leader_given_up_is_believed_again_with_its_next_heartbeat():
+def test_a_leader_presumed_dead_is_trusted_after_its_next_heartbeat():
     watch = LeaderLockMonitor()
     watch.observe(LeaderLock("java", "1", 120), 0)
     watch.presume_dead()
@@ -274,7 +276,7 @@ def test_missing_tables_and_failures_only_delay(caplog):
     assert "failed to delete worker metrics" in caplog.text
 
 
-def test_a_report_whose_answer_was_lost_is_taken_back_as_well():
+def test_a_report_whose_response_was_lost_is_deleted_too():
     fleet = on_dynamodb(1, config=COUNT)
     client = tables(fleet)
     member = membership(fleet, "py")

@@ -1,4 +1,4 @@
-"""Beside Java workers that go from KCL 2.x to 3.x: whom their election names, and what this package says about it."""
+"""In a fleet of Java workers that migrates from KCL 2.x to 3.x: the elected leader, and what this package logs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_the_election_is_javas(size, first):
     assert kcl2_leader(owned(*reversed(owners), None, owners[0])) == owners[first]
 
 
-def test_the_elections_that_were_seen_beside_the_real_kcl():
+def test_elections_recorded_with_the_real_kcl():
     assert kcl2_leader(owned("jP1-2", "jP2-2", "ours-2")) == "ours-2"
     assert kcl2_leader(owned("jP1-2", "jP2-2", "a-ours-2")) == "jP2-2"
 
@@ -86,7 +86,7 @@ def test_the_state_of_a_migration():
 
 
 def scene(mode, name, *, version="CLIENT_VERSION_UPGRADE_FROM_2X"):
-    """Two leases of Java workers, one free; a worker of ours that takes it; the fleet's state of migration."""
+    """Two leases of Java workers and an unassigned one, which our worker takes; the fleet's migration state."""
     fleet = on_dynamodb(3, config=COUNT)
     fleet.store.ensure_ready()
     tables(fleet)
@@ -110,7 +110,7 @@ def warnings(caplog):
 
 
 @pytest.mark.parametrize("mode", ["lease_table", "separate_table"])
-def test_a_worker_that_blocks_a_migration_says_so(mode, caplog):
+def test_a_worker_that_blocks_a_migration_logs_it(mode, caplog):
     scene(mode, "ours-2")
     (warning,) = warnings(caplog)
     assert warning.startswith(
@@ -120,13 +120,13 @@ def test_a_worker_that_blocks_a_migration_says_so(mode, caplog):
 
 
 @pytest.mark.parametrize("mode", ["lease_table", "separate_table"])
-def test_a_worker_that_does_not_block_a_migration_says_nothing(mode, caplog):
+def test_a_worker_that_does_not_block_a_migration_logs_nothing(mode, caplog):
     scene(mode, "a-ours-2")
     scene(mode, "ours-2", version="CLIENT_VERSION_3X")
     assert warnings(caplog) == []
 
 
-def test_a_worker_without_metrics_blocks_a_migration_and_says_so(caplog):
+def test_a_worker_without_metrics_blocks_a_migration_and_logs_it(caplog):
     scene(None, "a-ours-2")
     (warning,) = warnings(caplog)
     assert "publishes no worker metrics" in warning

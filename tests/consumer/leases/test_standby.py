@@ -1,4 +1,4 @@
-"""Workers that hold nothing: their marks, what the marks change, and what becomes of them."""
+"""Workers that hold nothing: their heartbeats, what the heartbeats change, and what becomes of them."""
 
 from __future__ import annotations
 
@@ -24,126 +24,126 @@ class Scenario:
         self.store = InMemoryLeaseStore(
             Lease(lease_key=f"s{n}", checkpoint=ExtendedSequenceNumber("LATEST")) for n in range(rows)
         )
-        self.marks = {name: self.book(name) for name in names}
+        self.heartbeats = {name: self.book(name) for name in names}
 
     def book(self, name):
         return StandbyHeartbeats(self.store, name, failover_time=10, heartbeat_interval=6, scan_interval=1)
 
     def scan(self, now, *names):
-        for name in names or self.marks:
-            self.marks[name].observe(self.store.list(), now)
+        for name in names or self.heartbeats:
+            self.heartbeats[name].observe(self.store.list(), now)
 
     def standing(self, now, name):
-        return set(self.marks[name].workers(now))
+        return set(self.heartbeats[name].workers(now))
 
     def written(self):
         return {worker: beat for row in self.store.list() for worker, beat in row.standby_heartbeats.items()}
 
 
-def test_a_mark_counts_as_long_as_a_lease():
+def test_a_standby_heartbeat_expires_like_a_lease():
     scenario = Scenario("a", "b", "late")
     scenario.scan(0, "a", "b")
-    scenario.marks["a"].set_active(True, 0)
-    assert scenario.marks["a"].tick(0) == 1
+    scenario.heartbeats["a"].set_active(True, 0)
+    assert scenario.heartbeats["a"].tick(0) == 1
     scenario.scan(0.5)
     assert scenario.standing(0.5, "b") == {"a"}, "it was not there before"
-    assert scenario.standing(0.5, "late") == set(), "who looks for the first time may see an old one"
+    assert scenario.standing(0.5, "late") == set(), "a first scan may show a stale heartbeat"
     assert scenario.standing(0.5, "a") == {"a"}, "of its own it knows"
-    assert scenario.marks["a"].tick(1) == 7, "the second comes at once, the others like renewals"
+    assert scenario.heartbeats["a"].tick(1) == 7, "the second comes at once, the others like renewals"
     scenario.scan(1.5)
     assert scenario.standing(1.5, "b") == scenario.standing(1.5, "late") == {"a"}
-    assert scenario.marks["a"].tick(6.9) == 7
+    assert scenario.heartbeats["a"].tick(6.9) == 7
     scenario.scan(11.5)
     assert scenario.standing(11.5, "b") == {"a"}
-    assert scenario.standing(11.6, "b") == set(), "it stood still for a failover time"
-    scenario.marks["a"].tick(12)
+    assert scenario.standing(11.6, "b") == set(), "it was unchanged for a failover time"
+    scenario.heartbeats["a"].tick(12)
     scenario.scan(12.5)
     assert scenario.standing(12.5, "b") == {"a"}
 
 
-def test_a_mark_is_taken_away_by_who_needs_it_no_more():
+def test_a_worker_removes_its_standby_heartbeat_when_it_is_no_longer_needed():
     scenario = Scenario("a", "b")
     for now in (0, 1, 2):
         scenario.scan(now)
-        scenario.marks["a"].set_active(True, now)
-        scenario.marks["a"].tick(now)
+        scenario.heartbeats["a"].set_active(True, now)
+        scenario.heartbeats["a"].tick(now)
     assert scenario.written() == {"a": 2}
-    scenario.marks["a"].set_active(False, 3)
-    assert scenario.marks["a"].due == 3
-    scenario.marks["a"].tick(3)
+    scenario.heartbeats["a"].set_active(False, 3)
+    assert scenario.heartbeats["a"].due == 3
+    scenario.heartbeats["a"].tick(3)
     assert scenario.written() == {}
-    assert not scenario.marks["a"].is_registered
-    assert scenario.marks["a"].due == float("inf")
+    assert not scenario.heartbeats["a"].is_registered
+    assert scenario.heartbeats["a"].due == float("inf")
 
 
 def test_a_failed_write_is_repeated():
     scenario = Scenario("a")
     scenario.scan(0)
-    marks = scenario.marks["a"]
-    marks.set_active(True, 0)
+    heartbeats = scenario.heartbeats["a"]
+    heartbeats.set_active(True, 0)
     write = scenario.store.put_standby_heartbeat
     scenario.store.put_standby_heartbeat = lambda *arguments: (_ for _ in ()).throw(
         TransientAwsError("no answer")
     )
     with pytest.raises(TransientAwsError):
-        marks.tick(0)
-    assert marks.due == 0
+        heartbeats.tick(0)
+    assert heartbeats.due == 0
     scenario.store.put_standby_heartbeat = write
-    marks.tick(0.5)
+    heartbeats.tick(0.5)
     assert len(scenario.written()) == 1
     scenario.store.put_standby_heartbeat = lambda *arguments: (_ for _ in ()).throw(
         TransientAwsError("no answer")
     )
     with pytest.raises(TransientAwsError):
-        marks.withdraw()
-    assert marks.is_registered
-    marks.forget()
-    assert not marks.is_registered
+        heartbeats.withdraw()
+    assert heartbeats.is_registered
+    heartbeats.forget()
+    assert not heartbeats.is_registered
 
 
-def test_a_mark_follows_its_row_and_the_youngest_counts():
+def test_a_standby_heartbeat_moves_from_a_finished_row_and_the_newest_counts():
     scenario = Scenario("a", "b")
     for now in (0, 1, 2):
         scenario.scan(now)
-        scenario.marks["a"].set_active(True, now)
-        scenario.marks["a"].tick(now)
+        scenario.heartbeats["a"].set_active(True, now)
+        scenario.heartbeats["a"].tick(now)
     (row,) = (row for row in scenario.store.list() if row.standby_heartbeats)
     end = replace(row, checkpoint=ExtendedSequenceNumber("SHARD_END"))
     scenario.store._rows[row.lease_key] = end
     scenario.scan(3)
-    scenario.marks["a"].set_active(True, 3)
-    scenario.marks["a"].tick(3)
+    scenario.heartbeats["a"].set_active(True, 3)
+    scenario.heartbeats["a"].tick(3)
     moved = [other for other in scenario.store.list() if other.standby_heartbeats]
     assert len(moved) == 2, "the finished row keeps its own until it is deleted"
     for now in (3.5, 4, 9):
         scenario.scan(now)
         assert scenario.standing(now, "b") == {"a"}
-    assert scenario.standing(13.6, "b") == set(), "and the old one is no sign of life"
+    assert scenario.standing(13.6, "b") == set(), "and the old value is not a heartbeat"
     scenario.store.delete(row.lease_key)
     for other in scenario.store.list():
         scenario.store.delete(other.lease_key)
     scenario.scan(14)
-    scenario.marks["a"].set_active(True, 14)
-    assert scenario.marks["a"].tick(14) == 20, "nothing to write on"
+    scenario.heartbeats["a"].set_active(True, 14)
+    assert scenario.heartbeats["a"].tick(14) == 20, "nothing to write on"
 
 
-def test_what_the_dead_left_is_swept():
+def test_stale_standby_heartbeats_are_removed():
     scenario = Scenario("a", "leader")
     for n in range(8):
         scenario.store.put_standby_heartbeat(f"s{n % 3}", f"dead{n}", 7)
     for now in (0, 50, 100.5):
         scenario.scan(now, "leader")
-        scenario.marks["leader"].remove_stale(now)
+        scenario.heartbeats["leader"].remove_stale(now)
         assert scenario.standing(now, "leader") == set()
-    assert len(scenario.written()) == 3, "a few at each look"
+    assert len(scenario.written()) == 3, "a few at each scan"
     write = scenario.store.put_standby_heartbeat
     scenario.store.put_standby_heartbeat = lambda *arguments: (_ for _ in ()).throw(
         TransientAwsError("no answer")
     )
-    scenario.marks["leader"].remove_stale(100.6)
+    scenario.heartbeats["leader"].remove_stale(100.6)
     scenario.store.put_standby_heartbeat = write
     scenario.scan(101, "leader")
-    scenario.marks["leader"].remove_stale(101)
+    scenario.heartbeats["leader"].remove_stale(101)
     assert scenario.written() == {}
 
 
@@ -152,8 +152,8 @@ def groups_of(fleet):
     return {group: sum(n for name, n in load.items() if name[0] == group) for group in {n[0] for n in load}}
 
 
-def test_a_zone_of_many_gets_what_it_is_due_although_nobody_sees_its_idle_workers():
-    """Six shards, ten workers in zone a, two in b: five and one, whoever came first."""
+def test_a_large_zone_gets_its_share_although_its_idle_workers_own_no_lease():
+    """Six shards, ten workers in zone a, two in b: five and one, in whatever order they start."""
     fleet = CoordinatorFleet(shards_at_start=6, config=HORIZON)
     for n in range(2):
         fleet.add(f"b|{n}")
@@ -163,8 +163,8 @@ def test_a_zone_of_many_gets_what_it_is_due_although_nobody_sees_its_idle_worker
     settle(fleet, 40)
     assert groups_of(fleet) == {"a": 5, "b": 1}
     rest(fleet, 60)
-    marks = {worker for row in fleet.table.list() for worker in row.standby_heartbeats}
-    assert marks == {name for name, count in fleet.load().items() if not count}
+    heartbeats = {worker for row in fleet.table.list() for worker in row.standby_heartbeats}
+    assert heartbeats == {name for name, count in fleet.load().items() if not count}
     # Zone a goes, all of it: what it left behind does not keep anything from b, and is gone in the end.
     for process in fleet.live:
         if process.name[0] == "a":
@@ -176,7 +176,7 @@ def test_a_zone_of_many_gets_what_it_is_due_although_nobody_sees_its_idle_worker
     assert not any(row.standby_heartbeats for row in fleet.table.list())
 
 
-def test_who_has_no_groups_leaves_no_marks():
+def test_without_groups_no_standby_heartbeat_is_written():
     fleet = CoordinatorFleet(shards_at_start=2, config=HORIZON)
     for n in range(5):
         fleet.add(f"w{n}")
@@ -202,7 +202,7 @@ def test_a_standby_costs_as_much_as_a_lease():
     )
 
 
-def test_a_clean_stop_takes_the_mark_away():
+def test_a_clean_stop_removes_the_standby_heartbeat():
     fleet = Fleet(shards=1, config=HORIZON)
     for name in ("a|0", "b|0"):
         fleet.add(name)
@@ -232,7 +232,7 @@ def deploy(config, *, surge):
         process.stop()
         fleet.run(fleet.now + 2.5)
         assert all(row.owner in fleet.load() for row in fleet.leases()), (
-            "nothing lies idle for longer than a look"
+            "no shard is idle for longer than a scan"
         )
         if not surge:
             fleet.add(f"new-{n}")
@@ -242,7 +242,7 @@ def deploy(config, *, surge):
 
 
 def test_a_surge_deploy_moves_each_lease_once():
-    """The newcomer waits for what is given back; the bound is one move per lease, since every owner is new."""
+    """The new worker waits for released leases; the bound is one move per lease, since every owner is new."""
     assert deploy(HORIZON.with_fields(initial_rebalance_delay=30.0), surge=True) == 1
 
 
@@ -251,13 +251,13 @@ def test_a_deploy_that_stops_first_moves_each_lease_twice_which_is_the_least():
     assert deploy(HORIZON, surge=False) == pytest.approx(2, abs=0.1)
 
 
-def test_patience_ends():
+def test_the_initial_rebalance_delay_ends():
     fleet = CoordinatorFleet(
         shards_at_start=8, config=HORIZON.with_fields(initial_rebalance_delay=15.0), drifting=False
     )
     fleet.add("a")
     fleet.run(14)
-    assert fleet.load() == {"a": 8}, "what nobody keeps is taken at once"
+    assert fleet.load() == {"a": 8}, "unowned leases are taken at once"
     fleet.add("b")
     fleet.run(28)
     assert fleet.load() == {"a": 8, "b": 0}

@@ -27,7 +27,7 @@ ONE_THREAD = ConsumerConfig(
 )
 
 
-def test_outcomes_are_told_once_and_errors_stay_whole():
+def test_outcomes_are_reported_once_and_errors_are_kept_whole():
     loop = EventLoopThread("test", lambda error: None)
     told = []
     done = threading.Semaphore(0)
@@ -53,7 +53,7 @@ def test_outcomes_are_told_once_and_errors_stay_whole():
         loop.wait_for(succeed())
 
 
-def test_closing_cancels_and_still_tells():
+def test_closing_cancels_and_still_reports_outcomes():
     loop = EventLoopThread("test-closing", lambda error: None)
     started, ended = threading.Event(), threading.Event()
     told = []
@@ -88,7 +88,7 @@ def test_shards_await_at_the_same_time_on_one_thread():
     everybody = []
 
     async def handle(batch):
-        # Nobody returns before all twelve shards are here.
+        # No call returns before all twelve shards have arrived.
         if not everybody:
             everybody.append(asyncio.Event())
         together.add(batch.shard_id)
@@ -157,7 +157,7 @@ def test_an_immediate_stop_cancels_and_checkpoints_nothing():
     assert item["leaseOwner"]["S"] == worker.worker_id, "left to expire"
 
 
-def test_a_class_says_how_many_keys_go_side_by_side():
+def test_a_class_sets_how_many_keys_are_processed_concurrently():
     scenario = Scenario(shards=1)
     scenario.put(*[b"%d" % n for n in range(50)])
     barrier = threading.Barrier(3, timeout=HANG)

@@ -82,7 +82,7 @@ def test_a_running_task_is_not_started_again_but_runs_once_more_if_woken():
     assert len(scene.log) == 2
 
 
-def test_waking_brings_a_due_time_forward():
+def test_waking_moves_a_due_time_forward():
     scene = Inline()
     task = scene.task("a", 50.0, 60.0)
     scene.scheduler.wake(task)
@@ -137,7 +137,7 @@ def test_a_thousand_tasks_share_a_few_threads_and_never_overlap_themselves():
     assert (overlaps, errors) == ([], [])
 
 
-def test_a_pool_reports_errors_and_goes_on():
+def test_a_pool_reports_errors_and_continues():
     errors: list[BaseException] = []
     pool = DaemonPool(1, "test", errors.append)
     done = threading.Event()

@@ -44,7 +44,7 @@ def shard(n, hash_key_range=LOW, start="100", **more):
     return Shard(key(n), hash_key_range, starting_sequence_number=start, **more)
 
 
-# Who leads
+# Leader election
 
 
 def nobody(lease):
@@ -63,7 +63,7 @@ def test_an_expired_holder_does_not_lead():
     assert is_leader(leases, "b", lambda row: row.owner == "a")
 
 
-def test_in_a_handover_the_old_owner_leads_until_it_is_done():
+def test_during_a_handoff_the_old_owner_leads_until_it_is_complete():
     leases = [owned(1, "b", checkpoint_owner="a", handoff_owner="a"), owned(2, "c")]
     assert is_leader(leases, "a", nobody)
     assert not is_leader(leases, "b", nobody)
@@ -74,11 +74,11 @@ def test_java_workers_have_a_leader_of_their_own():
     assert not is_leader([java], "idle", nobody)
     assert is_leader([java, owned(5, "a")], "a", nobody)
     assert not is_leader([owned(0, "java", handoff_owner="a"), owned(5, "b")], "a", nobody), (
-        "an old note of ours"
+        "a stale attribute of this package"
     )
 
 
-def test_where_nobody_holds_anything_everybody_leads():
+def test_without_owned_leases_every_worker_leads():
     assert is_leader([], "a", nobody)
     assert is_leader([lease(0), owned(1, "dead")], "a", lambda row: row.owner == "dead")
 
@@ -170,11 +170,11 @@ def test_only_a_hole_that_stays_counts():
     assert not tracker.check(low, 0)
     assert not tracker.check(low, 119), "too early to count"
     assert not tracker.check(low, 120)
-    assert not tracker.check(high, 240), "another hole begins anew"
+    assert not tracker.check(high, 240), "another hole restarts the count"
     assert not tracker.check(low, 360)
     assert not tracker.check(low, 480)
     assert tracker.check(low, 600)
-    assert not tracker.check(low, 720), "once, then patience again"
+    assert not tracker.check(low, 720), "once, then the count restarts"
     assert not tracker.check([*low, *high], 840)
 
 
@@ -191,7 +191,7 @@ def test_rows_without_ranges_are_filled_in():
 
 
 @pytest.mark.parametrize("leads", [True, False])
-def test_a_hole_is_repaired_by_the_leader_or_later_by_anybody(leads):
+def test_a_hole_is_repaired_by_the_leader_or_later_by_any_worker(leads):
     config = ConsumerConfig(
         initial_position="TRIM_HORIZON",
         leases=LeaseConfig(balance_by="count", max_leases_for_worker=1),
@@ -202,7 +202,7 @@ def test_a_hole_is_repaired_by_the_leader_or_later_by_anybody(leads):
     fleet.add("b")
     fleet.run(10)
     if not leads:
-        # The leader can not list shards; the other one can.
+        # The leader cannot list shards; the other worker can.
         (leader,) = [engine for engine in fleet.engines.values() if engine.coordinator._leads]
         leader.coordinator._leader_tasks.sync = lambda streams=None: False
     fleet.store.delete(key(1))
@@ -311,7 +311,7 @@ def test_what_follows_a_shard_whose_retention_ended_is_read_from_its_beginning(g
 
 
 @pytest.mark.parametrize("hours", [1, 30])
-def test_a_position_whose_retention_ended_is_told(hours, caplog):
+def test_a_checkpoint_past_its_retention_is_logged(hours, caplog):
     fleet = Fleet()
     fleet.add("a")
     fleet.put(5)
@@ -373,7 +373,7 @@ def recreate(fleet, shards=1):
     fleet.clock.advance(5)
 
 
-def test_a_recreated_stream_is_refused_at_the_start_and_nothing_is_touched():
+def test_a_recreated_stream_is_rejected_at_the_start_and_no_row_is_written():
     fleet = Fleet(shards=1)
     fleet.add("a", fleet.recorder("a"))
     fleet.put(5)
@@ -387,7 +387,7 @@ def test_a_recreated_stream_is_refused_at_the_start_and_nothing_is_touched():
     assert fleet.store.list() == before
 
 
-def test_a_listing_that_is_behind_a_reshard_is_no_recreated_stream():
+def test_a_listing_older_than_a_reshard_does_not_mean_a_recreated_stream():
     """It shows a parent as open whose end was read, and not the children that have leases."""
     fleet = Fleet(shards=1)
     fleet.add("a", fleet.recorder("a"))

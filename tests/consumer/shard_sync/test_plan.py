@@ -86,7 +86,7 @@ def test_a_complete_table_needs_nothing():
         assert plan_sync(EXAMPLE, leases_of(4, 5, 6, 7), position) == []
 
 
-def test_children_of_a_finished_shard_that_nobody_created_start_at_their_beginning():
+def test_missing_children_of_a_finished_shard_start_at_trim_horizon():
     leases = leases_of(4, 6, 7) + leases_of(5, checkpoint=SHARD_END)
     for position in (LATEST, TRIM_HORIZON, AT_TIMESTAMP):
         assert made(plan_sync(EXAMPLE, leases, position)) == [("s10", TRIM_HORIZON), ("s9", TRIM_HORIZON)]
@@ -97,7 +97,7 @@ def test_a_merged_child_waits_for_both_parents():
     assert plan_sync(EXAMPLE, leases, LATEST) == []
 
 
-def test_parents_that_are_not_listed_any_more_do_not_count():
+def test_parents_that_are_no_longer_listed_do_not_count():
     assert made(plan_sync([shard(8, (6, 7))], leases_of(1), TRIM_HORIZON)) == [("s8", TRIM_HORIZON)]
 
 
@@ -244,13 +244,13 @@ def test_a_parent_stays_until_every_child_moved(standing):
     assert plan_cleanup([parent, child(1, "5", (0,)), child(2, SHARD_END, (0,))]) == ["s0"]
 
 
-def test_a_grandparent_goes_first():
+def test_a_grandparent_is_deleted_first():
     rows = [finished(0, (1,)), finished(1, (2,), (0,)), child(2, "5", (1,))]
     assert plan_cleanup(rows) == ["s0"]
     assert plan_cleanup(rows[1:]) == ["s1"]
 
 
-def test_a_shard_without_children_goes_when_the_stream_forgot_it():
+def test_a_shard_without_children_is_deleted_once_it_is_no_longer_listed():
     assert needs_listing([finished(0)])
     assert not needs_listing([finished(0, (1,)), child(1, "4", (0,))])
     assert plan_cleanup([finished(0)]) == []
@@ -260,7 +260,7 @@ def test_a_shard_without_children_goes_when_the_stream_forgot_it():
     assert plan_cleanup([child(1, "4", ())], set()) == []
 
 
-def test_idle_children_do_not_keep_a_shard_that_the_stream_forgot():
+def test_idle_children_do_not_keep_a_shard_that_is_no_longer_listed():
     rows = [finished(0, (1, 2)), child(1, TRIM_HORIZON, (0,)), child(2, TRIM_HORIZON, (0,))]
     assert not needs_listing(rows)
     assert needs_listing(rows, garbage=True)
@@ -268,7 +268,7 @@ def test_idle_children_do_not_keep_a_shard_that_the_stream_forgot():
     assert plan_cleanup(rows) == []
     assert plan_cleanup(rows, {"s0", "s1", "s2"}) == []
     assert plan_cleanup(rows, {"s1", "s2"}) == ["s0"]
-    assert plan_cleanup(rows[:2], {"s1", "s2"}) == [], "somebody has to make the other one first"
+    assert plan_cleanup(rows[:2], {"s1", "s2"}) == [], "the other child's lease has to be created first"
     assert plan_cleanup(rows[:2], {"s1"}) == ["s0"]
 
 
