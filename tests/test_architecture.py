@@ -159,6 +159,24 @@ def test_parts_of_the_fake_aws_import_only_from_lower_layers() -> None:
                     assert target in {part, *allowed}, f"{path.name}:{line} imports {name}"
 
 
+WITHIN_LEASES = {
+    "table": set(),
+    "ownership": {"table", "intervals"},
+    "strategies": {"table", "intervals"},
+    "java": {"table"},
+}
+"""What each package of the leases may import of the others; the coordinator connects them."""
+
+
+def test_packages_of_the_leases_do_not_import_each_other() -> None:
+    for room, allowed in WITHIN_LEASES.items():
+        for path in sorted((PACKAGE / "consumer" / "leases" / room).rglob("*.py")):
+            for line, name in imports_of(path):
+                if name.startswith("kinesis_sdk.consumer.leases."):
+                    target = name.split(".")[3]
+                    assert target in {room, *allowed}, f"{path.name}:{line} imports {name}"
+
+
 @pytest.mark.parametrize(
     ("path", "source"),
     [
