@@ -125,13 +125,16 @@ class TrackedStream:
 
 
 class StreamListener(Protocol):
-    """Receiver of changes of the consumed streams; `ConsumerEngine` is one. Its methods may be called from any thread."""
+    """Receiver of changes of the consumed streams; `ConsumerEngine` is one.
+
+    Every method may be called from any thread.
+    """
 
     def on_streams_changed(self) -> None:
-        """Called after streams were added or removed."""
+        """Release the leases of streams that were removed from the list."""
 
     def on_stream_unavailable(self, tracked: TrackedStream, error: KinesisSdkError, /) -> None:
-        """Called when one of several streams can no longer be consumed."""
+        """Suspend one of several streams that can no longer be consumed."""
 
 
 class StreamDirectory:
@@ -200,7 +203,7 @@ class StreamDirectory:
             return None if key in self._suspended else self._current.get(key)
 
     def named_by(self, lease_key: str) -> TrackedStream | None:
-        """Return the stream whose shard a lease key names, judged by the form of the key alone; None if there is none."""
+        """Return the stream of a lease key, by the form of the key alone; None if there is none."""
         key, _, shard_id = lease_key.rpartition(":")
         with self._lock:
             return self._current.get(key or None) if is_shard_id(shard_id) else None

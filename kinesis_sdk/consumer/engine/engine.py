@@ -69,7 +69,7 @@ def _millis(seconds: float | None) -> int | None:
 
 
 class ConsumerEngine:
-    """Everything that a worker does, as functions of the time. Implements `CoordinatorListener` and `StallHandler`.
+    """A whole worker as functions of the time. Implements `CoordinatorListener` and `StallHandler`.
 
     Locks: ``_lock`` guards the table of consumers and is a leaf. `Worker`'s module states the lock order.
 
@@ -397,7 +397,7 @@ class ConsumerEngine:
         return due
 
     def _suspends_stream(self, consumer: ShardConsumer, error: BaseException) -> bool:
-        """Suspend the consumer's stream if an error ends that stream only: it was deleted, or access to it is denied.
+        """Suspend the consumer's stream if an error ends only that stream: deleted, or access denied.
 
         Returns:
             False if the error must end the worker.

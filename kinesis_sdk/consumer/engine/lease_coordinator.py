@@ -203,7 +203,10 @@ class LeaseCoordinator:
         )
 
     def request(self, loop: str) -> None:
-        """Make the loop ``scan``, ``sync`` or ``cleanup`` due now. A requested sync runs on any worker, not only on the leader."""
+        """Make the loop ``scan``, ``sync`` or ``cleanup`` due now.
+
+        A requested sync runs on any worker, not only on the leader.
+        """
         if loop == "sync":
             self._sync_requested = True
         self._due[loop] = self._clock.monotonic()
@@ -363,7 +366,10 @@ class LeaseCoordinator:
             self._unwritable[lease.lease_key] = (lease.counter, problem, until)
 
     def _limits_at(self, now: float) -> TakeLimits:
-        """Return the limits for this scan. During `initial_rebalance_delay`, no lease is requested from a live worker."""
+        """Return the limits for this scan.
+
+        During `initial_rebalance_delay`, no lease is requested from a live worker.
+        """
         if self.held or now >= self._rebalance_allowed_at:
             self._rebalance_allowed_at = 0.0
             return self._limits
@@ -451,7 +457,7 @@ class LeaseCoordinator:
     # Taking
 
     def _execute(self, take: Take) -> None:
-        """Apply one decision of the plan: request a handoff from a live owner that supports it, else take the lease."""
+        """Request a handoff from a live owner that supports it, else take the lease."""
         if (
             take.reason is TakeReason.STOLEN
             and self._config.leases.graceful_lease_handoff_timeout > 0

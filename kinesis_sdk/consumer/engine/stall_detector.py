@@ -24,7 +24,9 @@ MEASURE_INTERVAL = 5.0
 
 
 def find_stall(consumer: ShardConsumer, now: float, timeout: float) -> Stall | None:
-    """Return the stall of a shard, if it has made no progress for the timeout; else None. Safe from any thread.
+    """Return the stall of a shard, or None if it has made progress within the timeout.
+
+    May be called from any thread.
 
     A shard that waits for its parents is stalled only if the parents' leases cannot be read or consumed: reading a parent
     may take hours. A shard without new records is not stalled: an empty response is progress.

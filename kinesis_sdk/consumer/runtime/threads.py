@@ -80,7 +80,7 @@ class DaemonPool:
             self._short_of_threads = False
 
     def _run_without_thread(self, error: RuntimeError) -> None:
-        """Leave the queue to the other threads, or run it here if there are none, because a thread could not be started."""
+        """Leave the queue to the other threads, or run it here if there are none."""
         with self._condition:
             # Decrement only now, and then run the whole queue. Between the failed start and this line another `submit` may
             # have counted on the missing thread, and only queued its function.
@@ -241,7 +241,7 @@ class EventLoopThread:
         return threading.get_ident() == self._ident
 
     def run(self, awaitable: Awaitable[None], on_done: Callable[[BaseException | None], None]) -> None:
-        """Run an awaitable and report its outcome once: on the loop's thread, or on the caller's if it cannot start.
+        """Run an awaitable and report its outcome once, on the loop's thread or, if it cannot start, here.
 
         A closed loop reports a `CancelledError`. A loop that could not be started reports a `ConsumerError`, and the next
         call tries to start it again.
@@ -264,7 +264,11 @@ class EventLoopThread:
         on_done(rejection)
 
     def _started(self) -> asyncio.AbstractEventLoop:
-        """Start an event loop and return it. If its thread cannot start, the loop is closed, and the next call makes another."""
+        """Start an event loop on a thread of its own and return it.
+
+        If the thread cannot start, the loop is closed. The caller stores the loop only afterwards: functions that are
+        passed to a loop without a thread would never run.
+        """
         loop = asyncio.new_event_loop()
         try:
             threading.Thread(target=self._main, args=(loop,), name=self._name, daemon=True).start()
@@ -361,7 +365,7 @@ def wait_for(
 
 
 def run_inline(awaitable: Awaitable[None], on_done: Callable[[BaseException | None], None]) -> None:
-    """Run an awaitable to its end on the caller's thread, on an event loop of its own; for use without threads."""
+    """Run an awaitable to its end on the caller's thread, on an event loop of its own."""
     loop = asyncio.new_event_loop()
     try:
         outcome = loop.run_until_complete(_settled(awaitable))

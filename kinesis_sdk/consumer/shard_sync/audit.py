@@ -27,7 +27,7 @@ def find_lease_hole(leases: Iterable[Lease]) -> HashKeyRange | None:
 
 
 def lacks_ranges(leases: Iterable[Lease]) -> bool:
-    """Return whether an unfinished lease has no hash key range, as written by old KCLs; holes cannot be found then."""
+    """Return whether an unfinished lease has no hash key range, as old KCLs wrote it: holes cannot be found."""
     return any(lease.hash_key_range is None and not lease.is_finished for lease in leases)
 
 

@@ -164,7 +164,10 @@ def _in_creation_order(shards: Iterable[Shard]) -> list[Shard]:
 
 
 def _oldest_first(graph: ShardGraph, shard_ids: Iterable[str]) -> list[str]:
-    """Return all ancestors of the shards, each before its descendants, so that `lineage` recurses one level at most."""
+    """Return the shards and all their ancestors, each before its descendants.
+
+    In this order, `lineage` recurses one level at most.
+    """
     found: dict[str, None] = {}
     for shard_id in shard_ids:
         found[shard_id] = None

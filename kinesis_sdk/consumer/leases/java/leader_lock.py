@@ -75,7 +75,10 @@ class LeaderLock:
 
 
 class LeaderLockMonitor:
-    """Monitor of the leader lock: decides by this observer's own clock whether its owner lives (``AmazonDynamoDBLockClient``)."""
+    """Monitor of the leader lock: whether its owner is alive, by this observer's own clock.
+
+    The rule is that of the KCL's ``AmazonDynamoDBLockClient``.
+    """
 
     def __init__(self) -> None:
         self._lock: LeaderLock | None = None

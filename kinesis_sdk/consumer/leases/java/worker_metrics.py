@@ -1,4 +1,4 @@
-"""Membership in a fleet of Java KCL 3 workers: the worker metrics item, and whether the fleet's leader is alive.
+"""Membership in a fleet of Java KCL 3 workers: the worker metrics item, and the state of the leader.
 
 The leader of a KCL 3 fleet assigns leases only to workers whose metrics item is fresh. Empty measurements are valid: the
 leader then rates the worker by its share of the throughput (``WorkerMetricStats``, ``LeaseAssignmentManager``).
@@ -98,7 +98,10 @@ class JavaMembership:
         self._log_throttle = LogThrottle(_LOGGER)
 
     def tick(self, now: float) -> float:
-        """Report this worker, read the leader lock, and return when to call again. A failure is logged and retried then."""
+        """Report this worker, read the leader lock, and return when to call again.
+
+        A failure is logged, and retried with the next call.
+        """
         try:
             if now >= self._report_due:
                 self._report()

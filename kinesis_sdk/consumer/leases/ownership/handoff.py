@@ -129,7 +129,7 @@ class IncomingHandoffs:
         return row is not None and row.owner == self._worker_id and not row.in_handoff
 
     def is_incoming(self, incoming: Incoming, row: Lease, now: float) -> bool:
-        """Return whether a row shows that the lease still moves here, and has neither arrived nor been taken by another."""
+        """Return whether a row shows a lease that moves here, and neither has arrived nor was taken by another."""
         if row.owner == self._worker_id:
             return row.in_handoff and not row.is_finished
         # An eventually consistent read may still show the row from before this worker's request.

@@ -29,7 +29,7 @@ _STOP_WAIT = 2.0
 
 
 class HandoffManager:
-    """Handoffs to and from this worker. Used by the table loop; only `on_lease_ended` may be called from any thread.
+    """Handoffs to and from this worker. Used by the table loop, except `on_lease_ended`.
 
     Args:
         store: Lease table.
@@ -100,7 +100,7 @@ class HandoffManager:
                     )
 
     def held_or_incoming_keys(self, leases: Sequence[Lease], is_expired: Callable[[Lease], bool]) -> set[str]:
-        """Return the keys that count as this worker's in a plan: held and not requested, or incoming and not expired."""
+        """Return the keys that count as held in a plan: held and not requested, or incoming and not expired."""
         rows = {lease.lease_key: lease for lease in leases}
         incoming = {key for key in self._incoming.keys() if key in rows and not is_expired(rows[key])}  # noqa: SIM118
         return incoming | {held.key for held in self._held if held.handoff_requester is None}

@@ -212,7 +212,10 @@ class HeldLease:
         self._write(lambda lease: self._store.pin(lease, timestamp_millis))
 
     def release(self) -> None:
-        """Release the lease, to its requester if there is one; this object then writes nothing more. Raises the errors of `renew`."""
+        """Release the lease, to its requester if there is one. Raises the errors of `renew`.
+
+        This object then writes nothing more.
+        """
         with self._lock:
             self._write(self._release_row)
             if (

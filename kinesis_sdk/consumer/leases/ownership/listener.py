@@ -9,23 +9,26 @@ from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 
 
 class LeaseListener(Protocol):
-    """Receiver of the events of a worker's leases; `ConsumerEngine` is one. Every method may be called from any thread.
+    """Receiver of the events of a worker's leases; `ConsumerEngine` is one.
 
-    Calls go down: worker, engine, coordinator, then renewer and handoff manager. Events come back through this interface
+    Every method may be called from any thread. Calls go down: worker, engine, coordinator, then renewer and handoff manager. Events come back through this interface
     alone.
     """
 
     def on_lease_acquired(self, held: HeldLease, /) -> None:
-        """Called after a lease was taken."""
+        """Start consuming the shard of a lease that was taken."""
 
     def on_lease_lost(self, held: HeldLease, /) -> None:
-        """Called after a lease turned out to be lost, or was released without waiting for its shard consumer."""
+        """End the shard consumer of a lease that was lost, or was released without waiting for the consumer."""
 
     def on_handoff_requested(self, held: HeldLease, /) -> None:
-        """Called once when another worker has requested a held lease."""
+        """Finish and release a held lease that another worker has requested. Called once per lease."""
 
     def on_fatal_error(self, error: BaseException, /) -> None:
-        """Called with an error that a retry does not cure."""
+        """Stop the worker because of an error that a retry does not cure."""
 
     def busy_lease_keys(self) -> Collection[str]:
-        """Return the keys of the leases that have a shard consumer. They must not be taken, even if they are not held."""
+        """Return the keys of the leases that have a shard consumer.
+
+        They must not be taken, even if they are not held: the consumer of a lost lease may still be winding down.
+        """
