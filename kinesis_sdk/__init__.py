@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from kinesis_sdk.common.errors import InvalidRecordError as InvalidRecordError
     from kinesis_sdk.common.errors import KinesisSdkError as KinesisSdkError
     from kinesis_sdk.common.errors import LeaseLostError as LeaseLostError
+    from kinesis_sdk.common.errors import LeaseRowRejectedError as LeaseRowRejectedError
+    from kinesis_sdk.common.errors import LeaseStoreError as LeaseStoreError
     from kinesis_sdk.common.errors import PermanentAwsError as PermanentAwsError
     from kinesis_sdk.common.errors import ProducerClosedError as ProducerClosedError
     from kinesis_sdk.common.errors import ProducerError as ProducerError
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from kinesis_sdk.common.errors import StreamRecreatedError as StreamRecreatedError
     from kinesis_sdk.common.errors import ThrottledError as ThrottledError
     from kinesis_sdk.common.errors import TransientAwsError as TransientAwsError
+    from kinesis_sdk.common.errors import TransientLeaseStoreError as TransientLeaseStoreError
     from kinesis_sdk.common.records import UserRecord as UserRecord
     from kinesis_sdk.common.sequence import ExtendedSequenceNumber as ExtendedSequenceNumber
     from kinesis_sdk.common.stream import StreamId as StreamId
@@ -168,6 +171,9 @@ else:
                 "ConsumerError",
                 "HandlerError",
                 "LeaseLostError",
+                "LeaseStoreError",
+                "TransientLeaseStoreError",
+                "LeaseRowRejectedError",
                 "InvalidCheckpointError",
                 "InvalidPositionError",
                 "StreamRecreatedError",

@@ -1,4 +1,4 @@
-"""The lease store's own suite against Amazon's DynamoDB Local, behind LocalStack."""
+"""The contract of lease stores, and tests of the DynamoDB store, on Amazon's DynamoDB Local behind LocalStack."""
 
 from __future__ import annotations
 
@@ -13,20 +13,13 @@ import pytest
 from botocore.config import Config
 
 from kinesis_sdk.consumer.leases import Conflict, DynamoDBLeaseStore, Lease
+from kinesis_sdk.consumer.leases.table.contract import LEASE_STORE_CHECKS, Check
 
 pytest.register_assert_rewrite("tests.consumer.leases.test_store")
 
 from tests.consumer.leases import test_store as suite  # noqa: E402
 
-SUITE = {
-    name: test
-    for name, test in vars(suite).items()
-    if name.startswith("test_") and list(inspect.signature(test).parameters) in (["store"], ["atomic_store"])
-}
-# Collected here, they find this module's fixtures.
-globals().update(SUITE)
-
-# Tests of the same module that make a table of their own and ask nothing that only the fake can answer.
+# Tests that create a table of their own and need nothing that only the fake has.
 TABLE_TESTS = (
     suite.test_provisioned_tables,
     suite.test_a_foreign_table_is_refused,
@@ -56,13 +49,13 @@ def store(client: Any) -> Iterator[DynamoDBLeaseStore]:
     client.delete_table(TableName=name)
 
 
-@pytest.fixture
-def atomic_store(store: DynamoDBLeaseStore) -> DynamoDBLeaseStore:
-    return store
+@pytest.mark.parametrize("check", LEASE_STORE_CHECKS, ids=lambda check: check.__name__)
+def test_contract(check: Check, store: DynamoDBLeaseStore) -> None:
+    check(store)
 
 
-def test_the_suite_was_found() -> None:
-    assert len(SUITE) >= 11
+def test_multi_stream_rows(store: DynamoDBLeaseStore) -> None:
+    suite.test_multi_stream_rows(store)
 
 
 @pytest.mark.parametrize("test", TABLE_TESTS, ids=lambda test: test.__name__)

@@ -23,6 +23,9 @@ KinesisSdkError                      retryable: True if repeating the call later
 │   └── ProducerClosedError          put after close, or closed before the record was acknowledged
 └── ConsumerError
     ├── LeaseLostError               this worker no longer holds the lease
+    ├── LeaseStoreError              a call to a lease store that is not DynamoDB failed
+    │   ├── LeaseRowRejectedError    the store cannot write this one row
+    │   └── TransientLeaseStoreError the same, and repeating it may succeed   (retryable)
     ├── StreamRecreatedError         the lease table belongs to a deleted stream of this name
     ├── InvalidCheckpointError (ValueError)  a checkpoint outside the delivered range
     └── HandlerError                 the handler failed and the policy is to stop
@@ -273,6 +276,23 @@ class ConsumerError(KinesisSdkError):
 
 class LeaseLostError(ConsumerError):
     """This worker no longer holds the lease; another worker resumes from the last checkpoint."""
+
+
+class LeaseStoreError(ConsumerError):
+    """A call to a lease store failed and keeps failing until its cause is fixed; it stops the worker.
+
+    Raised by lease stores on databases other than DynamoDB, see `LeaseStore`.
+    """
+
+
+class LeaseRowRejectedError(LeaseStoreError):
+    """A lease store cannot write one row, whichever worker tries: the worker gives up this lease only."""
+
+
+class TransientLeaseStoreError(LeaseStoreError):
+    """A call to a lease store failed in a way that usually passes. The call may have taken effect."""
+
+    retryable: ClassVar[bool] = True
 
 
 class StreamRecreatedError(ConsumerError):

@@ -6,8 +6,8 @@ Errors of a checkpoint, and whether a retry may help (``error.retryable``):
 | --- | --- | --- |
 | `LeaseLostError` | no | ShutdownException |
 | `InvalidCheckpointError` (a ValueError) | no | IllegalArgumentException |
-| `ThrottledError`, `TransientAwsError` | yes | ThrottlingException, KinesisClientLibDependencyException |
-| `PermanentAwsError` (table missing, access denied) | no | InvalidStateException |
+| `ThrottledError`, `TransientAwsError`, `TransientLeaseStoreError` | yes | ThrottlingException, KinesisClientLibDependencyException |
+| `PermanentAwsError`, `LeaseStoreError` (table missing, access denied) | no | InvalidStateException |
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from random import Random
 from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.backoff import backoff
 from kinesis_sdk.common.clock import Clock
-from kinesis_sdk.common.errors import AwsError, InvalidCheckpointError, LeaseLostError
+from kinesis_sdk.common.errors import InvalidCheckpointError, KinesisSdkError, LeaseLostError
 from kinesis_sdk.common.metrics import NOT_MEASURED, BoundMetrics
 from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.common.sequence import SHARD_END, ExtendedSequenceNumber
@@ -137,6 +137,7 @@ class Checkpointer:
             InvalidCheckpointError: If the position is not between the last checkpoint and the largest delivered position.
             LeaseLostError: If the lease is no longer held; another worker resumes from the last checkpoint.
             AwsError: If the lease table did not accept the write within ``checkpoint_timeout``.
+            LeaseStoreError: The same, from a lease store that is not DynamoDB.
         """
         with self._lock:
             self._store_checkpoint(self._checked(self._position(position, sub_sequence_number)))
@@ -229,10 +230,12 @@ class Checkpointer:
                     self._clock, catalogue.UPDATE_LEASE_TIME, catalogue.UPDATE_LEASE_SUCCESS
                 ):
                     write()
-            except AwsError as error:
+            except KinesisSdkError as error:
+                if not error.retryable:
+                    raise
                 failures += 1
                 pause = backoff(failures, _INITIAL_RETRY_DELAY, _MAX_RETRY_DELAY, self._rng)
-                if not error.retryable or self._clock.monotonic() + pause > deadline:
+                if self._clock.monotonic() + pause > deadline:
                     raise
                 self._sleep(pause)
             else:

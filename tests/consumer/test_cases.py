@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from kinesis_sdk.consumer.leases.table.contract import LEASE_STORE_CHECKS
+
+CONTRACT = {check.__name__ for check in LEASE_STORE_CHECKS}
 HERE = Path(__file__).parent
-NAMED = re.compile(r"`((?:\.\./)?(?:\w+/)*test_\w+\.py)::(test_\w+)`")
+NAMED = re.compile(r"`((?:\.\./)?(?:\w+/)*test_\w+\.py)::(test_\w+)(?:\[(\w+)\])?`")
 
 
 def test_every_test_that_the_cases_name_exists():
@@ -20,6 +23,7 @@ def test_every_test_that_the_cases_name_exists():
         named = NAMED.findall(row.split("|")[3])
         assert named, f"no test: {row}"
         assert len(named) == row.split("|")[3].count("`") // 2, f"a name that is no test: {row}"
-        for path, name in named:
+        for path, name, check in named:
             source = (HERE / path).read_text()
             assert re.search(rf"^def {name}\(", source, re.MULTILINE), f"{path} has no {name}"
+            assert not check or check in CONTRACT, f"the contract of lease stores has no {check}"

@@ -15,7 +15,7 @@ from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer import BisectBatch, ConsumerConfig, FailureConfig
 from kinesis_sdk.consumer.fetch.budget import ByteBudget
 from kinesis_sdk.consumer.health import WorkerHealth
-from kinesis_sdk.consumer.leases.table.store import checkpointed
+from kinesis_sdk.consumer.leases.table.transitions import checkpointed
 from kinesis_sdk.metrics import MemoryMetrics
 from kinesis_sdk.producer import Producer, ProducerConfig
 from kinesis_sdk.testing import FakeAws, Fault

@@ -16,7 +16,6 @@ from functools import partial
 from kinesis_sdk.common.aws import KinesisClient
 from kinesis_sdk.common.errors import (
     AwsConfigError,
-    AwsError,
     KinesisSdkError,
     LeaseLostError,
     PermanentAwsError,
@@ -479,7 +478,7 @@ class ConsumerEngine:
             consumer.held.release()
         except LeaseLostError:
             pass  # a peer has it already
-        except AwsError as error:
+        except KinesisSdkError as error:
             _LOGGER.warning("lease %s: release failed, leaving it to expire: %s", consumer.held.key, error)
         except BaseException as error:  # noqa: BLE001 - a pool thread must not lose it
             self.on_fatal_error(error)

@@ -21,7 +21,7 @@ from typing import Protocol
 from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.aws import KinesisClient
 from kinesis_sdk.common.backoff import backoff
-from kinesis_sdk.common.errors import AwsError, KinesisSdkError, ProtocolError
+from kinesis_sdk.common.errors import KinesisSdkError
 from kinesis_sdk.common.log_throttle import LogThrottle
 from kinesis_sdk.common.metrics import BoundMetrics
 from kinesis_sdk.common.text import printable
@@ -39,7 +39,8 @@ from kinesis_sdk.consumer.leases.ownership.standby import StandbyHeartbeats
 from kinesis_sdk.consumer.leases.strategies import TableView, Take, TakeLimits, TakeReason
 from kinesis_sdk.consumer.leases.table.expiry import LeaseObserver
 from kinesis_sdk.consumer.leases.table.lease import Lease
-from kinesis_sdk.consumer.leases.table.store import Conflict, LeaseStore, TableScan, is_refused_row
+from kinesis_sdk.consumer.leases.table.store import LeaseStore, TableScan, is_rejected_row
+from kinesis_sdk.consumer.leases.table.transitions import Conflict
 from kinesis_sdk.consumer.runtime.runtime import Runtime
 from kinesis_sdk.consumer.shard_sync.audit import find_cycles, find_row_problems
 from kinesis_sdk.consumer.shard_sync.leader_tasks import LeaderTasks
@@ -465,8 +466,8 @@ class LeaseCoordinator:
         ):
             try:
                 self._handoffs.request(take.lease)
-            except AwsError as error:
-                if not is_refused_row(error):
+            except KinesisSdkError as error:
+                if not is_rejected_row(error):
                     raise
                 self._skip_unwritable(take.lease, f"its row cannot be written: {error}")
         else:
@@ -490,8 +491,8 @@ class LeaseCoordinator:
         sent_at = self._clock.monotonic()
         try:
             row = self._store.take(lease, self._worker_id)
-        except AwsError as error:
-            if is_refused_row(error):
+        except KinesisSdkError as error:
+            if is_rejected_row(error):
                 self._skip_unwritable(lease, f"its row cannot be written: {error}")
                 return
             if not error.retryable:
@@ -532,13 +533,13 @@ class LeaseCoordinator:
             self._membership.withdraw()
         try:
             self._standby.withdraw()
-        except AwsError as error:
+        except KinesisSdkError as error:
             _LOGGER.warning("worker %s: failed to remove standby heartbeat: %s", self._worker_id, error)
             self._standby.forget()
         self._handoffs.drop_overdue_at_stop(now, self._stopped_at)
         try:
             self._poll_incoming(now)
-        except (AwsError, ProtocolError) as error:
+        except KinesisSdkError as error:
             self._log_throttle.log(
                 now, "wind down", "worker %s: failed to pass incoming leases on: %s", self._worker_id, error
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from kinesis_sdk.common.errors import AwsError
+from kinesis_sdk.common.errors import KinesisSdkError
 from kinesis_sdk.common.log_throttle import LogThrottle
 from kinesis_sdk.consumer.checkpointer import Checkpointer
 from kinesis_sdk.consumer.config import ConsumerConfig
@@ -57,13 +57,13 @@ class AutoCheckpoint:
 
         Raises:
             LeaseLostError: If the lease is no longer held.
-            AwsError: If the write fails and a retry cannot help.
+            AwsError, LeaseStoreError: If the write fails and a retry cannot help.
         """
         if now < self.due:
             return
         try:
             self._checkpointer.checkpoint()
-        except AwsError as error:
+        except KinesisSdkError as error:
             if not error.retryable:
                 raise
             retry_delay = self._config.failure.task_backoff_time

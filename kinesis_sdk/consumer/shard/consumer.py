@@ -18,7 +18,6 @@ from collections.abc import Callable
 from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.backoff import backoff
 from kinesis_sdk.common.errors import (
-    AwsError,
     ConfigError,
     HandlerError,
     InvalidPositionError,
@@ -577,7 +576,7 @@ class ShardConsumer:
             self.held.release()
         except LeaseLostError:
             pass  # a peer owns it already, so there is nothing to release
-        except AwsError as error:
+        except KinesisSdkError as error:
             self._release_failures += 1
             self._releasing_since = min(self._releasing_since, now)
             # Retry for as long as peers would wait for an unreleased lease to expire.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
-from kinesis_sdk.common.errors import PermanentAwsError
+from kinesis_sdk.common.errors import KinesisSdkError
 from kinesis_sdk.common.shards import Shard
 from kinesis_sdk.consumer.leases.table.lease import Lease
-from kinesis_sdk.consumer.leases.table.store import LeaseStore, is_refused_row
+from kinesis_sdk.consumer.leases.table.store import LeaseStore, is_rejected_row
 from kinesis_sdk.consumer.shard_sync.plan import plan_children
 from kinesis_sdk.consumer.streams import TrackedStream
 
@@ -85,8 +85,8 @@ class ChildLeases:
         else:
             try:
                 self._store.set_child_shard_ids(self._key(parent), [child.shard_id for child in children])
-            except PermanentAwsError as error:
-                if not is_refused_row(error):
+            except KinesisSdkError as error:
+                if not is_rejected_row(error):
                     raise
                 # Only the cleanup reads these ids, and it lists the stream where they are missing.
                 _LOGGER.warning("lease %s: failed to store child shard ids: %s", parent, error)

@@ -17,6 +17,7 @@ from dataclasses import replace
 from kinesis_sdk.common.aws import KinesisClient, call_with_retries
 from kinesis_sdk.common.errors import (
     AwsConfigError,
+    KinesisSdkError,
     PermanentAwsError,
     ProtocolError,
     ResourceNotFoundError,
@@ -26,7 +27,7 @@ from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST
 from kinesis_sdk.common.shards import Shard, list_shards
 from kinesis_sdk.consumer.config import CoordinationConfig
 from kinesis_sdk.consumer.leases.table.lease import Lease
-from kinesis_sdk.consumer.leases.table.store import LeaseStore, TableScan, is_refused_row
+from kinesis_sdk.consumer.leases.table.store import LeaseStore, TableScan, is_rejected_row
 from kinesis_sdk.consumer.shard_sync.audit import (
     HashRangeHoleTracker,
     find_contradiction,
@@ -159,8 +160,8 @@ class LeaderTasks:
             for shard_id, hash_key_range in plan_ranges(shards, own):
                 try:
                     self._store.set_hash_key_range(tracked.lease_key(shard_id), hash_key_range)
-                except PermanentAwsError as error:
-                    if not is_refused_row(error):
+                except KinesisSdkError as error:
+                    if not is_rejected_row(error):
                         raise
                     _LOGGER.warning("lease %s: failed to store hash key range: %s", shard_id, error)
         else:

@@ -23,7 +23,7 @@ from kinesis_sdk.consumer import (
     ShardState,
 )
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
-from kinesis_sdk.consumer.leases.table.store import checkpointed
+from kinesis_sdk.consumer.leases.table.transitions import checkpointed
 from kinesis_sdk.consumer.runtime.runtime import InlineRuntime
 from kinesis_sdk.consumer.shard.bad_position import Quarantine
 from kinesis_sdk.testing import Fault, VirtualClock

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kinesis_sdk.consumer.leases import Lease
-from kinesis_sdk.consumer.leases.table.store import Conflict
+from kinesis_sdk.consumer.leases.table.transitions import Conflict
 from tests.consumer.fleet.table import LeaseTable
 
 if TYPE_CHECKING:

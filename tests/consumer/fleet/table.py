@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from kinesis_sdk.consumer.leases import InMemoryLeaseStore, Lease
-from kinesis_sdk.consumer.leases.table.store import Conflict
+from kinesis_sdk.consumer.leases.table.transitions import Conflict
 
 
 class LeaseTable(InMemoryLeaseStore):

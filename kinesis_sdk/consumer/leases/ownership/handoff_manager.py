@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.clock import Clock
-from kinesis_sdk.common.errors import AwsError
+from kinesis_sdk.common.errors import KinesisSdkError
 from kinesis_sdk.common.log_throttle import LogThrottle
 from kinesis_sdk.common.metrics import NOT_MEASURED, BoundMetrics
 from kinesis_sdk.common.text import printable
@@ -19,7 +19,8 @@ from kinesis_sdk.consumer.leases.ownership.handoff import IncomingHandoffs, Outg
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease, HeldLeases
 from kinesis_sdk.consumer.leases.ownership.listener import LeaseListener
 from kinesis_sdk.consumer.leases.table.lease import Lease
-from kinesis_sdk.consumer.leases.table.store import Conflict, LeaseStore, is_refused_row
+from kinesis_sdk.consumer.leases.table.store import LeaseStore, is_rejected_row
+from kinesis_sdk.consumer.leases.table.transitions import Conflict
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -92,8 +93,8 @@ class HandoffManager:
                 # here. If the scan is stale, the condition on the counter rejects the write.
                 try:
                     self._store.complete_handoff(row)
-                except AwsError as error:
-                    if not is_refused_row(error):
+                except KinesisSdkError as error:
+                    if not is_rejected_row(error):
                         raise
                     self._log_throttle.log(
                         now, "complete", "lease %s: handoff failed: %s", row.lease_key, error
@@ -121,7 +122,7 @@ class HandoffManager:
         now = self._clock.monotonic()
         try:
             row = self._store.request_handoff(lease, self._worker_id)
-        except AwsError as error:
+        except KinesisSdkError as error:
             if not error.retryable:
                 raise
             # The response is missing, but the write may have succeeded. Then the next scan finds this worker's id next to

@@ -21,13 +21,14 @@ from uuid import uuid4
 
 from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.clock import Clock
-from kinesis_sdk.common.errors import AwsError, LeaseLostError
+from kinesis_sdk.common.errors import KinesisSdkError, LeaseLostError
 from kinesis_sdk.common.metrics import NOT_MEASURED, BoundMetrics
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer.leases.ownership.throughput_meter import SteadyRate, ThroughputMeter
 from kinesis_sdk.consumer.leases.table.lease import Lease
-from kinesis_sdk.consumer.leases.table.store import Conflict, LeaseStore, is_refused_row
+from kinesis_sdk.consumer.leases.table.store import LeaseStore, is_rejected_row
+from kinesis_sdk.consumer.leases.table.transitions import Conflict
 
 
 class HeldLease:
@@ -190,7 +191,7 @@ class HeldLease:
 
         Raises:
             LeaseLostError: If another worker has the lease, or it was not renewed for the failover time.
-            AwsError: If the call failed; the lease is still held.
+            KinesisSdkError: If the call failed; the lease is still held.
         """
         with self._metrics.timed(self._clock, catalogue.RENEW_LEASE_TIME, catalogue.RENEW_LEASE_SUCCESS):
             self._write(lambda lease: self._store.renew(self._measured(lease)))
@@ -203,7 +204,7 @@ class HeldLease:
         """Store the first half of a two-phase checkpoint. Raises the errors of `renew`.
 
         Raises:
-            AwsError: If the call failed, or the state is too large for the row.
+            KinesisSdkError: If the call failed, or the state is too large for the row.
         """
         self._write(lambda lease: self._store.prepare(lease, position, state), own_data=True)
 
@@ -273,8 +274,8 @@ class HeldLease:
                     self._lease = outcome.current
                     self.observe_handoff_request(outcome.current, sent_at)
                     outcome = attempt(self._lease)
-            except AwsError as error:
-                if is_refused_row(error) and not own_data:
+            except KinesisSdkError as error:
+                if is_rejected_row(error) and not own_data:
                     self.unwritable = f"its row cannot be written: {error}"
                     self.mark_lost(self.unwritable)
                     raise LeaseLostError(f"lease {self.key} is no longer held: {self.unwritable}") from error

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 
-from kinesis_sdk.common.errors import AwsError, LeaseLostError
+from kinesis_sdk.common.errors import KinesisSdkError, LeaseLostError
 from kinesis_sdk.common.log_throttle import LogThrottle
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer.leases.intervals import retry_pause
@@ -93,7 +93,7 @@ class LeaseRenewer:
         except LeaseLostError:
             self._held.remove(held)
             self._listener.on_lease_lost(held)
-        except AwsError as error:
+        except KinesisSdkError as error:
             now = self._runtime.clock.monotonic()
             if not error.retryable:
                 self._listener.on_fatal_error(error)
@@ -122,7 +122,7 @@ class LeaseRenewer:
             )
         except LeaseLostError:
             pass  # the requester, or a leader, has taken it already
-        except AwsError as error:
+        except KinesisSdkError as error:
             with self._log_lock:
                 self._log_throttle.log(
                     self._runtime.clock.monotonic(),

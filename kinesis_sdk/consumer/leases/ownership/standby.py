@@ -16,10 +16,10 @@ from collections.abc import Collection, Iterable
 from typing import NamedTuple
 from zlib import crc32
 
-from kinesis_sdk.common.errors import AwsError
+from kinesis_sdk.common.errors import KinesisSdkError
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer.leases.table.lease import Lease
-from kinesis_sdk.consumer.leases.table.store import LeaseStore, is_refused_row
+from kinesis_sdk.consumer.leases.table.store import LeaseStore, is_rejected_row
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -122,7 +122,7 @@ class StandbyHeartbeats:
         """Write or remove the heartbeat if that is due, and return when to call again.
 
         Raises:
-            AwsError: If the write failed; it is still due.
+            KinesisSdkError: If the write failed; it is still due.
         """
         if now < self._due:
             return self._due
@@ -138,8 +138,8 @@ class StandbyHeartbeats:
             try:
                 if not self._store.put_standby_heartbeat(row, self._worker_id, self._value):
                     self._row = None  # the row was deleted after the scan
-            except AwsError as error:
-                if not is_refused_row(error):
+            except KinesisSdkError as error:
+                if not is_rejected_row(error):
                     raise
                 _LOGGER.warning(
                     "lease %s: cannot store a standby heartbeat, using another row: %s", row, error
@@ -175,7 +175,7 @@ class StandbyHeartbeats:
         for worker, lease_key in old[:_MAX_REMOVED]:
             try:
                 self._store.put_standby_heartbeat(lease_key, worker, None)
-            except AwsError as error:
+            except KinesisSdkError as error:
                 if not error.retryable:
                     raise
                 _LOGGER.debug(

@@ -26,7 +26,7 @@ from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.common.truncated_responses import reject_truncated_responses
 from kinesis_sdk.consumer.leases.table import lease as attributes
-from kinesis_sdk.consumer.leases.table import store as rows
+from kinesis_sdk.consumer.leases.table import transitions
 from kinesis_sdk.consumer.leases.table.lease import (
     Item,
     Lease,
@@ -37,7 +37,8 @@ from kinesis_sdk.consumer.leases.table.lease import (
     lease_to_item,
     range_attributes,
 )
-from kinesis_sdk.consumer.leases.table.store import Conflict, TableScan
+from kinesis_sdk.consumer.leases.table.store import TableScan
+from kinesis_sdk.consumer.leases.table.transitions import Conflict
 
 OWNER_INDEX = "LeaseOwnerToLeaseKeyIndex"
 """KCL 3's index. Created with the table: adding it later takes the service many minutes."""
@@ -310,7 +311,7 @@ class DynamoDBLeaseStore:
 
     def take(self, lease: Lease, owner: str) -> Lease | Conflict:
         """Become the owner if the counter is still the one seen."""
-        wanted = rows.taken(lease, owner)
+        wanted = transitions.taken(lease, owner)
         changes = {
             attributes.LEASE_OWNER: {"S": owner},
             attributes.OWNER_SWITCHES: {"N": str(wanted.owner_switches)},
@@ -322,7 +323,7 @@ class DynamoDBLeaseStore:
         """Heartbeat."""
         changes = _throughput(lease)
         conditions = () if lease.in_handoff else (_UNMARKED,)
-        return self._update(lease, rows.renewed(lease), changes, (), conditions, answer=False)
+        return self._update(lease, transitions.renewed(lease), changes, (), conditions, answer=False)
 
     def checkpoint(self, lease: Lease, checkpoint: ExtendedSequenceNumber) -> Lease | Conflict:
         """Store a position."""
@@ -338,7 +339,7 @@ class DynamoDBLeaseStore:
             attributes.PENDING_CHECKPOINT_STATE,
             attributes.INITIAL_TIMESTAMP,
         )
-        return self._update(lease, rows.checkpointed(lease, checkpoint), changes, removed)
+        return self._update(lease, transitions.checkpointed(lease, checkpoint), changes, removed)
 
     def prepare(
         self, lease: Lease, checkpoint: ExtendedSequenceNumber, state: bytes | None = None
@@ -354,18 +355,18 @@ class DynamoDBLeaseStore:
             removed = (attributes.PENDING_CHECKPOINT_STATE,)
         else:
             changes[attributes.PENDING_CHECKPOINT_STATE] = {"B": state}
-        return self._update(lease, rows.prepared(lease, checkpoint, state), changes, removed)
+        return self._update(lease, transitions.prepared(lease, checkpoint, state), changes, removed)
 
     def pin(self, lease: Lease, timestamp_millis: int) -> Lease | Conflict:
         """Store the instant of a resolved sentinel."""
         changes = {attributes.INITIAL_TIMESTAMP: {"N": str(timestamp_millis)}}
-        return self._update(lease, rows.pinned(lease, timestamp_millis), changes, ())
+        return self._update(lease, transitions.pinned(lease, timestamp_millis), changes, ())
 
     def release(self, lease: Lease) -> Lease | Conflict:
         """Give the lease back."""
         removed = (attributes.LEASE_OWNER, attributes.CHECKPOINT_OWNER, attributes.HANDOVER_OWNER)
         conditions = () if lease.in_handoff else (_UNMARKED,)
-        return self._update(lease, rows.released(lease), {}, removed, conditions, answer=False)
+        return self._update(lease, transitions.released(lease), {}, removed, conditions, answer=False)
 
     def request_handoff(self, lease: Lease, owner: str) -> Lease | Conflict:
         """Ask the owner for the lease."""
@@ -387,9 +388,10 @@ class DynamoDBLeaseStore:
                 )
         except ConditionFailedError as error:
             current = self._current(error, lease.lease_key)
-            asked = current is not None and (current.owner, current.checkpoint_owner) == (owner, lease.owner)
-            return current if asked and current is not None else Conflict(current)
-        return self._answered(answer, rows.marked(lease, owner))
+            if current is not None and transitions.is_requested_by(current, lease, owner):
+                return current
+            return Conflict(current)
+        return self._answered(answer, transitions.handoff_requested(lease, owner))
 
     def complete_handoff(self, lease: Lease) -> Lease | Conflict:
         """Let the next owner begin."""
@@ -398,7 +400,7 @@ class DynamoDBLeaseStore:
             ("#{} = :{}", attributes.LEASE_OWNER, lease.owner),
             ("#{} = :{}", attributes.CHECKPOINT_OWNER, lease.checkpoint_owner),
         )
-        return self._update(lease, rows.handed_over(lease), {}, removed, conditions, answer=False)
+        return self._update(lease, transitions.handed_off(lease), {}, removed, conditions, answer=False)
 
     def set_child_shard_ids(self, lease_key: str, child_shard_ids: Iterable[str]) -> bool:
         """Store the children of an ended shard; the counter stays as it is."""
@@ -408,10 +410,10 @@ class DynamoDBLeaseStore:
         """Store the range of a shard; the counter stays as it is."""
         return self._set(lease_key, range_attributes(hash_key_range))
 
-    def put_standby_heartbeat(self, lease_key: str, worker_id: str, beat: int | None) -> bool:
+    def put_standby_heartbeat(self, lease_key: str, worker_id: str, heartbeat: int | None) -> bool:
         """Leave a worker's mark, or take it away."""
         name = attributes.STANDBY + worker_id
-        return self._set(lease_key, {name: None if beat is None else {"N": str(beat)}})
+        return self._set(lease_key, {name: None if heartbeat is None else {"N": str(heartbeat)}})
 
     def delete(self, lease_key: str, *, unowned: Lease | None = None) -> bool:
         """Remove a lease."""
@@ -510,7 +512,11 @@ class DynamoDBLeaseStore:
                 )
         except ConditionFailedError as error:
             current = self._current(error, seen.lease_key)
-            return current if current is not None and rows.shows(current, wanted) else Conflict(current)
+            return (
+                current
+                if current is not None and transitions.has_effect_of(current, wanted)
+                else Conflict(current)
+            )
         return self._answered(response, wanted) if answer else wanted
 
     def _answered(self, response: Mapping[str, Any], wanted: Lease) -> Lease:

@@ -1,4 +1,7 @@
-"""A lease store in memory, for tests, simulations and single-process consumers without DynamoDB."""
+"""A lease store in memory, for tests, simulations and single-process consumers without DynamoDB.
+
+It is also the reference for stores on other databases: the shortest code that keeps the contract.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,19 @@ from typing import Any
 
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
-from kinesis_sdk.consumer.leases.table import store as rows
+from kinesis_sdk.consumer.leases.table import transitions
 from kinesis_sdk.consumer.leases.table.lease import Lease
-from kinesis_sdk.consumer.leases.table.store import Conflict, TableScan
+from kinesis_sdk.consumer.leases.table.store import TableScan
+from kinesis_sdk.consumer.leases.table.transitions import Conflict, with_throughput_of
 
 
 class InMemoryLeaseStore:
     """A `LeaseStore` in this process. Thread-safe; its lock is a leaf, nothing is called while it is held.
 
     It forgets everything with the process: a consumer that must resume needs the DynamoDB store.
+
+    Args:
+        leases: Rows to begin with.
     """
 
     def __init__(self, leases: Iterable[Lease] = ()) -> None:
@@ -25,7 +32,7 @@ class InMemoryLeaseStore:
         self._rows: dict[str, Lease] = {lease.lease_key: lease for lease in leases}
 
     def ensure_ready(self) -> None:
-        """Nothing to create."""
+        """Do nothing; there is no table to create."""
 
     def scan(self, *, consistent: bool = False) -> TableScan:  # noqa: ARG002 - memory is always consistent
         """Read all leases."""
@@ -37,7 +44,7 @@ class InMemoryLeaseStore:
         return self.scan().leases
 
     def get(self, lease_key: str) -> Lease | None:
-        """One lease, or None."""
+        """Return one lease, or None."""
         with self._lock:
             return self._rows.get(lease_key)
 
@@ -50,49 +57,50 @@ class InMemoryLeaseStore:
             return True
 
     def take(self, lease: Lease, owner: str) -> Lease | Conflict:
-        """Become the owner if the counter is still the one seen."""
-        return self._swap(lease, lambda row: rows.taken(row, owner))
+        """Make ``owner`` the owner."""
+        return self._swap(lease, lambda row: transitions.taken(row, owner))
 
     def renew(self, lease: Lease) -> Lease | Conflict:
-        """Heartbeat."""
+        """Renew the lease."""
         return self._swap(
-            lease, lambda row: rows.renewed(_measured(row, lease)), unmarked=not lease.in_handoff
+            lease,
+            lambda row: transitions.renewed(with_throughput_of(row, lease)),
+            no_handoff=not lease.in_handoff,
         )
 
     def checkpoint(self, lease: Lease, checkpoint: ExtendedSequenceNumber) -> Lease | Conflict:
         """Store a position."""
-        return self._swap(lease, lambda row: rows.checkpointed(_measured(row, lease), checkpoint))
+        return self._swap(
+            lease, lambda row: transitions.checkpointed(with_throughput_of(row, lease), checkpoint)
+        )
 
     def prepare(
         self, lease: Lease, checkpoint: ExtendedSequenceNumber, state: bytes | None = None
     ) -> Lease | Conflict:
         """Store a pending position."""
-        return self._swap(lease, lambda row: rows.prepared(row, checkpoint, state))
+        return self._swap(lease, lambda row: transitions.prepared(row, checkpoint, state))
 
     def pin(self, lease: Lease, timestamp_millis: int) -> Lease | Conflict:
-        """Store the instant of a resolved sentinel."""
-        return self._swap(lease, lambda row: rows.pinned(row, timestamp_millis))
+        """Store the instant of a resolved sentinel position."""
+        return self._swap(lease, lambda row: transitions.pinned(row, timestamp_millis))
 
     def release(self, lease: Lease) -> Lease | Conflict:
-        """Give the lease back."""
-        return self._swap(lease, rows.released, unmarked=not lease.in_handoff)
+        """Remove the owner."""
+        return self._swap(lease, transitions.released, no_handoff=not lease.in_handoff)
 
     def request_handoff(self, lease: Lease, owner: str) -> Lease | Conflict:
-        """Ask the owner for the lease."""
+        """Request the lease from its owner."""
         with self._lock:
-            current = self._rows.get(lease.lease_key)
-            if current is None or current.owner != lease.owner or current.in_handoff:
-                asked = current is not None and (current.owner, current.checkpoint_owner) == (
-                    owner,
-                    lease.owner,
-                )
-                return current if asked and current is not None else Conflict(current)
-            row = self._rows[lease.lease_key] = rows.marked(current, owner)
-            return row
+            outcome = transitions.compare_owner_and_request_handoff(
+                self._rows.get(lease.lease_key), lease, owner
+            )
+            if isinstance(outcome, Lease):
+                self._rows[lease.lease_key] = outcome
+            return outcome
 
     def complete_handoff(self, lease: Lease) -> Lease | Conflict:
-        """Let the next owner begin."""
-        return self._swap(lease, rows.handed_over, owners=True)
+        """Hand the lease off to its next owner."""
+        return self._swap(lease, transitions.handed_off, same_owners=True)
 
     def set_child_shard_ids(self, lease_key: str, child_shard_ids: Iterable[str]) -> bool:
         """Store the children of an ended shard."""
@@ -102,16 +110,18 @@ class InMemoryLeaseStore:
         """Store the range of a shard."""
         return self._set(lease_key, hash_key_range=hash_key_range)
 
-    def put_standby_heartbeat(self, lease_key: str, worker_id: str, beat: int | None) -> bool:
-        """Leave a worker's mark, or take it away."""
+    def put_standby_heartbeat(self, lease_key: str, worker_id: str, heartbeat: int | None) -> bool:
+        """Store or remove the standby heartbeat of a worker."""
         with self._lock:
             row = self._rows.get(lease_key)
             if row is None:
                 return False
-            marks = {worker: value for worker, value in row.standby_heartbeats.items() if worker != worker_id}
-            if beat is not None:
-                marks[worker_id] = beat
-            self._rows[lease_key] = replace(row, standby_heartbeats=marks)
+            heartbeats = {
+                worker: value for worker, value in row.standby_heartbeats.items() if worker != worker_id
+            }
+            if heartbeat is not None:
+                heartbeats[worker_id] = heartbeat
+            self._rows[lease_key] = replace(row, standby_heartbeats=heartbeats)
             return True
 
     def delete(self, lease_key: str, *, unowned: Lease | None = None) -> bool:
@@ -123,42 +133,30 @@ class InMemoryLeaseStore:
             self._rows.pop(lease_key, None)
             return True
 
-    def _set(self, lease_key: str, **fields: Any) -> bool:
+    def _set(self, lease_key: str, **changes: Any) -> bool:
         with self._lock:
             row = self._rows.get(lease_key)
             if row is None:
                 return False
-            self._rows[lease_key] = replace(row, **fields)
+            self._rows[lease_key] = replace(row, **changes)
             return True
 
     def _swap(
-        self, seen: Lease, change: Callable[[Lease], Lease], *, unmarked: bool = False, owners: bool = False
+        self,
+        seen: Lease,
+        change: Callable[[Lease], Lease],
+        *,
+        no_handoff: bool = False,
+        same_owners: bool = False,
     ) -> Lease | Conflict:
-        """Apply a change to the row as it is now, on the condition that its counter is the one seen.
-
-        Args:
-            seen: The row as the caller knows it.
-            change: What the write does.
-            unmarked: Whether there must be no handoff marker either.
-            owners: Whether both owners must be as seen, too.
-        """
         with self._lock:
-            current = self._rows.get(seen.lease_key)
-            if current is None:
-                return Conflict(None)
-            if (
-                current.counter != seen.counter
-                or (unmarked and current.in_handoff)
-                or (
-                    owners
-                    and (current.owner, current.checkpoint_owner) != (seen.owner, seen.checkpoint_owner)
-                )
-            ):
-                return current if rows.shows(current, change(seen)) else Conflict(current)
-            row = self._rows[seen.lease_key] = change(current)
-            return row
-
-
-def _measured(row: Lease, seen: Lease) -> Lease:
-    """The row with the throughput that its holder measured, if he did."""
-    return row if seen.throughput_kbps is None else replace(row, throughput_kbps=seen.throughput_kbps)
+            outcome = transitions.compare_and_set(
+                self._rows.get(seen.lease_key),
+                seen,
+                change,
+                no_handoff=no_handoff,
+                same_owners=same_owners,
+            )
+            if isinstance(outcome, Lease):
+                self._rows[seen.lease_key] = outcome
+            return outcome

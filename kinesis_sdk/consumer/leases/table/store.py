@@ -1,32 +1,21 @@
-"""Where leases live: the operations that a store offers, each one conditional write.
+"""The interface of lease stores.
 
-The conditions are the KCL's (``DynamoDBLeaseSerializer``). Ownership is fenced by the counter: whoever writes
-must name the counter that it saw last, and every write adds one, so a worker whose lease was taken can not
-write any more. Three kinds of writes leave the counter alone, because they must not disturb the owner: metadata
-(children, hash range), the request for a handoff, and the marks of workers that stand by.
+A worker keeps its leases and checkpoints in a `LeaseStore`: in DynamoDB (`DynamoDBLeaseStore`, one table per application,
+shared with Java KCL workers), in memory (`InMemoryLeaseStore`), or in a database of the user's choice. The conditions and
+effects of every write are in `transitions`; `contract` tests a store against all of this.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from kinesis_sdk.common.errors import PermanentAwsError
+from kinesis_sdk.common.errors import LeaseRowRejectedError, PermanentAwsError
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer.leases.table.lease import Item, Lease
-
-
-@dataclass(frozen=True)
-class Conflict:
-    """A conditional write that lost: somebody changed the row since it was read.
-
-    Attributes:
-        current: The row as it is now; None if it was deleted or could not be read.
-    """
-
-    current: Lease | None
+from kinesis_sdk.consumer.leases.table.transitions import Conflict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +24,7 @@ class TableScan:
 
     Attributes:
         leases: Every lease.
-        unreadable: Why a row could not be read as a lease, by its key (escaped, so that it can be logged).
+        unreadable: Reason why a row could not be read as a lease, by its key (escaped for logs).
         others: Items of other kinds, by their key: KCL 3.5 keeps its coordinator state in the lease table.
     """
 
@@ -44,109 +33,207 @@ class TableScan:
     others: Mapping[str, Item] = field(default_factory=dict)
 
 
-def is_refused_row(error: BaseException) -> bool:
-    """Return whether DynamoDB refused to write one row for what the row holds, which repeating does not cure.
+def is_rejected_row(error: BaseException) -> bool:
+    """Return whether a store rejected a write because of what the row holds, which repeating does not cure.
 
-    For example a row that reached its maximum size. Every other worker would be refused as well, so it must cost the
-    fleet this one lease and not all of its workers.
+    For example because the row has reached its maximum size. Every other worker would be rejected as well, so this must
+    cost the fleet one lease and not all of its workers.
     """
-    return isinstance(error, PermanentAwsError) and error.code == "ValidationException"
+    return isinstance(error, LeaseRowRejectedError) or (
+        isinstance(error, PermanentAwsError) and error.code == "ValidationException"
+    )
 
 
 class LeaseStore(Protocol):
     """The lease table. Implementations are thread-safe.
 
-    Every method makes one attempt and raises an `AwsError` when the call itself fails; `ensure_ready` and
-    `scan` repeat transient failures themselves. A method that writes on a condition returns the row as it is
-    after the write, or a `Conflict`. A condition failure that shows the effect of our own earlier write (its
-    answer was lost) counts as success.
+    **Atomicity.** The methods that write read their condition and write in one atomic step: a compare-and-set, a
+    transaction, or a conditional update. Two workers that act on the same row at the same time must not both succeed.
+    The conditions and effects are the functions and the table of `kinesis_sdk.consumer.leases.table.transitions`. A
+    write whose condition does not hold returns a `Conflict` with the current row and changes nothing. If the row shows
+    the effect of this very write, because the response to an earlier attempt was lost, it returns the row instead.
+
+    **Errors.** Every method makes one attempt; `ensure_ready` and `scan` may repeat transient failures themselves. A
+    method raises a `KinesisSdkError` if the call itself fails, and ``retryable`` says whether repeating it may succeed:
+
+    - `TransientLeaseStoreError` (retryable): a timeout, a lost connection, throttling, a deadlock. The worker logs it,
+      retries, and stops processing a shard before its lease expires. The write may have taken effect.
+    - `LeaseStoreError`: repeating cannot succeed (access denied, no such table). It stops the worker.
+    - `LeaseRowRejectedError`: this one row cannot be written by any worker. The worker gives up this lease only.
+
+    The DynamoDB store raises `AwsError` and its subclasses in the same way. Any other exception counts as a bug in the
+    store: it stops the worker, which raises it from ``run``. Translate the exceptions of your database's client.
+
+    **Reading back.** Every attribute of a `Lease` must be stored and returned, ``extra`` included; ``damaged`` is not
+    stored. `kinesis_sdk.consumer.leases.table.contract` checks all of this.
     """
 
     def ensure_ready(self) -> None:
-        """Create the table if it is missing and wait until it can be used."""
+        """Create the table if it is missing and wait until it can be used.
+
+        Called once at the start of every worker, so it must tolerate another worker that creates the table meanwhile.
+
+        Raises:
+            KinesisSdkError: If the table cannot be used; the worker does not start.
+        """
         ...
 
     def scan(self, *, consistent: bool = False) -> TableScan:
         """Read the whole table.
 
         Args:
-            consistent: Pay for strongly consistent reads.
+            consistent: Whether every write that completed before the call must be visible. Scans without it may be
+                stale, which is safe because every write is conditional.
+
+        Raises:
+            KinesisSdkError: If the call fails; a retryable one is repeated with backoff.
         """
         ...
 
     def get(self, lease_key: str) -> Lease | None:
-        """One lease, read consistently; None if there is none.
+        """Read one lease; every write that completed before the call is visible.
+
+        Returns:
+            The lease, or None if there is no row with this key.
 
         Raises:
-            ProtocolError: What is stored under this key is no lease.
+            ProtocolError: If there is a row that cannot be read as a lease. It must not pass for an absent one: a shard
+                whose parent has no lease is read at once.
+            KinesisSdkError: If the call fails.
         """
         ...
 
     def create_if_absent(self, lease: Lease) -> bool:
-        """Create a lease; False if its key exists already (nothing is changed then)."""
+        """Create a row, on the condition that there is none with this key.
+
+        Returns:
+            False if the key exists already; nothing is changed then.
+
+        Raises:
+            KinesisSdkError: If the call fails; it is repeated with the next comparison of table and stream.
+        """
         ...
 
     def take(self, lease: Lease, owner: str) -> Lease | Conflict:
-        """Make ``owner`` the owner: counter + 1, switches + 1 if it was another's, handoff marker removed."""
+        """Make ``owner`` the owner (`transitions.taken`), on the condition that the counter is as in ``lease``.
+
+        Args:
+            lease: The row as last seen.
+            owner: Worker id of the new owner.
+
+        Raises:
+            KinesisSdkError: If the call fails. After a retryable one, the next scan shows whether it took effect.
+        """
         ...
 
     def renew(self, lease: Lease) -> Lease | Conflict:
-        """Heartbeat: counter + 1, throughput if the row carries one.
+        """Renew a lease (`transitions.renewed`), on the condition that the counter is as in ``lease``.
 
-        Fails once when a handoff was requested meanwhile: beside the counter it demands that there is no marker,
-        unless the row as passed shows one.
+        It also demands that the row has no handoff marker (``checkpoint_owner``), unless ``lease`` has one. So the first
+        renewal after a handoff request fails and shows the request to the owner, which then renews the row with the
+        marker. If ``lease.throughput_kbps`` is not None, it is stored as well.
+
+        Raises:
+            KinesisSdkError: If the call fails. A retryable one is repeated while the lease has not expired.
         """
         ...
 
     def checkpoint(self, lease: Lease, checkpoint: ExtendedSequenceNumber) -> Lease | Conflict:
-        """Store a position: counter + 1 (so it is a heartbeat too), switches 0, pending checkpoint removed.
+        """Store a position (`transitions.checkpointed`), on the condition that the counter is as in ``lease``.
 
-        With the throughput if the row as passed carries one.
+        It counts as a renewal, and stores the throughput in the same way. Position and counter change together.
+
+        Raises:
+            KinesisSdkError: If the call fails. A retryable one is repeated for ``checkpoint_timeout``; then the
+                checkpoint call of the handler raises it.
         """
         ...
 
     def prepare(
         self, lease: Lease, checkpoint: ExtendedSequenceNumber, state: bytes | None = None
     ) -> Lease | Conflict:
-        """First half of a two-phase checkpoint: counter + 1, pending position and state, switches 0."""
+        """Store a pending position and the application's state (`transitions.prepared`); otherwise as `checkpoint`.
+
+        Raises:
+            KinesisSdkError: If the call fails, or if the state is too large for the store.
+        """
         ...
 
     def pin(self, lease: Lease, timestamp_millis: int) -> Lease | Conflict:
-        """Store the instant that a sentinel position was resolved to: counter + 1."""
+        """Store the instant to which a sentinel position was resolved (`transitions.pinned`); conditional on the counter.
+
+        Raises:
+            KinesisSdkError: If the call fails; nothing is delivered until it succeeds.
+        """
         ...
 
     def release(self, lease: Lease) -> Lease | Conflict:
-        """Give the lease back: counter + 1, owner removed, so that a peer takes it at its next look.
+        """Remove the owner (`transitions.released`), so that another worker takes the lease after its next scan.
 
-        Fails as `renew` does when a handoff was requested meanwhile: the lease then has a next owner.
+        The condition is that of `renew`: once a handoff is requested, the lease has a next owner.
+
+        Raises:
+            KinesisSdkError: If the call fails. A retryable one is repeated for the failover time; then the lease expires.
         """
         ...
 
     def request_handoff(self, lease: Lease, owner: str) -> Lease | Conflict:
-        """Ask the owner to hand the lease to ``owner``: it becomes ``leaseOwner``, the old one the marker.
+        """Request a lease from its owner (`transitions.handoff_requested`): ``owner`` becomes the next owner.
 
-        The counter stays, so the old owner goes on undisturbed until it sees the marker. The condition is the
-        KCL's: the owner as seen, and no marker; the counter may have moved.
+        The counter stays, so the old owner continues undisturbed until it sees the request. The condition is the owner
+        as in ``lease`` and no other request; the counter may have changed.
+
+        Raises:
+            KinesisSdkError: If the call fails. After a retryable one, the next scan shows whether it took effect.
         """
         ...
 
     def complete_handoff(self, lease: Lease) -> Lease | Conflict:
-        """The old owner is done: marker removed, counter + 1; switches stay.
+        """Hand a lease off to its next owner (`transitions.handed_off`), once the old owner has finished.
 
-        The condition is the KCL's (both owners as seen) and the counter.
+        The condition is the counter and both owners as in ``lease``.
+
+        Raises:
+            KinesisSdkError: If the call fails; repeated as `release`.
         """
         ...
 
     def set_hash_key_range(self, lease_key: str, hash_key_range: HashKeyRange) -> bool:
-        """Store the range of a shard whose old row lacks it; the counter stays. False if there is no such lease."""
+        """Store the range of a shard whose row lacks it. The counter stays.
+
+        Returns:
+            False if there is no row with this key; none may be created.
+
+        Raises:
+            KinesisSdkError: If the call fails; it is repeated with the next comparison of table and stream.
+        """
         ...
 
     def set_child_shard_ids(self, lease_key: str, child_shard_ids: Iterable[str]) -> bool:
-        """Store the children of an ended shard; the counter stays. False if there is no such lease."""
+        """Store the children of an ended shard, sorted. The counter stays.
+
+        Returns:
+            False if there is no row with this key; none may be created.
+
+        Raises:
+            KinesisSdkError: If the call fails; a retryable one is repeated before the shard ends.
+        """
         ...
 
-    def put_standby_heartbeat(self, lease_key: str, worker_id: str, beat: int | None) -> bool:
-        """Leave a worker's mark on a row, or take it away (None); the counter stays. False if there is no such lease."""
+    def put_standby_heartbeat(self, lease_key: str, worker_id: str, heartbeat: int | None) -> bool:
+        """Store or remove the standby heartbeat of a worker; those of other workers stay. The counter stays.
+
+        Args:
+            lease_key: Row that carries it.
+            worker_id: Worker that holds no lease.
+            heartbeat: Increasing number; None removes it, if there is one.
+
+        Returns:
+            False if there is no row with this key; none may be created.
+
+        Raises:
+            KinesisSdkError: If the call fails; a retryable one is repeated.
+        """
         ...
 
     def delete(self, lease_key: str, *, unowned: Lease | None = None) -> bool:
@@ -154,94 +241,13 @@ class LeaseStore(Protocol):
 
         Args:
             lease_key: Its key.
-            unowned: The row as seen, without an owner: remove it only if nobody wrote it since. None asks nothing, as
-                the KCL: a finished lease may be deleted under the worker that still renews it.
+            unowned: The row as seen, without an owner. It is removed only if its counter is the same. None removes it
+                unconditionally, as the KCL does: a finished lease may be deleted while a worker still renews it.
 
         Returns:
-            False if somebody has taken it meanwhile.
+            False if ``unowned`` was given and the row was changed since.
+
+        Raises:
+            KinesisSdkError: If the call fails; it is repeated with the next clean-up.
         """
         ...
-
-
-# What each write makes of a row. The DynamoDB store writes exactly these differences as update expressions;
-# the in-memory store keeps the results; both recognise a lost answer by comparing with them.
-
-
-def taken(lease: Lease, owner: str) -> Lease:
-    """The row after `LeaseStore.take`."""
-    switched = lease.holder is not None and lease.holder != owner
-    return replace(
-        lease,
-        owner=owner,
-        counter=lease.counter + 1,
-        owner_switches=lease.owner_switches + switched,
-        checkpoint_owner=None,
-        handoff_owner=owner,
-    )
-
-
-def renewed(lease: Lease) -> Lease:
-    """The row after `LeaseStore.renew`."""
-    return replace(lease, counter=lease.counter + 1)
-
-
-def checkpointed(lease: Lease, checkpoint: ExtendedSequenceNumber) -> Lease:
-    """The row after `LeaseStore.checkpoint`; a pinned start has done its work then."""
-    return replace(
-        lease,
-        counter=lease.counter + 1,
-        checkpoint=checkpoint,
-        owner_switches=0,
-        pending_checkpoint=None,
-        pending_checkpoint_state=None,
-        initial_timestamp_millis=None,
-    )
-
-
-def prepared(lease: Lease, checkpoint: ExtendedSequenceNumber, state: bytes | None) -> Lease:
-    """The row after `LeaseStore.prepare`."""
-    return replace(
-        lease,
-        counter=lease.counter + 1,
-        owner_switches=0,
-        pending_checkpoint=checkpoint,
-        pending_checkpoint_state=state,
-    )
-
-
-def pinned(lease: Lease, timestamp_millis: int) -> Lease:
-    """The row after `LeaseStore.pin`."""
-    return replace(lease, counter=lease.counter + 1, initial_timestamp_millis=timestamp_millis)
-
-
-def released(lease: Lease) -> Lease:
-    """The row after `LeaseStore.release`."""
-    return replace(lease, counter=lease.counter + 1, owner=None, checkpoint_owner=None, handoff_owner=None)
-
-
-def marked(lease: Lease, owner: str) -> Lease:
-    """The row after `LeaseStore.request_handoff`."""
-    return replace(lease, owner=owner, checkpoint_owner=lease.owner, handoff_owner=owner)
-
-
-def handed_over(lease: Lease) -> Lease:
-    """The row after `LeaseStore.complete_handoff`."""
-    return replace(lease, counter=lease.counter + 1, checkpoint_owner=None, handoff_owner=None)
-
-
-def shows(current: Lease | None, wanted: Lease) -> bool:
-    """Whether a row that we lost against is the very row that we tried to write (its answer was lost).
-
-    Only the same owner can have written this counter: another worker's write from the same row carries another
-    owner. The KCL recovers renewals in the same way (``DynamoDBLeaseRefresher.renewLease``).
-    """
-    return (
-        current is not None
-        and current.counter == wanted.counter
-        and current.owner == wanted.owner
-        and current.checkpoint_owner == wanted.checkpoint_owner
-        and current.checkpoint == wanted.checkpoint
-        and current.pending_checkpoint == wanted.pending_checkpoint
-        and current.pending_checkpoint_state == wanted.pending_checkpoint_state
-        and current.initial_timestamp_millis == wanted.initial_timestamp_millis
-    )

@@ -1,0 +1,193 @@
+"""Row transitions of the lease table: the conditions and effects of every write, as pure functions.
+
+The DynamoDB store writes these differences as update expressions. A store on another database reads the row inside its
+own transaction, calls the function, and writes the result; `InMemoryLeaseStore` shows this in the fewest lines. In both
+cases, condition and write must be one atomic step.
+
+Ownership is fenced by the counter. A writer names the counter that it saw last, and every write of an owner adds one, so
+a worker whose lease was taken cannot write it any more. Three writes leave the counter alone, because they must not
+disturb the owner: the handoff request, metadata (children, hash key range), and standby heartbeats.
+
+| `LeaseStore` method | function | condition | attributes changed | KCL source |
+|---|---|---|---|---|
+| ``create_if_absent`` | – | no row has this key | all | ``createLeaseIfNotExists`` |
+| ``take`` | `taken` | counter | ``leaseOwner``, ``leaseCounter`` + 1, ``ownerSwitchesSinceCheckpoint`` + 1 if another worker held it, ``checkpointOwner`` removed, ``handoffOwner`` | ``takeLease`` |
+| ``renew`` | `renewed` | counter; no ``checkpointOwner``, unless the row as passed has one | ``leaseCounter`` + 1, ``throughputKBps`` if the row as passed has one | ``renewLease`` |
+| ``checkpoint`` | `checkpointed` | counter | ``checkpoint``, ``checkpointSubSequenceNumber``, ``leaseCounter`` + 1, ``ownerSwitchesSinceCheckpoint`` 0, pending attributes and ``initialTimestampMillis`` removed, ``throughputKBps`` as `renewed` | ``DynamoDBCheckpointer.setCheckpoint`` |
+| ``prepare`` | `prepared` | counter | ``pendingCheckpoint``, ``pendingCheckpointSubSequenceNumber``, ``pendingCheckpointState``, ``leaseCounter`` + 1, ``ownerSwitchesSinceCheckpoint`` 0 | ``DynamoDBCheckpointer.prepareCheckpoint`` |
+| ``pin`` | `pinned` | counter | ``initialTimestampMillis``, ``leaseCounter`` + 1 | – (this SDK's) |
+| ``release`` | `released` | counter; no ``checkpointOwner``, unless the row as passed has one | ``leaseOwner``, ``checkpointOwner``, ``handoffOwner`` removed, ``leaseCounter`` + 1 | ``evictLease`` |
+| ``request_handoff`` | `handoff_requested` | ``leaseOwner`` as passed, no ``checkpointOwner``; any counter | ``checkpointOwner`` = old owner, ``leaseOwner`` = ``handoffOwner`` = requester | ``initiateGracefulLeaseHandoff`` |
+| ``complete_handoff`` | `handed_off` | counter; ``leaseOwner`` and ``checkpointOwner`` as passed | ``checkpointOwner``, ``handoffOwner`` removed, ``leaseCounter`` + 1 | ``evictLease`` |
+| ``set_hash_key_range`` | – | the row exists | ``startingHashKey``, ``endingHashKey`` | ``updateLeaseWithMetaInfo`` |
+| ``set_child_shard_ids`` | – | the row exists | ``childShardIds`` | ``updateLeaseWithMetaInfo`` |
+| ``put_standby_heartbeat`` | – | the row exists | ``standby:<worker id>`` | – (this SDK's) |
+| ``delete`` | – | none; with ``unowned``: the counter, or no row | the row | ``deleteLease`` |
+
+The methods of the KCL are those of ``DynamoDBLeaseRefresher`` (3.x), its conditions those of ``DynamoDBLeaseSerializer``.
+
+A write whose response was lost may have taken effect. Repeating it then finds another counter: the one that this very
+write would leave. That counts as success (`has_effect_of`). Only the same worker can have written this row, because a
+write of another worker from the same row leaves another owner. The KCL recovers renewals in the same way
+(``renewLease``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from kinesis_sdk.common.sequence import ExtendedSequenceNumber
+from kinesis_sdk.consumer.leases.table.lease import Lease
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """The outcome of a conditional write whose condition did not hold: the row was changed since it was read.
+
+    Attributes:
+        current: The row as it is now; None if it was deleted or cannot be read.
+    """
+
+    current: Lease | None
+
+
+def taken(lease: Lease, owner: str) -> Lease:
+    """Return the row after `LeaseStore.take`."""
+    switched = lease.holder is not None and lease.holder != owner
+    return replace(
+        lease,
+        owner=owner,
+        counter=lease.counter + 1,
+        owner_switches=lease.owner_switches + switched,
+        checkpoint_owner=None,
+        handoff_owner=owner,
+    )
+
+
+def renewed(lease: Lease) -> Lease:
+    """Return the row after `LeaseStore.renew`."""
+    return replace(lease, counter=lease.counter + 1)
+
+
+def checkpointed(lease: Lease, checkpoint: ExtendedSequenceNumber) -> Lease:
+    """Return the row after `LeaseStore.checkpoint`; a pinned start is not needed any longer."""
+    return replace(
+        lease,
+        counter=lease.counter + 1,
+        checkpoint=checkpoint,
+        owner_switches=0,
+        pending_checkpoint=None,
+        pending_checkpoint_state=None,
+        initial_timestamp_millis=None,
+    )
+
+
+def prepared(lease: Lease, checkpoint: ExtendedSequenceNumber, state: bytes | None) -> Lease:
+    """Return the row after `LeaseStore.prepare`."""
+    return replace(
+        lease,
+        counter=lease.counter + 1,
+        owner_switches=0,
+        pending_checkpoint=checkpoint,
+        pending_checkpoint_state=state,
+    )
+
+
+def pinned(lease: Lease, timestamp_millis: int) -> Lease:
+    """Return the row after `LeaseStore.pin`."""
+    return replace(lease, counter=lease.counter + 1, initial_timestamp_millis=timestamp_millis)
+
+
+def released(lease: Lease) -> Lease:
+    """Return the row after `LeaseStore.release`."""
+    return replace(lease, counter=lease.counter + 1, owner=None, checkpoint_owner=None, handoff_owner=None)
+
+
+def handoff_requested(lease: Lease, owner: str) -> Lease:
+    """Return the row after `LeaseStore.request_handoff`."""
+    return replace(lease, owner=owner, checkpoint_owner=lease.owner, handoff_owner=owner)
+
+
+def handed_off(lease: Lease) -> Lease:
+    """Return the row after `LeaseStore.complete_handoff`."""
+    return replace(lease, counter=lease.counter + 1, checkpoint_owner=None, handoff_owner=None)
+
+
+def with_throughput_of(row: Lease, seen: Lease) -> Lease:
+    """Return a row with the throughput that the writer measured, if it measured any; see `LeaseStore.renew`."""
+    return row if seen.throughput_kbps is None else replace(row, throughput_kbps=seen.throughput_kbps)
+
+
+def has_effect_of(current: Lease | None, wanted: Lease) -> bool:
+    """Return whether a row that a write lost against is the row that this write would leave: its response was lost.
+
+    Args:
+        current: The row as it is now.
+        wanted: The row that the write would leave.
+    """
+    return (
+        current is not None
+        and current.counter == wanted.counter
+        and current.owner == wanted.owner
+        and current.checkpoint_owner == wanted.checkpoint_owner
+        and current.checkpoint == wanted.checkpoint
+        and current.pending_checkpoint == wanted.pending_checkpoint
+        and current.pending_checkpoint_state == wanted.pending_checkpoint_state
+        and current.initial_timestamp_millis == wanted.initial_timestamp_millis
+    )
+
+
+def compare_and_set(
+    current: Lease | None,
+    seen: Lease,
+    change: Callable[[Lease], Lease],
+    *,
+    no_handoff: bool = False,
+    same_owners: bool = False,
+) -> Lease | Conflict:
+    """Decide a write that is conditional on the counter.
+
+    Args:
+        current: The row as it is now, read in the same transaction; None if there is none.
+        seen: The row as the writer knows it.
+        change: The transition, for example ``lambda row: taken(row, owner)``.
+        no_handoff: Whether the row must have no handoff marker (``checkpointOwner``), besides.
+        same_owners: Whether owner and handoff marker must be as seen, besides.
+
+    Returns:
+        The row to store, or ``current`` itself if this very write took effect before (there is nothing to store then),
+        or a `Conflict`.
+    """
+    if current is None:
+        return Conflict(None)
+    if (
+        current.counter != seen.counter
+        or (no_handoff and current.in_handoff)
+        or (same_owners and (current.owner, current.checkpoint_owner) != (seen.owner, seen.checkpoint_owner))
+    ):
+        return current if has_effect_of(current, change(seen)) else Conflict(current)
+    return change(current)
+
+
+def compare_owner_and_request_handoff(current: Lease | None, seen: Lease, owner: str) -> Lease | Conflict:
+    """Decide a handoff request, which is conditional on the owner and on the absence of another request.
+
+    Args:
+        current: The row as it is now, read in the same transaction; None if there is none.
+        seen: The row as the requester knows it.
+        owner: The requester.
+
+    Returns:
+        As `compare_and_set`.
+    """
+    if current is None:
+        return Conflict(None)
+    if current.owner != seen.owner or current.in_handoff:
+        return current if is_requested_by(current, seen, owner) else Conflict(current)
+    return handoff_requested(current, owner)
+
+
+def is_requested_by(current: Lease, seen: Lease, owner: str) -> bool:
+    """Return whether a row shows the effect of this very handoff request, whose response was lost."""
+    return (current.owner, current.checkpoint_owner) == (owner, seen.owner)

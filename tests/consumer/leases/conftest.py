@@ -1,0 +1,66 @@
+"""Lease stores for tests: in memory, DynamoDB as the fake plays it, and DynamoDB as moto plays it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import boto3
+import pytest
+
+from kinesis_sdk.consumer.leases import DynamoDBLeaseStore, InMemoryLeaseStore
+from kinesis_sdk.testing import FakeAws, VirtualClock
+
+
+class OneAtATime:
+    """Serialises the calls of a client.
+
+    moto checks a condition and writes without a lock in between, so two racers may both win.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._lock = threading.Lock()
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._client, name)
+        if not callable(value):
+            return value
+
+        def call(**request: Any) -> Any:
+            with self._lock:
+                return value(**request)
+
+        return call
+
+
+@pytest.fixture(scope="session")
+def moto_client() -> Any:
+    """One for all tests: creating one takes longer than most of them."""
+    from moto import mock_aws
+
+    keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
+    with mock_aws():
+        return boto3.client("dynamodb", region_name="us-east-1", **keys)
+
+
+@pytest.fixture(params=["memory", "fake", "moto"])
+def store(request: pytest.FixtureRequest) -> Iterator[Any]:
+    if request.param == "memory":
+        yield InMemoryLeaseStore()
+        return
+    if request.param == "fake":
+        clock = VirtualClock()
+        client = FakeAws(clock=clock).client("dynamodb")
+        store = DynamoDBLeaseStore(client, "app", sleep=clock.advance, monotonic=clock.monotonic)
+        store.ensure_ready()
+        yield store
+        return
+    from moto import mock_aws
+
+    with mock_aws():  # empty again each time
+        client = OneAtATime(request.getfixturevalue("moto_client"))
+        store = DynamoDBLeaseStore(client, "app", sleep=lambda seconds: None)
+        store.ensure_ready()
+        yield store

@@ -1,0 +1,287 @@
+"""A lease store of the user's own that fails: what repeating may cure keeps the worker alive, the rest ends it by name.
+
+A whole fleet in virtual time, on a store that raises the SDK's errors and never an `AwsError`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from kinesis_sdk.common.errors import (
+    AwsError,
+    LeaseRowRejectedError,
+    LeaseStoreError,
+    TransientLeaseStoreError,
+)
+from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore, RecordHandler
+from tests.consumer.simulation import CheckedStore, Fleet
+from tests.consumer.test_fatal_errors import run_to_its_end
+from tests.consumer.test_worker import Scenario
+
+METHODS = (
+    "scan",
+    "get",
+    "create_if_absent",
+    "take",
+    "renew",
+    "checkpoint",
+    "prepare",
+    "release",
+    "request_handoff",
+    "complete_handoff",
+    "set_child_shard_ids",
+    "put_standby_heartbeat",
+    "delete",
+)
+CONFIG = ConsumerConfig(
+    initial_position="TRIM_HORIZON",
+    shard_sync_interval=20,
+    lease_cleanup_interval=20,
+    checkpoint_interval=3,
+)
+
+
+class Failing:
+    """A store whose calls fail by script: before they have effect, or after (the response is lost)."""
+
+    def __init__(self):
+        self.rows = CheckedStore()
+        self.outcome = lambda name: None
+        self.failed = []
+
+    def __getattr__(self, name):
+        method = getattr(self.rows, name)
+        if name not in {*METHODS, "pin", "set_hash_key_range"}:
+            return method
+
+        def call(*arguments, **more):
+            outcome = self.outcome(name)
+            if outcome is None:
+                return method(*arguments, **more)
+            error, has_effect = outcome
+            if has_effect:
+                method(*arguments, **more)
+            self.failed.append(name)
+            raise error
+
+        return call
+
+
+def fail_first(store, method, times, error, *, has_effect=False):
+    """The first calls of a method fail."""
+
+    def outcome(name):
+        return (error, has_effect) if name == method and store.failed.count(name) < times else None
+
+    store.outcome = outcome
+
+
+class Preparing(RecordHandler):
+    """Checkpoints in two phases."""
+
+    fleet = None
+
+    def process_records(self, batch):
+        self.fleet.note("a", batch)
+        batch.checkpointer.prepare_checkpoint().checkpoint()
+
+    def shard_ended(self, checkpointer):
+        checkpointer.checkpoint()
+
+    def shutdown_requested(self, checkpointer):
+        checkpointer.checkpoint()
+
+
+def play(fleet):
+    """A scenario in which a worker calls every method of the store."""
+    latest = replace(CONFIG, initial_position="LATEST", initial_rebalance_delay=5)
+
+    class Handler(Preparing):
+        pass
+
+    Handler.fleet = fleet
+    fleet.put(20)
+    fleet.add("x|a", Handler)
+    fleet.run(10)
+    # It requests leases that the first worker hands off, and sends standby heartbeats before.
+    fleet.add("y|b", config=latest)
+    fleet.run(20)
+    fleet.put(20)
+    fleet.split()
+    fleet.run(30)
+    fleet.put(20)
+    fleet.merge()
+    fleet.run(90)
+    fleet.put(20)
+    assert fleet.run(120, until=fleet.all_delivered)
+    fleet.stop("y|b")
+    fleet.run(40)
+    assert "y|b" not in fleet.engines, "a clean stop ends"
+    fleet.put(20)
+    assert fleet.run(120, until=fleet.all_delivered)
+    assert set(fleet.owners().values()) == {"x|a"}
+
+
+def fleet_on(store, arm, **more):
+    """A fleet whose store begins to fail once a worker has started: a start that fails is for the user to see."""
+    fleet = Fleet(shards=3, **{"config": CONFIG, "store": store, **more})
+    start = fleet.add
+
+    def add(*arguments, **more):
+        store.outcome = lambda name: None
+        engine = start(*arguments, **more)
+        arm()
+        return engine
+
+    fleet.add = add
+    return fleet
+
+
+@pytest.mark.parametrize("has_effect", [False, True], ids=["no effect", "lost response"])
+@pytest.mark.parametrize("method", METHODS)
+def test_a_retryable_error_of_any_method_stops_no_worker(method, has_effect):
+    store = Failing()
+    error = TransientLeaseStoreError(f"{method}: connection reset")
+    fleet = fleet_on(store, lambda: fail_first(store, method, 3, error, has_effect=has_effect))
+    play(fleet)
+    # A request that took effect is not repeated.
+    times = 1 if has_effect and method == "request_handoff" else 3
+    assert store.failed == [method] * times
+    assert sorted(set(fleet.data())) == sorted(fleet.sent)
+
+
+@pytest.mark.parametrize("has_effect", [False, True], ids=["no effect", "lost response"])
+def test_nothing_is_delivered_before_a_latest_start_is_pinned(has_effect):
+    store = Failing()
+    error = TransientLeaseStoreError("pin: connection reset")
+    config = replace(CONFIG, initial_position="LATEST")
+    fleet = fleet_on(store, lambda: fail_first(store, "pin", 3, error, has_effect=has_effect), config=config)
+    fleet.add("a")
+    fleet.run(10)
+    fleet.put(20)
+    assert fleet.run(60, until=fleet.all_delivered)
+    assert store.failed == ["pin"] * 3
+
+
+@pytest.mark.parametrize("has_effect", [False, True], ids=["no effect", "lost response"])
+def test_a_missing_range_is_stored_after_the_store_has_recovered(has_effect):
+    store = Failing()
+    error = TransientLeaseStoreError("set_hash_key_range: connection reset")
+    fleet = fleet_on(store, lambda: fail_first(store, "set_hash_key_range", 3, error, has_effect=has_effect))
+    fleet.add("a")
+    fleet.run(10)
+    (key, *_) = store.rows._rows
+    store.rows._rows[key] = replace(store.rows.get(key), hash_key_range=None)
+    fleet.run(120)
+    assert store.rows.get(key).hash_key_range is not None
+    assert store.failed == ["set_hash_key_range"] * (1 if has_effect else 3)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_fleet_on_an_unreliable_store_delivers_everything(seed):
+    rng = Random(seed)
+    store = Failing()
+
+    def unreliable(name):
+        chance = rng.random()
+        return (TransientLeaseStoreError(f"{name}: timeout"), chance < 0.1) if chance < 0.2 else None
+
+    def arm():
+        store.outcome = unreliable
+
+    fleet = fleet_on(store, arm, seed=seed)
+    fleet.put(20)
+    fleet.add("a")
+    fleet.run(10)
+    fleet.add("b")
+    fleet.run(20)
+    fleet.split()
+    fleet.put(20)
+    fleet.run(20)
+    fleet.crash("a")
+    fleet.merge()
+    fleet.put(20)
+    fleet.add("c")
+    assert fleet.run(600, until=fleet.all_delivered)
+    fleet.check_order()
+    assert len(store.failed) > 20
+
+
+@pytest.mark.parametrize(
+    "method", ["scan", "get", "create_if_absent", "take", "renew", "checkpoint", "request_handoff"]
+)
+def test_an_error_that_is_not_retryable_ends_the_worker_with_it(method):
+    store = Failing()
+    error = LeaseStoreError(f"{method}: no such table")
+    fleet = fleet_on(store, lambda: fail_first(store, method, 10**9, error))
+    with pytest.raises(LeaseStoreError) as caught:
+        play(fleet)
+    assert caught.value is error
+
+
+@pytest.mark.parametrize(
+    "method", ["take", "renew", "checkpoint", "set_child_shard_ids", "put_standby_heartbeat"]
+)
+def test_a_row_that_the_store_rejects_stops_no_worker(method):
+    store = Failing()
+    error = LeaseRowRejectedError("row too large")
+    fleet = fleet_on(store, lambda: fail_first(store, method, 1, error))
+    play(fleet)
+    assert store.failed == [method]
+    assert sorted(set(fleet.data())) == sorted(fleet.sent)
+
+
+def test_lease_store_errors_are_no_aws_errors():
+    assert not issubclass(LeaseStoreError, AwsError)
+    assert TransientLeaseStoreError.retryable
+    assert not LeaseStoreError.retryable
+    assert not LeaseRowRejectedError.retryable
+
+
+class Buggy(InMemoryLeaseStore):
+    """Lets an error of its database's client out."""
+
+    def __init__(self, broken):
+        super().__init__()
+        self.broken = broken
+        self.armed = False
+
+    def __getattribute__(self, name):
+        if name == object.__getattribute__(self, "__dict__").get("broken") and self.armed:
+
+            def fail(*arguments, **more):
+                raise ConnectionResetError("the database is gone")
+
+            return fail
+        return super().__getattribute__(name)
+
+
+@pytest.mark.parametrize("method", ["scan", "take", "renew", "checkpoint"])
+def test_any_other_exception_ends_run_with_it(method):
+    scenario = Scenario()
+    scenario.put(*[b"%d" % n for n in range(20)])
+    store = Buggy(method)
+    config = ConsumerConfig(
+        initial_position="TRIM_HORIZON",
+        failover_time=1.0,
+        epsilon=0.0,
+        lease_scan_interval=0.1,
+        checkpoint_interval=0.0,
+    )
+
+    def handle(batch):
+        scenario.handle(batch)
+
+    create = store.create_if_absent
+
+    def create_and_arm(lease):
+        store.armed = True
+        return create(lease)
+
+    store.create_if_absent = create_and_arm
+    error = run_to_its_end(scenario.worker(handle, config=config, lease_store=store))
+    assert isinstance(error, ConnectionResetError)
+    assert str(error) == "the database is gone"
