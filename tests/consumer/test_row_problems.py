@@ -16,7 +16,7 @@ from kinesis_sdk.common.errors import LeaseLostError, PermanentAwsError, Protoco
 from kinesis_sdk.common.sequence import LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.consumer import ConsumerConfig, DynamoDBLeaseStore, FailureConfig, Lease, ShardState
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
-from kinesis_sdk.consumer.leases.table.dynamodb import MOST_PAGES
+from kinesis_sdk.consumer.leases.table.dynamodb import MAX_PAGES
 from kinesis_sdk.consumer.shard_sync.audit import find_cycles
 from kinesis_sdk.consumer.shard_sync.plan import plan_sync
 from kinesis_sdk.testing import FakeAws, VirtualClock
@@ -535,7 +535,7 @@ class Pages:
         return {"Items": [], "LastEvaluatedKey": {"leaseKey": {"S": f"{number}"}}}
 
 
-@pytest.mark.parametrize(("repeat", "scans"), [(True, 2), (False, MOST_PAGES)])
+@pytest.mark.parametrize(("repeat", "scans"), [(True, 2), (False, MAX_PAGES)])
 def test_a_scan_that_never_ends_is_rejected(repeat, scans):
     client = Pages(FakeAws(clock=VirtualClock()).client("dynamodb"), repeat)
     store = DynamoDBLeaseStore(client, "app")

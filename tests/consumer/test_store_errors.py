@@ -12,12 +12,19 @@ import pytest
 
 from kinesis_sdk.common.errors import (
     AwsError,
+    LeaseLostError,
     LeaseRowRejectedError,
     LeaseStoreError,
     TransientLeaseStoreError,
 )
-from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore, RecordHandler
-from tests.consumer.simulation import CheckedStore, Fleet
+from kinesis_sdk.consumer import ConsumerConfig, InMemoryLeaseStore, Lease, RecordHandler
+from kinesis_sdk.consumer.leases.ownership.standby import StandbyHeartbeats
+from kinesis_sdk.consumer.runtime.runtime import InlineRuntime
+from tests.consumer.engine.test_engine import Deferred
+from tests.consumer.fleet.engines import Fleet
+from tests.consumer.fleet.table import LeaseTable
+from tests.consumer.test_checkpointer import Scenario as CheckpointScenario
+from tests.consumer.test_checkpointer import at
 from tests.consumer.test_fatal_errors import run_to_its_end
 from tests.consumer.test_worker import Scenario
 
@@ -36,7 +43,7 @@ METHODS = (
     "put_standby_heartbeat",
     "delete",
 )
-CONFIG = ConsumerConfig(
+CONFIG = ConsumerConfig().with_fields(
     initial_position="TRIM_HORIZON",
     shard_sync_interval=20,
     lease_cleanup_interval=20,
@@ -48,7 +55,7 @@ class Failing:
     """A store whose calls fail by script: before they have effect, or after (the response is lost)."""
 
     def __init__(self):
-        self.rows = CheckedStore()
+        self.rows = LeaseTable()
         self.outcome = lambda name: None
         self.failed = []
 
@@ -97,7 +104,7 @@ class Preparing(RecordHandler):
 
 def play(fleet):
     """A scenario in which a worker calls every method of the store."""
-    latest = replace(CONFIG, initial_position="LATEST", initial_rebalance_delay=5)
+    latest = CONFIG.with_fields(initial_position="LATEST", initial_rebalance_delay=5)
 
     class Handler(Preparing):
         pass
@@ -157,7 +164,7 @@ def test_a_retryable_error_of_any_method_stops_no_worker(method, has_effect):
 def test_nothing_is_delivered_before_a_latest_start_is_pinned(has_effect):
     store = Failing()
     error = TransientLeaseStoreError("pin: connection reset")
-    config = replace(CONFIG, initial_position="LATEST")
+    config = CONFIG.with_fields(initial_position="LATEST")
     fleet = fleet_on(store, lambda: fail_first(store, "pin", 3, error, has_effect=has_effect), config=config)
     fleet.add("a")
     fleet.run(10)
@@ -223,7 +230,17 @@ def test_an_error_that_is_not_retryable_ends_the_worker_with_it(method):
 
 
 @pytest.mark.parametrize(
-    "method", ["take", "renew", "checkpoint", "set_child_shard_ids", "put_standby_heartbeat"]
+    "method",
+    [
+        "take",
+        "renew",
+        "checkpoint",
+        "request_handoff",
+        "complete_handoff",
+        "release",
+        "set_child_shard_ids",
+        "put_standby_heartbeat",
+    ],
 )
 def test_a_row_that_the_store_rejects_stops_no_worker(method):
     store = Failing()
@@ -264,7 +281,7 @@ def test_any_other_exception_ends_run_with_it(method):
     scenario = Scenario()
     scenario.put(*[b"%d" % n for n in range(20)])
     store = Buggy(method)
-    config = ConsumerConfig(
+    config = ConsumerConfig().with_fields(
         initial_position="TRIM_HORIZON",
         failover_time=1.0,
         epsilon=0.0,
@@ -285,3 +302,160 @@ def test_any_other_exception_ends_run_with_it(method):
     error = run_to_its_end(scenario.worker(handle, config=config, lease_store=store))
     assert isinstance(error, ConnectionResetError)
     assert str(error) == "the database is gone"
+
+
+# Where a failure is handled on the spot, because no loop repeats it
+
+
+def fail_calls(monkeypatch, store, method, times, error):
+    """The next calls of a method fail."""
+    call = getattr(store, method)
+    failed = []
+
+    def failing(*arguments, **more):
+        if len(failed) < times:
+            failed.append(method)
+            raise error
+        return call(*arguments, **more)
+
+    monkeypatch.setattr(store, method, failing)
+    return failed
+
+
+def test_a_checkpoint_is_repeated_within_the_call(monkeypatch):
+    scenario = CheckpointScenario()
+    failed = fail_calls(monkeypatch, scenario.store, "checkpoint", 2, TransientLeaseStoreError("timeout"))
+    scenario.checkpointer.checkpoint()
+    assert failed == ["checkpoint"] * 2
+    assert scenario.row.checkpoint == at(9, 4)
+
+
+@pytest.mark.parametrize("error", [LeaseStoreError("gone"), LeaseRowRejectedError("too large")])
+def test_a_checkpoint_that_cannot_succeed_is_not_repeated(monkeypatch, error):
+    scenario = CheckpointScenario()
+    failed = fail_calls(monkeypatch, scenario.store, "checkpoint", 9, error)
+    with pytest.raises((LeaseStoreError, LeaseLostError)):
+        scenario.checkpointer.checkpoint()
+    assert failed == ["checkpoint"]
+
+
+def test_a_lease_that_is_overdue_for_its_requester_is_handed_off_after_a_failure(monkeypatch):
+    scenario = Deferred()
+    scenario.scan()
+    scenario.store.request_handoff(scenario.store.list()[0], "b")
+    failed = fail_calls(
+        monkeypatch, scenario.store, "complete_handoff", 1, TransientLeaseStoreError("timeout")
+    )
+    for _ in range(34):
+        scenario.scan(1.0)
+    (row,) = scenario.store.list()
+    assert (row.owner, row.checkpoint_owner) == ("b", None)
+    assert failed
+    assert scenario.engine.error is None
+
+
+def test_a_worker_with_a_row_of_a_former_process_that_is_rejected_goes_on(monkeypatch):
+    fleet = Fleet(shards=1)
+    fleet.add("a")
+    fleet.run(5)
+    fleet.store.request_handoff(fleet.store.list()[0], "b")
+    fleet.crash("a")
+    failed = fail_calls(
+        monkeypatch, fleet.store, "complete_handoff", 10**9, LeaseRowRejectedError("row too large")
+    )
+    fleet.add("a")
+    fleet.run(5)
+    assert failed
+    assert fleet.engines["a"].error is None
+
+
+def test_a_worker_stops_although_incoming_leases_cannot_be_read(monkeypatch):
+    fleet = Fleet(shards=2)
+    fleet.add("a", fleet.recorder("a"))
+    fleet.run(5)
+    fleet.add("b", fleet.recorder("b"))
+    assert fleet.run(10, lambda: any(row.in_handoff for row in fleet.store.list()))
+    failed = fail_calls(monkeypatch, fleet.store, "get", 1, LeaseStoreError("access denied"))
+    fleet.stop("b")
+    assert fleet.run(30, lambda: set(fleet.owners().values()) == {"a"})
+    assert failed
+    assert "b" not in fleet.engines
+
+
+def test_a_worker_stops_although_its_standby_heartbeat_cannot_be_removed(monkeypatch):
+    fleet = Fleet(shards=1)
+    fleet.add("x|a")
+    fleet.run(5)
+    fleet.add("y|b")
+    assert fleet.run(20, lambda: any(row.standby_heartbeats for row in fleet.store.list()))
+    failed = fail_calls(
+        monkeypatch, fleet.store, "put_standby_heartbeat", 10**9, LeaseStoreError("access denied")
+    )
+    fleet.stop("y|b")
+    fleet.run(5)
+    assert failed
+    assert "y|b" not in fleet.engines
+
+
+def test_heartbeats_of_dead_workers_are_removed_after_the_store_has_recovered(monkeypatch):
+    store = InMemoryLeaseStore([Lease(lease_key="s", checkpoint=at(1), standby_heartbeats={"dead": 1})])
+    heartbeats = StandbyHeartbeats(store, "me", failover_time=10, heartbeat_interval=6, scan_interval=1)
+    for now in (0, 1, 200):
+        heartbeats.observe(store.list(), now)
+    failed = fail_calls(monkeypatch, store, "put_standby_heartbeat", 1, TransientLeaseStoreError("timeout"))
+    heartbeats.remove_stale(200)
+    assert store.get("s").standby_heartbeats == {"dead": 1}
+    heartbeats.remove_stale(201)
+    assert failed
+    assert store.get("s").standby_heartbeats == {}
+
+
+def test_a_clean_stop_ends_although_the_lease_cannot_be_released(monkeypatch, caplog):
+    fleet = Fleet(shards=1)
+    fleet.add("a", fleet.recorder("a"))
+    fleet.run(5)
+    failed = fail_calls(monkeypatch, fleet.store, "release", 10**9, LeaseStoreError("access denied"))
+    fleet.stop("a")
+    fleet.run(5)
+    assert failed == ["release"], "it is not repeated"
+    assert "a" not in fleet.engines
+    assert "access denied" in caplog.text
+
+
+def test_a_handler_that_hangs_loses_its_lease_although_it_cannot_be_released(monkeypatch, caplog):
+    calls = []
+
+    class NeverEnding(InlineRuntime):
+        def run_async(self, awaitable, on_done):
+            awaitable.close()
+            calls.append(on_done)
+
+    async def handle(batch):
+        pass
+
+    fleet = Fleet(config=CONFIG.with_fields(handler_timeout=60.0))
+    fleet.runtime = NeverEnding
+    fleet.put(3)
+    engine = fleet.add("a", handle)
+    assert fleet.run(20, lambda: len(calls) == 1)
+    failed = fail_calls(monkeypatch, fleet.store, "release", 1, LeaseStoreError("access denied"))
+    assert fleet.run(120, lambda: len(calls) == 2), "the shard is consumed again"
+    assert failed
+    assert engine.error is None
+    assert "access denied" in caplog.text
+
+
+def test_a_range_that_the_store_rejects_stops_no_worker(monkeypatch, caplog):
+    fleet = Fleet(shards=2, config=CONFIG)
+    engine = fleet.add("a")
+    fleet.run(10)
+    (key, *_) = fleet.store._rows
+    fleet.store._rows[key] = replace(fleet.store.get(key), hash_key_range=None)
+    failed = fail_calls(
+        monkeypatch, fleet.store, "set_hash_key_range", 10**9, LeaseRowRejectedError("row too large")
+    )
+    fleet.run(90)
+    assert failed
+    assert engine.error is None
+    fleet.put(20)
+    assert fleet.run(30, until=fleet.all_delivered)

@@ -1,4 +1,4 @@
-"""Leases: who works on which shard, and how far."""
+"""Leases: they bind shards to workers and carry the checkpoints."""
 
 from kinesis_sdk.consumer.leases.intervals import Intervals, IntervalSettings
 from kinesis_sdk.consumer.leases.strategies import (

@@ -55,7 +55,7 @@ class IntervalSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Intervals:
-    """How often a worker scans the lease table and renews its leases.
+    """Intervals of the scans and renewals of a worker.
 
     Attributes:
         renewal: Seconds between two renewals of a lease. Must be shorter than the failover time, with room for a

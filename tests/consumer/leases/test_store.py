@@ -1,4 +1,4 @@
-"""What the DynamoDB store does beside the contract: its table, its errors, and items as the Java KCL writes them."""
+"""The DynamoDB store beyond the contract: its table, its errors, and items as the Java KCL writes them."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_other_entities_and_malformed_items_are_told_apart():
 
 
 def test_a_malformed_item_is_not_taken_for_none():
-    """A child whose parent has no lease is read at once; one whose parent can not be read has to wait."""
+    """A child whose parent has no lease is read at once; one whose parent cannot be read has to wait."""
     table = Table()
     store = table.store()
     store.ensure_ready()
@@ -159,7 +159,7 @@ def test_a_malformed_item_is_not_taken_for_none():
     with pytest.raises(ProtocolError, match="row shard-0 cannot be read"):
         store.get("shard-0")
     assert not store.create_if_absent(lease())
-    assert store.renew(lease(counter=0)) == Conflict(None), "what nobody can read is not ours"
+    assert store.renew(lease(counter=0)) == Conflict(None), "a row that cannot be read is not ours"
 
 
 def test_scans_go_through_all_pages():
@@ -331,7 +331,7 @@ def test_the_end_of_a_shard_is_javas():
     assert {**ours, "throughputKBps": None} == {**theirs, "throughputKBps": None}
 
 
-def test_every_version_of_a_handover_is_javas():
+def test_every_version_of_a_handoff_is_javas():
     """The requester's mark, a checkpoint, renewals, the transfer: counters, switches and owners version by version."""
     scene = "lease: graceful handoff worker-1 -> worker-2, versions in order (one item)"
     versions = [lease_from_item(item) for item in SCENES[scene]]

@@ -18,7 +18,7 @@ from kinesis_sdk.consumer.leases.table.lease import Lease
 
 
 class TakeReason(Enum):
-    """Why a lease is taken."""
+    """Reason for which a lease is taken."""
 
     RESUMED = "resumed"
     """It carries this worker's id already: the process was restarted."""

@@ -1,8 +1,8 @@
-"""The lease table in DynamoDB: each operation one conditional request.
+"""The lease table in DynamoDB: each operation is one conditional request.
 
-Rows are changed by update expressions only, so attributes of other versions survive. Costs per lease with the
-default failover time of 10 s: 0.15 writes per second of renewals (none where a checkpoint just counted as
-one), and 1/10 read unit (eventually consistent, rows of about 400 bytes: ten to a 4 KiB half unit) per look.
+Rows are changed by update expressions only, so attributes of other versions are kept. Cost per lease with the default
+failover time of 10 s: 0.15 writes per second for renewals (none if a checkpoint has just counted as one), and 1/20 read
+unit per scan (eventually consistent, ten rows of about 400 bytes in a 4 KiB half unit).
 """
 
 from __future__ import annotations
@@ -41,37 +41,37 @@ from kinesis_sdk.consumer.leases.table.store import TableScan
 from kinesis_sdk.consumer.leases.table.transitions import Conflict
 
 OWNER_INDEX = "LeaseOwnerToLeaseKeyIndex"
-"""KCL 3's index. Created with the table: adding it later takes the service many minutes."""
+"""KCL 3's index. It is created with the table, because adding it later takes DynamoDB many minutes."""
 
 TABLE_WAIT = 600.0
-"""Most seconds to wait for a new table; as the KCL."""
+"""Maximum seconds to wait for a new table, as in the KCL."""
 
-MOST_PAGES = 10_000
+MAX_PAGES = 10_000
 """Maximum pages of a scan. DynamoDB's hold 1 MiB, so this is a table of 10 GB, or some 20 million leases."""
 
-_POLL_FIRST, _POLL_MOST = 0.2, 2.0
+_MIN_POLL_INTERVAL, _MAX_POLL_INTERVAL = 0.2, 2.0
 
-_UNMARKED = ("attribute_not_exists(#{})", attributes.CHECKPOINT_OWNER, None)
-"""KCL 3's second condition of a renewal: nobody asked for a handoff meanwhile."""
+_NO_HANDOFF = ("attribute_not_exists(#{})", attributes.CHECKPOINT_OWNER, None)
+"""KCL 3's second condition of a renewal: no handoff was requested meanwhile."""
 
 _LOGGER = logging.getLogger(__name__)
 
 
 class DynamoDBLeaseStore:
-    """A `LeaseStore` in one DynamoDB table that Java KCLs of every version can share.
+    """A `LeaseStore` in one DynamoDB table, which Java KCLs of every version can share.
 
     Args:
-        client: boto3 DynamoDB client or one of its shape. Only asked for one attempt per call.
+        client: boto3 DynamoDB client or a compatible object. It should make one attempt per call; the SDK retries.
         table_name: Name of the table; the KCL's default is the application's name.
         billing_mode: ``PAY_PER_REQUEST`` or ``PROVISIONED``, when the table is created.
         read_capacity: Read units of a provisioned table.
         write_capacity: Write units of a provisioned table.
-        deletion_protection: Whether a created table is protected.
-        tags: Of a created table.
-        point_in_time_recovery: Whether the table must have point-in-time recovery; switched on at a start where it
-            is off (the service offers no way to create a table with it), never off.
-        sleep: Replaces `time.sleep` in waits and retries.
-        monotonic: Replaces `time.monotonic` in waits.
+        deletion_protection: Whether a table that has to be created is protected from deletion.
+        tags: Tags of a table that has to be created.
+        point_in_time_recovery: Whether the table must have point-in-time recovery. It is switched on at the start if it
+            is off (DynamoDB cannot create a table with it), and never switched off.
+        sleep: Replaces `time.sleep` in waits and retries, for tests.
+        monotonic: Replaces `time.monotonic` in waits, for tests.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class DynamoDBLeaseStore:
         sleep: Callable[[float], None] = time.sleep,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        reject_truncated_responses(client)  # one that the user made, perhaps
+        reject_truncated_responses(client)  # the client may be the user's
         self._client = client
         self.table_name = table_name
         self._billing_mode = billing_mode
@@ -105,12 +105,12 @@ class DynamoDBLeaseStore:
         """Create the table with its index if it is missing, in one call, and wait until it is ACTIVE.
 
         Raises:
-            ConfigError: A table of this name exists with another key.
-            AwsError: No permission, wrong credentials, nobody listening; at once.
-            TransientAwsError: The table was not ACTIVE after `TABLE_WAIT` seconds.
+            ConfigError: If a table of this name exists with another key.
+            AwsError: At once, if permissions are missing, credentials are wrong, or nothing listens at the endpoint.
+            TransientAwsError: If the table is not ACTIVE after `TABLE_WAIT` seconds.
         """
         deadline = self._monotonic() + TABLE_WAIT
-        pause = _POLL_FIRST
+        pause = _MIN_POLL_INTERVAL
         creating = False
         while True:
             table = self._describe()
@@ -129,11 +129,11 @@ class DynamoDBLeaseStore:
                     code="TableNotActive",
                 )
             self._sleep(pause)
-            pause = min(pause * 1.5, _POLL_MOST)
+            pause = min(pause * 1.5, _MAX_POLL_INTERVAL)
 
     def _describe(self) -> Mapping[str, Any] | None:
         try:
-            answer = call_with_retries(
+            response = call_with_retries(
                 lambda: self._client.describe_table(TableName=self.table_name),
                 operation="DescribeTable",
                 client=self._client,
@@ -141,18 +141,21 @@ class DynamoDBLeaseStore:
             )
         except ResourceNotFoundError:
             return None
-        table: Mapping[str, Any] = answer["Table"]
+        table: Mapping[str, Any] = response["Table"]
         return table
 
     def _switch_recovery_on(self) -> None:
-        """Every start looks: a creator may have died between the two calls."""
-        answer = call_with_retries(
+        """Switch point-in-time recovery on if it is off.
+
+        Checked at every start, because the worker that created the table may have died before this call.
+        """
+        response = call_with_retries(
             lambda: self._client.describe_continuous_backups(TableName=self.table_name),
             operation="DescribeContinuousBackups",
             client=self._client,
             sleep=self._sleep,
         )
-        state = answer["ContinuousBackupsDescription"].get("PointInTimeRecoveryDescription", {})
+        state = response["ContinuousBackupsDescription"].get("PointInTimeRecoveryDescription", {})
         if state.get("PointInTimeRecoveryStatus") == "ENABLED":
             return
         call_with_retries(
@@ -195,10 +198,10 @@ class DynamoDBLeaseStore:
                 self._client.create_table(**request)
         except AwsError as error:
             if error.code == "ResourceInUseException":
-                return True  # a peer was faster
+                return True  # another worker was faster
             if not error.retryable:
                 raise
-            _LOGGER.warning("lease table %s: %s; trying again", self.table_name, error)
+            _LOGGER.warning("lease table %s: creating it failed, retrying: %s", self.table_name, error)
             return False
         _LOGGER.info("lease table %s: created", self.table_name)
         return True
@@ -213,10 +216,13 @@ class DynamoDBLeaseStore:
     # Reading
 
     def scan(self, *, consistent: bool = False) -> TableScan:
-        """Scan the table through all pages.
+        """Scan all pages of the table.
+
+        Args:
+            consistent: Whether to use strongly consistent reads, which cost twice as much.
 
         Raises:
-            ProtocolError: DynamoDB repeats a page, or the table has more than `MOST_PAGES` pages.
+            ProtocolError: If DynamoDB repeats a page, or if the table has more than `MAX_PAGES` pages.
         """
         leases: list[Lease] = []
         unreadable: dict[str, str] = {}
@@ -233,8 +239,8 @@ class DynamoDBLeaseStore:
                 sleep=self._sleep,
             )
             if "Items" not in page:
-                # An empty table would be begun anew.
-                raise ProtocolError(f"Scan of {self.table_name}: the answer has no Items")
+                # If it passed for an empty table, the application would start again at its initial position.
+                raise ProtocolError(f"Scan of {self.table_name}: the response has no Items")
             for item in page["Items"]:
                 if not is_lease_item(item):
                     others[_key_of(item)] = item
@@ -246,19 +252,19 @@ class DynamoDBLeaseStore:
             last = page.get("LastEvaluatedKey")
             if not last:
                 return TableScan(leases=leases, unreadable=unreadable, others=others)
-            # A broken endpoint that always has one more page must not keep a worker from starting, or from renewing.
+            # A broken endpoint that always has one more page must not keep a worker from starting or renewing.
             if repr(last) in seen:
-                raise ProtocolError(f"Scan of {self.table_name}: the service repeats a page")
+                raise ProtocolError(f"Scan of {self.table_name}: DynamoDB repeats a page")
             seen.add(repr(last))
-            if len(seen) >= MOST_PAGES:
-                raise ProtocolError(f"Scan of {self.table_name}: no end after {MOST_PAGES:,} pages")
+            if len(seen) >= MAX_PAGES:
+                raise ProtocolError(f"Scan of {self.table_name}: no end after {MAX_PAGES:,} pages")
             request["ExclusiveStartKey"] = last
 
     def list(self, *, consistent: bool = False) -> list[Lease]:
-        """Return all leases; rows that are none, or cannot be read, are left out.
+        """Return all leases; other items, and rows that cannot be read, are left out.
 
         Args:
-            consistent: Pay for strongly consistent reads.
+            consistent: Whether to use strongly consistent reads, which cost twice as much.
         """
         return self.scan(consistent=consistent).leases
 
@@ -266,7 +272,7 @@ class DynamoDBLeaseStore:
         """Read one lease, consistently.
 
         Raises:
-            ProtocolError: There is an item that is no lease. It must not pass for none: a shard whose parent has no
+            ProtocolError: If the item is not a lease. It must not pass for an absent one: a shard whose parent has no
                 lease is read at once.
         """
         item = self._item(lease_key)
@@ -282,21 +288,21 @@ class DynamoDBLeaseStore:
 
     def _item(self, lease_key: str) -> Mapping[str, Any] | None:
         with translate_errors("GetItem", self._client):
-            answer = self._client.get_item(
+            response = self._client.get_item(
                 TableName=self.table_name, Key={attributes.LEASE_KEY: {"S": lease_key}}, ConsistentRead=True
             )
-        item: Mapping[str, Any] | None = answer.get("Item")
+        item: Mapping[str, Any] | None = response.get("Item")
         return item
 
     def _current(self, error: ConditionFailedError, lease_key: str) -> Lease | None:
-        """The row that a write lost against. Old emulators do not return it."""
+        """Return the row that a write lost against. Old emulators do not return it with the error."""
         item = error.item or self._item(lease_key)
         return _readable(item) if item else None
 
     # Writing
 
     def create_if_absent(self, lease: Lease) -> bool:
-        """Put a new row on the condition that its key is free."""
+        """Put a new row on the condition that there is none with its key."""
         try:
             with translate_errors("PutItem", self._client):
                 self._client.put_item(
@@ -310,27 +316,27 @@ class DynamoDBLeaseStore:
         return True
 
     def take(self, lease: Lease, owner: str) -> Lease | Conflict:
-        """Become the owner if the counter is still the one seen."""
+        """Make ``owner`` the owner."""
         wanted = transitions.taken(lease, owner)
         changes = {
             attributes.LEASE_OWNER: {"S": owner},
             attributes.OWNER_SWITCHES: {"N": str(wanted.owner_switches)},
-            attributes.HANDOVER_OWNER: {"S": owner},
+            attributes.HANDOFF_OWNER: {"S": owner},
         }
         return self._update(lease, wanted, changes, (attributes.CHECKPOINT_OWNER,))
 
     def renew(self, lease: Lease) -> Lease | Conflict:
-        """Heartbeat."""
+        """Renew the lease."""
         changes = _throughput(lease)
-        conditions = () if lease.in_handoff else (_UNMARKED,)
-        return self._update(lease, transitions.renewed(lease), changes, (), conditions, answer=False)
+        conditions = () if lease.in_handoff else (_NO_HANDOFF,)
+        return self._update(lease, transitions.renewed(lease), changes, (), conditions, return_row=False)
 
     def checkpoint(self, lease: Lease, checkpoint: ExtendedSequenceNumber) -> Lease | Conflict:
         """Store a position."""
         changes = {
             **checkpoint_attributes(checkpoint),
             attributes.OWNER_SWITCHES: {"N": "0"},
-            # Checkpoints take the place of renewals, which carry it in the KCL.
+            # A checkpoint counts as a renewal, with which the KCL writes the throughput.
             **_throughput(lease),
         }
         removed = (
@@ -358,29 +364,29 @@ class DynamoDBLeaseStore:
         return self._update(lease, transitions.prepared(lease, checkpoint, state), changes, removed)
 
     def pin(self, lease: Lease, timestamp_millis: int) -> Lease | Conflict:
-        """Store the instant of a resolved sentinel."""
+        """Store the instant of a resolved sentinel position."""
         changes = {attributes.INITIAL_TIMESTAMP: {"N": str(timestamp_millis)}}
         return self._update(lease, transitions.pinned(lease, timestamp_millis), changes, ())
 
     def release(self, lease: Lease) -> Lease | Conflict:
-        """Give the lease back."""
-        removed = (attributes.LEASE_OWNER, attributes.CHECKPOINT_OWNER, attributes.HANDOVER_OWNER)
-        conditions = () if lease.in_handoff else (_UNMARKED,)
-        return self._update(lease, transitions.released(lease), {}, removed, conditions, answer=False)
+        """Remove the owner."""
+        removed = (attributes.LEASE_OWNER, attributes.CHECKPOINT_OWNER, attributes.HANDOFF_OWNER)
+        conditions = () if lease.in_handoff else (_NO_HANDOFF,)
+        return self._update(lease, transitions.released(lease), {}, removed, conditions, return_row=False)
 
     def request_handoff(self, lease: Lease, owner: str) -> Lease | Conflict:
-        """Ask the owner for the lease."""
+        """Request the lease from its owner."""
         try:
             with translate_errors("UpdateItem", self._client):
-                answer = self._client.update_item(
+                response = self._client.update_item(
                     TableName=self.table_name,
                     Key={attributes.LEASE_KEY: {"S": lease.lease_key}},
-                    UpdateExpression="SET #owner = :new, #marker = :old, #knows = :new",
+                    UpdateExpression="SET #owner = :new, #marker = :old, #supports = :new",
                     ConditionExpression="#owner = :old AND attribute_not_exists(#marker)",
                     ExpressionAttributeNames={
                         "#owner": attributes.LEASE_OWNER,
                         "#marker": attributes.CHECKPOINT_OWNER,
-                        "#knows": attributes.HANDOVER_OWNER,
+                        "#supports": attributes.HANDOFF_OWNER,
                     },
                     ExpressionAttributeValues={":new": {"S": owner}, ":old": {"S": lease.owner or ""}},
                     ReturnValues="ALL_NEW",
@@ -391,27 +397,27 @@ class DynamoDBLeaseStore:
             if current is not None and transitions.is_requested_by(current, lease, owner):
                 return current
             return Conflict(current)
-        return self._answered(answer, transitions.handoff_requested(lease, owner))
+        return self._row_of(response, transitions.handoff_requested(lease, owner))
 
     def complete_handoff(self, lease: Lease) -> Lease | Conflict:
-        """Let the next owner begin."""
-        removed = (attributes.CHECKPOINT_OWNER, attributes.HANDOVER_OWNER)
+        """Hand the lease off to its next owner."""
+        removed = (attributes.CHECKPOINT_OWNER, attributes.HANDOFF_OWNER)
         conditions = (
             ("#{} = :{}", attributes.LEASE_OWNER, lease.owner),
             ("#{} = :{}", attributes.CHECKPOINT_OWNER, lease.checkpoint_owner),
         )
-        return self._update(lease, transitions.handed_off(lease), {}, removed, conditions, answer=False)
+        return self._update(lease, transitions.handed_off(lease), {}, removed, conditions, return_row=False)
 
     def set_child_shard_ids(self, lease_key: str, child_shard_ids: Iterable[str]) -> bool:
-        """Store the children of an ended shard; the counter stays as it is."""
+        """Store the children of an ended shard; the counter stays."""
         return self._set(lease_key, {attributes.CHILD_SHARD_IDS: {"SS": sorted(child_shard_ids)}})
 
     def set_hash_key_range(self, lease_key: str, hash_key_range: HashKeyRange) -> bool:
-        """Store the range of a shard; the counter stays as it is."""
+        """Store the range of a shard; the counter stays."""
         return self._set(lease_key, range_attributes(hash_key_range))
 
     def put_standby_heartbeat(self, lease_key: str, worker_id: str, heartbeat: int | None) -> bool:
-        """Leave a worker's mark, or take it away."""
+        """Store or remove the standby heartbeat of a worker."""
         name = attributes.STANDBY + worker_id
         return self._set(lease_key, {name: None if heartbeat is None else {"N": str(heartbeat)}})
 
@@ -422,7 +428,7 @@ class DynamoDBLeaseStore:
             "Key": {attributes.LEASE_KEY: {"S": lease_key}},
         }
         if unowned is not None:
-            # A row that is not there is what was wanted: perhaps an answer was lost.
+            # An absent row counts as success: the response to an earlier attempt may have been lost.
             request["ConditionExpression"] = "attribute_not_exists(#key) OR #c = :seen"
             request["ExpressionAttributeNames"] = {
                 "#key": attributes.LEASE_KEY,
@@ -437,7 +443,7 @@ class DynamoDBLeaseStore:
         return True
 
     def _set(self, lease_key: str, changes: Mapping[str, Any]) -> bool:
-        """Metadata: no more condition than that the row exists, so that none is brought back. None removes one."""
+        """Set attributes of a row that exists; None removes one. Without the condition, a deleted row would be created."""
         names = {f"#s{position}": name for position, name in enumerate(changes)}
         values = {f":s{n}": value for n, value in enumerate(changes.values()) if value is not None}
         sets = ", ".join(f"#s{n} = :s{n}" for n in range(len(names)) if f":s{n}" in values)
@@ -467,18 +473,18 @@ class DynamoDBLeaseStore:
         removed: tuple[str, ...],
         conditions: Iterable[tuple[str, str, str | None]] = (),
         *,
-        answer: bool = True,
+        return_row: bool = True,
     ) -> Lease | Conflict:
-        """One update on the condition that the counter is the one seen; the counter goes up with it.
+        """Update a row and add one to its counter, on the condition that the counter is the one seen.
 
         Args:
             seen: The row as the caller knows it.
             wanted: The row after the write.
             changes: Attributes to set.
             removed: Attributes to remove.
-            conditions: Further ones: a template, the attribute, the value (None: the template needs none).
-            answer: Whether the service returns the new row (which costs no capacity): it shows a handoff marker
-                that the condition does not ask for.
+            conditions: Further conditions: a template, the attribute, the value (None if the template needs none).
+            return_row: Whether DynamoDB returns the new row, which costs no capacity. It shows a handoff request that
+                the condition does not demand to be absent.
         """
         names = {"#c": attributes.LEASE_COUNTER}
         values: dict[str, Any] = {":seen": {"N": str(seen.counter)}, ":next": {"N": str(wanted.counter)}}
@@ -507,7 +513,7 @@ class DynamoDBLeaseStore:
                     ConditionExpression=" AND ".join(demanded),
                     ExpressionAttributeNames=names,
                     ExpressionAttributeValues=values,
-                    ReturnValues="ALL_NEW" if answer else "NONE",
+                    ReturnValues="ALL_NEW" if return_row else "NONE",
                     ReturnValuesOnConditionCheckFailure="ALL_OLD",
                 )
         except ConditionFailedError as error:
@@ -517,9 +523,9 @@ class DynamoDBLeaseStore:
                 if current is not None and transitions.has_effect_of(current, wanted)
                 else Conflict(current)
             )
-        return self._answered(response, wanted) if answer else wanted
+        return self._row_of(response, wanted) if return_row else wanted
 
-    def _answered(self, response: Mapping[str, Any], wanted: Lease) -> Lease:
+    def _row_of(self, response: Mapping[str, Any], wanted: Lease) -> Lease:
         item = response.get("Attributes")
         return (_readable(item) if item else None) or wanted
 
@@ -530,7 +536,7 @@ def _key_of(item: Item) -> str:
 
 
 def _readable(item: Item) -> Lease | None:
-    """Return the lease of an item, None if it is none that can be read; the next scan tells why."""
+    """Return the lease of an item, or None if it cannot be read as one; the next scan reports why."""
     try:
         return lease_from_item(item) if is_lease_item(item) else None
     except ValueError:

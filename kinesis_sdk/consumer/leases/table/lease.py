@@ -1,9 +1,9 @@
 """A lease: the row of the lease table that binds a shard to a worker, exactly as the KCL stores it.
 
-Attribute names and types are those of the KCL's ``DynamoDBLeaseSerializer`` (1.x to 3.x); rows written here are
-read by every KCL and rows of every KCL are read here. Attributes that this module does not know survive,
-because rows are only ever changed by update expressions. Three kinds of attributes are ours, `INITIAL_TIMESTAMP`,
-`HANDOVER_OWNER` and those that begin with `STANDBY`; Java ignores and keeps them.
+Attribute names and types are those of the KCL's ``DynamoDBLeaseSerializer`` (1.x to 3.x). Every KCL can read the rows
+that are written here, and the rows of every KCL can be read here. Unknown attributes are kept, because rows are changed
+by update expressions only. This SDK adds three kinds of attributes, which the Java KCL ignores and keeps:
+`INITIAL_TIMESTAMP`, `HANDOFF_OWNER`, and those that begin with `STANDBY`.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ STARTING_HASH_KEY = "startingHashKey"
 ENDING_HASH_KEY = "endingHashKey"
 THROUGHPUT_KBPS = "throughputKBps"
 CHECKPOINT_OWNER = "checkpointOwner"
-"""KCL 3: who still works on the shard while ``leaseOwner`` already names the next owner."""
+"""KCL 3: the worker that still works on the shard while ``leaseOwner`` already names the next owner."""
 ENTITY_TYPE = "entityType"
 STREAM_NAME = "streamName"
 """In multi-stream tables: the whole stream id ``account:name:epoch``, not just its name."""
 SHARD_ID = "shardId"
 """In multi-stream tables, where the lease key is longer."""
 INITIAL_TIMESTAMP = "initialTimestampMillis"
-"""Ours: the instant that AT_TIMESTAMP meant when the lease was made, or LATEST when the shard was first read, in
+"""This SDK's: the instant that AT_TIMESTAMP meant when the lease was created, or LATEST when the shard was first read, in
 epoch milliseconds."""
-HANDOVER_OWNER = "handoffOwner"
-"""Ours: an owner, present or next, that understands `CHECKPOINT_OWNER`. Only while it equals ``leaseOwner``: a Java
-worker that takes or asks for the lease leaves it as it was."""
+HANDOFF_OWNER = "handoffOwner"
+"""This SDK's: a present or next owner that supports `CHECKPOINT_OWNER`. Valid only while it equals ``leaseOwner``: a Java
+worker that takes or requests the lease leaves it unchanged."""
 STANDBY = "standby:"
-"""Ours: begins the name of a number that a worker without leases leaves on a row; its id follows. See `standby`."""
+"""This SDK's: prefix of the attribute that carries a standby heartbeat; the worker id follows. See `ownership.standby`."""
 
 _LEASE_ENTITY = "LEASE"
 
@@ -61,23 +61,23 @@ class Lease:
 
     Attributes:
         lease_key: Shard id; in multi-stream tables ``account:stream:creationEpoch:shardId``.
-        counter: Version of the row; every transfer, renewal and checkpoint adds one, nothing takes away.
+        counter: Version of the row; every transfer, renewal and checkpoint adds one, and nothing lowers it.
         owner: Worker id, or None.
         owner_switches: Times the lease changed hands since the last checkpoint.
         checkpoint: Position up to which (inclusive) the shard is processed, or a sentinel.
         pending_checkpoint: First half of a two-phase checkpoint.
         pending_checkpoint_state: The application's own bytes beside it; left out of ``repr``.
-        parent_shard_ids: Shards that must be finished first.
-        child_shard_ids: Known once the shard ended.
+        parent_shard_ids: Shards that must be finished before this one is read.
+        child_shard_ids: Children, once the shard has ended.
         hash_key_range: Range of the shard; old rows lack it.
         throughput_kbps: Last measured throughput in KB/s, written by KCL 3.
         checkpoint_owner: Worker that still works on the shard during a handoff; ``owner`` is the next one then.
         stream_name: Serialised stream id, in multi-stream tables only.
         shard_id: Shard id where the lease key is not one, in multi-stream tables only.
         initial_timestamp_millis: See `INITIAL_TIMESTAMP`.
-        handoff_owner: See `HANDOVER_OWNER`.
-        standby_heartbeats: Beats of workers that stand by, by worker id; see `STANDBY`.
-        extra: Attributes that are not ours to interpret, in wire form.
+        handoff_owner: See `HANDOFF_OWNER`.
+        standby_heartbeats: Heartbeats of standby workers, by worker id; see `STANDBY`.
+        extra: Attributes that this SDK does not know, in DynamoDB's wire form.
         damaged: Names of optional attributes whose values cannot be read; they read as absent.
     """
 
@@ -108,17 +108,17 @@ class Lease:
 
     @property
     def is_started(self) -> bool:
-        """Whether something of the shard was checkpointed; reaching its end counts."""
+        """Whether a record of the shard, or its end, was checkpointed."""
         return not self.checkpoint.is_sentinel or self.is_finished
 
     @property
     def shard(self) -> str:
-        """Id of the shard, whatever the form of the key."""
+        """Id of the shard, in either form of the key."""
         return self.shard_id or self.lease_key
 
     @property
     def holder(self) -> str | None:
-        """Who works on the shard now: during a handoff the old owner, else the owner."""
+        """Worker that works on the shard now: the old owner during a handoff, otherwise the owner."""
         return self.checkpoint_owner or self.owner
 
     @property
@@ -128,7 +128,7 @@ class Lease:
 
     @classmethod
     def for_shard(cls, shard: Shard, checkpoint: str) -> Lease:
-        """A new, unowned lease of a shard at a sentinel position."""
+        """Create a lease of a shard, without an owner, at a sentinel position."""
         return cls(
             lease_key=shard.shard_id,
             checkpoint=ExtendedSequenceNumber(checkpoint),
@@ -138,7 +138,7 @@ class Lease:
 
 
 def is_lease_item(item: Item) -> bool:
-    """Whether an item of the table is a lease: KCL 3.5 keeps other entities beside them."""
+    """Return whether an item of the table is a lease: KCL 3.5 keeps other entities in the table."""
     entity = item.get(ENTITY_TYPE)
     return entity is None or entity.get("S") == _LEASE_ENTITY
 
@@ -154,22 +154,22 @@ def _text(item: Item, name: str) -> str | None:
     return value.get("S") if value is not None else None
 
 
-_MOST_NUMBER = 2**63 - 2
-"""Largest number that is read: the KCL's are Java's ``long``, and the next write of a counter adds one."""
+_MAX_NUMBER = 2**63 - 2
+"""Largest number that is read: the KCL uses Java's ``long``, and the next write of a counter adds one."""
 _SAFE_DIGITS = 18
-"""Digits of a number that is surely small enough."""
-_LATEST_MILLIS = 253_402_300_799_999
+"""Number of digits below which a number is certainly in range."""
+_MAX_MILLIS = 253_402_300_799_999
 """The end of the year 9999, in epoch milliseconds."""
-_MOST_KBPS = 1e9
-"""No shard delivers a terabyte per second; DynamoDB refuses numbers of more than 38 digits."""
+_MAX_KBPS = 1e9
+"""No shard delivers a terabyte per second; DynamoDB rejects numbers of more than 38 digits."""
 
 
 def _whole(text: str) -> int:
-    """A whole number as DynamoDB may write it: ``100``, ``1E+2``, ``100.0``."""
+    """Parse a whole number as DynamoDB may write it: ``100``, ``1E+2``, ``100.0``."""
     if text.isdigit() and len(text) <= _SAFE_DIGITS:
         return int(text)
     number = Decimal(text)
-    if not -_MOST_NUMBER <= number <= _MOST_NUMBER:
+    if not -_MAX_NUMBER <= number <= _MAX_NUMBER:
         raise ValueError(f"out of range: {text[:60]!r}")
     if number != int(number):
         raise ValueError(f"not a whole number: {text[:60]!r}")
@@ -193,7 +193,7 @@ def _id(item: Item, name: str) -> str | None:
 
 
 def _shard_ids(item: Item, name: str) -> tuple[str, ...]:
-    # A set of another type is no lease: without its parents, a shard would be read before they are.
+    # A set of another type is an error: without its parents, a shard would be read before they are.
     return tuple(sorted(map(_printable, item[name]["SS"]))) if name in item else ()
 
 
@@ -219,7 +219,7 @@ def _throughput(item: Item) -> float | None:
     if value is None:
         return None
     rate = float(value["N"])
-    if not 0 <= rate <= _MOST_KBPS:
+    if not 0 <= rate <= _MAX_KBPS:
         raise ValueError(f"out of range: {rate}")
     return rate
 
@@ -228,16 +228,16 @@ def _timestamp(item: Item) -> int | None:
     if INITIAL_TIMESTAMP not in item:
         return None
     millis = _whole(item[INITIAL_TIMESTAMP]["N"])
-    if not 0 <= millis <= _LATEST_MILLIS:
+    if not 0 <= millis <= _MAX_MILLIS:
         raise ValueError(f"out of range: {millis}")
     return millis
 
 
 _UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError)
 
-# What a lease is read without if it cannot be read, group by group, with what reads it. The throughput is an estimate,
-# the switches are for people, the hash key range and the children are known to the stream (the range is written again),
-# a pending checkpoint is a note of the application's: the shard is read from `checkpoint`, whatever is pending.
+# Groups of attributes without which a lease can be used, with the function that reads each group. The throughput is an
+# estimate, the switches are for operators, the hash key range and the children can be read from the stream (the range is
+# written again), and a pending checkpoint belongs to the application: the shard is read from `checkpoint` in any case.
 _OPTIONAL: tuple[tuple[tuple[str, ...], Callable[[Item], object]], ...] = (
     ((THROUGHPUT_KBPS,), _throughput),
     ((OWNER_SWITCHES,), lambda item: _number(item, OWNER_SWITCHES)),
@@ -254,7 +254,7 @@ def lease_from_item(item: Item) -> Lease:
     optional attribute that cannot be read is left out, see `Lease.damaged`.
 
     Raises:
-        ValueError: What a shard cannot be read without is missing or malformed: lease key, counter, checkpoint, parents.
+        ValueError: If an attribute that the shard needs is missing or malformed: lease key, counter, checkpoint, parents.
     """
     try:
         return _read(item)
@@ -282,7 +282,7 @@ def _damaged(item: Item) -> set[str]:
                 _whole(value["N"])
             except _UNREADABLE:
                 result.add(name)
-    # The instant matters as long as the position is a name; LATEST read at another instant would skip records.
+    # The instant is needed as long as the position is a sentinel; LATEST at another instant would skip records.
     if _text(item, CHECKPOINT) not in (LATEST, AT_TIMESTAMP):
         try:
             _timestamp(item)
@@ -313,7 +313,7 @@ def _read(item: Item) -> Lease:
         stream_name=_id(item, STREAM_NAME),
         shard_id=_id(item, SHARD_ID),
         initial_timestamp_millis=_timestamp(item),
-        handoff_owner=_text(item, HANDOVER_OWNER) or None,
+        handoff_owner=_text(item, HANDOFF_OWNER) or None,
         standby_heartbeats={
             name[len(STANDBY) :]: _whole(value["N"])
             for name, value in item.items()
@@ -342,7 +342,7 @@ _KNOWN = frozenset(
         STREAM_NAME,
         SHARD_ID,
         INITIAL_TIMESTAMP,
-        HANDOVER_OWNER,
+        HANDOFF_OWNER,
     }
 )
 
@@ -352,7 +352,7 @@ def _is_known(name: str, value: Mapping[str, Any]) -> bool:
 
 
 def checkpoint_attributes(checkpoint: ExtendedSequenceNumber) -> dict[str, Any]:
-    """The two attributes of a checkpoint; they are always written together."""
+    """Return the two attributes of a checkpoint; they are always written together."""
     return {
         CHECKPOINT: {"S": checkpoint.sequence_number},
         CHECKPOINT_SUB: {"N": str(checkpoint.sub_sequence_number)},
@@ -360,7 +360,7 @@ def checkpoint_attributes(checkpoint: ExtendedSequenceNumber) -> dict[str, Any]:
 
 
 def range_attributes(hash_key_range: HashKeyRange) -> dict[str, Any]:
-    """The two attributes of a hash key range."""
+    """Return the two attributes of a hash key range."""
     return {
         STARTING_HASH_KEY: {"S": str(hash_key_range.start)},
         ENDING_HASH_KEY: {"S": str(hash_key_range.end)},
@@ -368,12 +368,12 @@ def range_attributes(hash_key_range: HashKeyRange) -> dict[str, Any]:
 
 
 def lease_to_item(lease: Lease) -> dict[str, Any]:
-    """The item of a lease. Attributes without a value are absent, never empty; counters are always there."""
+    """Return the item of a lease. Attributes without a value are absent, never empty; counters are always present."""
     item: dict[str, Any] = {
         **lease.extra,
         LEASE_KEY: {"S": lease.lease_key},
         LEASE_COUNTER: {"N": str(lease.counter)},
-        # Java refuses a row without it.
+        # The Java KCL rejects a row without it.
         OWNER_SWITCHES: {"N": str(lease.owner_switches)},
         **checkpoint_attributes(lease.checkpoint),
     }
@@ -396,12 +396,12 @@ def lease_to_item(lease: Lease) -> dict[str, Any]:
         (CHECKPOINT_OWNER, lease.checkpoint_owner),
         (STREAM_NAME, lease.stream_name),
         (SHARD_ID, lease.shard_id),
-        (HANDOVER_OWNER, lease.handoff_owner),
+        (HANDOFF_OWNER, lease.handoff_owner),
     ):
         if text:
             item[name] = {"S": text}
     if lease.initial_timestamp_millis is not None:
         item[INITIAL_TIMESTAMP] = {"N": str(lease.initial_timestamp_millis)}
-    for worker, beat in lease.standby_heartbeats.items():
-        item[STANDBY + worker] = {"N": str(beat)}
+    for worker, heartbeat in lease.standby_heartbeats.items():
+        item[STANDBY + worker] = {"N": str(heartbeat)}
     return item
