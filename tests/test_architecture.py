@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -20,9 +20,18 @@ EVERYWHERE = frozenset({"_lazy", "_version"})
 """What every package may import."""
 
 
-def drawn(text: str) -> Arrows:
-    """The arrows of DESIGN.md's map: package → packages (or ``package.module``) that it imports."""
-    lines = re.findall(r"^  (\w+)(?:/|\.py)  .*? imports (.+)$", text, re.MULTILINE)
+def drawn(text: str, root: str = "kinesis_sdk/") -> Arrows:
+    """Return the arrows of one of DESIGN.md's maps.
+
+    Args:
+        text: The document.
+        root: First line of the map.
+
+    Returns:
+        The packages (or ``package.module``) that each package imports.
+    """
+    (block,) = re.findall(rf"^```\n{re.escape(root)}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    lines = re.findall(r"^  ([\w/]+?)(?:/|\.py)  .*? imports (.+)$", block, re.MULTILINE)
     return {
         room: frozenset() if targets == "nothing" else frozenset(targets.split(", "))
         for room, targets in lines
@@ -30,6 +39,7 @@ def drawn(text: str) -> Arrows:
 
 
 DRAWN = drawn(DESIGN.read_text(encoding="utf-8"))
+DRAWN_CONSUMER = drawn(DESIGN.read_text(encoding="utf-8"), "kinesis_sdk/consumer/")
 
 
 def room_of(path: Path, package: Path = PACKAGE) -> str:
@@ -114,49 +124,121 @@ def test_an_arrow_to_a_module_allows_that_module_only() -> None:
     assert any("imports common.errors" in line for line in violations(arrows=narrow))
 
 
-WITHIN_CONSUMER = {
-    "fetch": {"config", "error_policy"},
-    "leases": {"runtime"},
-    "shard_sync": {"config", "leases", "streams"},
-}
-"""What the packages below may import of the consumer; the rest of it runs them."""
-WITHIN_TESTING = {
-    "accounting": {"flights"},
-    "aws": {"client", "clock", "cloudwatch", "credentials", "dynamodb", "errors", "faults", "kinesis"},
-    "client": {"errors", "kinesis"},
-    "clock": set(),
-    "cloudwatch": {"errors"},
-    "credentials": {"errors"},
-    "dynamodb": {"errors"},
-    "errors": set(),
-    "faults": {"errors"},
-    "flights": set(),
-    "http": {"aws", "clock", "errors", "faults", "kinesis"},
-    "kinesis": {"clock", "errors", "faults"},
-}
-"""Layers of the fake AWS: what each of its parts may import of the others, also for type checking only."""
+# Inside the consumer
 
 
-def test_packages_of_the_consumer_do_not_import_what_runs_them() -> None:
-    for room, allowed in WITHIN_CONSUMER.items():
-        for path in sorted((PACKAGE / "consumer" / room).rglob("*.py")):
-            for line, name in imports_of(path):
-                if name.startswith("kinesis_sdk.consumer."):
-                    target = name.split(".")[2]
-                    assert target in {room, *allowed}, f"{path.name}:{line} imports {name}"
+CONSUMER = PACKAGE / "consumer"
 
 
-def test_parts_of_the_fake_aws_import_only_from_lower_layers() -> None:
-    folder = PACKAGE / "testing"
-    parts = {path.relative_to(folder).parts[0].removesuffix(".py") for path in folder.rglob("*.py")}
-    assert parts - {"__init__", "__main__"} == set(WITHIN_TESTING)
-    for part, allowed in WITHIN_TESTING.items():
-        paths = sorted((folder / part).rglob("*.py")) or [folder / f"{part}.py"]
-        for path in paths:
-            for line, name in imports_of(path):
-                if name.startswith("kinesis_sdk.testing."):
-                    target = name.split(".")[2]
-                    assert target in {part, *allowed}, f"{path.name}:{line} imports {name}"
+def consumer_room(parts: Sequence[str]) -> str:
+    """Return the package of a module of the consumer as it is drawn: ``leases/table``, ``shard``, ``worker``."""
+    depth = 2 if parts[0] == "leases" and len(parts) > 1 else 1
+    return "/".join(parts[:depth]).removesuffix(".py")
+
+
+def within_consumer(package: Path = PACKAGE) -> Iterator[tuple[str, str, str]]:
+    """Yield each import between two packages of the consumer: importer, place, imported."""
+    consumer = package / "consumer"
+    paths = sorted(consumer.rglob("*.py"))
+    rooms = {consumer_room(path.relative_to(consumer).parts) for path in paths}
+    for path in paths:
+        room = consumer_room(path.relative_to(consumer).parts)
+        for line, name in imports_of(path, package):
+            prefix, *parts = name.split(".")[1:]
+            if prefix != "consumer":
+                continue
+            target = consumer_room(parts) if parts else "__init__"
+            if target not in rooms:  # a name that the package itself exports
+                target = "leases/__init__" if parts[:1] == ["leases"] else "__init__"
+            if target != room:
+                yield room, f"{path.relative_to(package)}:{line}", target
+
+
+def consumer_violations(package: Path = PACKAGE, arrows: Arrows = DRAWN_CONSUMER) -> list[str]:
+    """Return the imports inside the consumer that are not drawn."""
+    return [
+        f"{where} imports {target}"
+        for room, where, target in within_consumer(package)
+        if target not in arrows.get(room, ())
+    ]
+
+
+def consumer_unused(arrows: Arrows = DRAWN_CONSUMER) -> list[str]:
+    """Return the arrows inside the consumer that are drawn and that no import needs."""
+    found = {(room, target) for room, _, target in within_consumer()}
+    return [
+        f"{room} -> {target}"
+        for room, targets in arrows.items()
+        for target in sorted(targets)
+        if (room, target) not in found
+    ]
+
+
+def test_every_package_of_the_consumer_is_drawn() -> None:
+    rooms = {consumer_room(path.relative_to(CONSUMER).parts) for path in CONSUMER.rglob("*.py")}
+    assert rooms == set(DRAWN_CONSUMER)
+
+
+def test_every_import_between_packages_of_the_consumer_is_drawn() -> None:
+    assert consumer_violations() == []
+
+
+def test_every_arrow_inside_the_consumer_is_used() -> None:
+    assert consumer_unused() == []
+
+
+def test_an_arrow_inside_the_consumer_without_an_import_is_noticed() -> None:
+    arrows = {**DRAWN_CONSUMER, "runtime": DRAWN_CONSUMER["runtime"] | {"fetch"}}
+    assert consumer_unused(arrows) == ["runtime -> fetch"]
+
+
+def test_leases_know_nothing_of_what_uses_them() -> None:
+    """The strategies, the table and the packages beside them take settings as arguments."""
+    for room, targets in DRAWN_CONSUMER.items():
+        if room.startswith("leases/"):
+            assert {target for target in targets if not target.startswith("leases/")} <= {"runtime"}, room
+    table = {"leases/table"}
+    assert DRAWN_CONSUMER["leases/table"] == frozenset()
+    assert DRAWN_CONSUMER["leases/java"] == table
+    assert DRAWN_CONSUMER["leases/strategies"] == {*table, "leases/intervals"}
+    assert DRAWN_CONSUMER["leases/ownership"] <= {*table, "leases/intervals", "runtime"}
+
+
+def test_the_arrows_inside_the_consumer_form_no_circle() -> None:
+    left = {room: set(targets) for room, targets in DRAWN_CONSUMER.items()}
+    while left:
+        free = {room for room, targets in left.items() if not targets & left.keys()}
+        assert free, f"a circle among {sorted(left)}"
+        left = {room: targets for room, targets in left.items() if room not in free}
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("leases/table/a.py", "from kinesis_sdk.consumer.leases.ownership import held_lease"),
+        ("leases/table/a.py", "from kinesis_sdk.consumer.leases import Lease"),
+        ("leases/table/a.py", "import kinesis_sdk.consumer.config"),
+        ("leases/strategies/a.py", "from ..ownership import standby"),
+        ("leases/strategies/a.py", "def late():\n    from kinesis_sdk.consumer.config import ConsumerConfig"),
+        ("leases/intervals.py", "from kinesis_sdk.consumer.leases.table.lease import Lease"),
+        ("runtime/a.py", "from kinesis_sdk.consumer.engine import engine"),
+        ("runtime/a.py", "from kinesis_sdk import consumer"),
+        ("config.py", "from .worker import Worker"),
+    ],
+)
+def test_every_way_of_importing_inside_the_consumer_is_seen(path: str, source: str, tmp_path: Path) -> None:
+    package = tmp_path / "kinesis_sdk"
+    for room in DRAWN_CONSUMER:
+        where = package / "consumer" / room
+        if room.endswith("__init__") or (PACKAGE / "consumer" / f"{room}.py").exists():
+            where.parent.mkdir(parents=True, exist_ok=True)
+            where.with_suffix(".py").touch()
+        else:
+            where.mkdir(parents=True)
+            (where / "__init__.py").touch()
+    assert consumer_violations(package) == []
+    (package / "consumer" / path).write_text(source)
+    assert len(consumer_violations(package)) == 1
 
 
 WITHIN_LEASES = {
