@@ -1,4 +1,4 @@
-"""Opens the fetchers of a worker's shards: polling ahead of the handler, or enhanced fan-out with polling behind it."""
+"""Opens the fetchers of a worker's shards: prefetched polling, or enhanced fan-out that falls back to it."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from kinesis_sdk.consumer.runtime.scheduler import Scheduler
 
 
 class FetcherSource:
-    """Makes fetchers and schedules their reading. Thread-safe; its lock is a leaf.
+    """Opens fetchers and schedules their reads. Thread-safe; the lock is a leaf.
 
     Args:
-        kinesis: Kinesis client.
-        retrieval: How records are read.
-        application_name: Name of the registered consumer, unless the settings give one.
-        budget: The worker's bound on fetched bytes.
-        scheduler: Runs the readers.
-        run: Runs one read: a pool's ``submit``, or inline.
-        rng: Jitter.
-        clock: Time at which answers arrive, and how long calls take.
+        kinesis: boto3 Kinesis client, or an object with its methods.
+        retrieval: Settings for reading.
+        application_name: Name of the registered consumer, unless the settings name one.
+        budget: Byte budget of the worker.
+        scheduler: Scheduler that runs the reads.
+        run: Called with each read to run it: ``submit`` of a thread pool, or the call itself in tests.
+        rng: Source of jitter for the backoff.
+        clock: Clock that measures the calls, and when responses arrive.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class FetcherSource:
         self._clock = clock
         self._service_clock = ServiceClock()
         self._lock = threading.Lock()
-        # Outlive fetchers: a new one must not spend the budget of a shard a second time.
+        # They outlive the fetchers: a new fetcher of a shard must not exceed the shard's read limits.
         self._read_rates: dict[str, ReadRate] = {}
         self._registrations: dict[str, ConsumerRegistration] = {}
 
@@ -76,25 +76,25 @@ class FetcherSource:
         metrics: BoundMetrics,
         consumer_arn: str | None = None,
     ) -> Fetcher:
-        """Begin to read a shard.
+        """Start reading a shard.
 
         Args:
-            stream: Its stream.
+            stream: Stream of the shard.
             shard_id: The shard.
             key: Lease key of the shard.
-            start: Where to begin.
-            now: Monotonic time.
+            start: Position to start from.
+            now: Monotonic seconds.
             on_ready: Called from any thread when there is something to fetch.
             metrics: Metrics of the shard.
-            consumer_arn: The stream's registered consumer, if it is known.
+            consumer_arn: ARN of the stream's registered consumer; None looks it up by name.
 
         Raises:
-            AwsError: The start could not be resolved.
+            AwsError: If a LATEST start could not be resolved.
         """
         polling = self._poll(stream, shard_id, key, start, now, metrics)
         polling.resolve_start()
         if self._retrieval.retrieval_mode == "polling":
-            return self._ahead(polling, on_ready)
+            return self._prefetch(polling, on_ready)
         pushed = FanOutFetcher(
             cast(FanOutClient, self._kinesis),
             self._registration(stream, consumer_arn),
@@ -103,7 +103,7 @@ class FetcherSource:
             rng=self._rng,
             budget=self._budget,
             on_ready=on_ready,
-            open_polling=lambda position, at: self._ahead(
+            open_polling=lambda position, at: self._prefetch(
                 self._poll(stream, shard_id, key, position, at, metrics), on_ready
             ),
             clock=self._clock,
@@ -115,7 +115,7 @@ class FetcherSource:
         return pushed
 
     def forget(self, key: str) -> None:
-        """A lease is gone: so is what was remembered about reading it."""
+        """Forget the read rate of a shard whose lease ended."""
         with self._lock:
             self._read_rates.pop(key, None)
 
@@ -139,10 +139,10 @@ class FetcherSource:
             metrics=metrics,
         )
 
-    def _ahead(self, polling: PollingFetcher, on_ready: Callable[[], None]) -> Prefetcher:
-        ahead = Prefetcher(polling, budget=self._budget, on_ready=on_ready)
-        self._schedule(ahead)
-        return ahead
+    def _prefetch(self, polling: PollingFetcher, on_ready: Callable[[], None]) -> Prefetcher:
+        prefetcher = Prefetcher(polling, budget=self._budget, on_ready=on_ready)
+        self._schedule(prefetcher)
+        return prefetcher
 
     def _schedule(self, reader: Any) -> None:
         task = self._scheduler.add(reader.step, self._run)

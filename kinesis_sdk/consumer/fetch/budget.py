@@ -1,4 +1,4 @@
-"""Bytes that all shards of a worker may hold at once: read, on their way, and in handlers' hands."""
+"""Byte budget that all shards of a worker share: responses that are read, in flight, or being processed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 class Reservation:
-    """Bytes taken from a budget; give them back with `release`, once or more often."""
+    """Bytes taken from a budget. `release` returns them; further calls have no effect."""
 
     __slots__ = ("_budget", "released", "size")
 
@@ -18,22 +18,22 @@ class Reservation:
         self.released: bool = False
 
     def resize(self, size: int) -> None:
-        """What it really takes, once that is known; may exceed the reservation. Nothing once it was released."""
+        """Set the size, once it is known; it may exceed what was reserved. No effect after `release`."""
         self._budget._change(self, size)
 
     def release(self) -> None:
-        """Give everything back."""
+        """Return all bytes to the budget."""
         self._budget._change(self, 0, final=True)
 
 
 class Expansion:
-    """How many bytes the user records of a shard's responses take beyond the Kinesis records.
+    """Bytes that the user records of a shard's responses take beyond the Kinesis records.
 
-    That is known only when a response is deaggregated, and was not read then if it found no room. So a response is
-    expected to take what the last one took.
+    They are known only when a response is deaggregated, but have to be reserved before it is read. A response is
+    therefore expected to take as many as the last one.
 
     Attributes:
-        expected: Bytes to reserve beside those of the Kinesis records.
+        expected: Bytes to reserve in addition to those of the Kinesis records.
     """
 
     __slots__ = ("expected",)
@@ -43,26 +43,26 @@ class Expansion:
 
     def charge(self, reservation: Reservation, size: int) -> Callable[[int], None]:
         """Return the ``charge`` of a response (see `FetchResult`) whose Kinesis records take ``size`` bytes."""
-        most = 0
+        largest = 0
         reservation.resize(size + self.expected)
 
         def charge(more: int) -> None:
-            nonlocal most
-            most = max(most, more)
-            self.expected = most
+            nonlocal largest
+            largest = max(largest, more)
+            self.expected = largest
             reservation.resize(size + more)
 
         return charge
 
 
 class ByteBudget:
-    """A byte bound that shards share fairly: who asked first is served first, nobody is passed by.
+    """Byte bound that shards share fairly: reservations are granted in the order of the requests.
 
-    A reservation is granted if it fits, or if nothing is reserved at all (so that a bound below the size of one
-    answer slows down and never blocks). Thread-safe; its lock is a leaf, wakers are called without it.
+    A reservation is granted if it fits, or if nothing is reserved at all. A bound below the size of one response
+    therefore slows the worker down, but never blocks it. Thread-safe; its lock is a leaf, and wakers are called without it.
 
     Args:
-        capacity: Bytes.
+        capacity: Maximum bytes reserved at a time.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -73,39 +73,39 @@ class ByteBudget:
 
     @property
     def used(self) -> int:
-        """Bytes reserved now."""
+        """Bytes that are reserved now."""
         return self._used
 
     @property
     def is_crowded(self) -> bool:
-        """Whether somebody waits."""
+        """Whether a reader waits for bytes."""
         return bool(self._waiting)
 
-    def reserve(self, who: object, size: int, wake: Callable[[], None]) -> Reservation | None:
-        """Take bytes now, or queue.
+    def reserve(self, reader: object, size: int, wake: Callable[[], None]) -> Reservation | None:
+        """Reserve bytes now, or join the queue and return None.
 
         Args:
-            who: The asker; it has at most one place in the queue, and keeps it when it asks again.
+            reader: The reader that needs them. It has at most one place in the queue, and keeps it when it calls again.
             size: Bytes, at least 1.
-            wake: Called when asking again may succeed.
+            wake: Called when another call may succeed.
         """
         with self._lock:
             first = next(iter(self._waiting), None)
-            mine = first is None or first is who
-            if not mine or not self._fits(size):
-                self._waiting[who] = (size, wake)
+            is_next = first is None or first is reader
+            if not is_next or not self._fits(size):
+                self._waiting[reader] = (size, wake)
                 return None
-            self._waiting.pop(who, None)
+            self._waiting.pop(reader, None)
             self._used += size
             following = self._next()
         if following is not None:
             following()
         return Reservation(self, size)
 
-    def leave(self, who: object) -> None:
-        """Give up a place in the queue."""
+    def leave(self, reader: object) -> None:
+        """Remove a reader from the queue."""
         with self._lock:
-            self._waiting.pop(who, None)
+            self._waiting.pop(reader, None)
             following = self._next()
         if following is not None:
             following()
@@ -114,7 +114,7 @@ class ByteBudget:
         return self._used == 0 or self._used + size <= self.capacity
 
     def _next(self) -> Callable[[], None] | None:
-        """The waker of the first in the queue, if its turn has come. With the lock held."""
+        """Return the waker of the first reader in the queue if its bytes fit; None otherwise. Requires the lock."""
         for size, wake in self._waiting.values():
             return wake if self._fits(size) else None
         return None

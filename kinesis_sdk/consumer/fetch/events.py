@@ -1,4 +1,4 @@
-"""The events of a subscription: who waits for them, and what they say."""
+"""Events of a fan-out subscription: the thread that waits for them, and their content."""
 
 from __future__ import annotations
 
@@ -17,32 +17,35 @@ from kinesis_sdk.consumer.fetch.fetcher import FetchResult, read_child_shards
 
 
 class EventSink(Protocol):
-    """Where events go."""
+    """Receiver of the events of a subscription."""
 
     def accept(self, reader: EventReader, event: Mapping[str, Any]) -> bool:
-        """Queue an event once there is room; False if the subscription is over or nobody wants it any more.
+        """Queue an event once there is room.
+
+        Returns:
+            False if the shard ended with the event, or if the subscription is no longer the current one.
 
         Raises:
-            ProtocolError: It breaks the service's contract.
+            ProtocolError: If the event is malformed.
         """
         ...
 
     def stream_ended(self, reader: EventReader, error: Exception | None) -> None:
-        """A subscription is over: it ended as it should, or with an error."""
+        """Called when a subscription ended: by itself (None), or with an error."""
         ...
 
 
 class EventReader:
-    """Takes the events of one subscription to its fetcher, on a thread of its own.
+    """Passes the events of one subscription to its fetcher, on a thread of its own.
 
     Args:
-        stream: boto3's ``EventStream``, or one of its shape.
-        sink: Where events go.
-        started: Monotonic time of the subscription.
+        stream: boto3's ``EventStream``, or an object with its methods.
+        sink: Receiver of the events.
+        started: Monotonic seconds at which the subscription started.
 
     Attributes:
-        started: The same.
-        accepted: Events that were handed over.
+        started: Monotonic seconds at which the subscription started.
+        accepted: Number of events that the sink accepted.
     """
 
     def __init__(self, stream: Any, sink: EventSink, started: float) -> None:
@@ -53,36 +56,37 @@ class EventReader:
         self._sink = sink
 
     def run(self) -> None:
-        """Read to the end."""
+        """Read events until the subscription ends."""
         while self.read_one():
             pass
 
     def read_one(self) -> bool:
-        """Wait for one event and hand it over; False when that was the last.
+        """Wait for one event and pass it to the sink; return whether more may follow.
 
-        The stream is closed here and nowhere else: closing it under a thread that reads from it waits for that read.
+        Only the reading thread closes the stream. If another thread closed it during a read, `close` would block until
+        the read returns, which may take as long as Kinesis is silent.
         """
-        goes_on = False
+        more = False
         try:
             event = next(self._events)
-            goes_on = self._sink.accept(self, event)
+            more = self._sink.accept(self, event)
         except StopIteration:
             self._sink.stream_ended(self, None)
-        except Exception as error:  # noqa: BLE001 - botocore's, urllib3's and the socket's; the sink sorts them
+        except Exception as error:  # noqa: BLE001 - from botocore, urllib3 or the socket; the sink translates it
             self._sink.stream_ended(self, error)
         finally:
-            if not goes_on:
+            if not more:
                 self.close()
-        return goes_on
+        return more
 
     def close(self) -> None:
-        """Close the connection; only where no thread reads from it."""
-        with suppress(OSError):  # it is of no use any more, however it dies
+        """Close the connection. Call only where no thread reads from it."""
+        with suppress(OSError):  # the connection is no longer needed
             self._stream.close()
 
 
 def start_thread(reader: EventReader, shard_id: str) -> None:
-    """Run a reader on a daemon thread."""
+    """Run a reader on a daemon thread of its own."""
     threading.Thread(target=reader.run, name=f"kinesis-fanout-{shard_id}", daemon=True).start()
 
 
@@ -93,20 +97,20 @@ def read_event(
     read_at: float,
     service_clock: ServiceClock,
 ) -> tuple[FetchResult, str | None]:
-    """What a ``SubscribeToShardEvent`` brings, and after which sequence number the subscription goes on.
+    """Return the records of a ``SubscribeToShardEvent``, and the sequence number after which the subscription continues.
 
     Args:
-        content: The event.
-        shard_id: Its shard.
+        content: Content of the event.
+        shard_id: The shard.
         started_at_millis: See `FetchResult`.
-        read_at: Monotonic time at which it arrived.
+        read_at: Monotonic seconds at which the event arrived.
         service_clock: Time at Kinesis as far as it is known.
 
     Returns:
-        The records, and the continuation; None at the shard's end.
+        The records, and the continuation sequence number; None at the end of the shard.
 
     Raises:
-        ProtocolError: It breaks the service's contract (KCL ``FanOutRecordsPublisher.isValidEvent``).
+        ProtocolError: If the event is malformed (KCL ``FanOutRecordsPublisher.isValidEvent``).
     """
     following = content.get("ContinuationSequenceNumber")
     children = read_child_shards(content.get("ChildShards"), shard_id)
@@ -136,7 +140,7 @@ def read_event(
 
 
 def joined(results: list[FetchResult]) -> FetchResult:
-    """Several events in a row as one."""
+    """Return consecutive events as one result."""
     if len(results) == 1:
         return results[0]
     last = results[-1]
@@ -144,7 +148,7 @@ def joined(results: list[FetchResult]) -> FetchResult:
     count = sum(len(result.records) for result in results)
 
     def charge(more: int) -> None:
-        # To each its share: what one event takes is what the next one is expected to take.
+        # Each event is charged its share, because what one event takes is what the next one is expected to take.
         for result in results:
             if result.records:
                 result.charge(more * len(result.records) // count)

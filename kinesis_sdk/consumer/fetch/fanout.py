@@ -1,25 +1,25 @@
-"""Enhanced fan-out: the service pushes a shard's records over a subscription of up to five minutes.
+"""Enhanced fan-out: Kinesis pushes the records of a shard over a subscription of up to five minutes.
 
 ```
-              ┌───────── ends after 5 min, breaks, is taken over ─────────┐
+              ┌────────── ends after 5 min, breaks, is taken over ────────┐
               ▼                                                           │
 REGISTERING ─► SUBSCRIBING ──────────────► STREAMING ── ChildShards ──► ENDED
                 │       ▲
-   keeps failing▼       │ every 30 s, later every 5 min
+   keeps failing▼       │ after 30 s, growing to 5 min
               POLLING ──┘
 ```
-`FanOutFetcher.step` subscribes; it is a task of the scheduler, as the prefetcher's. One daemon thread per subscription
-waits for events, because botocore's event stream blocks: it speaks HTTP/1.1, a connection per subscription. What it reads
-goes into the worker's byte budget. With the budget used up, or 2 MiB of the shard waiting for the handler, it reads
-no further, the socket fills and the service stops sending: per shard, at most one event is in memory beyond both bounds.
+`FanOutFetcher.step` subscribes. It is a task of the scheduler, like the prefetcher's. One daemon thread per subscription waits
+for events, because botocore's event stream blocks: it speaks HTTP/1.1 with one connection per subscription. Events are charged
+to the byte budget of the worker. If the budget is exhausted, or 2 MiB of the shard wait for the handler, the thread stops
+reading, the socket fills, and Kinesis stops sending. At most one event per shard is in memory beyond both bounds.
 
-API cost per worker: one DescribeStreamSummary (none with an ARN) and one DescribeStreamConsumer. Per shard: one
-SubscribeToShard each five minutes. A subscription that breaks is renewed where it stopped, at the earliest five seconds
-after its beginning, which is the service's rule.
+API cost per worker: one DescribeStreamSummary (none with an ARN) and one DescribeStreamConsumer. Per shard: one SubscribeToShard
+every five minutes. A subscription that breaks is renewed where it stopped, at the earliest five seconds after it started, because
+Kinesis rejects an earlier call.
 
-Consumers are registered and never deregistered, as the KCL does: a fleet that stops for a deployment keeps its
-registration, and no worker can know that it is the last one. A registered consumer costs by the hour; who retires an
-application calls DeregisterStreamConsumer once.
+Consumers are registered but never deregistered, as in the KCL: a fleet that stops for a deployment keeps its registration, and no
+worker can know that it is the last one. A registered consumer is billed by the hour. To retire an application, call
+DeregisterStreamConsumer once.
 """
 
 from __future__ import annotations
@@ -56,26 +56,27 @@ from kinesis_sdk.consumer.fetch.prefetch import size_of
 from kinesis_sdk.consumer.fetch.registration import ConsumerRegistration, FanOutClient
 
 TAKE_OVER_SECONDS = 5.0
-"""Seconds after a successful SubscribeToShard before which the next one is refused (API reference)."""
+"""Seconds after a successful SubscribeToShard during which Kinesis rejects the next one (API reference)."""
 
 FALL_BACK_SECONDS = 10.0
-"""Seconds of subscribing in vain after which a shard is polled. Longer than the service's own five, so that a shard
-that comes from another worker is not polled for a moment."""
+"""Seconds of unsuccessful attempts to subscribe after which a shard is polled. It is longer than the five seconds above, so that
+a shard that was taken over from another worker is not polled for a moment."""
 
-_MOST_READY_BYTES = 2 * 1024 * 1024
-"""Bytes of one shard that wait for its handler: a second of what the service pushes."""
+_MAX_READY_BYTES = 2 * 1024 * 1024
+"""Bytes of one shard that may wait for its handler: what Kinesis pushes in one second."""
 
-_FIRST_RETURN, _MOST_RETURN = 40.0, 400.0
-"""Longest seconds between attempts to leave polling: the first and the last. The average is three quarters of them."""
+_INITIAL_RETURN, _MAX_RETURN = 40.0, 400.0
+"""Longest pauses in seconds between attempts to leave polling: the first and the last one. With jitter, the averages are three
+quarters of them."""
 
-_FIRST_BACKOFF, _MOST_BACKOFF = 0.5, 10.0
+_INITIAL_BACKOFF, _MAX_BACKOFF = 0.5, 10.0
 _IN_USE_PAUSE = 1.0
 _TAKEN_OVER_PAUSE = 15.0
-"""Seconds before a subscription that somebody took over is taken back. Most likely the lease went with it, which this
-worker learns at its next renewal; until then the new owner is to be left in peace."""
+"""Seconds before a subscription that another worker took over is taken back. Most likely that worker also took the lease, which
+this worker learns at its next renewal. Until then it should not interrupt the new owner."""
 
 _SLACK = 0.1
-"""Seconds added to the service's five: its clock started when it answered, ours when we read that."""
+"""Seconds added to the five of Kinesis: its time starts with the response, ours with the call."""
 
 _NEVER = float("inf")
 
@@ -85,26 +86,27 @@ _LOGGER = logging.getLogger(__name__)
 class FanOutFetcher:
     """A `Fetcher` of pushed records that falls back to polling while subscribing fails.
 
-    `step` is a task of the scheduler and runs on the fetching threads; events arrive on a thread of their own;
-    everything else belongs to the shard's own step. Records come out in order and none is lost.
+    `step` is a task of the scheduler and runs on the fetching threads. `accept` and `stream_ended` run on the reader's thread,
+    one per subscription. The shard's own step calls the rest, `close` excepted, which any thread may call. Records come out in
+    order, and none is lost.
 
-    Its lock is taken before the polling fetcher's, which is a leaf.
+    The lock is taken before the polling fetcher's, which is a leaf.
 
     Args:
-        client: boto3 Kinesis client or one of its shape. Its read timeout has to exceed the pause between two
-            events of an idle shard (about five seconds), else each timeout costs a new subscription.
-        registration: The worker's consumer.
+        client: boto3 Kinesis client, or an object with its methods. Its read timeout must exceed the pause between two events
+            of an idle shard (about five seconds); otherwise each timeout costs a new subscription.
+        registration: Registered consumer of the application.
         shard_id: The shard.
-        start: Where to start. A LATEST start is to be resolved before, see ``PollingFetcher.resolve_start``.
-        rng: Jitter of the backoff.
-        budget: Shared by all shards of the worker.
-        on_ready: Called from any thread when `fetch` has something.
-        clock: Time at which events arrive.
-        service_clock: The service's time as far as it is known; shared by all shards. None starts without knowledge.
+        start: Position to start from. A LATEST start must be resolved before, see ``PollingFetcher.resolve_start``.
+        rng: Source of jitter for the backoff.
+        budget: Byte budget of the worker.
+        on_ready: Called from any thread when `fetch` has a result or an error.
+        clock: Clock that tells when events arrive.
+        service_clock: Time at Kinesis, shared by all shards; None starts without knowledge of it.
         metrics: Metrics of the shard.
-        open_polling: Makes a fetcher for (start position, now) to fall back to. None never falls back.
-        started_at_millis: What a LATEST start was resolved to.
-        start_reader: Runs a reader; a thread each by default.
+        open_polling: Called with a position and the monotonic seconds to open the fetcher to fall back to; None never falls back.
+        started_at_millis: Time that a LATEST start was resolved to, in epoch milliseconds.
+        start_reader: Called with a reader and the shard id to run it; by default on a thread of its own.
     """
 
     def __init__(
@@ -140,7 +142,7 @@ class FanOutFetcher:
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
         self._has_room = True
-        # After everything that was queued: where a subscription continues.
+        # Position after everything that was queued: a new subscription continues there.
         self._position = start
         self._ready: deque[FetchResult] = deque()
         self._ready_bytes = 0
@@ -151,7 +153,7 @@ class FanOutFetcher:
         self._subscribing = False
         self._ended = False
         self._closed = False
-        # Of subscribing: when the next attempt is due, since when it fails, how often in a row.
+        # State of the attempts to subscribe: when the next one is due, and the current run of failures.
         self._attempt_at = -_NEVER
         self._failing_since: float | None = None
         self._failures = 0
@@ -161,17 +163,17 @@ class FanOutFetcher:
         self._returns = 0
 
     def bind(self, wake: Callable[[], None]) -> None:
-        """Tell how to make `step` run again."""
+        """Set the function that makes the scheduler run `step` again."""
         self._wake = wake
 
     @property
     def is_polling(self) -> bool:
-        """Whether it has fallen back."""
+        """Whether the shard is polled at present."""
         return self._polling is not None
 
     @property
     def position(self) -> Position:
-        """Where reading goes on once what was read is handed out."""
+        """Position after everything that was read, where reading continues."""
         return self._position
 
     @property
@@ -179,11 +181,11 @@ class FanOutFetcher:
         """See `FetchResult.started_at_millis`."""
         return self._started_at_millis
 
-    # The shard's own step
+    # Called by the shard's own step
 
     @property
     def due(self) -> float:
-        """In the past if there is something to `fetch`, else never: ``on_ready`` is called."""
+        """A time in the past if `fetch` has something, infinity otherwise; ``on_ready`` announces it."""
         with self._lock:
             if self._ready or self._error is not None:
                 return -_NEVER
@@ -191,7 +193,7 @@ class FanOutFetcher:
 
     @property
     def waiting(self) -> FetchResult | None:
-        """The oldest event that waits for the handler, or what polling read ahead."""
+        """Oldest event that waits for the handler, or the oldest result of polling; None if there is none."""
         with self._lock:
             if self._ready:
                 return self._ready[0]
@@ -199,7 +201,7 @@ class FanOutFetcher:
         return polling.waiting if polling is not None else None
 
     def fetch(self, now: float) -> FetchResult:
-        """All that has arrived, without waiting. See `Fetcher.fetch`."""
+        """Return everything that has arrived, without waiting. See `Fetcher.fetch`."""
         with self._lock:
             if self._ready:
                 results, self._ready = list(self._ready), deque()
@@ -210,12 +212,12 @@ class FanOutFetcher:
             if error is None:
                 return self._poll(now)
             if not error.retryable:
-                self._attempt_at = now + _FIRST_BACKOFF  # for whoever asks again nevertheless
+                self._attempt_at = now + _INITIAL_BACKOFF  # if the caller tries again anyway
         self._wake()
         raise error
 
     def _poll(self, now: float) -> FetchResult:
-        """What the polling fetcher has, if there is one. With the lock held."""
+        """Return the next result of the polling fetcher, if there is one. Requires the lock."""
         if self._polling is None or self._subscribing:
             return FetchResult(records=[], header=NO_RESPONSE, started_at_millis=self._started_at_millis)
         result = self._polling.fetch(now)
@@ -225,10 +227,10 @@ class FanOutFetcher:
         return result
 
     def close(self) -> None:
-        """Drop what has arrived and subscribe no more.
+        """Drop what has arrived and stop subscribing.
 
-        The reader's thread ends with the next event, an empty one at the latest: a read can not be interrupted. The
-        lease's next owner takes the subscription over.
+        The reader's thread cannot be interrupted in a read. It ends with the next event, which is an empty one after about five
+        seconds at the latest. The next owner of the lease takes the subscription over.
         """
         with self._lock:
             self._closed = True
@@ -245,7 +247,14 @@ class FanOutFetcher:
     # The task of the scheduler
 
     def step(self, now: float) -> float | None:
-        """Subscribe if it is time; returns when to look again, None when there is nothing more to do."""
+        """Subscribe if an attempt is due.
+
+        Args:
+            now: Monotonic seconds.
+
+        Returns:
+            Monotonic seconds of the next call; infinity if `bind`'s function announces it, None after the last one.
+        """
         with self._lock:
             if self._closed or self._ended:
                 return None
@@ -256,11 +265,12 @@ class FanOutFetcher:
                 self._attempt_at = max(self._attempt_at, now + _TAKEN_OVER_PAUSE)
             if now < self._attempt_at:
                 return self._attempt_at
-            # What polling delivered meanwhile would come twice: it stands still during the attempt.
+            # The attempt subscribes at `position`. If `fetch` polled meanwhile, on the thread of the shard's step, the records
+            # it returned would be pushed a second time. So polling pauses while this flag is set.
             self._subscribing = True
             position = self._position
         try:
-            if self._is_in_vain(now):
+            if self._keeps_breaking(now):
                 self._fall_back(now, self._cause)
                 return self._attempt_at
             reader = self._subscribe(now, position)
@@ -273,7 +283,7 @@ class FanOutFetcher:
             with self._lock:
                 self._subscribing = False
             if self.is_polling:
-                self._on_ready()  # it may read again
+                self._on_ready()  # polling may continue
         return self._attempt_at
 
     def _subscribe(self, now: float, position: Position) -> EventReader | None:
@@ -283,27 +293,29 @@ class FanOutFetcher:
             return None
         try:
             with translate_errors("SubscribeToShard", self._client):
-                answer = self._client.subscribe_to_shard(
+                response = self._client.subscribe_to_shard(
                     ConsumerARN=arn, ShardId=self._shard_id, StartingPosition=subscription_request(position)
                 )
         except ResourceNotFoundError as error:
             if self._missing:
-                raise  # the consumer was there a moment ago: it is the shard that is gone
+                raise  # the consumer was found a moment ago, so the shard is missing
             self._missing = True
             self._registration.doubt(arn)
             raise TransientAwsError(
-                f"{error.message}; looking the consumer up again", operation=error.operation, code=error.code
+                f"{error.message}; describing the consumer again", operation=error.operation, code=error.code
             ) from error
         except PermanentAwsError as error:
             if error.code != "InvalidArgumentException":
                 raise
             raise invalid_position(self._shard_id, position, error) from error
-        date = response_date(answer.get("ResponseMetadata", {}))
+        date = response_date(response.get("ResponseMetadata", {}))
         if date is not None:
             self._service_clock.observe(date, self._clock.monotonic())
-        if "EventStream" not in answer:
-            raise ProtocolError(f"SubscribeToShard: the answer for shard {self._shard_id} has no EventStream")
-        return EventReader(answer["EventStream"], self, now)
+        if "EventStream" not in response:
+            raise ProtocolError(
+                f"SubscribeToShard: the response for shard {self._shard_id} has no EventStream"
+            )
+        return EventReader(response["EventStream"], self, now)
 
     def _subscribed(self, now: float, reader: EventReader) -> None:
         self._missing = False
@@ -313,14 +325,16 @@ class FanOutFetcher:
             if not self._closed:
                 self._reader = reader
         if polling is not None:
-            _LOGGER.info("shard %s: subscribed again, polling ends", self._shard_id)
+            _LOGGER.info("shard %s: enhanced fan-out restored, polling stopped", self._shard_id)
             polling.close()
-        # Even if it was closed meanwhile: the reader finds out and closes the connection.
+        # `close` may have run while the call was in flight. Then `_reader` is not set, the reader's first `accept` returns False,
+        # and the reader closes its connection. Without a thread the connection would stay open.
         try:
             self._start_reader(reader, self._shard_id)
-        except RuntimeError as error:  # the system gives no more threads
+        except RuntimeError as error:  # the system has no more threads
             reader.close()
-            # As if the subscription had broken off at once: a reader without a thread would be waited for forever.
+            # Treat it as a subscription that broke at once. Otherwise `step` would wait forever for the end of a reader that
+            # never runs.
             self.stream_ended(reader, error)
 
     def _failed(self, now: float, error: KinesisSdkError) -> None:
@@ -330,20 +344,20 @@ class FanOutFetcher:
         in_use = isinstance(error, AwsError) and error.code == "ResourceInUseException"
         if self.is_polling:
             self._returns += 1
-            self._attempt_at = now + backoff(self._returns + 1, _FIRST_RETURN, _MOST_RETURN, self._rng)
-            _LOGGER.info("shard %s: still polled, subscribing fails: %s", self._shard_id, error)
+            self._attempt_at = now + backoff(self._returns + 1, _INITIAL_RETURN, _MAX_RETURN, self._rng)
+            _LOGGER.info("shard %s: still polling, SubscribeToShard failed: %s", self._shard_id, error)
             return
         pause = (
-            # The subscription before still counts: of a worker that had the shard, or our own that broke.
+            # Kinesis still counts the previous subscription: of the previous owner, or our own that broke.
             _IN_USE_PAUSE * (1 + self._rng.random() / 2)
             if in_use
-            else backoff(self._failures, _FIRST_BACKOFF, _MOST_BACKOFF, self._rng)
+            else backoff(self._failures, _INITIAL_BACKOFF, _MAX_BACKOFF, self._rng)
         )
         self._attempt_at = now + pause
-        # A position or shard that does not exist does not begin to exist for GetRecords.
-        hopeless = isinstance(error, (InvalidPositionError, ResourceNotFoundError))
+        # A position or a shard that does not exist cannot be polled either.
+        fatal = isinstance(error, (InvalidPositionError, ResourceNotFoundError))
         late = now - self._failing_since >= FALL_BACK_SECONDS
-        if self._open_polling is not None and not hopeless and (late or not error.retryable):
+        if self._open_polling is not None and not fatal and (late or not error.retryable):
             self._fall_back(now, error)
             return
         if not error.retryable:
@@ -353,8 +367,8 @@ class FanOutFetcher:
                 self._error = error
             self._on_ready()
 
-    def _is_in_vain(self, now: float) -> bool:
-        """Whether subscriptions succeed and break off before their first event, for too long."""
+    def _keeps_breaking(self, now: float) -> bool:
+        """Return whether subscriptions have broken before their first event for too long."""
         since = self._failing_since
         return (
             self._cause is not None
@@ -366,10 +380,12 @@ class FanOutFetcher:
 
     def _fall_back(self, now: float, error: KinesisSdkError | None) -> None:
         assert self._open_polling is not None
-        _LOGGER.warning("shard %s: is polled from now on, subscribing fails: %s", self._shard_id, error)
+        _LOGGER.warning(
+            "shard %s: falling back to polling, SubscribeToShard failed: %s", self._shard_id, error
+        )
         self._returns = 0
         self._cause = None
-        self._attempt_at = now + backoff(1, _FIRST_RETURN, _MOST_RETURN, self._rng)
+        self._attempt_at = now + backoff(1, _INITIAL_RETURN, _MAX_RETURN, self._rng)
         polling = self._open_polling(self._position, now)
         with self._lock:
             closed = self._closed
@@ -384,7 +400,7 @@ class FanOutFetcher:
         """See `EventSink`."""
         content = event.get("SubscribeToShardEvent")
         if content is None:
-            return True  # of a kind that is newer than this code
+            return True  # an event type that this version does not know
         read_at = self._clock.monotonic()
         result, following = read_event(
             content, self._shard_id, self._started_at_millis, read_at, self._service_clock
@@ -392,8 +408,10 @@ class FanOutFetcher:
         size = size_of(result)
         reservation = self._reserve(reader, size + self._expansion.expected if size else 0)
         with self._lock:
-            wanted = self._reader is reader
-            if wanted:
+            # Between the read of this event and here, `close` may have run, or a later subscription may have replaced this one,
+            # which repeats the event. Only the current reader may queue it and move the position.
+            is_current = self._reader is reader
+            if is_current:
                 reader.accepted += 1
                 self._failing_since = None
                 self._failures = 0
@@ -404,12 +422,12 @@ class FanOutFetcher:
                     self._ready_bytes += size
                     charge = self._expansion.charge(reservation, size)
                     result = replace(result, charge=charge, on_done=reservation.release)
-                # An empty event says nothing that waiting ones do not: a handler that hangs must not collect them.
+                # An empty event adds nothing to those that wait, and must not pile up behind a handler that hangs.
                 if result.records or result.header.ended or not self._ready:
                     self._ready.append(result)
                 if result.header.ended:
                     self._reader = None
-        if not wanted:
+        if not is_current:
             if reservation is not None:
                 reservation.release()
             return False
@@ -418,18 +436,20 @@ class FanOutFetcher:
         return not result.header.ended
 
     def _reserve(self, reader: EventReader, size: int) -> Reservation | None:
-        """Wait for room. None if the event needs none, or if its subscription is not wanted any more."""
+        """Wait for room. Return None if the event needs none, or if its subscription is no longer the current one."""
         if size == 0:
             return None
         while True:
             with self._room:
                 self._room.wait_for(
-                    lambda: self._ready_bytes < _MOST_READY_BYTES or self._reader is not reader
+                    lambda: self._ready_bytes < _MAX_READY_BYTES or self._reader is not reader
                 )
                 if self._reader is not reader:
                     return None
+                # Clear the flag before the request: the budget may call the waker on another thread as soon as this reader is in
+                # its queue. Cleared afterwards, that call would be lost, and this thread would wait forever.
                 self._has_room = False
-            reservation = self._budget.reserve(self, size, self._told_of_room)
+            reservation = self._budget.reserve(self, size, self._on_room)
             if reservation is not None:
                 return reservation
             with self._room:
@@ -439,7 +459,7 @@ class FanOutFetcher:
                 self._budget.leave(self)
                 return None
 
-    def _told_of_room(self) -> None:
+    def _on_room(self) -> None:
         with self._lock:
             self._make_room()
 
@@ -448,7 +468,7 @@ class FanOutFetcher:
         self._room.notify_all()
 
     def stream_ended(self, reader: EventReader, error: Exception | None) -> None:
-        """See `EventSink`: the subscription is renewed where it stopped."""
+        """Renew the subscription where it stopped. See `EventSink`."""
         translated = None if error is None else translate_error(error, "SubscribeToShard", self._client)
         with self._lock:
             if self._reader is not reader:
@@ -458,12 +478,12 @@ class FanOutFetcher:
                 isinstance(translated, AwsError) and translated.code == "ResourceInUseException"
             )
             if translated is not None and not reader.accepted:
-                # Subscribing that brings nothing is as good as subscribing in vain.
+                # A subscription that breaks before its first event counts as a failed attempt.
                 self._failures += 1
                 self._failing_since = reader.started if self._failing_since is None else self._failing_since
                 self._cause = translated
         if translated is None:
-            _LOGGER.debug("shard %s: the subscription ends, renewing it", self._shard_id)
+            _LOGGER.debug("shard %s: subscription ended, renewing it", self._shard_id)
         else:
-            _LOGGER.info("shard %s: the subscription breaks off, renewing it: %s", self._shard_id, translated)
+            _LOGGER.info("shard %s: subscription broke, renewing it: %s", self._shard_id, translated)
         self._wake()

@@ -1,4 +1,4 @@
-"""Reading ahead: the next batch of a shard is on its way while the handler works on the one before."""
+"""Prefetching: the next records of a shard are read while the handler processes the previous ones."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from kinesis_sdk.consumer.fetch.budget import ByteBudget, Expansion, Reservation
 from kinesis_sdk.consumer.fetch.fetcher import FetchResult, SizedFetcher
 
 RECORD_OVERHEAD = 400
-"""Bytes that a Kinesis record takes beside its payload: tuple, key, sequence number (measured, CPython 3.11)."""
+"""Bytes that a Kinesis record takes in addition to its payload: tuple, key, sequence number (measured, CPython 3.11)."""
 
-_MOST_READY = 2
-"""Answers of one shard that wait for the handler."""
+_MAX_READY = 2
+"""Maximum responses of one shard that wait for the handler."""
 
 _NEVER = float("inf")
 
 
 def size_of(result: FetchResult) -> int:
-    """Bytes that an answer takes in memory, before its user records are read."""
+    """Return the bytes that a result takes in memory before its user records are read."""
     records = result.records
     return sum([len(record.data) for record in records]) + RECORD_OVERHEAD * len(records)
 
@@ -30,15 +30,14 @@ def size_of(result: FetchResult) -> int:
 class Prefetcher:
     """A `Fetcher` that reads with another one, on another thread, within a byte budget.
 
-    `step` is a task of the scheduler and runs on the fetching threads; everything else belongs to the shard's
-    own step. Records come out in order and none is lost: an error comes out after what was read before it.
-
-    Its lock is a leaf.
+    `step` is a task of the scheduler and runs on the fetching threads. All other methods are called by the shard's own
+    step, and `close` by any thread. Results come out in the order of the reads, and an error after everything that was
+    read before it. The lock is a leaf.
 
     Args:
-        inner: Reads.
-        budget: Shared by all shards of the worker.
-        on_ready: Called from the fetching thread when `fetch` has something.
+        inner: Fetcher that makes the calls.
+        budget: Byte budget of the worker.
+        on_ready: Called from the fetching thread when `fetch` has a result or an error.
     """
 
     def __init__(self, inner: SizedFetcher, *, budget: ByteBudget, on_ready: Callable[[], None]) -> None:
@@ -55,12 +54,12 @@ class Prefetcher:
         self._expansion = Expansion()
 
     def bind(self, wake: Callable[[], None]) -> None:
-        """Tell how to make `step` run again."""
+        """Set the function that makes the scheduler run `step` again."""
         self._wake = wake
 
     @property
     def due(self) -> float:
-        """In the past if there is something to `fetch`, else never: ``on_ready`` is called."""
+        """A time in the past if `fetch` has something, infinity otherwise; ``on_ready`` announces it."""
         with self._lock:
             return -_NEVER if self._ready or self._error is not None else _NEVER
 
@@ -71,12 +70,12 @@ class Prefetcher:
 
     @property
     def waiting(self) -> FetchResult | None:
-        """The oldest answer that was read ahead."""
+        """Oldest result that was read ahead; None if there is none."""
         with self._lock:
             return self._ready[0] if self._ready else None
 
     def fetch(self, now: float) -> FetchResult:
-        """The next answer, without waiting. See `Fetcher.fetch`."""
+        """Return the next result without waiting; an empty one if there is none. See `Fetcher.fetch`."""
         del now
         with self._lock:
             if self._ready:
@@ -96,13 +95,14 @@ class Prefetcher:
             return self._closed
 
     def close(self) -> None:
-        """Drop what was read ahead and read no more. A read under way ends in nothing."""
+        """Drop the results that were read ahead and stop reading. The result of a read in flight is dropped, too."""
         with self._lock:
             self._closed = True
             dropped, self._ready = self._ready, deque()
             reading = self._reading
         if reading is not None:
-            reading.release()  # it may hang for ever, others must not
+            # Return the bytes now, not when the read returns: it may hang, and the other readers must not wait for it.
+            reading.release()
         for result in dropped:
             result.on_done()
         self._budget.leave(self)
@@ -110,22 +110,29 @@ class Prefetcher:
         self._wake()
 
     def step(self, now: float) -> float | None:
-        """Read once if it is time and there is room; returns when to look again."""
+        """Read once if it is due and there is room.
+
+        Args:
+            now: Monotonic seconds.
+
+        Returns:
+            Monotonic seconds of the next call; infinity if `bind`'s function announces it, None after the last one.
+        """
         with self._lock:
             if self._closed or self._ended:
                 return None
-            full = len(self._ready) >= _MOST_READY
-            broken = self._error is not None and not _retryable(self._error)
-        if full or broken:
+            is_full = len(self._ready) >= _MAX_READY
+            has_failed = self._error is not None and not _retryable(self._error)
+        if is_full or has_failed:
             return _NEVER  # `fetch` wakes us
         if self._inner.due > now:
             return self._inner.due
         size = self._inner.expected_bytes(now) + self._expansion.expected
         reservation = self._budget.reserve(self, size, self._wake)
         if reservation is None:
-            # `close` may run between the check of `_closed` above and `reserve`: its `leave` finds nothing in the
-            # queue, then `reserve` queues this reader, and nothing takes it out again. All other readers would wait
-            # behind it for ever.
+            # This thread sees `_closed` false above. Then another thread runs `close`: its `leave` finds nothing to remove.
+            # Then `reserve` here queues this reader, which nothing would remove again, and all other readers would wait
+            # behind it forever. So check once more after queueing.
             if self._was_closed():
                 self._budget.leave(self)
                 return None
@@ -133,7 +140,7 @@ class Prefetcher:
         self._reading = reservation
         try:
             result = self._inner.fetch(now)
-        except BaseException as error:  # noqa: BLE001 - raised where the shard's step asks for records
+        except BaseException as error:  # noqa: BLE001 - raised in `fetch`, on the thread of the shard's step
             reservation.release()
             with self._lock:
                 self._error = error
@@ -153,7 +160,7 @@ class Prefetcher:
         return None if result.header.ended else self._inner.due
 
     def _keep(self, result: FetchResult) -> bool:
-        """Queue an answer; False if nobody wants it any more."""
+        """Queue a result; return False if this prefetcher was closed meanwhile."""
         with self._lock:
             if self._closed:
                 return False

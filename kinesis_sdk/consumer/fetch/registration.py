@@ -1,4 +1,4 @@
-"""The registered consumer that enhanced fan-out reads as: found, registered and waited for, never deregistered."""
+"""The stream consumer that enhanced fan-out reads through: found or registered, awaited, never deregistered."""
 
 from __future__ import annotations
 
@@ -29,13 +29,21 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def check_consumer_arn(field: str, arn: str) -> None:
-    """Raise `ConfigError` unless this is the ARN of a registered consumer."""
+    """Check the ARN of a registered consumer.
+
+    Args:
+        field: Name of the setting, for the error.
+        arn: The value.
+
+    Raises:
+        ConfigError: If it is not such an ARN.
+    """
     if not isinstance(arn, str) or not _CONSUMER_ARN.fullmatch(arn):
         raise ConfigError(field, arn, "the ARN of a registered stream consumer")
 
 
 class FanOutClient(KinesisClient, Protocol):
-    """The further part of boto3's Kinesis client that enhanced fan-out calls."""
+    """Further methods of boto3's Kinesis client that enhanced fan-out calls."""
 
     def describe_stream_consumer(self, *args: Any, **kwargs: Any) -> Mapping[str, Any]:
         """DescribeStreamConsumer."""
@@ -51,18 +59,18 @@ class FanOutClient(KinesisClient, Protocol):
 
 
 class ConsumerRegistration:
-    """The registered consumer of an application, found or made once per worker. Thread-safe.
+    """The registered consumer of an application, found or created once per worker. Thread-safe.
 
-    Its lock is held during calls, so that a thousand shards do not all ask at once; `step` never waits for it.
+    The lock is held during calls, so that a thousand shards do not make the same call at once. `step` never waits for it.
 
     Args:
-        client: boto3 Kinesis client or one of its shape.
+        client: boto3 Kinesis client, or an object with its methods.
         stream: The stream.
-        name: Name to register under, if `arn` is not given: the application's, as in the KCL.
-        arn: A consumer that exists already; it is never registered anew.
+        name: Name to register if ``arn`` is None: the application name, as in the KCL.
+        arn: ARN of an existing consumer, which is never registered again.
 
     Raises:
-        ConfigError: A name that the service does not take, or an ARN that is not a consumer's.
+        ConfigError: If Kinesis does not accept the name, or the ARN is not that of a consumer.
     """
 
     def __init__(
@@ -78,21 +86,24 @@ class ConsumerRegistration:
         self._stream = stream
         self._stream_arn = stream.arn
         self._name = name
-        self._wanted_arn = arn
+        self._given_arn = arn
         self._lock = threading.Lock()
         self._arn: str | None = None
         self._due = -_NEVER
 
     @property
     def due(self) -> float:
-        """Monotonic time before which `step` has nothing to do."""
+        """Monotonic seconds before which `step` has nothing to do."""
         return self._due
 
     def step(self, now: float) -> str | None:
-        """The consumer's ARN once it is ACTIVE; else None after one look, and `due` says when to ask again.
+        """Return the ARN of the consumer once it is ACTIVE. Until then check it once, return None and set `due`.
+
+        Args:
+            now: Monotonic seconds.
 
         Raises:
-            AwsError: A call failed.
+            AwsError: If a call failed.
         """
         arn = self._arn
         if arn is not None or now < self._due:
@@ -101,72 +112,72 @@ class ConsumerRegistration:
             return None
         try:
             if self._arn is None:
-                self._look(now)
+                self._check(now)
             return self._arn
         finally:
             self._lock.release()
 
     def doubt(self, arn: str) -> None:
-        """A call said that this consumer does not exist: describe it again before the next use."""
+        """Describe the consumer again before its next use, because a call reported that it does not exist."""
         with self._lock:
             if self._arn == arn:
                 self._arn = None
                 self._due = -_NEVER
 
-    def _look(self, now: float) -> None:
+    def _check(self, now: float) -> None:
         described = self._describe()
         if described is None:
             described = self._register()
         status = described.get("ConsumerStatus") if described is not None else "registered by another worker"
         if described is not None and status == "ACTIVE":
             self._arn = _member(described, "ConsumerARN", str, "DescribeStreamConsumer")
-            _LOGGER.info("stream %s: reads as consumer %s", self._stream, self._arn)
+            _LOGGER.info("stream %s: reading as consumer %s", self._stream, self._arn)
         else:
             self._due = now + _ACTIVE_PAUSE
 
     def _describe(self) -> Mapping[str, Any] | None:
-        if self._wanted_arn is not None:
-            request = {"ConsumerARN": self._wanted_arn}
+        if self._given_arn is not None:
+            request = {"ConsumerARN": self._given_arn}
         else:
             request = {"StreamARN": self._known_stream_arn(), "ConsumerName": str(self._name)}
         try:
             with translate_errors("DescribeStreamConsumer", self._client):
-                answer = self._client.describe_stream_consumer(**request)
+                response = self._client.describe_stream_consumer(**request)
         except ResourceNotFoundError:
-            if self._wanted_arn is not None:
+            if self._given_arn is not None:
                 raise
             return None
-        return _member(answer, "ConsumerDescription", dict, "DescribeStreamConsumer")
+        return _member(response, "ConsumerDescription", dict, "DescribeStreamConsumer")
 
     def _register(self) -> Mapping[str, Any] | None:
         try:
             with translate_errors("RegisterStreamConsumer", self._client):
-                answer = self._client.register_stream_consumer(
+                response = self._client.register_stream_consumer(
                     StreamARN=self._known_stream_arn(), ConsumerName=self._name
                 )
         except AwsError as error:
             if error.code != "ResourceInUseException":
                 raise
-            return None  # another worker was quicker
+            return None  # another worker registered it first
         _LOGGER.info("stream %s: registered consumer %s", self._stream, self._name)
-        return _member(answer, "Consumer", dict, "RegisterStreamConsumer")
+        return _member(response, "Consumer", dict, "RegisterStreamConsumer")
 
     def _known_stream_arn(self) -> str:
         if self._stream_arn is None:
             with translate_errors("DescribeStreamSummary", self._client):
-                answer = self._client.describe_stream_summary(**self._stream.request)
-            summary = _member(answer, "StreamDescriptionSummary", dict, "DescribeStreamSummary")
+                response = self._client.describe_stream_summary(**self._stream.request)
+            summary = _member(response, "StreamDescriptionSummary", dict, "DescribeStreamSummary")
             self._stream_arn = _member(summary, "StreamARN", str, "DescribeStreamSummary")
         return self._stream_arn
 
 
-def _member(answer: object, name: str, kind: type[_Kind], operation: str) -> _Kind:
-    """A required member of an answer.
+def _member(response: object, name: str, kind: type[_Kind], operation: str) -> _Kind:
+    """Return a required member of a response.
 
     Raises:
         ProtocolError: If it is missing, empty or of another type.
     """
-    found = answer.get(name) if isinstance(answer, dict) else None
+    found = response.get(name) if isinstance(response, dict) else None
     if not found or not isinstance(found, kind):
-        raise ProtocolError(f"{operation}: the answer has no usable {name}")
+        raise ProtocolError(f"{operation}: the response has no usable {name}")
     return found
