@@ -1,4 +1,4 @@
-"""Found by Spark: it looks for top-level modules named ``pyspark_*`` and registers their ``DefaultSource``."""
+"""Entry point for Spark, which imports top-level modules named ``pyspark_*`` and registers their ``DefaultSource``."""
 
 from kinesis_sdk.spark.source import KinesisDataSource as DefaultSource
 

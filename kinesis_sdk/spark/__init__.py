@@ -1,4 +1,4 @@
-"""Kinesis from PySpark. Importing it does not import pyspark, pyarrow or boto3."""
+"""Kinesis from PySpark. Importing this package does not import pyspark, pyarrow or boto3."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ else:
 
 
 def register(spark: Any) -> None:
-    """Make ``format("kinesis_sdk")`` known to a session.
+    """Register ``format("kinesis_sdk")`` with a session.
 
-    Not needed where the package is installed beside pyspark: Spark finds ``pyspark_kinesis_sdk`` by itself.
+    Usually not needed: if the package is installed alongside pyspark, Spark finds ``pyspark_kinesis_sdk`` by itself.
     """
     from kinesis_sdk.spark.source import KinesisDataSource
 

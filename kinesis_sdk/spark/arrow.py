@@ -1,11 +1,11 @@
-"""Pages of Kinesis records as Arrow record batches, columns at a time.
+"""Conversion of pages of Kinesis records to Arrow record batches, one column at a time.
 
-What is equal for all user records of an aggregate (sequence number, arrival, shard, stream) is repeated by Arrow, not
-by Python. That makes a batch larger than the page: Arrow writes out a partition key for each row, while an aggregate
-holds it once for all its user records. A 1 MiB aggregate with one long key would become gigabytes. So batches are cut by
-rows and by bytes, also inside an aggregate: a batch has at most `MAX_ROWS` rows and `MAX_BYTES` bytes, or a single row.
-A row is never larger than three times its Kinesis record (3 bytes replace each byte of a key that is not UTF-8), plus
-some hundred bytes. While a batch is made, its columns exist twice.
+Values that all user records of an aggregate share (sequence number, arrival, shard, stream) are repeated by Arrow, not by Python.
+A batch is therefore larger than its page: Arrow writes the partition key for each row, while an aggregate contains it once for all
+its user records. A 1 MiB aggregate with one long key would become gigabytes. So batches are limited in rows and bytes, also inside
+an aggregate: a batch has at most `MAX_ROWS` rows and `MAX_BYTES` bytes, or a single row. A row is at most three times as large as
+its Kinesis record (3 bytes replace each byte of a key that is not UTF-8), plus some hundred bytes. While a batch is created, its
+columns exist twice.
 
 Kinesis rejects partition keys over 256 characters, but cannot see those inside an aggregate. Records with longer keys are
 delivered like others, unless the keys of an aggregate would be more than `MAX_EXPANDED_CHARACTERS`: then the Kinesis record is
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger(__name__)
 
 MAX_ROWS = 32_768
-"""Most rows of a batch."""
+"""Maximum rows of a batch."""
 
 MAX_BYTES = 32 * 1024 * 1024
-"""Most bytes of a batch, unless a single row is larger: three pages of plain records."""
+"""Maximum bytes of a batch, unless a single row is larger: three pages of records that are not aggregated."""
 
 MAX_EXPANDED_CHARACTERS = 256 * 1024 * 1024
 """Maximum characters of one aggregate's keys, written out for each row, if one of them is longer than Kinesis accepts."""
@@ -42,10 +42,10 @@ _LONGEST_KEY = 256
 """Maximum characters of a partition key in the Kinesis API."""
 
 _ROW_BYTES = 2 * 8 + 6 * 4 + 1
-"""Two numbers, six offsets, and the bits that tell what is null."""
+"""Two numbers, six offsets, and the validity bits."""
 
 _CHARACTER_BYTES = 4
-"""Most bytes of a character as UTF-8."""
+"""Maximum bytes of a character in UTF-8."""
 
 COLUMNS = (
     ("data", "binary"),
@@ -57,18 +57,18 @@ COLUMNS = (
     ("streamName", "string"),
     ("explicitHashKey", "string"),
 )
-"""Names and Spark types. ``subSequenceNumber`` is null for a record that travelled alone."""
+"""Names and Spark types. ``subSequenceNumber`` is null for a record that was not aggregated."""
 
 DDL = ", ".join(f"{name} {kind}" for name, kind in COLUMNS)
-"""The schema as Spark reads it."""
+"""The schema in Spark's notation."""
 
 
 class BatchBuilder:
-    """Makes record batches of one stream's pages.
+    """Builder of record batches from the pages of one stream.
 
     Args:
-        stream_name: For the column ``streamName``.
-        deaggregate: Whether aggregated records are taken apart; what is no intact aggregate passes as it is.
+        stream_name: Value of the column ``streamName``.
+        deaggregate: Whether aggregated records are deaggregated. A record that is not an intact aggregate is passed as it is.
     """
 
     def __init__(self, stream_name: str, *, deaggregate: bool) -> None:
@@ -86,18 +86,18 @@ class BatchBuilder:
     def build(
         self, shard_id: str, records: Iterable[KinesisRecord], *, owned: HashKeyRange | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Record batches of a page of one shard, in order.
+        """Yield the record batches of a page, in order.
 
         Args:
             shard_id: The shard.
-            records: Its page.
-            owned: Its hash keys: an aggregate with a user record elsewhere is discarded whole. None: none is.
+            records: Records of the page.
+            owned: Hash key range of the shard: an aggregate with a user record outside of it is discarded. None discards none.
         """
         pa = self._pa
         deaggregate = self._deaggregate
         data: list[bytes] = []
         keys: list[str] = []
-        # Arrays of a run each; a run is a part of an aggregate, or neighbours that travelled alone.
+        # One array per run. A run is a part of an aggregate, or consecutive records that were not aggregated.
         sequences: list[Any] = []
         subs: list[Any] = []
         moments: list[Any] = []
@@ -196,7 +196,7 @@ class BatchBuilder:
         if columns.expanded_characters <= MAX_EXPANDED_CHARACTERS:
             return columns
         _LOGGER.warning(
-            "shard %s: aggregate %s with %d user records is delivered as it is stored: it has keys of up to %d "
+            "shard %s: aggregate %s with %d user records delivered as it is stored: it has keys of up to %d "
             "characters, more than Kinesis accepts, which would be %d characters when written out for each row",
             shard_id,
             record.sequence_number,
@@ -214,8 +214,8 @@ class BatchBuilder:
     @staticmethod
     def _log_discarded(shard_id: str, record: KinesisRecord, count: int) -> None:
         _LOGGER.warning(
-            "shard %s: aggregate %s with %d user records is discarded (misplacedAggregates=discard): "
-            "a record in it belongs to another shard",
+            "shard %s: aggregate %s with %d user records discarded (misplacedAggregates=discard): "
+            "it contains a record of another shard",
             shard_id,
             record.sequence_number,
             count,
@@ -223,7 +223,7 @@ class BatchBuilder:
 
     @staticmethod
     def _known(table: Sequence[str | None], record: KinesisRecord) -> Sequence[str]:
-        """Keys of an aggregate; records with a bad index get their carrier's."""
+        """Return the keys of an aggregate. Records with an invalid index get the key of the Kinesis record."""
         if None not in table:
             return cast(Sequence[str], table)
         _LOGGER.warning(
@@ -237,14 +237,14 @@ class BatchBuilder:
 
 
 class _Columns:
-    """The columns of an aggregate that tell how many of its rows fit into a batch.
+    """Columns of an aggregate from which the number of rows that fit into a batch is known.
 
     Args:
         keys: Partition keys.
         explicit: Explicit hash keys; None if there are none.
         payloads: Payloads.
-        row_bytes: Bytes of a row's other columns.
-        payload_bytes: Most bytes of all payloads.
+        row_bytes: Bytes of the other columns of a row.
+        payload_bytes: Maximum bytes of all payloads.
 
     Attributes:
         longest_key: Characters of the longest partition key or explicit hash key.
@@ -306,7 +306,7 @@ class _Columns:
 
 
 def _places(found: SubRecordColumns) -> Iterator[SubRecord]:
-    """Everything that says where user records belong, each place once."""
+    """Yield each different pair of partition key and explicit hash key of an aggregate once."""
     table, explicit, _ = found
     pairs = zip(table, repeat(None) if explicit is None else explicit)  # noqa: B905 — `repeat` has no end
     return (SubRecord(key, hash_key, b"") for key, hash_key in set(pairs))

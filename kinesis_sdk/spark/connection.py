@@ -1,7 +1,7 @@
-"""How a process gets at AWS: picklable settings, resolved anew wherever they arrive.
+"""Connection settings for AWS: picklable, and resolved in every process that receives them.
 
-Spark carries these settings to the driver's and the executors' Python processes. A session, a client or temporary
-credentials are made there and never travel, so that each process refreshes its own.
+Spark sends these settings to the Python processes of the driver and the executors. Each process creates its own session, client
+and temporary credentials from them, and refreshes those credentials itself.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ if TYPE_CHECKING:
     import boto3
 
 POOL = 32
-"""Connections kept per client; probes and task threads stay below it."""
+"""Connections kept per client. There are fewer probe threads and task threads."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectionSettings:
-    """Where Kinesis is, and as whom to call it.
+    """Region, endpoint and credentials for calls to Kinesis.
 
     Attributes:
-        region_name: AWS region; else botocore's resolution in the process that needs it.
-        endpoint_url: Endpoint; else botocore's resolution, ``AWS_ENDPOINT_URL`` included.
-        profile_name: Profile of the shared configuration files.
-        role_arn: Role to assume; its credentials are renewed before they expire.
-        role_session_name: Session name of the role.
-        external_id: External id that the role asks for.
-        access_key_id: Static credentials. Discouraged: they are pickled to every task.
-        secret_access_key: Their secret; never shown.
-        session_token: Their token; never shown.
+        region_name: AWS region; None resolves it as botocore does in each process.
+        endpoint_url: Endpoint; None resolves it as botocore does, including ``AWS_ENDPOINT_URL``.
+        profile_name: Profile in the shared configuration files; None uses the default.
+        role_arn: Role to assume; its credentials are refreshed before they expire. None uses the credentials found.
+        role_session_name: Session name of the role; None for ``kinesis-sdk-spark``.
+        external_id: External id that the role requires, if any.
+        access_key_id: Access key id of static credentials. Discouraged, because Spark sends them with every task.
+        secret_access_key: Secret of the static credentials; never shown.
+        session_token: Session token of the static credentials; never shown.
 
     Raises:
-        ConfigError: Half of a pair of static credentials, or fields of a role without a role; it names the option
-            of Spark.
+        ConfigError: If only one half of the static credentials is given, or a field of a role without the role. The error
+            names the Spark option.
     """
 
     region_name: str | None = None
@@ -53,18 +53,18 @@ class ConnectionSettings:
 
     def __post_init__(self) -> None:
         if bool(self.access_key_id) != bool(self.secret_access_key):
-            raise ConfigError("accessKeyId", self.access_key_id, "to be given together with secretAccessKey")
+            raise ConfigError("accessKeyId", self.access_key_id, "a value only together with secretAccessKey")
         if self.session_token and not self.access_key_id:
-            raise ConfigError("sessionToken", "…", "to be given together with accessKeyId")
+            raise ConfigError("sessionToken", "…", "a value only together with accessKeyId")
         for option, given in (("roleSessionName", self.role_session_name), ("externalId", self.external_id)):
             if given and not self.role_arn:
-                raise ConfigError(option, given, "to be given together with roleArn")
+                raise ConfigError(option, given, "a value only together with roleArn")
 
     def session(self) -> boto3.Session:
-        """A new session in this process.
+        """Create a session in this process.
 
         Raises:
-            AwsConfigError: The profile does not exist.
+            AwsConfigError: If the profile does not exist.
         """
         import boto3
         from botocore.exceptions import BotoCoreError
@@ -79,13 +79,13 @@ class ConnectionSettings:
             )
             return _assume(session, self, self.role_arn) if self.role_arn else session
         except BotoCoreError as error:
-            raise AwsConfigError(f"cannot make a session: {error}", code=type(error).__name__) from error
+            raise AwsConfigError(f"cannot create a session: {error}", code=type(error).__name__) from error
 
     def client(self) -> KinesisClient:
-        """A new Kinesis client in this process.
+        """Create a Kinesis client in this process.
 
         Raises:
-            AwsConfigError: No region, unknown profile, bad endpoint.
+            AwsConfigError: If there is no region, the profile does not exist, or the endpoint is invalid.
         """
         client: KinesisClient = make_client(
             "kinesis",
@@ -93,14 +93,14 @@ class ConnectionSettings:
             region_name=self.region_name,
             endpoint_url=self.endpoint_url,
             max_pool_connections=POOL,
-            # A page is up to 10 MB: the read timeout is for the first byte of it on a busy network.
+            # A response has up to 10 MB. On a busy network, its first byte may take a while.
             read_timeout=20.0,
         )
         return client
 
 
 def _assume(base: boto3.Session, connection: ConnectionSettings, role_arn: str) -> boto3.Session:
-    """A session with a role's credentials, fetched on first use and renewed before they expire."""
+    """Return a session with the credentials of a role, which are fetched on first use and refreshed before they expire."""
     import boto3
     from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
     from botocore.session import get_session
@@ -127,12 +127,12 @@ _clients: dict[tuple[int, ConnectionSettings], KinesisClient] = {}
 
 
 def shared_client(connection: ConnectionSettings) -> KinesisClient:
-    """The client of this process for these settings.
+    """Return the client of this process for these settings.
 
-    Spark reuses worker processes for many tasks; connections and refreshed credentials outlive each of them.
+    Spark reuses worker processes for many tasks, so connections and refreshed credentials outlive each task.
 
     Raises:
-        AwsConfigError: No region, unknown profile, bad endpoint.
+        AwsConfigError: If there is no region, the profile does not exist, or the endpoint is invalid.
     """
     slot = (os.getpid(), connection)
     with _lock:

@@ -1,10 +1,10 @@
-"""Where does a batch end in a shard? The driver's search for a record that exists.
+"""Search for the end of a batch in a shard: the driver probes the shard for a record that exists.
 
-Kinesis has no call for "the latest sequence number". Timestamps find a record, and its sequence number is the end, so
-that arrival times that are only approximate can make a batch shorter or longer but can not lose a record.
+Kinesis has no call for the latest sequence number. The search finds a record by timestamp, and its sequence number becomes the end.
+Approximate arrival times can therefore make a batch shorter or longer, but cannot lose a record.
 
-Cost for each look at a shard: idle, one GetRecords; a few new records, the same one; many, GetShardIterator and
-GetRecords at the tip. Independent of how much the batch holds.
+Cost of each probe: one GetRecords if the shard is idle or has a few new records; one GetShardIterator and one GetRecords at the tip
+if it has many. It does not depend on the size of the batch.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from kinesis_sdk.spark.offsets import ShardPosition
 from kinesis_sdk.spark.shardio import Cursor, Page, ShardIo, arrival_of
 
 PEEK = 25
-"""Records of a first look. All that is new in a quiet shard, so that one call finds the end; bounded, because the
-executors read the same records again: at the KPL's usual 50 KB an eighth of a page."""
+"""Records of a first probe. They are all that is new in a quiet shard, so that one call finds the end. The number is small because
+the executors read the same records again: at the KPL's usual 50 KB they are an eighth of a page."""
 
 _HOPS = 5
-"""Empty pages that are followed in one look. They are legal anywhere and do not mean that a shard is idle."""
+"""Empty pages that one probe follows. Kinesis may return them anywhere; they do not mean that a shard is idle."""
 
 _HOP_PAUSE = 0.2
-"""Seconds between them: five reads a second are all that a shard allows."""
+"""Seconds between them, because a shard allows five reads per second."""
 
 _FIRST_STEP, _STEP_FACTOR, _CLOSE_ENOUGH = 2_400, 8, 2_000
 """Milliseconds: the first step back from the tip, the factor of each further one, where bisecting stops."""
@@ -49,12 +49,12 @@ class Found:
 
 
 class ShardProbe:
-    """Finds ends in one shard, and remembers between two looks what saves calls.
+    """Probes one shard for ends of batches, and keeps between two probes what saves calls.
 
     Args:
-        io: Calls.
+        io: Calls of the stream.
         shard_id: The shard.
-        tip_lag: Milliseconds behind now at which the search for the newest record begins.
+        tip_lag: Milliseconds before the current time at which the search for the newest record starts.
     """
 
     def __init__(self, io: ShardIo, shard_id: str, tip_lag: int) -> None:
@@ -75,11 +75,11 @@ class ShardProbe:
         count: int | None = None,
         cap: ShardPosition | None = None,
     ) -> Found:
-        """The end of the next batch.
+        """Return the end of the next batch.
 
         Args:
-            start: Where the batch begins; not `Ended`.
-            via: Where to open an iterator instead, if the service may not know ``start`` any more.
+            start: Start of the batch; not `Ended`.
+            via: Position to open an iterator at, if Kinesis may no longer know ``start``.
             closed: Whether the listing says that the shard takes no more records.
             span: Most milliseconds of stream time.
             count: Most Kinesis records.
@@ -104,12 +104,12 @@ class ShardProbe:
         closed: bool = False,
         until: int | None = None,
     ) -> ShardPosition:
-        """The newest record now (`AfterSequence`), `Ended`, or ``start`` if there is nothing behind it.
+        """Return the newest record now (`AfterSequence`), `Ended`, or ``start`` if nothing follows it.
 
-        Unlike `find_end` it does not give up on empty pages.
+        Unlike `find_end`, it follows empty pages for as long as it takes.
 
         Args:
-            start: Where to look from; not `Ended`.
+            start: Position to start from; not `Ended`.
             via: See `find_end`.
             closed: See `find_end`.
             until: Epoch milliseconds. The first record that arrived then or later is enough, if there is one.
@@ -159,20 +159,20 @@ class ShardProbe:
             if closed:
                 return Found(Ended(begun), 0)
         tip = now - self._tip_lag
-        looked: tuple[int, Page] | None = None
+        probed: tuple[int, Page] | None = None
         if self._active and begun is not None:
             target = tip if span is None else min(tip, begun + span)
             page = self._at(target, 1 if target < tip else _PAGE, patient=False)
-            looked = target, page
+            probed = target, page
             found = _hit(page, begun, historical=target < tip)
             if isinstance(found, Ended) or (found is not None and not is_reached(start, found)):
                 return self._bounded(found, cap, now, at_tip=target == tip)
-            # Nothing there: before the newest record is searched for, see whether there is any.
+            # There is nothing at the target. Check whether there are new records before searching for the newest one.
         page = self._peek(start, via, patient=cap is not None)
         if not page.records:
             return self._nothing(start, page)
         first = arrival_of(page.records[0])
-        # A silence longer than a span: the span counts from where the shard speaks again.
+        # After a silence longer than the span, the span starts at the next record.
         limit = None if span is None else max(first, (first if begun is None else begun) + span)
         within = [r for r in page.records if limit is None or arrival_of(r) <= limit]
         if len(within) < len(page.records):
@@ -181,7 +181,7 @@ class ShardProbe:
             last = after(within[-1])
             return self._bounded(Ended(last.arrival) if page.ended else last, cap, now, at_tip=True)
         target = tip if limit is None else min(tip, limit)
-        known = looked[1] if looked is not None and looked[0] == target else None
+        known = probed[1] if probed is not None and probed[0] == target else None
         found = self._search(target, now, arrival_of(within[-1]), historical=target < tip, page=known)
         return self._bounded(self._later(found, within[-1]), cap, now, at_tip=target == tip)
 
@@ -200,10 +200,10 @@ class ShardProbe:
             return Found(Ended(time_of(start)), 0)
         return Found(start, page.behind, self._io.service_clock.millis() if page.caught_up else None)
 
-    # -- looking ------------------------------------------------------------------------------------------------
+    # -- probing ------------------------------------------------------------------------------------------------
 
     def _peek(self, start: ShardPosition, via: ShardPosition | None, *, patient: bool = False) -> Page:
-        """The first records behind the start; the cursor is kept while there are none."""
+        """Return the first records after the start; the cursor is kept while there are none."""
         cursor = self._peek_cursor
         if cursor is None or self._peek_at != start:
             cursor = self._io.cursor(self._shard_id, start, via=via)
@@ -214,7 +214,7 @@ class ShardProbe:
         return page
 
     def _follow(self, cursor: Cursor, limit: int, *, patient: bool = False) -> Page:
-        """The next page that says something: it has records, or nothing follows it."""
+        """Return the next page that has records, or that nothing follows."""
         hops = 0
         while True:
             page = cursor.read(limit)
@@ -233,16 +233,16 @@ class ShardProbe:
         patient: bool = False,
         page: Page | None = None,
     ) -> AfterSequence | Ended | None:
-        """A record at a time, or the last one before it.
+        """Return a record at a time, or the last one before it.
 
         Args:
             target: Epoch milliseconds.
             now: Epoch milliseconds now.
             lower: Time at which, or after which, there is a record.
-            historical: Whether the target is not the tip: then the first record at or behind it is wanted,
-                else the last one there is.
+            historical: Whether the target is not the tip. Then the result is the first record at or after it, otherwise the
+                last record of the shard.
             patient: Whether to follow empty pages for as long as it takes.
-            page: What is at the target, if that is known already.
+            page: Page at the target, if it was read already.
         """
         if page is None:
             page = self._at(target, 1 if historical else _PAGE, patient=patient)
@@ -251,7 +251,7 @@ class ShardProbe:
             return found
         if not page.caught_up:
             return None
-        # Nothing from the target on: step back until something is there, then close in on the last of it.
+        # There is nothing from the target on. Step back until a record is found, then bisect to the last one.
         high, step = target, _FIRST_STEP
         while True:
             low = max(lower, target - step)
@@ -283,11 +283,11 @@ class ShardProbe:
                 cursor = self._io.cursor(self._shard_id, AtTimestamp(millis - back), await_instant=False)
                 return self._follow(cursor, limit, patient=patient)
             except PermanentAwsError as error:
-                # The service refuses a timestamp ahead of its own clock, which ours may be.
+                # Kinesis rejects a timestamp ahead of its own clock, which our estimate may be.
                 if error.code != "InvalidArgumentException" or error.operation != "GetShardIterator":
                     raise
         raise PermanentAwsError(
-            f"shard {self._shard_id}: this machine's clock is more than 5 s ahead of the service's",
+            f"shard {self._shard_id}: the clock of this machine is more than 5 s ahead of the clock of Kinesis",
             operation="GetShardIterator",
             code="InvalidArgumentException",
         )
@@ -300,12 +300,12 @@ class ShardProbe:
 
 
 def after(record: KinesisRecord) -> AfterSequence:
-    """The position behind a record."""
+    """Return the position after a record."""
     return AfterSequence(record.sequence_number, arrival=arrival_of(record))
 
 
 def time_of(position: ShardPosition) -> int | None:
-    """Stream time of a position in epoch milliseconds, if it has one."""
+    """Return the stream time of a position in epoch milliseconds; None if it has none."""
     if isinstance(position, AfterSequence):
         return position.arrival
     if isinstance(position, AtTimestamp):
@@ -314,7 +314,7 @@ def time_of(position: ShardPosition) -> int | None:
 
 
 def is_reached(position: ShardPosition, goal: ShardPosition) -> bool:
-    """Whether nothing is left between a position and a goal."""
+    """Return whether nothing is left between a position and a goal."""
     if isinstance(position, Ended):
         return True
     if isinstance(goal, AfterSequence):
@@ -323,7 +323,7 @@ def is_reached(position: ShardPosition, goal: ShardPosition) -> bool:
 
 
 def _hit(page: Page, lower: int, *, historical: bool) -> AfterSequence | Ended | None:
-    """The end that a page at a target gives: its first record if the target is not the tip, else its last one."""
+    """Return the end that a page at a target shows: its first record if the target is not the tip, otherwise its last."""
     if page.records and historical:
         return after(page.records[0])
     if page.records:

@@ -2,9 +2,9 @@
 
 ```
 KinesisSdkError
-├── OffsetError (ValueError)   an offset in a checkpoint that this version can not read
-├── DataLossError              records are gone that the checkpoint still needs, or may be
-└── StalledError               the service does not bring what it must have
+├── OffsetError (ValueError)   the checkpoint contains an offset that this version cannot read
+├── DataLossError              records that the checkpoint needs are or may be deleted
+└── StalledError               a shard does not return records that it must have
 ```
 """
 
@@ -14,23 +14,23 @@ from kinesis_sdk.common.errors import KinesisSdkError
 
 
 class OffsetError(KinesisSdkError, ValueError):
-    """An offset that is not of this source, or of a newer version of it."""
+    """The checkpoint contains an offset of another source, or of a newer version of this one."""
 
 
 class DataLossError(KinesisSdkError):
-    """Records that the checkpoint needs are gone, or may be; raised with ``failOnDataLoss`` only.
+    """Records that the checkpoint needs are or may be deleted. Raised only with ``failOnDataLoss=true``.
 
     Attributes:
-        shard_id: The shard; None where the whole stream is concerned.
+        shard_id: The shard; None if the whole stream is affected.
     """
 
     def __init__(self, message: str, *, shard_id: str | None = None) -> None:
         super().__init__(
-            f"{message}. Set failOnDataLoss to false to log this and go on with what is left, "
+            f"{message}. Set failOnDataLoss to false to log this and continue with the remaining data, "
             "or start with a new checkpoint"
         )
         self.shard_id = shard_id
 
 
 class StalledError(KinesisSdkError):
-    """A shard did not bring the records of a range within ``retryTimeout``, without any error."""
+    """A shard returned no error, but did not return the records of a range within ``retryTimeout``."""

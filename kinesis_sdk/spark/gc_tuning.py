@@ -1,7 +1,7 @@
-"""Python's garbage collector in a task of ours.
+"""Fewer garbage collections while a task runs.
 
-Records on their way are many objects and no cycles. The collector looks at the young ones again after every 700, and
-at everything else that lives in a Spark worker now and then: a fifth of what writing costs.
+Records in flight are many objects without cycles. By default Python's collector traverses the young objects after every 700
+allocations, and from time to time all objects of a Spark worker. That is a fifth of the cost of writing.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _THRESHOLDS = (50_000, 20, 100)
-"""Objects until the young are looked at, and rounds until older ones are. Never off: what does make cycles (an
-exception with its frames) still goes."""
+"""Allocations until the young objects are collected, and rounds until the older ones are. The collector is never switched off,
+because some objects do form cycles, such as an exception and its frames."""
 
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """Collect seldom for the length of a with statement, in a process that does nothing else.
+    """Collect less often for the duration of a with statement, in a process that runs one task at a time.
 
-    A Python worker runs one task at a time. What the user's own code has set stays if it is rarer.
+    Thresholds that the user's own code has set higher stay as they are.
     """
     before = gc.get_threshold()
     if 0 < before[0] < _THRESHOLDS[0]:

@@ -1,7 +1,7 @@
-"""Which shards a query follows: pure decisions on the listing and the offset.
+"""Shards that a query reads, and their positions: pure decisions from the list of shards and the offset.
 
-Children enter a batch after every listed parent was finished in an *earlier* batch, and begin at their oldest record.
-A shard is never split over tasks. So the records of a partition key keep their order across splits and merges.
+A child enters a batch after every listed parent was finished in an *earlier* batch, and starts at its oldest record. A shard is
+never divided among tasks. The records of a partition key therefore keep their order across splits and merges.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from kinesis_sdk.spark.positions import StartingPosition
 def initial_positions(
     graph: ShardGraph, candidates: Iterable[str], starting: StartingPosition, started: int
 ) -> dict[str, ShardPosition]:
-    """Positions that a query begins with.
+    """Return the positions from which a query starts.
 
     Args:
         graph: All listed shards.
-        candidates: Shards that existed at the default position: the open ones for LATEST, those open then for
+        candidates: Shards that existed at the default position: the open ones for LATEST, those that were open then for
             AT_TIMESTAMP, all for TRIM_HORIZON.
-        starting: What the user wrote.
-        started: What LATEST was resolved to, epoch milliseconds.
+        starting: Starting position that the user wrote.
+        started: Time that LATEST was resolved to, in epoch milliseconds.
 
     Returns:
-        Positions of the oldest of the candidates; younger ones come when their parents are finished. A shard that
-        the user named takes the place of its ancestors and descendants.
+        Positions of the oldest candidates; younger ones enter when their parents are finished. A shard that the user named
+        replaces its ancestors and descendants.
 
     Raises:
-        ConfigError: A named shard does not exist.
+        ConfigError: If a named shard does not exist.
     """
     for name in starting.shards:
         if name not in graph.shards:
@@ -40,8 +40,8 @@ def initial_positions(
     named = set(starting.shards)
     chosen = set(candidates) & graph.shards.keys()
     if isinstance(starting.default, Latest):
-        # The shards that were open at an instant do not descend from each other. Some emulators list others, too:
-        # an old parent among them would bring its children in at their oldest record.
+        # Shards that were open at the same time do not descend from each other. Some emulators list others, too. An old
+        # parent among them would let its children enter at their oldest record.
         for name in tuple(chosen):
             chosen -= set(graph.ancestors(name))
     chosen = {
@@ -56,7 +56,7 @@ def initial_positions(
 
 
 def admitted(graph: ShardGraph, tracked: Mapping[str, ShardPosition]) -> dict[str, ShardPosition]:
-    """Shards that enter now: not tracked, no ancestor of a tracked one, every listed parent finished before."""
+    """Return the shards that enter now: not tracked, not an ancestor of a tracked one, and all listed parents finished."""
     old: set[str] = set()
     for name in tracked:
         old.update(graph.ancestors(name))
@@ -70,9 +70,9 @@ def admitted(graph: ShardGraph, tracked: Mapping[str, ShardPosition]) -> dict[st
 
 
 def retired(graph: ShardGraph, tracked: Mapping[str, ShardPosition]) -> set[str]:
-    """Finished shards that need no place any more: not listed, or all their listed children are tracked.
+    """Return the finished shards that the offset no longer needs: not listed, or all their listed children are tracked.
 
-    A finished shard whose children are not listed yet stays: without it nothing would say that it was read.
+    A finished shard whose children are not listed yet stays. Without it, nothing would record that it was read.
     """
     gone: set[str] = set()
     for name, position in tracked.items():
@@ -84,10 +84,10 @@ def retired(graph: ShardGraph, tracked: Mapping[str, ShardPosition]) -> set[str]
 
 
 def start_of(shard_id: str, start: StreamOffset, end: StreamOffset) -> ShardPosition:
-    """Where a batch begins in a shard, from the two offsets alone.
+    """Return the position at which a batch starts in a shard, from its two offsets alone.
 
-    The first batch's start has no shards: the end says what its starting position was resolved to, also after a
-    restart that resolved it anew. A shard that only the end has is a child, or one of a stream made anew.
+    The start of the first batch has no shards. The end says what the starting position was resolved to, even after a restart
+    that resolved it again. A shard that only the end has is a child, or belongs to a recreated stream.
     """
     if start.created != end.created:
         return TrimHorizon()

@@ -1,15 +1,15 @@
-"""Where a streaming query stands in each shard, and the JSON text that Spark keeps of it.
+"""Offsets of a streaming query: its position in each shard, and the JSON text that Spark stores.
 
-A batch ends after a whole Kinesis record, so that no position inside an aggregate is needed. Spark compares offsets
-as text: the text of an offset is canonical (keys sorted, no spaces).
+A batch ends after a whole Kinesis record, so an offset never needs a position inside an aggregate. Spark compares offsets as text.
+The text of an offset is therefore canonical (keys sorted, no spaces).
 
 | JSON of a shard | meaning |
 | --- | --- |
-| ``{"s":"4968…","t":1795154862950}`` | consumed up to this record, inclusive; its arrival in epoch milliseconds |
-| the same with ``"c":1795154999000`` | … and found empty behind it at that time |
-| ``{"ts":1795154863000}`` | nothing consumed; begins with what arrived then or later |
-| ``{"th":true}`` | nothing consumed; begins with the oldest record |
-| ``{"end":true}``, perhaps with ``"t"`` | read to its end; ``t`` is a time at which it was open still |
+| ``{"s":"4968…","t":1795154862950}`` | consumed up to this record, inclusive; its arrival in epoch milliseconds, 0 if it is unknown |
+| the same with ``"c":1795154999000`` | … and found empty after it at that time |
+| ``{"ts":1795154863000}`` | nothing consumed; starts with what arrived then or later |
+| ``{"th":true}`` | nothing consumed; starts with the oldest record |
+| ``{"end":true}``, perhaps with ``"t"`` | read to its end; ``t`` is a time at which it was still open |
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ ShardPosition = AfterSequence | AtTimestamp | TrimHorizon | Ended
 
 @dataclass(frozen=True, kw_only=True)
 class StreamOffset:
-    """Where a query stands in a stream.
+    """Position of a query in a stream.
 
     Attributes:
         stream: Stream name or ARN.
-        created: Creation time of the stream, epoch seconds: a stream that was deleted and made again differs.
-        starting: The starting position in canonical text (`kinesis_sdk.spark.positions`).
-        started: The instant that LATEST was resolved to, epoch milliseconds. Every offset repeats it, because the
-            offset that a query began with is in no checkpoint: were it resolved again after a crash of the first
-            batch, what arrived in between would be skipped.
-        shards: Positions by shard id; none in the offset that a query begins with.
+        created: Creation time of the stream in epoch seconds; it tells a recreated stream from the old one.
+        starting: Canonical text of the starting position (`kinesis_sdk.spark.positions`).
+        started: Time that LATEST was resolved to, in epoch milliseconds. Every offset repeats it, because the checkpoint does
+            not contain the initial offset of a query. If LATEST were resolved again after a crash in the first batch, the
+            records that arrived in between would be skipped.
+        shards: Positions by shard id; empty in the initial offset of a query.
     """
 
     stream: str
@@ -51,15 +51,15 @@ class StreamOffset:
 
     @property
     def is_initial(self) -> bool:
-        """Whether this is where a query begins, before its first batch was planned."""
+        """Whether this is the initial offset of a query, before its first batch was planned."""
         return not self.shards
 
     def with_shards(self, shards: Mapping[str, ShardPosition]) -> StreamOffset:
-        """The same query at other positions."""
+        """Return the offset of the same query at other positions."""
         return replace(self, shards=dict(shards))
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON object, keys in order."""
+        """Return the JSON object, with its keys in order."""
         return {
             "created": self.created,
             "init": self.starting,
@@ -70,27 +70,27 @@ class StreamOffset:
         }
 
     def to_json(self) -> str:
-        """The canonical text."""
+        """Return the canonical text."""
         return json.dumps(self.to_dict(), separators=(",", ":"), sort_keys=True)
 
     @classmethod
     def from_dict(cls, value: Any) -> StreamOffset:
-        """Read an offset that `to_dict` made.
+        """Return the offset that `to_dict` wrote.
 
         Raises:
-            OffsetError: It is none, or one of a newer version.
+            OffsetError: If the value is not an offset, or one of a newer version.
         """
         if not isinstance(value, Mapping):
-            raise OffsetError(f"an offset is a JSON object, not {type(value).__name__}")
+            raise OffsetError(f"an offset must be a JSON object, not {type(value).__name__}")
         version = value.get("v")
         if version != VERSION:
             raise OffsetError(
-                f"the checkpoint holds an offset of version {version!r}; this package reads version {VERSION}. "
+                f"the checkpoint contains an offset of version {version!r}; this package reads version {VERSION}. "
                 "Is it the checkpoint of another source, or of a newer kinesis_sdk?"
             )
         shards = value.get("shards")
         if not isinstance(shards, Mapping):
-            raise OffsetError("an offset without shards")
+            raise OffsetError("an offset must have shards")
         try:
             return cls(
                 stream=_text(value["stream"]),
@@ -100,19 +100,19 @@ class StreamOffset:
                 shards={_text(name): position_from_json(name, item) for name, item in sorted(shards.items())},
             )
         except (KeyError, TypeError) as error:
-            raise OffsetError(f"an incomplete offset ({type(error).__name__}: {error})") from error
+            raise OffsetError(f"an offset is incomplete ({type(error).__name__}: {error})") from error
 
     @classmethod
     def from_json(cls, text: str) -> StreamOffset:
-        """Read an offset from its text.
+        """Return the offset of a text.
 
         Raises:
-            OffsetError: It is none.
+            OffsetError: If the text is not an offset.
         """
         try:
             return cls.from_dict(json.loads(text))
         except json.JSONDecodeError as error:
-            raise OffsetError(f"an offset that is no JSON: {error}") from error
+            raise OffsetError(f"offset is not valid JSON: {error}") from error
 
 
 def position_to_json(position: ShardPosition) -> dict[str, Any]:
@@ -153,11 +153,11 @@ def position_from_json(shard_id: str, item: Any) -> ShardPosition:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"text expected, not {type(value).__name__}")
+        raise TypeError(f"expected text, not {type(value).__name__}")
     return value
 
 
 def _whole(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"a whole number expected, not {type(value).__name__}")
+        raise TypeError(f"expected a whole number, not {type(value).__name__}")
     return value

@@ -1,6 +1,6 @@
-"""Options of the data source: names, defaults, ranges. An unknown option is an error that names the closest one.
+"""Options of the data source: names, defaults and ranges. An unknown option is an error that names the closest one.
 
-Names are case-insensitive. Durations are a number and a unit: ``500ms``, ``10s``, ``2m``, ``1h``, ``1d``.
+Names are case-insensitive. A duration is a number with a unit: ``500ms``, ``10s``, ``2m``, ``1h``, ``1d``.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)", re.IGNORECASE | re.ASC
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 MAX_PAGE = 10_000
-"""Most records of a GetRecords answer (API reference)."""
+"""Maximum records of a GetRecords response (API reference)."""
 
 _ENGINE_OPTIONS = frozenset({"checkpointlocation", "queryname"})
-"""What Spark itself puts among the options of a streaming sink."""
+"""Options that Spark itself adds to those of a streaming sink."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,44 +36,44 @@ class SourceOptions:
     stream: StreamId
     connection: ConnectionSettings = field(default_factory=ConnectionSettings)
     starting_position: StartingPosition | None = None
-    """None: LATEST for streams, TRIM_HORIZON for batch reads."""
+    """Position to start from. None means LATEST for streaming queries and TRIM_HORIZON for batch reads."""
     ending_position: Latest | AtTimestamp = field(default_factory=Latest)
-    """Of batch reads: LATEST (when the read is planned) or AT_TIMESTAMP."""
+    """Position at which a batch read ends: LATEST (when the read is planned) or AT_TIMESTAMP."""
     max_batch_span: float | None = None
-    """Most stream time per shard and batch; 0 is no limit. None: 2 minutes where Spark runs AvailableNow in several
-    batches (4.2 and later), no limit before, where such a query would end after one batch."""
+    """Maximum stream time per shard and batch; 0 means unlimited. None means 2 minutes in Spark 4.2 and later, which runs
+    AvailableNow in several batches, and unlimited in older versions, where such a query ends after one batch."""
     max_records_per_shard: int | None = None
-    """Most Kinesis records per shard and batch, exactly."""
+    """Exact maximum of Kinesis records per shard and batch; None means unlimited."""
     tip_lag: float = 0.3
-    """How far behind now the search for a shard's newest record begins."""
+    """Distance from the current time at which the search for the newest record of a shard starts."""
     min_probe_interval: float = 1.0
-    """Least time between two looks at the stream."""
+    """Minimum time between two probes of the stream."""
     shard_refresh_interval: float = 10.0
-    """Time between two ListShards; at once when a shard ends."""
+    """Time between two ListShards calls; a shard that ends causes one at once."""
     probe_threads: int = 16
-    """Shards that are looked at concurrently."""
+    """Shards that are probed concurrently."""
     shards_per_task: int | None = None
-    """Shards per Spark task; None: enough for at most 64 tasks."""
+    """Shards per Spark task; None chooses it so that there are at most 64 tasks."""
     records_per_fetch: int = MAX_PAGE
-    """Kinesis records per GetRecords."""
+    """Maximum Kinesis records per GetRecords call."""
     fetch_interval: float = 0.25
-    """Least time between two GetRecords for a shard: 0.25 leaves one of the five calls a second to the driver."""
+    """Minimum time between two GetRecords calls for a shard. 0.25 leaves one of the five calls per second to the driver."""
     retry_timeout: float = 120.0
-    """How long throttled and failed calls are repeated."""
+    """Time for which throttled and failed calls are retried."""
     deaggregate: bool = True
-    """Take aggregated records apart."""
+    """Whether aggregated records are deaggregated."""
     misplaced_aggregates: str = "deliver"
-    """What to do with an aggregate that holds a record of another shard's hash keys: ``deliver``, or ``discard`` it
-    whole, as the KCL does because a KPL (and this package's producer) puts its records again."""
+    """Treatment of an aggregate that contains records outside the shard's hash key range: ``deliver`` it, or ``discard`` all of it as
+    the KCL does, because the KPL (and the producer of this package) puts its records again."""
     fail_on_data_loss: bool = True
-    """Fail when records are gone that the checkpoint needs; else log it and go on."""
+    """Whether the query fails if records that the checkpoint needs are deleted; otherwise it logs that and continues."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
-        """Read Spark's options.
+        """Parse the options that Spark passes.
 
         Raises:
-            ConfigError: An unknown option, a missing stream, a value out of its range.
+            ConfigError: If an option is unknown, the stream is missing, or a value is out of range.
         """
         values = _read(options, _SOURCE, engine=frozenset())
         if values.pop("retrieval_mode", "polling") != "polling":
@@ -92,18 +92,18 @@ class SinkOptions:
     stream: StreamId
     settings: ProducerSettings = field(default_factory=ProducerSettings)
     random_partition_key: bool = False
-    """Make a random partition key for each row where there is no such column."""
+    """Whether rows get random partition keys if there is no such column."""
     error_sample: int = 5
-    """Errors that the message of a failed task repeats."""
+    """Number of errors that the message of a failed task quotes."""
     flush_timeout: float = 600.0
-    """How long a record may take: its time-to-live, and so the longest wait at a task's end."""
+    """Time-to-live of a record, and therefore the maximum wait at the end of a task."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SinkOptions:
-        """Read Spark's options.
+        """Parse the options that Spark passes.
 
         Raises:
-            ConfigError: An unknown option, a missing stream, a value out of its range.
+            ConfigError: If an option is unknown, the stream is missing, or a value is out of range.
         """
         values = _read(options, _SINK, engine=_ENGINE_OPTIONS)
         connection, stream = _take_target(values)
@@ -112,9 +112,9 @@ class SinkOptions:
             aggregation_enabled=values.pop("aggregation", True),
             max_buffered_bytes=values.pop("max_outstanding_bytes", 32 * 1024 * 1024),
             max_connections=values.pop("max_connections", 8),
-            # A record waits for room, not for time: a task flushes when it ends.
+            # Records wait for a full aggregate rather than for the buffered time, because a task flushes when it ends.
             record_max_buffered_time=values.pop("record_max_buffered_time", 0.5),
-            # Nothing is dropped by the clock before the task itself gives up.
+            # No record expires before the task itself stops waiting.
             record_ttl=flush_timeout,
             rate_limit=values.pop("rate_limit", 150),
             missing_stream=values.pop("missing_stream", "fail"),
@@ -129,10 +129,14 @@ class SinkOptions:
 
 
 def parse_duration(text: str, option: str) -> float:
-    """Seconds from ``500ms``, ``10s``, ``2m``, ``1h``, ``1d``, or ``0``.
+    """Return the seconds of ``500ms``, ``10s``, ``2m``, ``1h``, ``1d``, or ``0``.
+
+    Args:
+        text: The text.
+        option: Name of the option, for the error.
 
     Raises:
-        ConfigError: It is none: a number without a unit is ambiguous.
+        ConfigError: If the text is not a duration. A number without a unit is ambiguous.
     """
     if text.strip() == "0":
         return 0.0
@@ -246,7 +250,7 @@ _SINK: _Table = {
 
 
 def _read(options: Mapping[str, str], table: _Table, *, engine: frozenset[str]) -> dict[str, Any]:
-    """Fields from options; every one must be known and acceptable."""
+    """Return fields by name from the options. Every option must be known, and its value acceptable."""
     known = {name.lower(): name for name in table}
     values: dict[str, Any] = {}
     for given, text in options.items():
@@ -257,7 +261,7 @@ def _read(options: Mapping[str, str], table: _Table, *, engine: frozenset[str]) 
         if name is None:
             close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
             hint = f"{known[close[0]]} (the closest one), or another of " if close else "one of "
-            # The value is not shown: it may be a secret under a misspelt name.
+            # The value is not shown, because it may be a secret under a misspelled name.
             raise ConfigError(f"option {given}", "…", hint + ", ".join(sorted(table, key=str.lower)))
         field_name, read = table[name]
         values[field_name] = read(str(text), name)

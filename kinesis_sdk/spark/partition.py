@@ -1,11 +1,11 @@
-"""`foreachPartition` made easy to write right: one producer for each Python worker process, flushed in each task.
+"""Correct writes from `foreachPartition`: one producer per Python worker process, flushed at the end of each task.
 
-Needs neither pyarrow nor Spark's data source API; importing it does not import pyspark.
+This module needs neither pyarrow nor Spark's data source API, and importing it does not import pyspark.
 
     writer = KinesisPartitionWriter("flights", partition_key="origin", data="line")
     df.foreachPartition(writer)
 
-or, with the producer in one's own hands,
+or, to use the producer directly,
 
     def send(rows):
         with shared_producer(settings) as producer:
@@ -34,23 +34,23 @@ from kinesis_sdk.spark.connection import ConnectionSettings
 from kinesis_sdk.spark.gc_tuning import rare_collections
 
 Field = str | Callable[[Any], Any]
-"""A column name, or a picklable function of the row."""
+"""Column name, or picklable function of the row."""
 
 _ERROR_SAMPLE = 5
 
 _SWEEP = 10_000
-"""Records put between two looks at which of a task's records are final."""
+"""Records put between two checks of which of a task's records are final."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProducerSettings:
-    """What a producer is made from; picklable, so it travels to the executors.
+    """Settings from which the executors create their producers; picklable.
 
     Attributes:
-        config: The producer's configuration.
-        region_name: AWS region; else what the executor's environment says.
-        endpoint_url: Endpoint; else botocore's resolution in the executor.
-        connection: Profile, role or other credentials where the executor's own are not the ones to use.
+        config: Configuration of the producer.
+        region_name: AWS region; None uses that of ``connection``, or of the executor's environment.
+        endpoint_url: Endpoint; None uses that of ``connection``, or resolves it as botocore does in the executor.
+        connection: Connection settings; None uses the credentials of the executor.
     """
 
     config: ProducerConfig = field(default_factory=ProducerConfig)
@@ -59,10 +59,10 @@ class ProducerSettings:
     connection: ConnectionSettings | None = None
 
     def make_producer(self) -> Producer:
-        """A new producer in this process.
+        """Create a producer in this process.
 
         Raises:
-            AwsConfigError: No region, unknown profile, bad endpoint URL.
+            AwsConfigError: If there is no region, the profile does not exist, or the endpoint URL is invalid.
         """
         connection = self.connection
         if connection is None:
@@ -76,11 +76,11 @@ class ProducerSettings:
 
 
 class PartitionFailedError(ProducerError):
-    """Records of a task were not stored; Spark tries the task again, or fails the job.
+    """Records of a task were not stored. Spark retries the task, or fails the job.
 
     Attributes:
-        failed: Records that failed.
-        causes: Counts by error code.
+        failed: Number of records that failed.
+        causes: Number of failed records by error code.
     """
 
     def __init__(self, message: str, *, failed: int = 0, causes: dict[str, int] | None = None) -> None:
@@ -94,7 +94,12 @@ _producers: dict[tuple[int, ProducerSettings], Producer] = {}
 
 
 class TaskProducer:
-    """A producer as one task sees it: it knows the task's own records, and nobody else's."""
+    """View of a shared producer for one task: it counts the records of this task only.
+
+    Args:
+        producer: The producer.
+        error_sample: Number of errors that the message of a failed task quotes.
+    """
 
     def __init__(self, producer: Producer, *, error_sample: int = _ERROR_SAMPLE) -> None:
         self._producer = producer
@@ -112,11 +117,17 @@ class TaskProducer:
         data: bytes | bytearray | memoryview | str,
         explicit_hash_key: str | int | None = None,
     ) -> None:
-        """Accept one record; text is sent as UTF-8. Waits while the producer's buffer is full.
+        """Accept one record. Blocks while the buffer of the producer is full.
+
+        Args:
+            stream: Stream name or ARN.
+            partition_key: Partition key, 1 to 256 characters.
+            data: Payload; text is sent as UTF-8.
+            explicit_hash_key: Explicit hash key; None uses the hash of the partition key.
 
         Raises:
-            InvalidRecordError: The service would refuse the record.
-            PartitionFailedError: A record of this task has failed already; no use in sending more.
+            InvalidRecordError: If Kinesis would reject the record.
+            PartitionFailedError: If a record of this task has already failed, so that the task fails anyway.
         """
         if isinstance(data, str):
             data = data.encode()
@@ -133,11 +144,17 @@ class TaskProducer:
         payloads: Iterable[bytes],
         explicit_hash_keys: Iterable[str | None] | None = None,
     ) -> None:
-        """Accept many records, as `put` does for one; columns of equal length.
+        """Accept many records, as `put` accepts one.
+
+        Args:
+            stream: Stream name or ARN.
+            partition_keys: Partition key of each record.
+            payloads: Payload of each record; as many as keys.
+            explicit_hash_keys: Explicit hash key or None of each record; None if no record has one.
 
         Raises:
-            InvalidRecordError: The service would refuse a record; the ones before it are accepted.
-            PartitionFailedError: A record of this task has failed already.
+            InvalidRecordError: If Kinesis would reject a record; the records before it are accepted.
+            PartitionFailedError: If a record of this task has already failed.
         """
         put = self._producer.put
         rows: Iterator[tuple[str, bytes, str | None]] = (
@@ -161,10 +178,10 @@ class TaskProducer:
         """Wait until every record of this task has its final result.
 
         Returns:
-            How many are stored.
+            Number of records stored.
 
         Raises:
-            PartitionFailedError: Some are not.
+            PartitionFailedError: If some are not stored.
         """
         self._producer.flush()
         self._sweep(final=True)
@@ -173,7 +190,7 @@ class TaskProducer:
         return self._stored
 
     def _sweep(self, *, final: bool = False) -> None:
-        """Count what is final, so that a task's memory does not grow with its partition."""
+        """Count and drop the records that are final, so that the memory of a task does not grow with its partition."""
         waiting: list[PendingRecord] = []
         stored = 0
         for record in self._pending:
@@ -181,8 +198,8 @@ class TaskProducer:
                 if not final:
                     waiting.append(record)
                     continue
-                record.exception()  # waits; `flush` has seen to it that there is nothing to wait for
-            # Final records do not change any more: no lock is needed, and making one for each is what costs.
+                record.exception()  # `flush` has returned, so this does not block
+            # A final record no longer changes, so it can be read without its lock. Creating the lock would cost most.
             error = record._exception
             if error is None:
                 stored += 1
@@ -195,7 +212,7 @@ class TaskProducer:
             self._causes[code] += 1
         self._stored += stored
         self._pending = waiting
-        # Relative to what waits: a full buffer must not make every further record look at all of them.
+        # Count from the records that wait. Otherwise a full buffer would make every further `put` check all of them.
         self._sweep_at = len(waiting) + _SWEEP
 
     def _raise(self) -> None:
@@ -214,17 +231,17 @@ class TaskProducer:
 def shared_producer(
     settings: ProducerSettings | None = None, *, error_sample: int = _ERROR_SAMPLE
 ) -> Iterator[TaskProducer]:
-    """The producer of this Python worker process, for one task; flushed when the block ends.
+    """Provide the producer of this Python worker process to one task, and flush it when the block ends.
 
-    Spark reuses worker processes: tasks with equal settings share a producer and its connections. Nothing
-    stays buffered between tasks, because Spark ends idle workers without notice.
+    Spark reuses worker processes: tasks with equal settings share a producer and its connections. No record stays buffered
+    between tasks, because Spark ends idle workers without notice.
 
     Args:
-        settings: What to make the producer from; defaults are the KPL's.
-        error_sample: Errors that the message of a failed task repeats.
+        settings: Settings of the producer; None for the defaults of the KPL.
+        error_sample: Number of errors that the message of a failed task quotes.
 
     Raises:
-        PartitionFailedError: At the end of the block, if records were not stored: the task then fails.
+        PartitionFailedError: At the end of the block, if records were not stored; the task then fails.
     """
     settings = settings or ProducerSettings()
     slot = (os.getpid(), settings)
@@ -238,7 +255,7 @@ def shared_producer(
 
 
 class KinesisPartitionWriter:
-    """A picklable function for ``df.foreachPartition``: puts every row, flushes, fails the task on failures.
+    """Picklable function for ``df.foreachPartition`` that puts every row, flushes, and fails the task if a record fails.
 
     Delivery is at least once: a task that Spark retries puts its rows again.
 
@@ -246,8 +263,8 @@ class KinesisPartitionWriter:
         stream: Stream name or ARN.
         partition_key: Column, or function of the row.
         data: Column (bytes or text), or function of the row.
-        explicit_hash_key: Column or function that gives decimal text, an int or None.
-        settings: What to make the producer from.
+        explicit_hash_key: Column, or function of the row, with decimal text, an int or None; None if there is none.
+        settings: Settings of the producer; None for the defaults of the KPL.
     """
 
     def __init__(
@@ -281,7 +298,7 @@ class KinesisPartitionWriter:
 
 
 def _task() -> str:
-    """Which attempt of which task this is, where Spark says."""
+    """Return the partition and the attempt of the current task, as text; empty outside of Spark."""
     pyspark = sys.modules.get("pyspark")
     context = pyspark.TaskContext.get() if pyspark is not None else None
     if context is None:
@@ -289,10 +306,10 @@ def _task() -> str:
     return f" (partition {context.partitionId()}, attempt {context.attemptNumber() + 1})"
 
 
-def _read(row: Any, wanted: Field) -> Any:
-    if callable(wanted):
-        return wanted(row)
+def _read(row: Any, source: Field) -> Any:
+    if callable(source):
+        return source(row)
     try:
-        return row[wanted]
+        return row[source]
     except (KeyError, ValueError, TypeError) as error:
-        raise InvalidRecordError(wanted, "the row has no such column") from error
+        raise InvalidRecordError(source, "the row does not have this column") from error

@@ -1,8 +1,10 @@
-"""The driver's half of the reader: which records a batch holds, fixed before any task runs.
+"""The driver's part of the reader: it fixes the records of a batch before any task runs.
 
-State is a cache: everything that decides what is read is in the offsets. API cost: a ListShards for each
-``shardRefreshInterval`` and shard end, a DescribeStreamSummary a minute, and what `kinesis_sdk.spark.end_offset` says for
-each shard and ``minProbeInterval``; a question inside that interval costs nothing and is answered with the start.
+The state of a planner is a cache: everything that decides what is read is in the offsets.
+
+API cost: one ListShards per ``shardRefreshInterval`` and per shard that ends, one DescribeStreamSummary per minute, and one probe
+(see `kinesis_sdk.spark.end_offset`) per shard and ``minProbeInterval``. A call of `plan` within that interval costs nothing and
+returns the start.
 """
 
 from __future__ import annotations
@@ -33,34 +35,34 @@ _LOGGER = logging.getLogger(__name__)
 
 _DESCRIBE_INTERVAL = 60.0
 _JITTER = 0.05
-"""Seconds by which a question may come early: a trigger of one second must not wait for every other tick."""
+"""Seconds by which a call may come early, so that a trigger of one second does not skip every other tick."""
 
 _FRESH = 0.9
-"""Part of the retention after which a position is opened by time instead of by its sequence number."""
+"""Fraction of the retention period after which a position is opened by time instead of by sequence number."""
 
 _DRAIN_MARGIN = 600_000
-"""Milliseconds taken off the time at which a shard was seen to be empty. What was put a moment ago may not be readable
-yet, and arrival times are approximate; against retentions of a day or more ten minutes are nothing."""
+"""Milliseconds subtracted from the time at which a shard was seen to be empty. A record that was put a moment before may not be
+readable yet, and arrival times are approximate. Compared with a retention period of a day or more, ten minutes do not matter."""
 
 _ARRIVAL_MARGIN = 600_000
-"""Milliseconds behind its ending position up to which a batch read looks: arrival times are approximate and need not
-rise, and what belongs to the read is decided record by record."""
+"""Milliseconds after its ending position up to which a batch read goes. Arrival times are approximate and need not increase; each
+record is checked on its own."""
 
 _LATEST_MARGIN = 1_000
-"""Milliseconds before a LATEST start at which the open shards are listed: a split in the same instant must not hide
-the parent, which has records to deliver."""
+"""Milliseconds before a LATEST start at which the open shards are listed. A split at the same time must not hide the parent, which
+has records to deliver."""
 
 
 class StreamPlanner:
-    """Plans the batches of one query. Not thread-safe: Spark asks one question at a time.
+    """Plans the batches of one query. Not thread-safe, because Spark makes one call at a time.
 
     Args:
-        client: boto3 Kinesis client or one of its shape.
-        options: The reader's options.
-        clock: Time.
-        sleep: Waits for some seconds.
-        rng: Jitter.
-        default_span: What ``maxBatchSpan`` is where the user did not say, seconds; 0 is no limit.
+        client: boto3 Kinesis client, or an object with its methods.
+        options: Options of the reader.
+        clock: Monotonic and wall clock.
+        sleep: Called with the seconds to wait before a retry.
+        rng: Source of jitter for the backoff; None for a new one.
+        default_span: Seconds of ``maxBatchSpan`` if the user did not set it; 0 means unlimited.
     """
 
     def __init__(
@@ -95,17 +97,17 @@ class StreamPlanner:
         self._probes: dict[str, ShardProbe] = {}
         self._caps: dict[str, ShardPosition] | None = None
         self._stopping = False
-        self._looked_at = float("-inf")
-        self._answer: StreamOffset | None = None
+        self._probed_at = float("-inf")
+        self._planned: StreamOffset | None = None
         self._behind: dict[str, int | None] = {}
 
-    # -- questions of the engine --------------------------------------------------------------------------------
+    # -- called by the engine -----------------------------------------------------------------------------------
 
     def initial(self) -> StreamOffset:
-        """The offset that a query begins with; it fixes what LATEST means and names no shards.
+        """Return the initial offset of a query. It resolves LATEST and has no shards.
 
         Raises:
-            AwsError: The stream can not be described.
+            AwsError: If the stream cannot be described.
         """
         self._describe()
         starting = self._options.starting_position or StartingPosition(Latest())
@@ -117,27 +119,27 @@ class StreamPlanner:
         )
 
     def stop_at_now(self) -> None:
-        """End at what the stream holds now: `plan` answers its start when that is reached (AvailableNow)."""
+        """Stop at the records that the stream has now: `plan` returns its start once they are reached (AvailableNow)."""
         self._stopping = True
         self._caps = None
 
     def plan(self, start: StreamOffset, *, unlimited: bool = False) -> StreamOffset:
-        """The end of the batch that begins at ``start``; ``start`` itself when there is nothing to read.
+        """Return the end of the batch that starts at ``start``, or ``start`` itself if there is nothing to read.
 
         Args:
             start: An offset of this source.
-            unlimited: Take all there is, whatever the options limit.
+            unlimited: Whether to ignore the limits of the options.
 
         Raises:
-            DataLossError: Records that ``start`` needs are gone.
-            AwsError: A call failed for good.
+            DataLossError: If records that ``start`` needs are deleted.
+            AwsError: If a call failed permanently.
         """
         now = self._clock.monotonic()
         interval = self._options.min_probe_interval
-        early = now < self._looked_at + interval - min(_JITTER, interval / 10)
-        if early and not self._stopping and self._answer == start:
+        early = now < self._probed_at + interval - min(_JITTER, interval / 10)
+        if early and not self._stopping and self._planned == start:
             return start
-        self._looked_at = now
+        self._probed_at = now
         if now >= self._described_at + _DESCRIBE_INTERVAL:
             self._describe()
         self._check_stream(start)
@@ -146,15 +148,15 @@ class StreamPlanner:
         end = self._next(self._begin(start), unlimited=unlimited)
         if end.to_json() == start.to_json():
             end = start
-        self._answer = end
+        self._planned = end
         return end
 
     def ranges(self, start: StreamOffset, end: StreamOffset) -> list[ShardRange]:
-        """What the batch between two offsets holds; always the same for the same offsets.
+        """Return the ranges of the batch between two offsets: always the same for the same offsets.
 
         Raises:
-            DataLossError: A part of it is older than the stream's retention.
-            OffsetError: The offsets do not belong together.
+            DataLossError: If a part of the batch is older than the retention period.
+            OffsetError: If the offsets are of different streams.
         """
         if start.shards and start.stream != end.stream:
             raise OffsetError(f"the checkpoint is of stream {start.stream}, not of {end.stream}")
@@ -176,13 +178,13 @@ class StreamPlanner:
         return items
 
     def plan_read(self) -> list[ShardRange]:
-        """Everything between the starting and the ending position, of all shards at once, for a batch read.
+        """Return the ranges of a batch read: everything between the starting and the ending position, in all shards.
 
-        Parents and children are read in parallel: complete, but without an order between shards.
+        Parents and children are read in parallel: completely, but without an order between shards.
 
         Raises:
-            ConfigError: The starting position makes no sense for a batch read.
-            AwsError: A call failed for good.
+            ConfigError: If the starting position is LATEST, or names a shard that does not exist.
+            AwsError: If a call failed permanently.
         """
         options = self._options
         starting = options.starting_position or StartingPosition(TrimHorizon())
@@ -215,28 +217,28 @@ class StreamPlanner:
         ]
 
     def report(self) -> dict[str, Any] | None:
-        """What is known about the lag since the last `plan`, for the query's progress; None before it."""
-        answer = self._answer
-        if answer is None:
+        """Return the lag at the last `plan`, for the query's progress; None before it."""
+        planned = self._planned
+        if planned is None:
             return None
-        following = {n: b for n, b in self._behind.items() if n in answer.shards}
+        following = {n: b for n, b in self._behind.items() if n in planned.shards}
         known = [lag for lag in following.values() if lag is not None]
         return {
             "behindMs": {name: following[name] for name in sorted(following)},
             # A lag that Kinesis does not report is unknown, not 0.
             "maxBehindMs": max(known, default=None if following else 0),
-            "shards": len(answer.shards),
-            "ended": sum(isinstance(position, Ended) for position in answer.shards.values()),
-            "stream": answer.stream,
+            "shards": len(planned.shards),
+            "ended": sum(isinstance(position, Ended) for position in planned.shards.values()),
+            "stream": planned.stream,
         }
 
-    # -- looking at the stream ----------------------------------------------------------------------------------
+    # -- reading the stream's state -----------------------------------------------------------------------------
 
     def _describe(self) -> None:
         def describe() -> Any:
             sent = self._clock.time()
             answer = self._client.describe_stream_summary(**self._options.stream.request)
-            # The first answer that there is: LATEST is about to be made an instant of the service's clock.
+            # It is the first response, and LATEST is about to be resolved to a time of Kinesis.
             self._io.service_clock.observe(answer.get("ResponseMetadata"), sent, self._clock.time())
             return answer
 
@@ -273,14 +275,14 @@ class StreamPlanner:
             probe = self._probes[shard_id] = ShardProbe(self._io, shard_id, lag)
         return probe
 
-    def _for_all(self, look: Callable[[str], Any], names: Iterable[str]) -> dict[str, Any]:
-        """Ask something of many shards, ``probeThreads`` at a time."""
+    def _for_all(self, probe: Callable[[str], Any], names: Iterable[str]) -> dict[str, Any]:
+        """Call a function for many shards, ``probeThreads`` at a time, and return the results by shard id."""
         ordered = sorted(names)
         threads = min(self._options.probe_threads, len(ordered))
         if threads <= 1:
-            return {name: look(name) for name in ordered}
+            return {name: probe(name) for name in ordered}
         with ThreadPoolExecutor(threads, "kinesis-probe") as pool:
-            return dict(zip(ordered, pool.map(look, ordered), strict=True))
+            return dict(zip(ordered, pool.map(probe, ordered), strict=True))
 
     # -- deciding -----------------------------------------------------------------------------------------------
 
@@ -288,15 +290,15 @@ class StreamPlanner:
         if start.stream != str(self._options.stream):
             raise OffsetError(
                 f"the checkpoint is of stream {start.stream}, not of {self._options.stream}: "
-                "another stream needs another checkpoint"
+                "use a checkpoint of its own for each stream"
             )
         if start.created != self._created:
             self._lose(
-                f"stream {start.stream} was deleted and created again: the checkpoint's positions mean nothing in it"
+                f"stream {start.stream} was deleted and recreated: the positions in the checkpoint are no longer valid"
             )
 
     def _begin(self, start: StreamOffset) -> StreamOffset:
-        """The start with positions: resolved if it is a query's first, of the new stream if there is a new one."""
+        """Return the start with positions: resolved if it is the initial offset, and those of the new stream after a recreation."""
         assert self._graph is not None
         if start.created != self._created:
             self._probes.clear()
@@ -310,14 +312,14 @@ class StreamPlanner:
         default = starting.default
         candidates: Iterable[str] = self._graph.shards
         if isinstance(default, Latest):
-            # Not those that are open now: a child born since the query began has a parent with records to deliver.
+            # Not the shards that are open now: a child created since the query started has a parent with records to deliver.
             candidates = self._open_at(start.started - _LATEST_MARGIN)
         elif isinstance(default, AtTimestamp):
             candidates = self._open_at(default.millis)
         return start.with_shards(initial_positions(self._graph, candidates, starting, start.started))
 
     def _open_at(self, millis: int) -> list[str]:
-        # The service refuses a time ahead of its own.
+        # Kinesis rejects a time ahead of its own clock.
         at = min(millis, self._io.service_clock.millis() - _LATEST_MARGIN) / 1000
         found = self._list_shards({"Type": "AT_TIMESTAMP", "Timestamp": at})
         return [shard.shard_id for shard in found]
@@ -330,7 +332,7 @@ class StreamPlanner:
             graph = self._list()
             missing -= graph.shards.keys()
         for name in sorted(missing):
-            self._lose(f"shard {name} is gone from the stream, and was not read to its end", name)
+            self._lose(f"shard {name} is no longer in the stream, and was not read to its end", name)
         tracked = {name: position for name, position in start.shards.items() if name not in missing}
         fresh = admitted(graph, tracked)
         if self._stopping and self._caps is None:
@@ -341,10 +343,10 @@ class StreamPlanner:
         }
         following = [name for name, position in positions.items() if not isinstance(position, Ended)]
         found: dict[str, Found] = self._for_all(
-            lambda name: self._look(name, positions[name], graph, unlimited=unlimited), following
+            lambda name: self._find_end(name, positions[name], graph, unlimited=unlimited), following
         )
         if any(isinstance(f.end, Ended) for f in found.values()):
-            # The children of what ended come next.
+            # The children of the ended shards enter next.
             self._listed_at = float("-inf")
         gone = retired(graph, positions)
         ends: dict[str, ShardPosition] = {n: p for n, p in positions.items() if n not in gone}
@@ -356,7 +358,7 @@ class StreamPlanner:
         self._probes = {name: probe for name, probe in self._probes.items() if name in ends}
         return start.with_shards(self._with_drains(ends, positions, found, moved=moved))
 
-    def _look(self, name: str, start: ShardPosition, graph: ShardGraph, *, unlimited: bool) -> Found:
+    def _find_end(self, name: str, start: ShardPosition, graph: ShardGraph, *, unlimited: bool) -> Found:
         begin, via = self._entry(name, start)
         options = self._options
         found = self._probe(name).find_end(
@@ -367,11 +369,11 @@ class StreamPlanner:
             count=None if unlimited else options.max_records_per_shard,
             cap=None if self._caps is None else self._caps.get(name, start),
         )
-        # An entry that was moved is no progress: only what was read is.
+        # A start that was moved to another position is not progress: only records that were read are.
         return replace(found, end=start) if found.end == begin else found
 
     def _find_caps(self, graph: ShardGraph, tracked: Mapping[str, ShardPosition]) -> dict[str, ShardPosition]:
-        """Where each shard that exists now ends for a query that stops at now."""
+        """Return the position at which each shard that exists now ends, for a query that stops at the current records."""
         old: set[str] = set()
         for name in tracked:
             old.update(graph.ancestors(name))
@@ -391,11 +393,11 @@ class StreamPlanner:
         *,
         moved: bool,
     ) -> dict[str, ShardPosition]:
-        """Note in positions that did not move when their shards were seen to be empty.
+        """Return the ends with the time at which each shard that did not move was seen to be empty.
 
-        A shard that is idle for a whole retention has no usable sequence number any more, although nothing was lost:
-        then it goes on by this time. Noted along with every other change, and alone once in a quarter of the
-        retention, since each new offset is a batch.
+        If a shard is idle for a whole retention period, its sequence number is no longer usable, although nothing was lost. It
+        then continues from this time. The time is stored with every other change, and otherwise once per quarter of the
+        retention period, because each new offset is a batch.
         """
         result = dict(ends)
         due = moved
@@ -412,7 +414,7 @@ class StreamPlanner:
         return result if due else ends
 
     def _entry(self, shard_id: str, position: ShardPosition) -> tuple[ShardPosition, ShardPosition | None]:
-        """Where to begin reading, and where to open the iterator if the service may not know that place."""
+        """Return where to start reading, and where to open the iterator if Kinesis may no longer know that position."""
         if isinstance(position, Ended | TrimHorizon):
             return position, None
         now = self._io.service_clock.millis()
@@ -421,9 +423,9 @@ class StreamPlanner:
             return position, None
         if known < now - self._retention and isinstance(position, AfterSequence):
             self._lose(
-                f"shard {shard_id} was read up to sequence number {position.sequence_number} and seen "
-                f"{(now - known) / 3_600_000:.1f} h ago; the stream keeps {self._retention / 3_600_000:g} h, "
-                "so that records in between may be deleted",
+                f"shard {shard_id} was read up to sequence number {position.sequence_number}, last checked "
+                f"{(now - known) / 3_600_000:.1f} h ago; the retention period is {self._retention / 3_600_000:g} h, "
+                "so records in between may be deleted",
                 shard_id,
             )
             return position, TrimHorizon()
@@ -432,7 +434,7 @@ class StreamPlanner:
         return position, None
 
     def _owned(self, shard_id: str) -> HashKeyRange | None:
-        """Hash keys beyond which an aggregate is discarded; None if none is, or if the shard is not listed any more."""
+        """Return the hash key range outside of which aggregates are discarded; None if none are, or if the shard is not listed."""
         if self._options.misplaced_aggregates != "discard":
             return None
         graph = self._graph
@@ -444,4 +446,4 @@ class StreamPlanner:
     def _lose(self, message: str, shard_id: str | None = None) -> None:
         if self._options.fail_on_data_loss:
             raise DataLossError(message, shard_id=shard_id)
-        _LOGGER.error("%s; going on with what is left", message)
+        _LOGGER.error("%s; continuing with the remaining data", message)

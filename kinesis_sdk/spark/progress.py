@@ -1,7 +1,7 @@
-"""What a running query says about itself: a line per batch, and a frame to plot.
+"""Progress of a running query: a line per batch, and a data frame for plots.
 
-Spark carries no metrics of Python sources. What there is: the end offset's arrival times (every version) and the lag
-that the planner saw (``sources[].latestOffset``, from 4.2 on).
+Spark does not transport metrics of Python sources. Available are the arrival times in the end offset (all versions), and the lag
+that the planner saw (``sources[].latestOffset``, 4.2 and later).
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 
 def describe_progress(progress: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The numbers of one progress report; None if the query does not read with this source.
+    """Return the numbers of one progress report; None if the query does not read from this source.
 
     Args:
         progress: An element of ``query.recentProgress``, or ``event.progress.json`` parsed.
 
     Returns:
         ``batchId``, ``timestamp`` (text), ``rows``, ``rowsPerSecond``, ``batchMs``, ``planMs``, ``maxLagMs`` (from
-        the planner; else the age of the newest record of the shard that is furthest behind), ``shards`` and
-        ``ended``, over all sources of this kind.
+        the planner; otherwise the age of the newest record of the shard that is furthest behind; None if unknown), ``shards``
+        and ``ended``, over all sources of this kind.
     """
     offsets: list[StreamOffset] = []
     reported: list[int] = []
@@ -69,7 +69,7 @@ def _loaded(value: Any) -> Any:
 
 
 def _age(positions: list[Any], moment: str) -> int | None:
-    """Milliseconds between a moment and what is known of the shard that is furthest behind."""
+    """Return the milliseconds from the position of the shard that is furthest behind to a time; None if unknown."""
     known = [position.known for position in positions if isinstance(position, AfterSequence)]
     if not known or not moment:
         return None
@@ -78,7 +78,7 @@ def _age(positions: list[Any], moment: str) -> int | None:
 
 
 def format_progress(name: str, numbers: Mapping[str, Any]) -> str:
-    """One line for people."""
+    """Return the numbers as one readable line."""
     lag = numbers["maxLagMs"]
     return (
         f"{name} batch {numbers['batchId']}: {numbers['rows']:,} rows, {numbers['rowsPerSecond']:,.0f} rows/s, "
@@ -89,7 +89,7 @@ def format_progress(name: str, numbers: Mapping[str, Any]) -> str:
 
 
 def progress_frame(query: Any) -> pd.DataFrame:
-    """The recent progress of a query as a pandas frame, a row per batch, for plotting.
+    """Return the recent progress of a query as a pandas data frame with a row per batch.
 
     Spark keeps 100 reports (``spark.sql.streaming.numRecentProgressUpdates``). Columns: see `describe_progress`;
     ``timestamp`` is a UTC timestamp here, and batches without this source's offsets are left out.
@@ -114,7 +114,7 @@ def progress_frame(query: Any) -> pd.DataFrame:
 
 
 def _as_mapping(item: Any) -> Mapping[str, Any]:
-    """A progress report as a mapping: it is one in some versions and an object with ``json`` in others."""
+    """Return a progress report as a mapping. Some versions of Spark use a mapping, others an object with ``json``."""
     if isinstance(item, Mapping) and not hasattr(item, "json"):
         return item
     loaded = json.loads(item.json)
@@ -123,12 +123,12 @@ def _as_mapping(item: Any) -> Mapping[str, Any]:
 
 
 def progress_listener(write: Callable[[str], object] | None = None) -> Any:
-    """A listener that writes one line per batch with rows.
+    """Return a listener that writes one line per batch with rows.
 
         spark.streams.addListener(progress_listener())
 
     Args:
-        write: Takes a line; by default it goes to standard error.
+        write: Called with each line; None writes to standard error.
 
     Returns:
         A ``StreamingQueryListener``.
@@ -141,21 +141,21 @@ def progress_listener(write: Callable[[str], object] | None = None) -> Any:
     out = write or to_stderr
 
     class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
-        """Writes a line per batch."""
+        """Listener that writes a line per batch."""
 
         def onQueryStarted(self, event: Any) -> None:  # noqa: N802 — Spark's name
-            """A query begins."""
+            """Called when a query starts."""
 
         def onQueryProgress(self, event: Any) -> None:  # noqa: N802 — Spark's name
-            """A batch is done."""
+            """Called when a batch is finished."""
             numbers = describe_progress(json.loads(event.progress.json))
             if numbers is not None and numbers["rows"]:
                 out(format_progress(event.progress.name or str(event.progress.id)[:8], numbers))
 
         def onQueryIdle(self, event: Any) -> None:  # noqa: N802 — Spark's name
-            """There was nothing to do."""
+            """Called when there was nothing to process."""
 
         def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 — Spark's name
-            """A query ended."""
+            """Called when a query ended."""
 
     return ProgressListener()

@@ -1,7 +1,7 @@
-"""The executor's half: read exactly one range of a shard.
+"""The executor's part of the reader: read exactly one range of a shard.
 
-A range is fixed by the driver and ends at a record that exists, or at the shard's end. Reading it again gives the
-same records, so that task retries, speculation and a second action on a batch are correct.
+The driver fixes a range, which ends at a record that exists, or at the end of the shard. Reading it again returns the same
+records, so task retries, speculation and a second action on a batch are correct.
 """
 
 from __future__ import annotations
@@ -22,22 +22,23 @@ from kinesis_sdk.spark.shardio import ShardIo, arrival_of
 
 _LOGGER = logging.getLogger(__name__)
 
-_MOST_THREADS = 8
+_MAX_THREADS = 8
 _CONFIRMATIONS, _CONFIRM_SECONDS = 5, 5.0
-"""Empty pages at the tip, and how long they must go on, before a record that must be there counts as gone."""
+"""Number of empty pages at the tip, and their minimum duration in seconds, after which a missing record counts as deleted."""
 
 
 @dataclass(frozen=True)
 class ShardRange:
-    """What one task reads of one shard.
+    """Range of one shard that one task reads.
 
     Attributes:
         shard_id: The shard.
-        start: Exclusive if `AfterSequence`, inclusive otherwise.
-        end: Inclusive record, or the shard's end.
-        via: Where the iterator is opened if the service may not know ``start`` any more.
-        before: Only records that arrived before this (epoch milliseconds) belong to the range; for batch reads.
-        owned: The shard's hash keys, where aggregates that hold records of other shards are to be discarded.
+        start: Position before the first record.
+        end: Last record, inclusive, or the end of the shard.
+        via: Position to open the iterator at, if Kinesis may no longer know ``start``; None opens it at ``start``.
+        before: Epoch milliseconds. In batch reads, only records that arrived before this time belong to the range; None for
+            all records.
+        owned: Hash key range of the shard, if aggregates with records of other shards are discarded; None otherwise.
     """
 
     shard_id: str
@@ -50,13 +51,13 @@ class ShardRange:
 
 @dataclass(frozen=True, kw_only=True)
 class ReadPolicy:
-    """How to read.
+    """Limits and timeouts for reading ranges.
 
     Attributes:
-        limit: Kinesis records per call.
-        interval: Least seconds between two calls for a shard.
-        stall_timeout: Seconds without a record after which a range that must have more is given up.
-        fail_on_data_loss: Whether a missing end is an error; else it is logged and the range ends there.
+        limit: Maximum Kinesis records per call.
+        interval: Minimum seconds between two calls for a shard.
+        stall_timeout: Seconds without a record after which reading a range that must have more fails.
+        fail_on_data_loss: Whether a missing end is an error; otherwise it is logged, and the range ends there.
     """
 
     limit: int
@@ -66,12 +67,17 @@ class ReadPolicy:
 
 
 def read_range(io: ShardIo, item: ShardRange, policy: ReadPolicy) -> Iterator[list[KinesisRecord]]:
-    """The Kinesis records of a range, page by page.
+    """Yield the Kinesis records of a range, page by page.
+
+    Args:
+        io: Calls of the stream.
+        item: The range.
+        policy: Limits and timeouts.
 
     Raises:
-        DataLossError: The record at the range's end is gone.
-        StalledError: The shard did not go on for ``stall_timeout``.
-        AwsError: A call failed for good.
+        DataLossError: If the record at the end of the range is deleted.
+        StalledError: If the shard returned no record for ``stall_timeout``.
+        AwsError: If a call failed permanently.
     """
     cursor = io.cursor(item.shard_id, item.start, via=item.via)
     last = item.end.number if isinstance(item.end, AfterSequence) else None
@@ -105,10 +111,10 @@ def read_range(io: ShardIo, item: ShardRange, policy: ReadPolicy) -> Iterator[li
                 return
         if began - progress > policy.stall_timeout:
             raise StalledError(
-                f"shard {item.shard_id} brought nothing for {began - progress:.0f} s, "
-                f"although it has more up to {_name(item.end)}"
+                f"shard {item.shard_id} returned no record for {began - progress:.0f} s, "
+                f"although the batch continues up to {_name(item.end)}"
             )
-        # While a missing record is waited for there is no hurry, whatever the interval.
+        # While the range waits for a missing record, read at most five times per second, whatever the interval is.
         pause = max(policy.interval, 0.2 if empty else 0.0) - (io.clock.monotonic() - began)
         if pause > 0:
             io.sleep(pause)
@@ -116,12 +122,12 @@ def read_range(io: ShardIo, item: ShardRange, policy: ReadPolicy) -> Iterator[li
 
 def _lose(item: ShardRange, policy: ReadPolicy) -> None:
     message = (
-        f"shard {item.shard_id}: the last record of this batch ({_name(item.end)}) is not there any more; "
-        "records older than the stream's retention are deleted"
+        f"shard {item.shard_id}: the last record of this batch ({_name(item.end)}) is no longer in the stream; "
+        "records older than the retention period are deleted"
     )
     if policy.fail_on_data_loss:
         raise DataLossError(message, shard_id=item.shard_id)
-    _LOGGER.error("%s; going on with what is left", message)
+    _LOGGER.error("%s; continuing with the remaining data", message)
 
 
 def _name(end: AfterSequence | Ended) -> str:
@@ -134,23 +140,23 @@ _Item = tuple[ShardRange, list[KinesisRecord]]
 def read_ranges(
     make_io: Callable[[], ShardIo], items: Sequence[ShardRange], policy: ReadPolicy
 ) -> Iterator[_Item]:
-    """The pages of several ranges, each shard's in order, fetched by threads while earlier ones are worked on.
+    """Yield the pages of several ranges, those of each shard in order. Threads read ahead of the caller.
 
-    At most one page waits, and one in the hands of each thread; closing the iterator stops the threads at their next
-    page. A page is up to 10 MB.
+    At most one page waits, and each thread holds another one. Closing the iterator stops the threads at their next page. A page
+    has up to 10 MB.
 
     Args:
-        make_io: Makes the calls of one thread.
+        make_io: Called by each thread to create its calls.
         items: The ranges.
-        policy: How to read.
+        policy: Limits and timeouts.
 
     Raises:
-        KinesisSdkError: The first failure of any range.
+        KinesisSdkError: If reading a range failed; the first failure.
     """
     pending: queue.SimpleQueue[ShardRange] = queue.SimpleQueue()
     for item in items:
         pending.put(item)
-    threads = min(len(items), _MOST_THREADS)
+    threads = min(len(items), _MAX_THREADS)
     results: queue.Queue[_Item | BaseException | None] = queue.Queue(maxsize=1)
     stopped = threading.Event()
 
@@ -174,7 +180,7 @@ def read_ranges(
                 for records in read_range(io, item, policy):
                     if not put((item, records)):
                         return
-        except BaseException as error:  # noqa: BLE001 — it is raised where the pages are consumed
+        except BaseException as error:  # noqa: BLE001 — raised on the thread that consumes the pages
             put(error)
         else:
             put(None)

@@ -1,8 +1,7 @@
-"""The writers: Arrow batches into one producer per Python worker process, flushed in each task.
+"""The writers: Arrow batches go to one producer per Python worker process, which each task flushes at its end.
 
-At least once, always: a task that Spark retries, or runs a second time speculatively, puts its rows again, and a
-record that was acknowledged stays in the stream when the task, the job or the batch fails. Consumers that need more
-deduplicate by a key of their own.
+Delivery is always at least once. A task that Spark retries or runs speculatively puts its rows again, and an acknowledged record
+stays in the stream if the task, the job or the batch fails. Consumers that need more must deduplicate by a key of their own.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger(__name__)
 
-# 4.0 has no Arrow writer for streams: rows are made into batches there.
+# Spark 4.0 has no Arrow writer for streams, so rows are converted to batches there.
 _STREAM_BASE = getattr(spark_datasource, "DataSourceStreamArrowWriter", None)
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamWriter as _StreamWriter
@@ -37,12 +36,12 @@ _ROWS_PER_BATCH = 10_000
 
 @dataclass(frozen=True)
 class Columns:
-    """Where a row's fields are.
+    """Names of the columns to write.
 
     Attributes:
         data: Name of the payload column, binary or string.
         partition_key: Name of the key column; None for random keys.
-        explicit_hash_key: Name of the hash key column, if there is one.
+        explicit_hash_key: Name of the hash key column; None if there is none.
     """
 
     data: str
@@ -51,11 +50,11 @@ class Columns:
 
 
 class Written(WriterCommitMessage):  # type: ignore[misc]
-    """What a task stored.
+    """Result of a task.
 
     Attributes:
-        records: User records.
-        payload_bytes: Their payload.
+        records: Number of user records stored.
+        payload_bytes: Bytes of their payloads.
     """
 
     def __init__(self, records: int, payload_bytes: int) -> None:
@@ -64,13 +63,18 @@ class Written(WriterCommitMessage):  # type: ignore[misc]
 
 
 def plan_columns(schema: Any, options: SinkOptions, *, overwrite: bool) -> Columns:
-    """Check a DataFrame's columns on the driver, before any task runs.
+    """Check the columns of a DataFrame on the driver, before any task runs.
+
+    Args:
+        schema: Schema of the DataFrame.
+        options: Options of the writer.
+        overwrite: Whether the save mode is ``overwrite``.
 
     Raises:
-        ConfigError: A column is missing, unknown or of the wrong type, or the mode is ``overwrite``.
+        ConfigError: If a column is missing, unknown or of the wrong type, or the mode is ``overwrite``.
     """
     if overwrite:
-        raise ConfigError("mode", "overwrite", "append: a stream can not be overwritten")
+        raise ConfigError("mode", "overwrite", "append, because a stream cannot be overwritten")
     known = {"data": ("binary", "string"), "partitionkey": ("string",), "explicithashkey": ("string",)}
     found: dict[str, str] = {}
     for column in schema.fields:
@@ -94,11 +98,16 @@ def plan_columns(schema: Any, options: SinkOptions, *, overwrite: bool) -> Colum
 def write_batches(options: SinkOptions, columns: Columns, batches: Iterable[pa.RecordBatch]) -> Written:
     """Put every row and wait until all are stored.
 
-    Memory is bounded by ``maxOutstandingBytes`` and one Arrow batch: `put` waits while the buffer is full.
+    Memory is bounded by ``maxOutstandingBytes`` and one Arrow batch, because `put` blocks while the buffer is full.
+
+    Args:
+        options: Options of the writer.
+        columns: Names of the columns.
+        batches: Arrow batches of the task.
 
     Raises:
-        PartitionFailedError: Records were not stored; counts by cause.
-        InvalidRecordError: A row that the service would refuse: null, or too large.
+        PartitionFailedError: If records were not stored; it has the counts by cause.
+        InvalidRecordError: If Kinesis would reject a row, because it is null or too large.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -108,7 +117,7 @@ def write_batches(options: SinkOptions, columns: Columns, batches: Iterable[pa.R
     with rare_collections(), shared_producer(options.settings, error_sample=options.error_sample) as producer:
         for batch in batches:
             data = batch.column(columns.data)
-            _refuse_nulls(columns.data, data)
+            _reject_nulls(columns.data, data)
             if pa.types.is_string(data.type) or pa.types.is_large_string(data.type):
                 data = data.cast(pa.binary())
             size += pc.sum(pc.binary_length(data)).as_py() or 0
@@ -116,7 +125,7 @@ def write_batches(options: SinkOptions, columns: Columns, batches: Iterable[pa.R
                 keys: list[str] = [token_hex(8) for _ in range(batch.num_rows)]
             else:
                 column = batch.column(columns.partition_key)
-                _refuse_nulls(columns.partition_key, column)
+                _reject_nulls(columns.partition_key, column)
                 keys = column.to_pylist()
             hashes: list[str | None] | None = None
             if columns.explicit_hash_key is not None:
@@ -125,7 +134,7 @@ def write_batches(options: SinkOptions, columns: Columns, batches: Iterable[pa.R
         return Written(producer.flush(), size)
 
 
-def _refuse_nulls(name: str, column: pa.Array) -> None:
+def _reject_nulls(name: str, column: pa.Array) -> None:
     if column.null_count:
         raise InvalidRecordError(
             name, f"{column.null_count:,} of {len(column):,} rows of an Arrow batch are null"
@@ -146,7 +155,7 @@ def _log_commit(where: str, messages: list[Written | None]) -> None:
 def _log_abort(where: str, messages: list[Written | None]) -> None:
     stored = sum(message.records for message in messages if message is not None)
     _LOGGER.warning(
-        "%s failed; %d records or more of it are in the stream and will be there twice if it is repeated",
+        "%s failed after storing at least %d records; a retry stores them again",
         where,
         stored,
     )
@@ -160,15 +169,15 @@ class KinesisWriter(DataSourceArrowWriter):  # type: ignore[misc]
         self._columns = columns
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """One task. See `write_batches`."""
+        """Write the rows of one task. See `write_batches`."""
         return write_batches(self._options, self._columns, iterator)
 
     def commit(self, messages: list[Written | None]) -> None:
-        """All tasks succeeded."""
+        """Called when all tasks succeeded."""
         _log_commit(f"write to {self._options.stream}", messages)
 
     def abort(self, messages: list[Written | None]) -> None:
-        """A task failed for good."""
+        """Called when a task failed permanently."""
         _log_abort(f"write to {self._options.stream}", messages)
 
 
@@ -180,21 +189,21 @@ class KinesisStreamWriter(_StreamWriter):  # type: ignore[misc]
         self._columns = columns
 
     def write(self, iterator: Iterator[Any]) -> Written:
-        """One task of one batch. See `write_batches`."""
+        """Write the rows of one task of a batch. See `write_batches`."""
         batches = iterator if _STREAM_BASE is not None else _batches_of_rows(iterator)
         return write_batches(self._options, self._columns, batches)
 
     def commit(self, messages: list[Written | None], batchId: int) -> None:  # noqa: N803 — Spark's name
-        """All tasks of a batch succeeded."""
+        """Called when all tasks of a batch succeeded."""
         _log_commit(f"batch {batchId} to {self._options.stream}", messages)
 
     def abort(self, messages: list[Written | None], batchId: int) -> None:  # noqa: N803 — Spark's name
-        """A task of a batch failed for good."""
+        """Called when a task of a batch failed permanently."""
         _log_abort(f"batch {batchId} to {self._options.stream}", messages)
 
 
 def _batches_of_rows(rows: Iterator[Any]) -> Iterator[pa.RecordBatch]:
-    """Arrow batches of Spark rows, for the one version whose streams give rows."""
+    """Yield Arrow batches of Spark rows, for Spark 4.0, whose streams pass rows."""
     from itertools import islice
 
     import pyarrow as pa

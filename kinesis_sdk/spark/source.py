@@ -1,11 +1,10 @@
-"""The data source ``kinesis_sdk``: batch reader, stream reader, and where the writers are made.
+"""The data source ``kinesis_sdk``: batch reader, stream reader, and the factory of the writers.
 
-One class serves pyspark 4.0 to 4.3. Before 4.2 the engine asks ``latestOffset()`` without the start, knows no read
-limits and runs AvailableNow as one batch; from 4.2 on it passes both and runs as many as needed.
+One class serves pyspark 4.0 to 4.3. Before 4.2, the engine calls ``latestOffset()`` without the start, has no read limits and runs
+AvailableNow as one batch. From 4.2 on it passes both, and runs as many batches as needed.
 
-Three kinds of process build readers: the driver's planning process (pickled from there), one long-lived process per
-query that answers for offsets, and the executors' workers. So nothing here does I/O before it is asked to, and what is
-pickled holds options only.
+Three kinds of processes create readers: the planning process of the driver (which pickles them), one long-lived process per query
+that plans offsets, and the workers of the executors. Creating a reader therefore makes no call, and its pickle contains only options.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ FORMAT = "kinesis_sdk"
 
 _DEFAULT_SPAN = 120.0
 _SHARD_BYTES_PER_SECOND = 1024 * 1024
-_MOST_TASKS = 64
+_MAX_TASKS = 64
 
 
 class KinesisDataSource(DataSource):  # type: ignore[misc]
@@ -71,34 +70,34 @@ class KinesisDataSource(DataSource):  # type: ignore[misc]
 
     @classmethod
     def name(cls) -> str:
-        """The format name."""
+        """Return the name of the format."""
         return FORMAT
 
     def schema(self) -> str:
-        """Columns of the reader."""
+        """Return the columns of the reader."""
         return DDL
 
     def reader(self, schema: Any) -> KinesisReader:
-        """Reads everything between two positions, once.
+        """Return a reader of everything between two positions.
 
         Raises:
-            ConfigError: An option is unknown or out of its range.
+            ConfigError: If an option is unknown or out of range.
         """
         return KinesisReader(_checked(self.options, schema))
 
     def streamReader(self, schema: Any) -> KinesisStreamReader:  # noqa: N802 — Spark's name
-        """Reads the stream in micro-batches.
+        """Return a reader of the stream in micro-batches.
 
         Raises:
-            ConfigError: An option is unknown or out of its range.
+            ConfigError: If an option is unknown or out of range.
         """
         return KinesisStreamReader(_checked(self.options, schema))
 
     def writer(self, schema: Any, overwrite: bool) -> KinesisWriter:
-        """Puts the rows of a DataFrame.
+        """Return a writer of the rows of a DataFrame.
 
         Raises:
-            ConfigError: An option is unknown or out of its range, or the columns do not fit.
+            ConfigError: If an option is unknown or out of range, or the columns do not fit.
         """
         from kinesis_sdk.spark.sink import KinesisWriter, plan_columns
 
@@ -106,35 +105,37 @@ class KinesisDataSource(DataSource):  # type: ignore[misc]
         return KinesisWriter(options, plan_columns(schema, options, overwrite=overwrite))
 
     def streamWriter(self, schema: Any, overwrite: bool) -> KinesisStreamWriter:  # noqa: N802 — Spark's name
-        """Puts the rows of a streaming query.
+        """Return a writer of the rows of a streaming query.
 
         Raises:
-            ConfigError: An option is unknown or out of its range, or the columns do not fit.
+            ConfigError: If an option is unknown or out of range, or the columns do not fit.
         """
         from kinesis_sdk.spark.sink import KinesisStreamWriter, plan_columns
 
-        del overwrite  # complete and update mode: a stream only grows, each batch's rows are put
+        del (
+            overwrite
+        )  # set in complete and update mode; a stream only grows, so the rows of each batch are put
         options = SinkOptions.parse(self.options)
         return KinesisStreamWriter(options, plan_columns(schema, options, overwrite=False))
 
 
 def _checked(options: Any, schema: Any) -> SourceOptions:
-    """The reader's options; a schema of the user's own must be ours."""
+    """Return the options of the reader. A schema that the user gives must be that of the source."""
     found = [(field.name, field.dataType.simpleString()) for field in schema.fields]
     if found != [(name, "bigint" if kind == "long" else kind) for name, kind in COLUMNS]:
-        raise ConfigError("schema", schema.simpleString(), f"no schema of your own: the columns are {DDL}")
+        raise ConfigError("schema", schema.simpleString(), f"no schema, or {DDL}")
     return SourceOptions.parse(options)
 
 
 class RangePartition(InputPartition):  # type: ignore[misc]
-    """Shard ranges that one task reads."""
+    """Ranges that one task reads."""
 
     def __init__(self, ranges: Sequence[ShardRange]) -> None:
         super().__init__(tuple(ranges))
 
 
 def _group(ranges: Sequence[ShardRange], shards_per_task: int | None) -> list[InputPartition]:
-    size = shards_per_task or max(1, -(-len(ranges) // _MOST_TASKS))
+    size = shards_per_task or max(1, -(-len(ranges) // _MAX_TASKS))
     return [RangePartition(ranges[at : at + size]) for at in range(0, len(ranges), size)]
 
 
@@ -144,15 +145,15 @@ def _new_planner(options: SourceOptions) -> StreamPlanner:
         options,
         clock=SystemClock(),
         sleep=time.sleep,
-        # Without admission control AvailableNow is one batch: a limit would leave the rest behind.
+        # Without admission control AvailableNow is one batch, so a limit would leave records unread.
         default_span=_DEFAULT_SPAN if HAS_ADMISSION_CONTROL else 0.0,
     )
 
 
 def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """Record batches of a task's ranges."""
+    """Yield the record batches of the ranges of a task."""
     ranges: Sequence[ShardRange] = partition.value or ()
-    if not ranges:  # Spark makes a partition of its own where there is none
+    if not ranges:  # Spark creates a partition if there is none
         return
     client = shared_client(options.connection)
     clock = SystemClock()
@@ -180,26 +181,26 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
 
 
 class KinesisReader(DataSourceReader):  # type: ignore[misc]
-    """The batch reader: the end is fixed when Spark plans the read."""
+    """Batch reader. Its end is fixed when Spark plans the read."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
-        """What each task reads.
+        """Return the ranges that each task reads.
 
         Raises:
-            AwsError: The stream can not be looked at.
+            AwsError: If a call failed permanently.
         """
         return _group(_new_planner(self._options).plan_read(), self._options.shards_per_task)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task."""
+        """Yield the rows of one task."""
         return _read(self._options, partition)
 
 
 class KinesisStreamReader(_StreamReader):  # type: ignore[misc]
-    """The stream reader. Lives as long as the query in a process of its own; pickled without its planner."""
+    """Stream reader. It lives as long as the query, in a process of its own; it is pickled without its planner."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -212,28 +213,28 @@ class KinesisStreamReader(_StreamReader):  # type: ignore[misc]
 
     @property
     def planner(self) -> StreamPlanner:
-        """The planner of this process, made when first asked for."""
+        """Planner of this process, created on first use."""
         if self._planner is None:
             self._planner = _new_planner(self._options)
         return self._planner
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 — Spark's name
-        """Where a new query begins. Asked twice by 4.2 and later: LATEST must mean the same both times."""
+        """Return the offset from which a new query starts. Spark 4.2 and later call it twice, with the same result."""
         if self._initial is None:
             self._initial = self.planner.initial()
         return self._initial.to_dict()
 
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802 — Spark's name
-        """Where the next batch ends.
+        """Return the end of the next batch.
 
         Args:
-            start: Where it begins; None before 4.2, which asks before `initialOffset` in a new query and after
+            start: Start of the batch; None before 4.2, which calls this before `initialOffset` in a new query, and after
                 `partitions` in a restarted one.
-            limit: `ReadAllAvailable` lifts the options' limits; anything else means them.
+            limit: `ReadAllAvailable` lifts the limits of the options; anything else keeps them.
 
         Raises:
-            DataLossError: Records that the checkpoint needs are gone.
-            AwsError: The stream can not be looked at.
+            DataLossError: If records that the checkpoint needs are deleted.
+            AwsError: If a call failed permanently.
         """
         if start is not None:
             begin = StreamOffset.from_dict(start)
@@ -251,9 +252,9 @@ class KinesisStreamReader(_StreamReader):  # type: ignore[misc]
         return HAS_ADMISSION_CONTROL and isinstance(limit, ReadAllAvailable)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 — Spark's name
-        """The limit that stands for the options: what shards can take in ``maxBatchSpan``.
+        """Return a limit that stands for the options: the bytes that a shard can receive in ``maxBatchSpan``.
 
-        Spark knows none of stream time. One that is not `ReadAllAvailable` lets that one be recognised.
+        Spark has no limit in stream time. Any limit but `ReadAllAvailable` makes the latter recognizable in `latestOffset`.
         """
         span = self._options.max_batch_span
         seconds = _DEFAULT_SPAN if span is None else span
@@ -262,25 +263,25 @@ class KinesisStreamReader(_StreamReader):  # type: ignore[misc]
         return ReadMaxBytes(max(1, round((seconds or _DEFAULT_SPAN) * _SHARD_BYTES_PER_SECOND)))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 — Spark's name
-        """Stop at what the stream holds now."""
+        """Stop at the records that the stream has now."""
         self.planner.stop_at_now()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 — Spark's name
-        """Lag per shard, for ``sources[].latestOffset`` of the query's progress (4.2 and later)."""
+        """Return the lag per shard, for ``sources[].latestOffset`` of the query's progress (4.2 and later)."""
         return self.planner.report()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """What each task of a batch reads; the same for the same offsets, also after a restart."""
+        """Return the ranges that each task of a batch reads: the same for the same offsets, also after a restart."""
         begin, goal = StreamOffset.from_dict(start), StreamOffset.from_dict(end)
         self._last = goal
         return _group(self.planner.ranges(begin, goal), self._options.shards_per_task)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task."""
+        """Yield the rows of one task."""
         return _read(self._options, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing to do: Spark's checkpoint is the only record of progress."""
+        """Do nothing, because Spark's checkpoint is the only record of progress."""
 
     def stop(self) -> None:
-        """Nothing to do; most versions never call it."""
+        """Do nothing; most versions never call it."""

@@ -179,7 +179,7 @@ def test_an_aggregate_that_would_expand_without_end_is_delivered_as_it_is_stored
         (b"after", "3", 0),
         (b"after", "3", 1),
     ]
-    assert "aggregate 2 with 800000 user records is delivered as it is stored" in caplog.text
+    assert "aggregate 2 with 800000 user records delivered as it is stored" in caplog.text
     assert "kkkk" not in caplog.text
 
 
@@ -240,7 +240,7 @@ def test_a_misplaced_aggregate_is_delivered_unless_the_shards_range_is_given(
     assert [row["data"] for row in kept] == [b"mine", b"mine, too", b"alone"], (
         "a record alone is nobody's twice"
     )
-    assert "aggregate 2 with 2 user records is discarded" in caplog.text
+    assert "aggregate 2 with 2 user records discarded" in caplog.text
     assert "not mine" not in caplog.text
     assert [row["data"] for row in rows_of(page, owned=high)] == [b"alone"]
     assert len(rows_of(page, owned=FULL_RANGE)) == 5

@@ -131,7 +131,7 @@ def test_a_missing_field_and_broken_text_are_refused() -> None:
         del item[name]
         with pytest.raises(OffsetError):
             StreamOffset.from_dict(item)
-    with pytest.raises(OffsetError, match="no JSON"):
+    with pytest.raises(OffsetError, match="not valid JSON"):
         StreamOffset.from_json("{")
 
 

@@ -101,7 +101,7 @@ def test_an_end_behind_the_end_of_the_shard_is_a_loss() -> None:
 def test_the_end_of_a_shard_that_stays_open_is_given_up() -> None:
     world = World()
     world.put(3)
-    with pytest.raises(StalledError, match="brought nothing for 6"):
+    with pytest.raises(StalledError, match="returned no record for 6"):
         payloads(world, ShardRange(SHARD, TrimHorizon(), Ended()))
 
 
