@@ -98,7 +98,7 @@ def test_a_stream_that_was_deleted_and_created_again(
     endpoint.create(orders.name, 1)
     orders.put(*numbered(100, 3))
     query = start(spark, orders, sink, folder / "checkpoint")
-    assert "deleted and created again" in failure_of(query)
+    assert "deleted and recreated" in failure_of(query)
     query = start(spark, orders, sink, folder / "checkpoint", failOnDataLoss="false")
     try:
         wait_for(lambda: len(sink.rows()) == 6, what="the new stream's records")

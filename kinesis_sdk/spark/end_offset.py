@@ -40,7 +40,7 @@ class Found:
     Attributes:
         end: The position; the start itself if there is nothing to read.
         behind: Milliseconds from the end to the tip; None if that is not known.
-        drained_at: Epoch milliseconds at which nothing was found behind the end; None if not looked for.
+        drained_at: Epoch milliseconds at which the shard had nothing after the end; None if that was not checked.
     """
 
     end: ShardPosition
@@ -81,12 +81,12 @@ class ShardProbe:
             start: Start of the batch; not `Ended`.
             via: Position to open an iterator at, if Kinesis may no longer know ``start``.
             closed: Whether the listing says that the shard takes no more records.
-            span: Most milliseconds of stream time.
-            count: Most Kinesis records.
-            cap: ShardPosition that must not be passed, of a query that stops there.
+            span: Maximum milliseconds of stream time; None for no limit.
+            count: Maximum Kinesis records; None for no limit.
+            cap: Position at which the query stops; None if it does not stop.
 
         Raises:
-            AwsError: A call failed for good.
+            AwsError: If a call failed permanently.
         """
         if cap is not None and is_reached(start, cap):
             return Found(start, 0, None)
