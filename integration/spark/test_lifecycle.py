@@ -138,7 +138,7 @@ def test_a_checkpoint_of_another_stream(spark: Any, stream: Any, folder: Path) -
     sink = IdempotentSink(folder / "sink")
     drain(spark, first, sink, folder / "checkpoint")
     second.put(b"k:1")
-    assert "another checkpoint" in failure_of(start(spark, second, sink, folder / "checkpoint"))
+    assert "checkpoint of its own" in failure_of(start(spark, second, sink, folder / "checkpoint"))
 
 
 def test_alternating_idle_and_active_shards(spark: Any, stream: Any, folder: Path) -> None:

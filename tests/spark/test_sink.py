@@ -194,9 +194,9 @@ def test_writers_travel_and_report(aws: FakeAws, caplog: pytest.LogCaptureFixtur
         stream.commit([message], batchId=5)
         stream.abort([None], batchId=6)
     assert "write to orders: 4 records (12 bytes of payload) stored by 1 tasks" in caplog.text
-    assert "write to orders failed; 4 records or more" in caplog.text
+    assert "write to orders failed after storing at least 4 records" in caplog.text
     assert "batch 5 to orders: 4 records" in caplog.text
-    assert "batch 6 to orders failed; 0 records or more" in caplog.text
+    assert "batch 6 to orders failed after storing at least 0 records" in caplog.text
     assert "abc" not in caplog.text
 
 
