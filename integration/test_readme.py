@@ -44,6 +44,7 @@ EXPECTED = [
     # The first read shows the first put.
     Expected("Consume", r"""^customer-7 b'\{"total": 12\}'$""", runs_on=True),
     Expected("Consume", r"^customer-8 b'next'$", put=b"next", runs_on=True),
+    Expected("Consume", r"\A\Z"),  # the settings
     Expected("Test your own code", r"\A\Z"),
 ]
 
