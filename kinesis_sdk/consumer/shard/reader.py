@@ -6,6 +6,7 @@ import logging
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from itertools import accumulate
 from operator import itemgetter
 
@@ -236,8 +237,16 @@ class ShardReader:
             )
             if not self._starts_at_lease and self._taken_through is None:
                 self._log_requested_start(lease.checkpoint)
-        if isinstance(position, Latest) and self._starts_at_lease and isinstance(self._fetcher, KnowsStart):
-            self._pin(self._fetcher.started_at_millis)
+        if isinstance(position, Latest) and isinstance(self._fetcher, KnowsStart):
+            millis = self._fetcher.started_at_millis
+            if self._starts_at_lease:
+                self._pin(millis)
+            elif millis is not None:
+                # The tip of the shard is resolved once per acquisition. If this read hangs before its first record and is
+                # restarted, a second LATEST would skip the records that arrived in between.
+                self.requested_start = datetime.fromtimestamp(0, timezone.utc) + timedelta(
+                    milliseconds=millis
+                )
 
     def _log_requested_start(self, checkpoint: ExtendedSequenceNumber) -> None:
         through = self._skip_through

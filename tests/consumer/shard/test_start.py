@@ -264,3 +264,15 @@ def test_a_restarted_read_asks_only_once():
     scene.run(5)
     assert len(scene.asked) == 1
     assert scene.opened == [AfterSequence("7", sub_sequence_number=0), AfterSequence("8")]
+
+
+def test_a_restarted_read_keeps_the_tip_that_latest_was_resolved_to():
+    """A second LATEST would skip what arrived between the two."""
+    scene = Own(got(), got(), start="LATEST", lease=leased(at(7)))
+    scene.script.started_at_millis = 9_000
+    scene.run(1)
+    scene.consumer.restart_read()
+    scene.run(3)
+    assert scene.opened == [Latest(), AtTimestamp(9_000)]
+    assert len(scene.asked) == 1
+    assert scene.row.initial_timestamp_millis is None
