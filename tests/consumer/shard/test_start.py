@@ -18,6 +18,7 @@ from kinesis_sdk.common.sequence import (
 )
 from kinesis_sdk.consumer import ConsumerConfig, Lease, RecordHandler
 from kinesis_sdk.consumer.error_policy import BisectBatch
+from kinesis_sdk.consumer.fetch.budget import ByteBudget
 from kinesis_sdk.consumer.fetch.fetcher import FetchResult
 from kinesis_sdk.consumer.shard.start import resolve_start
 from tests.consumer.shard.test_consumer import AT_TIP, ENDED, Scene, aggregate, got
@@ -276,3 +277,17 @@ def test_a_restarted_read_keeps_the_tip_that_latest_was_resolved_to():
     assert scene.opened == [Latest(), AtTimestamp(9_000)]
     assert len(scene.asked) == 1
     assert scene.row.initial_timestamp_millis is None
+
+
+def test_a_dropped_batch_before_the_checkpoint_is_read_again_from_where_delivery_was(monkeypatch):
+    """Not from the lease's checkpoint, which is further on: that would skip records that the handler wants."""
+    monkeypatch.setattr(ByteBudget, "is_crowded", True)
+    scene = Own(got(5), got(6), got(5, 6), got(8), start="4", lease=leased(at(7)))
+    scene.errors = [None, *[RuntimeError("no")] * 3]
+    scene.run(30)
+    assert scene.opened == [
+        AfterSequence("4", sub_sequence_number=0),
+        AfterSequence("5", sub_sequence_number=0),
+    ]
+    assert scene.delivered == [b"5", b"6", b"8"]
+    assert scene.row.checkpoint == at(8)
