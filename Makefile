@@ -55,9 +55,10 @@ spark-full: install  ## Send 3 million flights through Spark and Kinesis (minute
 java: install  ## Run the tests against the real Java KCL, including long ones (needs Java 17, npm).
 	@$(BIN)/python -m pytest integration/java
 
-check: install  ## Run what CI runs: lint, format, types, all tests.
+check: install  ## Run what CI runs: lint, format, English, types, all tests.
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/python -m tools.check_english
 	@$(BIN)/mypy
 	@$(MAKE) --no-print-directory test
 

@@ -549,11 +549,11 @@ class PendingRecord(Future[PutResult]):
             _call(fn, self)
 
     def cancel(self) -> bool:
-        """Always False: an accepted record cannot be cancelled."""
+        """Return False, because an accepted record cannot be cancelled."""
         return False
 
     def cancelled(self) -> bool:
-        """Always False."""
+        """Return False, because an accepted record cannot be cancelled."""
         return False
 
     def running(self) -> bool:
