@@ -170,8 +170,8 @@ class TaskPool:
 
     def stop(self) -> None:
         """Let every thread end when it has nothing left to do. Tasks that are submitted later may not run."""
-        for _ in self.threads:
-            self._tasks.put(None)
+        # Each thread passes it on. One for each thread would not be enough: the I/O loop may start another one right after this.
+        self._tasks.put(None)
 
     def join(self, timeout: float) -> None:
         """Wait for the threads to end, at most ``timeout`` seconds in total."""
@@ -200,6 +200,7 @@ class TaskPool:
         while True:
             task = self._tasks.get()
             if task is None:
+                self._tasks.put(None)
                 return
             task()
             # Waiting for the next task must not keep this one's records in memory.

@@ -1141,6 +1141,26 @@ def test_a_pool_starts_no_more_threads_than_it_may_and_runs_everything() -> None
     assert not any(thread.is_alive() for thread in pool.threads)
 
 
+def test_a_thread_that_is_started_after_the_pool_was_stopped_ends_too() -> None:
+    # As when `close` gives up while the I/O loop has collected a request and not submitted it yet.
+    pool = TaskPool("test", 2)
+    started, release = threading.Event(), threading.Event()
+
+    def task() -> None:
+        started.set()
+        assert release.wait(LONG)
+
+    pool.submit(task)
+    assert started.wait(LONG)
+    pool.stop()
+    pool.submit(lambda: None)
+    assert len(pool.threads) == 2
+    release.set()
+    for thread in pool.threads:
+        thread.join(LONG)
+        assert not thread.is_alive()
+
+
 def test_where_no_thread_can_be_started_requests_are_made_without(
     make: Make, monkeypatch: pytest.MonkeyPatch, aws: FakeAws
 ) -> None:
