@@ -182,7 +182,8 @@ class SendQueue:
                 break
             self._in_flight.add(batch)
             if self._in_flight_limit is not None:
-                self._in_flight_limit.on_request(batch.entries)
+                # Only what passed a lane: of other entries, the policies do not learn that they came back (`returned`).
+                self._in_flight_limit.on_request(entry for entry in batch.entries if entry.dispatched)
             batches.append(batch)
         return batches
 
@@ -610,18 +611,19 @@ class SendQueue:
         limit = self._in_flight_limit
         while self._collector.is_due(now):
             batch = self._collector.take()
-            if limit is None or all(map(limit.admits, batch.entries)):
+            if limit is None:
                 return batch
-            # Another request of their shard left after these entries had left their lanes.
-            for entry in batch.entries:
-                if not limit.admits(entry):
-                    self.returned(entry, Returned.WITHDRAWN)
-                    self._enqueue(entry, now)
-                    # The lane was empty when `poll` visited it, and may still remember the expiry of an entry that has left.
-                    # That moment may be over: without this correction, `next_event` would lie in the past.
-                    for expired in self._lane_of(entry).take_expired(now):
-                        self._expire(expired, now, "it waited for another request of its shard")
-            admitted = [entry for entry in batch.entries if entry.dispatched]
+            admitted = [entry for entry in batch.entries if limit.admits(entry)]
+            if len(admitted) == len(batch.entries):
+                return batch
+            # Another request of their shard left after the other entries had left their lanes.
+            for entry in [entry for entry in batch.entries if not limit.admits(entry)]:
+                self.returned(entry, Returned.WITHDRAWN)
+                self._enqueue(entry, now)
+                # The lane was empty when `poll` visited it, and may still remember the expiry of an entry that has left.
+                # That moment may be over: without this correction, `next_event` would lie in the past.
+                for expired in self._lane_of(entry).take_expired(now):
+                    self._expire(expired, now, "it waited for another request of its shard")
             if admitted:
                 return Batch(admitted)
         return None

@@ -1063,6 +1063,51 @@ def test_one_poisonous_user_record_does_not_take_its_aggregate_with_it(ordering:
         simulation.check_order()
 
 
+# ---------------------------------------------------------------------- requests in flight for each shard
+
+
+def test_what_the_service_places_is_not_dropped_from_a_request_that_the_limit_makes_smaller() -> None:
+    pipeline = make_pipeline(HALVES, max_inflight_requests_per_shard=1)
+    put(pipeline, 1, 2)
+    batch = send(pipeline, 11.0)
+    pipeline.topology.doubt()
+    load(pipeline, HALVES, 11.1, service_places=True)
+    put(pipeline, 150, now=11.1)
+    assert pipeline.poll(11.1, 0) == [], "all connections are busy"
+    load(pipeline, HALVES, 11.7)
+    put(pipeline, 3, now=11.7)
+    pipeline.flush(-1, 11.7)
+    # One half of the rejected aggregate is sent first. Meanwhile, its shard takes no other request.
+    pipeline.on_failure(
+        batch, PermanentAwsError("bad", code="ValidationException", operation="PutRecords"), 11.8
+    )
+    sent = pipeline.poll(11.8, 10)
+    shards = [[entry.shard_id for entry in request.entries] for request in sent]
+    assert shards == [["shardId-000000000001"], [None]]
+
+
+def test_a_part_of_an_aggregate_does_not_occupy_a_shard_that_the_service_chooses() -> None:
+    pipeline = make_pipeline(HALVES, max_inflight_requests_per_shard=1)
+    put(pipeline, 1, 2)
+    batch = send(pipeline, 11.0)
+    pipeline.topology.doubt()
+    load(pipeline, HALVES, 11.1, service_places=True)
+    pipeline.on_failure(
+        batch, PermanentAwsError("bad", code="ValidationException", operation="PutRecords"), 11.2
+    )
+    parts = []
+    while not parts or pipeline.has_work:
+        (part,) = pipeline.poll(11.3, 1)
+        parts.append(part)
+        pipeline.on_response(part, landed("shardId-000000000002"), 11.4)
+        assert len(parts) <= 2
+    assert sum(policy.outstanding for policy in pipeline._queue.policies) == 0
+    # The shard takes requests again when the stream no longer places records itself.
+    load(pipeline, HALVES, 12.0)
+    put(pipeline, 1, now=12.0)
+    assert len(send(pipeline, 12.0).entries) == 1
+
+
 # ---------------------------------------------------------------------- ordered mode
 
 
