@@ -397,7 +397,11 @@ class SendQueue:
             now: Monotonic seconds.
             without: A record to forget, because its `add` was interrupted. It need not have been added.
         """
-        self._place_all(self.take_unsent(without), now)
+        detached = self.take_unsent(without)
+        # The lanes may have waited for halves of a request that was sent on an old map. These are among what was just taken,
+        # and if nothing else is in flight, no response or load comes that would open the lanes.
+        self._barrier.resume(reloaded=False)
+        self._place_all(detached, now)
         if without is not None:
             without._delivery = DeliveryState(None)  # also if it was in a Kinesis record: it is in none
         self._pending.drop_empty()

@@ -26,6 +26,7 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.collector import Batch
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.pipeline import StreamPipeline
+from kinesis_sdk.producer.record import PendingRecord
 from kinesis_sdk.producer.topology import StreamFacts
 from kinesis_sdk.testing import Fault
 from tests.producer.simulation import STREAM, Simulation
@@ -1158,6 +1159,43 @@ def test_a_lane_stops_at_the_first_sign_that_its_shard_is_closed() -> None:
     # The map may be loaded again half a second after the first load. An aggregate that was sent before that would
     # have had to go again.
     assert simulation.pipeline.counters.wrong_shard_entries == 0
+
+
+@pytest.mark.parametrize("event", ["reshard", "freeze", "interrupt"])
+def test_lanes_do_not_wait_for_a_halved_request_that_was_grouped_again(event: str) -> None:
+    pipeline = make_pipeline(HALVES, ordering="per_shard", record_ttl=60.0)
+
+    def add(hash_key: int, now: float) -> PendingRecord:
+        record = make_record(hash_key=hash_key, arrived=now)
+        pipeline.add(record, record.data, record.hash_key, 0, now)
+        return record
+
+    records = [add(1, 11.0), add(150, 11.0)]
+    batch = send(pipeline, 11.0)
+    assert len(batch.entries) == 2
+    # Both shards are closed while the request is in flight: the lanes wait for its entries.
+    load(pipeline, [shard(3, 0, 99), shard(4, 100, MAX_HASH_KEY)], 11.1)
+    records += [add(1, 11.2), add(150, 11.2)]
+    pipeline.flush(0, 11.2)
+    assert pipeline.poll(11.2, 10) == []
+    # The request is rejected because of one bad record and halved, but before the halves leave, everything is grouped again.
+    pipeline.on_failure(
+        batch, PermanentAwsError("bad", code="ValidationException", operation="PutRecords"), 11.3
+    )
+    if event == "reshard":
+        load(pipeline, [shard(5, 0, 99), shard(6, 100, MAX_HASH_KEY)], 11.4)
+    elif event == "freeze":
+        pipeline.forgive(6.0, 11.4)
+    else:
+        pipeline.undo(None, 11.4)
+    pipeline.flush(0, 11.5)
+    assert pipeline.next_event(11.5, 10) == 11.5
+    (again,) = pipeline.poll(11.5, 10)
+    assert sorted(record.order for entry in again.entries for record in entry.records) == [1, 2, 3, 4]
+    assert sum(policy.outstanding for policy in pipeline._queue.policies) == 2, (
+        "one entry of each lane is on its way"
+    )
+    assert all(not record.done() for record in records)
 
 
 def test_when_everything_is_refused_not_every_record_is_tried_alone() -> None:
