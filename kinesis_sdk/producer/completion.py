@@ -154,9 +154,13 @@ class Completion:
             settled = self.take()
             failure = kind(text)
             failure.__cause__ = cause
-            now = shared.now()
-            for pipeline in shared.pipelines.values():
-                pipeline.abandon(now, failure)
+            interrupt: BaseException | None = None
+            try:
+                self._abandon(failure)
+            except BaseException as error:  # noqa: BLE001 - raised below
+                # An interrupt, in `close`: the other records fail anyway. A later `close` would wait for them for ever.
+                interrupt = error
+                self._abandon(failure)
             failed = self.take()
             shared.wake.notify_all()
             shared.notify_room()
@@ -170,6 +174,8 @@ class Completion:
                 self._sampler.sample()
         finally:
             shared.delivering.here = before
+        if interrupt is not None:
+            raise interrupt
         return sum(len(item.records) for _, items in failed for item in items)
 
     def crash(self, error: BaseException) -> None:
@@ -186,6 +192,12 @@ class Completion:
         for record in records:
             orphan(record, type(error)(str(error)))
         self._completing.clear()
+
+    def _abandon(self, error: ProducerError) -> None:
+        """Fail every record without a final result. Call under the lock."""
+        now = self._shared.now()
+        for pipeline in self._shared.pipelines.values():
+            pipeline.abandon(now, error)
 
     def _resolve(self, item: Settled, runs: list[CallbackRun]) -> None:
         """Make the futures of a final result final, and add their callbacks to ``runs``."""

@@ -43,6 +43,7 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer import Producer, ProducerConfig
 from kinesis_sdk.producer import completion as completion_module
 from kinesis_sdk.producer import record as record_module
+from kinesis_sdk.producer.pending import PendingRecords
 from kinesis_sdk.producer.record import CallbackRun, PendingRecord, PutResult, cost_of
 from kinesis_sdk.producer.responses import ResponseHandler
 from kinesis_sdk.producer.sender import TaskPool
@@ -1548,7 +1549,7 @@ def test_an_interrupt_in_close_fails_what_is_left(
     assert producer.close() == 0
 
 
-@pytest.mark.parametrize("where", ["a future", "a callback", "what was final before"])
+@pytest.mark.parametrize("where", ["a record", "a future", "a callback", "what was final before"])
 def test_an_interrupt_while_close_ends_records_leaves_none_without_result_or_callback(
     make: Make,
     gate: Gate,
@@ -1577,7 +1578,9 @@ def test_an_interrupt_while_close_ends_records_leaves_none_without_result_or_cal
 
         monkeypatch.setattr(holder, name, interrupted)
 
-    if where == "a future":
+    if where == "a record":
+        interrupt(PendingRecords, "fail", 3)
+    elif where == "a future":
         interrupt(completion_module, "mark_failed", 3)
     elif where == "a callback":
         interrupt(CallbackRun, "run", 3)
