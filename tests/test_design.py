@@ -1,0 +1,85 @@
+"""DESIGN.md names files, functions and classes: they exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import kinesis_sdk
+
+PACKAGE = Path(kinesis_sdk.__file__).parent
+ROOT = PACKAGE.parent
+FILES = sorted(PACKAGE.rglob("*.py"))
+TEXT = (ROOT / "DESIGN.md").read_text(encoding="utf-8")
+
+REFERENCE = re.compile(r"`([\w/]+\.py): ?([\w.]+)`")
+"""``package/file.py:name``: the end of a path, and the name of a function, class or method, with or without its class."""
+
+PATH = re.compile(r"`((?:kinesis_sdk|tests|integration|benchmarks|tools|examples)/[\w/.]*\w)/?`")
+
+
+def definitions(path: Path) -> set[str]:
+    """Dotted names of everything that a module defines: functions, classes, methods, assigned names."""
+    found: set[str] = set()
+
+    def visit(nodes: list[ast.stmt], prefix: str) -> None:
+        for node in nodes:
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                found.add(prefix + node.name)
+                if isinstance(node, ast.ClassDef):
+                    visit(node.body, f"{prefix}{node.name}.")
+            elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                found.update(prefix + target.id for target in targets if isinstance(target, ast.Name))
+
+    visit(ast.parse(path.read_text(encoding="utf-8")).body, "")
+    return found
+
+
+def missing(text: str) -> list[str]:
+    """References of a text that lead nowhere."""
+    wrong = []
+    for file, name in REFERENCE.findall(text):
+        found = set().union(
+            *(definitions(path) for path in FILES if f"/{path.as_posix()}".endswith(f"/{file}"))
+        )
+        if name not in found and name not in {full.rpartition(".")[2] for full in found}:
+            wrong.append(f"{file}:{name}")
+    return wrong + [path for path in PATH.findall(text) if not (ROOT / path).exists()]
+
+
+def test_every_function_that_the_design_names_exists() -> None:
+    assert len(REFERENCE.findall(TEXT)) >= 30
+    assert missing(TEXT) == []
+
+
+def test_every_link_within_the_page_has_its_heading() -> None:
+    headings = {
+        re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+        for heading in re.findall(r"^#+ (.+)$", TEXT, re.MULTILINE)
+    }
+    links = set(re.findall(r"\]\(#([^)]+)\)", TEXT))
+    assert links
+    assert links <= headings
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "`producer/engine.py:Engine.accepts`",
+        "`producer/engines.py:Engine`",
+        "`tests/producer/test_nothing.py`",
+        "`integration/nothing/`",
+    ],
+)
+def test_a_reference_that_leads_nowhere_is_noticed(text: str) -> None:
+    assert len(missing(text)) == 1
+    assert (
+        missing(
+            "`producer/engine.py:Engine.accept`, `engine.py: accept` in `tests/producer/` and `tests/test_design.py`"
+        )
+        == []
+    )
