@@ -340,7 +340,7 @@ def endpoint_of(client: object) -> str | None:
 def call_with_retries(
     call: Callable[[], T],
     *,
-    operation: str,
+    operation: str | None,
     client: object = None,
     timeout: float = 60.0,
     attempts: int = 10,
@@ -354,7 +354,8 @@ def call_with_retries(
 
     Args:
         call: Function that makes the call.
-        operation: API operation, for messages.
+        operation: API operation, for messages. None if the call raises its own `KinesisSdkError`; any other exception is then
+            a bug and is raised as it is.
         client: Client that makes the call, for messages; None if there is none.
         timeout: Maximum seconds, after which no further attempt is made.
         attempts: Maximum number of attempts, at least 1.
@@ -375,6 +376,8 @@ def call_with_retries(
     def guarded() -> T:
         nonlocal unreachable
         try:
+            if operation is None:
+                return call()
             with translate_errors(operation, client):
                 return call()
         except EndpointUnreachableError:

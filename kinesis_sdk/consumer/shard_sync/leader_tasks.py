@@ -105,15 +105,16 @@ class LeaderTasks:
         Raises:
             StreamRecreatedError: See `sync`.
             AwsError: If the stream does not exist, or the endpoint does not respond.
+            LeaseStoreError: If the lease table cannot be used.
         """
         scan = self._store.scan(consistent=True)
         for tracked in self._streams.current():
             own = tracked.by_shard(scan.leases)
             if self._streams.is_single or not own or find_lease_hole(own) is not None:
+                # Both ListShards and the store raise errors of their own. Any other exception is a bug in the store.
                 call_with_retries(
                     lambda tracked=tracked: self._sync_one(tracked, scan, first=True),  # type: ignore[misc]
-                    operation="ListShards",
-                    client=self._kinesis,
+                    operation=None,
                     sleep=self._sleep,
                 )
 

@@ -6,7 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from kinesis_sdk.common.errors import ResourceNotFoundError, StreamRecreatedError
+from kinesis_sdk.common.errors import (
+    ResourceNotFoundError,
+    StreamRecreatedError,
+    TransientLeaseStoreError,
+)
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY, HashKeyRange
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.shards import Shard
@@ -235,6 +239,37 @@ def test_a_first_start_waits_for_a_listing_without_holes(position):
     fleet.add("a")
     assert len(fleet.store.list()) == 3
     assert len(calls) == 5
+
+
+def test_a_bug_in_the_store_ends_the_start_with_itself(monkeypatch):
+    """It is no failure of ListShards, and repeating it does not help."""
+    fleet, calls = Fleet(shards=1), []
+
+    def create_if_absent(lease):
+        calls.append(lease.lease_key)
+        raise KeyError("no such column")
+
+    monkeypatch.setattr(fleet.store, "create_if_absent", create_if_absent)
+    with pytest.raises(KeyError, match="no such column"):
+        fleet.add("a")
+    assert calls == [key(0)]
+
+
+def test_a_start_repeats_failures_of_the_store_and_of_the_listing(monkeypatch):
+    fleet, calls = Fleet(shards=1), []
+    fleet.aws.faults.add(Fault(kind="error", operation="ListShards", code="LimitExceededException", count=2))
+    create = fleet.store.create_if_absent
+
+    def create_if_absent(lease):
+        calls.append(lease.lease_key)
+        if len(calls) <= 2:
+            raise TransientLeaseStoreError("deadlock")
+        return create(lease)
+
+    monkeypatch.setattr(fleet.store, "create_if_absent", create_if_absent)
+    fleet.add("a")
+    assert calls == [key(0)] * 3
+    assert [lease.lease_key for lease in fleet.store.list()] == [key(0)]
 
 
 # Cleanup and retention
