@@ -380,7 +380,12 @@ class ShardConsumer:
         )
 
     def _open(self, now: float, handler: AwaitingHandler) -> float | None:
-        """Open the reader; return when to try again if the handler fails to name its starting position, else None."""
+        """Open the reader.
+
+        Returns:
+            None once it is open. Otherwise monotonic seconds of the next step: the handler failed to name its starting
+            position, or there is nothing to read.
+        """
         if self._reader is None:
             self._reader = ShardReader(
                 self._runtime,
@@ -392,6 +397,10 @@ class ShardConsumer:
         reader = self._reader
         if not reader.is_open:
             self._quarantine.accept_repair()
+            if self._is_finished():
+                # An operator repaired the row of a quarantined shard to SHARD_END, which has no iterator.
+                self._begin_shutdown(ShutdownReason.REQUESTED)
+                return now
             # Asked once, before anything is read. In quarantine it is asked again, because the answer may be repaired.
             if not self._start_requested or self._quarantine.active:
                 try:

@@ -12,7 +12,7 @@ import pytest
 
 from kinesis_sdk.common.errors import HandlerError, LeaseLostError, TransientAwsError
 from kinesis_sdk.common.metrics import NOT_MEASURED
-from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, ExtendedSequenceNumber
+from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, SHARD_END, ExtendedSequenceNumber
 from kinesis_sdk.consumer import (
     ConsumerConfig,
     FailureConfig,
@@ -264,6 +264,29 @@ def test_a_missing_timestamp_quarantines_its_shard_only(repair, caplog):
         fleet.add("knowing", config=knowing)
     assert fleet.run(700, fleet.all_delivered)
     assert sorted(fleet.data()) == sorted(fleet.sent), "nothing twice"
+
+
+def test_a_quarantined_row_that_is_repaired_to_shard_end_ends_its_shard_only():
+    """An operator gives up what is left of a shard. The end of a shard has no iterator."""
+    fleet = Fleet(shards=2, config=CONFIG)
+    fleet.put(20)
+    bad = "shardId-000000000000"
+    fleet.add("before").abort()
+    fleet.crash("before")
+    fleet.store._rows[bad] = replace(fleet.store.get(bad), checkpoint=ExtendedSequenceNumber(AT_TIMESTAMP))
+    fleet.split(0)
+    engine = fleet.add("a")
+    fleet.run(30)
+    assert bad in engine.coordinator.held.keys()  # noqa: SIM118 - not a mapping
+    fleet.store._rows[bad] = replace(fleet.store.get(bad), checkpoint=ExtendedSequenceNumber(SHARD_END))
+    fleet.run(60)
+    assert engine.error is None
+    assert bad not in engine.coordinator.held.keys()  # noqa: SIM118 - not a mapping
+    assert not engine.is_stopping
+    assert bad not in {shard for _, shard, *_ in fleet.delivered}
+    fleet.put(20)
+    fleet.run(60)
+    assert {shard for _, shard, *_ in fleet.delivered} == {f"shardId-00000000000{n}" for n in (1, 2, 3)}
 
 
 @pytest.mark.parametrize(
