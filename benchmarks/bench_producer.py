@@ -258,7 +258,7 @@ ROWS = (
 )
 
 
-def verdict(what: str, value: float | None, target: float, *, most: bool = False, unit: str = "x") -> str:
+def target_line(what: str, value: float | None, target: float, *, most: bool = False, unit: str = "x") -> str:
     """One line about a target."""
     if value is None:
         return f"  {what:<46}{'not measured':>14}"
@@ -317,15 +317,15 @@ def report(results: Results) -> None:
         return other / ours if other and ours else None
 
     print("\ntargets")
-    print(verdict("CPU per record", ours and ours * 1e6, 4, most=True, unit="us"))
-    print(verdict("CPU to the floor's", ours and base and ours / base, 3, most=True))
+    print(target_line("CPU per record", ours and ours * 1e6, 4, most=True, unit="us"))
+    print(target_line("CPU to the floor's", ours and base and ours / base, 3, most=True))
     called = results.best.get("ours_called")
     extra = (called["cpu"] - called["alone_cpu"]) * 1e6 if called else None
-    print(verdict("CPU of add_done_callback, beside put", extra, 1.5, most=True, unit="us"))
-    print(verdict("records per CPU-second to boto3's", times("boto3_plain"), 1.5))
-    print(verdict("records per CPU-second to async-kinesis's", times("async_kinesis"), 15))
-    print(verdict("records per CPU-second to aiokpl's", times("aiokpl"), 30))
-    print(verdict("50 KiB: throughput to boto3's", plain and fast and plain["cpu"] / fast["cpu"], 2))
+    print(target_line("CPU of add_done_callback, beside put", extra, 1.5, most=True, unit="us"))
+    print(target_line("records per CPU-second to boto3's", times("boto3_plain"), 1.5))
+    print(target_line("records per CPU-second to async-kinesis's", times("async_kinesis"), 15))
+    print(target_line("records per CPU-second to aiokpl's", times("aiokpl"), 30))
+    print(target_line("50 KiB: throughput to boto3's", plain and fast and plain["cpu"] / fast["cpu"], 2))
     for name, why in results.missing.items():
         if name not in {key for _, key in ROWS}:
             print(f"  {name}: {why}")

@@ -244,7 +244,7 @@ class IdempotentSink:
         return [row[4].encode() for row in self.rows()]
 
 
-def judge(put: dict[str, list[bytes]], got: list[bytes]) -> dict[str, int]:
+def account_for(put: dict[str, list[bytes]], got: list[bytes]) -> dict[str, int]:
     """Missing and duplicated records, and keys whose records came in another order."""
     counts = Counter(got)
     expected = [payload for payloads in put.values() for payload in payloads]

@@ -206,7 +206,7 @@ def test_all_flights(spark: Any, stream: Any, folder: Path, timer: Any, stack: c
 
     rows = spark.read.parquet(str(sink.folder)).withColumn("data", F.col("data").cast("string"))
     received = rows.select("partitionKey", "data")
-    verdict = {
+    result = {
         "flights": count,
         "missing": sent.exceptAll(received).count(),
         "duplicated or foreign": received.exceptAll(sent).count(),
@@ -216,15 +216,15 @@ def test_all_flights(spark: Any, stream: Any, folder: Path, timer: Any, stack: c
     }
     consumed = spark.read.text([str(path) for path in workers.paths]).withColumnRenamed("value", "data")
     payloads = sent.select("data")
-    verdict |= {
+    result |= {
         "missing at the consumer": payloads.subtract(consumed).count(),
         "foreign at the consumer": consumed.subtract(payloads).count(),
         "delivered twice at the consumer": consumed.count() - count,
     }
-    timer(str(verdict))
-    assert verdict["missing"] == verdict["duplicated or foreign"] == verdict["order breaks"] == 0
-    assert verdict["missing at the consumer"] == verdict["foreign at the consumer"] == 0
-    assert verdict["user records per Kinesis record"] > 20
+    timer(str(result))
+    assert result["missing"] == result["duplicated or foreign"] == result["order breaks"] == 0
+    assert result["missing at the consumer"] == result["foreign at the consumer"] == 0
+    assert result["user records per Kinesis record"] > 20
     assert killed >= KILLS
     batch = spark.read.format("kinesis_sdk").options(**flights.options(misplacedAggregates="discard")).load()
     again = batch.select("partitionKey", F.col("data").cast("string"))

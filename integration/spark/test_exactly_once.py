@@ -15,7 +15,7 @@ import pytest
 from py4j.protocol import Py4JError
 
 from integration.spark.driver import Driver, running, state_of
-from integration.spark.harness import PERFECT, IdempotentSink, Load, drain, judge, start, wait_for
+from integration.spark.harness import PERFECT, IdempotentSink, Load, account_for, drain, start, wait_for
 
 SECONDS = 10
 
@@ -42,10 +42,10 @@ def test_killed_and_restarted_through_split_merge_and_rescale(spark: Any, stream
                 steps.pop(0)()
     sink.failing = 0.0
     drain(spark, orders, sink, folder / "checkpoint")
-    verdict = judge(load.put, sink.payloads())
-    assert {name: verdict[name] for name in PERFECT} == PERFECT, verdict
+    result = account_for(load.put, sink.payloads())
+    assert {name: result[name] for name in PERFECT} == PERFECT, result
     assert sink.differences == []
-    assert verdict["records"] > 1_000
+    assert result["records"] > 1_000
     assert sink.replays >= 1, "batches came again"
 
 
@@ -101,8 +101,8 @@ def test_worker_processes_killed_while_they_read(spark: Any, stream: Any, folder
         stopped.set()
         killer.join()
     drain(spark, orders, sink, folder / "checkpoint")
-    verdict = judge(load.put, sink.payloads())
-    assert {name: verdict[name] for name in PERFECT} == PERFECT, verdict
+    result = account_for(load.put, sink.payloads())
+    assert {name: result[name] for name in PERFECT} == PERFECT, result
     assert sink.differences == []
     assert len(killed) >= 3
 
@@ -134,10 +134,10 @@ def test_driver_processes_killed_through_split_merge_and_rescale(
             assert written <= planned, "a batch is planned before it is written"
             steps.get(kill, lambda: None)()
     drain(spark, orders, sink, checkpoint)
-    verdict = judge(load.put, sink.payloads())
-    print(f"{kills} drivers killed, {replayed} of them within a batch: {verdict}")
-    assert {name: verdict[name] for name in PERFECT} == PERFECT, verdict
-    assert verdict["records"] > 1_000
+    result = account_for(load.put, sink.payloads())
+    print(f"{kills} drivers killed, {replayed} of them within a batch: {result}")
+    assert {name: result[name] for name in PERFECT} == PERFECT, result
+    assert result["records"] > 1_000
 
 
 def offsets_of(checkpoint: Path) -> set[int]:

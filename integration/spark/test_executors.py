@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from integration.spark.driver import ROOT, running, state_of
-from integration.spark.harness import PERFECT, IdempotentSink, Load, drain, judge, wait_for
+from integration.spark.harness import PERFECT, IdempotentSink, Load, account_for, drain, wait_for
 
 
 def test_executor_processes_killed_while_they_read(spark: Any, stream: Any, folder: Path) -> None:
@@ -48,6 +48,6 @@ def test_executor_processes_killed_while_they_read(spark: Any, stream: Any, fold
             killed += 1
         await_batches()
     drain(spark, orders, sink, checkpoint)
-    verdict = judge(load.put, sink.payloads())
-    assert {name: verdict[name] for name in PERFECT} == PERFECT, verdict
+    result = account_for(load.put, sink.payloads())
+    assert {name: result[name] for name in PERFECT} == PERFECT, result
     assert len(known) > 2, "new executors took the place of killed ones"

@@ -147,22 +147,22 @@ class AsyncBilling(ks.RecordHandler):
         checkpointer.checkpoint()
 
 
-def bury(poison: ks.PoisonRecord) -> None:
+def dead_letter(poison: ks.PoisonRecord) -> None:
     record: ks.UserRecord = poison.record
     error: BaseException = poison.error
     print(poison.stream, poison.shard_id, record.partition_key, poison.attempts, error)
 
 
-async def bury_async(poison: ks.PoisonRecord) -> None:
+async def dead_letter_async(poison: ks.PoisonRecord) -> None:
     await asyncio.sleep(0)
-    bury(poison)
+    dead_letter(poison)
 
 
 POLICIES: list[ks.HandlerErrorPolicy] = [
     ks.RetryBatch(),
     ks.StopWorker(),
-    ks.BisectBatch(dead_letter=bury),
-    ks.BisectBatch(dead_letter=bury_async, attempts=5),
+    ks.BisectBatch(dead_letter=dead_letter),
+    ks.BisectBatch(dead_letter=dead_letter_async, attempts=5),
 ]
 
 ARN = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders"
