@@ -286,7 +286,7 @@ class LeaseStoreError(ConsumerError):
 
 
 class LeaseRowRejectedError(LeaseStoreError):
-    """A lease store cannot write one row, whichever worker tries: the worker gives up this lease only."""
+    """A lease store cannot write one row, whichever worker tries. The worker gives up this lease only; see `LeaseStore`."""
 
 
 class TransientLeaseStoreError(LeaseStoreError):

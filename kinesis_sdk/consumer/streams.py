@@ -271,7 +271,7 @@ class StreamDirectory:
                 epoch = int(created.timestamp() if isinstance(created, datetime) else created)
         if account is None or not epoch:
             raise ProtocolError(
-                f"DescribeStreamSummary: {stream} the response has no account or creation time"
+                f"DescribeStreamSummary: {stream}: the response has no account or creation time"
             )
         config = self._config
         if spec.initial_position is not None:

@@ -59,7 +59,9 @@ class LeaseStore(Protocol):
     - `TransientLeaseStoreError` (retryable): a timeout, a lost connection, throttling, a deadlock. The worker logs it,
       retries, and stops processing a shard before its lease expires. The write may have taken effect.
     - `LeaseStoreError`: repeating cannot succeed (access denied, no such table). It stops the worker.
-    - `LeaseRowRejectedError`: this one row cannot be written by any worker. The worker gives up this lease only.
+    - `LeaseRowRejectedError`: this one row cannot be written by any worker. The worker gives up this lease only. From
+      `create_if_absent` and `delete`, it stops the worker, because without them a shard would not be consumed, or its
+      lease would stay for ever.
 
     The DynamoDB store raises `AwsError` and its subclasses in the same way. Any other exception counts as a bug in the
     store: it stops the worker, which raises it from ``run``. Translate the exceptions of your database's client.
