@@ -140,8 +140,8 @@ def play(seed: int, *, ordered: bool = False, limit: int | None = None) -> Simul
         if bursts:
             when = round(when, 1)  # many at the same instant: times alone do not tell their order
         simulation.at(when, lambda k=key, d=data, e=explicit: simulation.put(k, d, e) and None)
-    # A lost answer stores twice. So does what nobody can check_placement: there is no map, or it comes too late to know a
-    # shard that was open for a moment.
+    # A record is stored twice if its response is lost. The same happens if its placement cannot be checked: there is no
+    # shard map, or it arrives too late to show a shard that was open only briefly.
     simulation.exactly_once = not (
         auto
         or simulation.stalls
