@@ -86,7 +86,7 @@ class PendingRecords:
         failures: Last failures of the stream.
     """
 
-    __slots__ = ("counters", "entries", "failures", "settled", "stream")
+    __slots__ = ("_leaving", "counters", "entries", "failures", "settled", "stream")
 
     def __init__(self, stream: StreamId) -> None:
         self.stream: StreamId = stream
@@ -94,6 +94,7 @@ class PendingRecords:
         self.entries: dict[Entry, None] = {}
         self.counters: Counters = Counters()
         self.failures: StreamFailures = StreamFailures()
+        self._leaving: Settled | None = None
 
     @property
     def live(self) -> list[PendingRecord]:
@@ -176,5 +177,25 @@ class PendingRecords:
         data = record.data
         item = Settled([record], None, failure, None, cost_of(record.partition_key, data), record.epoch)
         self.counters.user_records_failed += 1
+        # Ctrl-C may raise between any two of these steps, because `close` runs them on the main thread. A record that has left
+        # its Kinesis record and is not in `settled` yet would be nowhere, and its future would never be final. `_leaving`
+        # still names it then, and `finish_interrupted` does the rest.
+        self._leaving = item
         record.leave(data)
         self.settled.append(item)
+        self._leaving = None
+
+    def finish_interrupted(self, without: PendingRecord | None = None) -> None:
+        """Finish a failure of a record that an interrupt stopped halfway. Without one, do nothing.
+
+        Args:
+            without: A record that was not accepted; its failure is dropped.
+        """
+        item, self._leaving = self._leaving, None
+        if item is None:
+            return
+        (record,) = item.records
+        if record is without or record._delivery.entry is not None:
+            return  # it does not exist, or it is still in its Kinesis record and fails again
+        if not any(other is item for other in self.settled):
+            self.settled.append(item)

@@ -429,6 +429,7 @@ class SendQueue:
         Args:
             without: A record to leave out, which was not accepted.
         """
+        self._pending.finish_interrupted(without)
         out = self._out()
         unsent = [entry for entry in self._pending.entries if entry not in out]
         for entry in unsent:

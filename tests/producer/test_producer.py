@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -1547,6 +1548,49 @@ def test_an_interrupt_in_close_fails_what_is_left(
         producer.close()
     assert isinstance(cause_of(future), ProducerClosedError)
     assert producer.close() == 0
+
+
+def test_an_interrupt_at_any_instruction_of_a_failure_in_close_loses_no_result(
+    make: Make, gate: Gate
+) -> None:
+    """Ctrl-C between two bytecodes of the failure of the second record, at each of them in turn."""
+    gate.open.clear()
+    targets = {PendingRecords._settle_failure.__code__, PendingRecord.leave.__code__}
+    interrupted = instruction = 0
+    while True:
+        instruction += 1
+        producer = make(aggregation_enabled=False, record_max_buffered_time=60.0, record_ttl=600.0)
+        futures = [producer.put(STREAM, f"k{number}", b"x") for number in range(3)]
+        failures = steps = 0
+
+        def trace(frame: FrameType, event: str, _: object, last: int = instruction) -> Any:
+            nonlocal failures, steps
+            if event == "call":
+                if frame.f_code not in targets:
+                    return None
+                failures += frame.f_code is PendingRecords._settle_failure.__code__
+                frame.f_trace_opcodes = True
+            elif event == "opcode" and failures == 2:
+                steps += 1
+                if steps == last:
+                    raise KeyboardInterrupt
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            producer.close(0)
+        except KeyboardInterrupt:
+            interrupted += 1
+        finally:
+            sys.settrace(before)
+        assert all(future.done() for future in futures), instruction
+        assert all(isinstance(cause_of(future), ProducerClosedError) for future in futures)
+        assert producer.close(0) == 0
+        assert producer.stats().buffered_bytes == 0
+        if steps < instruction:
+            break
+    assert interrupted == instruction - 1 > 30
 
 
 @pytest.mark.parametrize("where", ["a record", "a future", "a callback", "what was final before"])
