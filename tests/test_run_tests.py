@@ -85,6 +85,23 @@ def test_every_file_of_tests_belongs_to_a_suite() -> None:
     assert all(f"integration/{name}" in named for name in everything - {"spark"})
 
 
+def test_every_file_and_test_that_a_suite_names_exists() -> None:
+    """pytest ends with an error for a name that does not exist, which otherwise shows in CI only."""
+    root = Path(__file__).parents[1]
+    named = [
+        argument
+        for suite in SUITES
+        for arguments in suite.runs
+        for argument in arguments
+        if argument.startswith(("tests", "integration"))
+    ]
+    assert any("::" in argument for argument in named)
+    for argument in named:
+        path, _, test = argument.partition("::")
+        assert (root / path).exists(), argument
+        assert not test or f"def {test}(" in (root / path).read_text(encoding="utf-8"), argument
+
+
 def test_names() -> None:
     assert [suite.name for suite in choose(["fuzz", "unit"])] == ["unit", "fuzz"]
     assert choose([]) == list(SUITES)

@@ -58,7 +58,7 @@ SUITES = (
                 *_TWO,
                 "tests/consumer/test_fleet_simulator.py",
                 "tests/consumer/test_fleet.py",
-                "tests/consumer/leases/test_handoff.py::test_lost_answers_and_failures_at_any_step_only_delay",
+                "tests/consumer/leases/test_handoff.py::test_lost_responses_and_failures_at_any_step_only_delay",
             ),
             (*_TWO, "tests/spark/test_planner.py", "-k", "through_everything"),
         ),
