@@ -46,7 +46,7 @@ from kinesis_sdk.consumer.health import LeaseProblem, ShardHealth
 from kinesis_sdk.consumer.leases.java.worker_metrics import JavaMembership
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 from kinesis_sdk.consumer.leases.table.store import LeaseStore
-from kinesis_sdk.consumer.runtime.runtime import Runtime
+from kinesis_sdk.consumer.runtime.runtime import Runtime, run_now
 from kinesis_sdk.consumer.runtime.scheduler import Scheduler, Task
 from kinesis_sdk.consumer.shard.consumer import ShardConsumer
 from kinesis_sdk.consumer.shard.runtime import ShardRuntime
@@ -57,10 +57,6 @@ from kinesis_sdk.consumer.streams import StreamDirectory, Streams, TrackedStream
 _LOGGER = logging.getLogger(__name__)
 
 _STREAM_OPERATIONS = ("ListShards", "GetShardIterator", "GetRecords", "DescribeStreamSummary")
-
-
-def _run_now(function: Callable[[], None]) -> None:
-    function()
 
 
 def _millis(seconds: float | None) -> int | None:
@@ -206,7 +202,7 @@ class ConsumerEngine:
         """
         self.coordinator.start()
         # Not on the pool for steps: if handlers hang in all of its threads, this is what has to report it.
-        self.scheduler.wake(self.scheduler.add(self._check_stalls, _run_now))
+        self.scheduler.wake(self.scheduler.add(self._check_stalls, run_now))
 
     def tick(self, now: float) -> float | None:
         """Do everything that is due, on the caller's thread.

@@ -21,6 +21,12 @@ Pool = Literal["steps", "fetches"]
 
 Function = Callable[[], None]
 OnDone = Callable[["BaseException | None"], None]
+"""Called once, from any thread, with the error of an awaitable, or with None if it succeeded."""
+
+
+def run_now(function: Function) -> None:
+    """Run a function at once, on the thread of the caller."""
+    function()
 
 
 class Runtime(Protocol):

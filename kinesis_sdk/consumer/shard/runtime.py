@@ -18,11 +18,9 @@ from kinesis_sdk.consumer.fetch.budget import ByteBudget
 from kinesis_sdk.consumer.fetch.fetcher import Fetcher
 from kinesis_sdk.consumer.handler import HandlerSource
 from kinesis_sdk.consumer.leases.table.store import LeaseStore
+from kinesis_sdk.consumer.runtime.runtime import OnDone, run_now
 from kinesis_sdk.consumer.runtime.threads import run_inline, wait_for
 from kinesis_sdk.consumer.shard_sync.children import ChildLeases
-
-OnDone = Callable[["BaseException | None"], None]
-"""Called once, from any thread, with the error of an awaitable, or with None if it succeeded."""
 
 
 class OpenFetcher(Protocol):
@@ -50,10 +48,6 @@ class OpenFetcher(Protocol):
             AwsError: If the position could not be resolved.
         """
         ...
-
-
-def _run_now(function: Callable[[], None]) -> None:
-    function()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +90,7 @@ class ShardRuntime:
     sleep: Callable[[float], None]
     lease_key: Callable[[str], str] = str
     budget: ByteBudget = field(default_factory=lambda: ByteBudget(sys.maxsize))
-    run_step: Callable[[Callable[[], None]], object] = _run_now
+    run_step: Callable[[Callable[[], None]], object] = run_now
     run_async: Callable[[Awaitable[None], OnDone], None] = run_inline
 
     def wait_for(self, awaitable: Awaitable[None]) -> None:

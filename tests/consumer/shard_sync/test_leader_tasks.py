@@ -51,15 +51,15 @@ def shard(n, hash_key_range=LOW, start="100", **more):
 # Leader election
 
 
-def nobody(lease):
+def none_expired(lease):
     return False
 
 
 def test_the_holder_of_the_first_unfinished_lease_leads():
     leases = [owned(2, "b"), owned(1, "a"), owned(0, "c", position="SHARD_END")]
-    assert is_leader(leases, "a", nobody)
-    assert not is_leader(leases, "b", nobody)
-    assert not is_leader(leases, "idle", nobody)
+    assert is_leader(leases, "a", none_expired)
+    assert not is_leader(leases, "b", none_expired)
+    assert not is_leader(leases, "idle", none_expired)
 
 
 def test_an_expired_holder_does_not_lead():
@@ -69,21 +69,21 @@ def test_an_expired_holder_does_not_lead():
 
 def test_during_a_handoff_the_old_owner_leads_until_it_is_complete():
     leases = [owned(1, "b", checkpoint_owner="a", handoff_owner="a"), owned(2, "c")]
-    assert is_leader(leases, "a", nobody)
-    assert not is_leader(leases, "b", nobody)
+    assert is_leader(leases, "a", none_expired)
+    assert not is_leader(leases, "b", none_expired)
 
 
 def test_java_workers_have_a_leader_of_their_own():
     java = owned(0, "java", handoff_owner=None)
-    assert not is_leader([java], "idle", nobody)
-    assert is_leader([java, owned(5, "a")], "a", nobody)
-    assert not is_leader([owned(0, "java", handoff_owner="a"), owned(5, "b")], "a", nobody), (
+    assert not is_leader([java], "idle", none_expired)
+    assert is_leader([java, owned(5, "a")], "a", none_expired)
+    assert not is_leader([owned(0, "java", handoff_owner="a"), owned(5, "b")], "a", none_expired), (
         "a stale attribute of this package"
     )
 
 
 def test_without_owned_leases_every_worker_leads():
-    assert is_leader([], "a", nobody)
+    assert is_leader([], "a", none_expired)
     assert is_leader([lease(0), owned(1, "dead")], "a", lambda row: row.owner == "dead")
 
 
