@@ -7,6 +7,9 @@ an aggregate: a batch has at most `MAX_ROWS` rows and `MAX_BYTES` bytes, or a si
 its Kinesis record (3 bytes replace each byte of a key that is not UTF-8), plus some hundred bytes. While a batch is created, its
 columns exist twice.
 
+A batch has the columns that the reader asked for, and nothing is created for the others: a partition key that no column shows takes no
+part in the size of a row.
+
 Kinesis rejects partition keys over 256 characters, but cannot see those inside an aggregate. Records with longer keys are
 delivered like others, unless the keys of an aggregate would be more than `MAX_EXPANDED_CHARACTERS`: then the Kinesis record is
 delivered as it is stored. No producer makes such an aggregate by accident, and 10 MiB can expand to terabytes, which would
@@ -16,11 +19,12 @@ hold up the query at that record.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, cast
 
 from kinesis_sdk.common.aggregate_reader import SubRecord, SubRecordColumns, decode_columns, is_misplaced
+from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.records import KinesisRecord
 
@@ -59,6 +63,8 @@ COLUMNS = (
 )
 """Names and Spark types. ``subSequenceNumber`` is null for a record that was not aggregated."""
 
+COLUMN_NAMES = tuple(name for name, _ in COLUMNS)
+
 DDL = ", ".join(f"{name} {kind}" for name, kind in COLUMNS)
 """The schema in Spark's notation."""
 
@@ -69,9 +75,15 @@ class BatchBuilder:
     Args:
         stream_name: Value of the column ``streamName``.
         deaggregate: Whether aggregated records are deaggregated. A record that is not an intact aggregate is passed as it is.
+        columns: Names of the columns of a batch, in order; all of `COLUMNS` by default.
+
+    Raises:
+        ConfigError: If ``columns`` is empty, names a column twice, or names one that does not exist.
     """
 
-    def __init__(self, stream_name: str, *, deaggregate: bool) -> None:
+    def __init__(self, stream_name: str, *, deaggregate: bool, columns: Sequence[str] = COLUMN_NAMES) -> None:
+        if not columns or len(set(columns)) != len(columns) or not set(columns) <= set(COLUMN_NAMES):
+            raise ConfigError("columns", list(columns), "different names of " + ", ".join(COLUMN_NAMES))
         import pyarrow as pa
 
         self._pa = pa
@@ -80,7 +92,9 @@ class BatchBuilder:
         self._text = pa.string()
         self._moment = pa.timestamp("us", tz="UTC")
         types = {"binary": pa.binary(), "string": self._text, "long": pa.int64(), "timestamp": self._moment}
-        self.schema: pa.Schema = pa.schema([(name, types[kind]) for name, kind in COLUMNS])
+        kinds = dict(COLUMNS)
+        self.schema: pa.Schema = pa.schema([(name, types[kinds[name]]) for name in columns])
+        self._chosen = frozenset(columns)
         self._numbers: pa.Array = pa.array(range(1_024), pa.int64())
 
     def build(
@@ -95,6 +109,10 @@ class BatchBuilder:
         """
         pa = self._pa
         deaggregate = self._deaggregate
+        chosen = self._chosen
+        with_data, with_keys = "data" in chosen, "partitionKey" in chosen
+        with_sequences, with_subs = "sequenceNumber" in chosen, "subSequenceNumber" in chosen
+        with_moments, with_hashes = "approximateArrivalTimestamp" in chosen, "explicitHashKey" in chosen
         data: list[bytes] = []
         keys: list[str] = []
         # One array per run. A run is a part of an aggregate, or consecutive records that were not aggregated.
@@ -104,42 +122,58 @@ class BatchBuilder:
         hashes: list[Any] = []
         alone: list[KinesisRecord] = []
         size = 0
-        names = len(shard_id) + len(self._stream_name) + _ROW_BYTES
+        filled = 0  # rows of the batch, without those in `alone`
+        names = _ROW_BYTES
+        if "shardId" in chosen:
+            names += len(shard_id)
+        if "streamName" in chosen:
+            names += len(self._stream_name)
+        makers: dict[str, Callable[[], Any]] = {
+            "data": lambda: pa.array(data, pa.binary()),
+            "partitionKey": lambda: pa.array(keys, self._text),
+            "sequenceNumber": lambda: pa.concat_arrays(sequences),
+            "subSequenceNumber": lambda: pa.concat_arrays(subs),
+            "approximateArrivalTimestamp": lambda: pa.concat_arrays(moments),
+            "shardId": lambda: pa.repeat(pa.scalar(shard_id, self._text), filled),
+            "streamName": lambda: pa.repeat(pa.scalar(self._stream_name, self._text), filled),
+            "explicitHashKey": lambda: pa.concat_arrays(hashes),
+        }
 
         def end_alone() -> None:
-            if alone:
+            nonlocal filled
+            if not alone:
+                return
+            if with_data:
                 data.extend([record.data for record in alone])
+            if with_keys:
                 keys.extend([record.partition_key for record in alone])
+            if with_sequences:
                 sequences.append(pa.array([record.sequence_number for record in alone], self._text))
+            if with_subs:
                 subs.append(pa.nulls(len(alone), pa.int64()))
+            if with_moments:
                 moments.append(
                     pa.array([record.approximate_arrival_timestamp for record in alone], self._moment)
                 )
+            if with_hashes:
                 hashes.append(pa.nulls(len(alone), self._text))
-                alone.clear()
+            filled += len(alone)
+            alone.clear()
 
         def batch() -> Any:
-            nonlocal size
+            nonlocal size, filled
             end_alone()
-            rows = len(data)
-            arrays = [
-                pa.array(data, pa.binary()),
-                pa.array(keys, self._text),
-                pa.concat_arrays(sequences),
-                pa.concat_arrays(subs),
-                pa.concat_arrays(moments),
-                pa.repeat(pa.scalar(shard_id, self._text), rows),
-                pa.repeat(pa.scalar(self._stream_name, self._text), rows),
-                pa.concat_arrays(hashes),
-            ]
+            arrays = [makers[name]() for name in self.schema.names]
             for column in (data, keys, sequences, subs, moments, hashes):
                 column.clear()
-            size = 0
+            size = filled = 0
             return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
         for record in records:
             found = decode_columns(record.data) if deaggregate else None
-            row_bytes = names + len(record.sequence_number)
+            row_bytes = names
+            if with_sequences:
+                row_bytes += len(record.sequence_number)
             columns = None
             if found is not None and found.payloads:
                 if owned is not None and is_misplaced(_places(found), owned):
@@ -149,50 +183,61 @@ class BatchBuilder:
                 if columns is None:
                     found = None
             if found is None:
-                needed = row_bytes + len(record.data) + len(record.partition_key.encode())
+                needed = row_bytes
+                if with_data:
+                    needed += len(record.data)
+                if with_keys:
+                    needed += len(record.partition_key.encode())
                 if size and size + needed > MAX_BYTES:
                     yield batch()
                 alone.append(record)
                 size += needed
             elif columns is not None:
-                explicit, payloads = columns.explicit, columns.payloads
-                rows = len(payloads)
+                explicit, rows = columns.explicit, columns.rows
                 begin = 0
                 while begin < rows:
-                    room = MAX_ROWS - len(data) - len(alone)
+                    room = MAX_ROWS - filled - len(alone)
                     end, needed = columns.fit(begin, min(rows, begin + room), MAX_BYTES - size)
                     if end == begin and size:
                         yield batch()
                         continue
                     end_alone()
-                    data.extend(payloads[begin:end])
-                    keys.extend(columns.keys[begin:end])
                     count = end - begin
-                    sequences.append(pa.repeat(pa.scalar(record.sequence_number, self._text), count))
-                    subs.append(self._numbered(begin, end))
-                    moments.append(
-                        pa.repeat(pa.scalar(record.approximate_arrival_timestamp, self._moment), count)
-                    )
-                    hashes.append(
-                        pa.nulls(count, self._text)
-                        if explicit is None
-                        else pa.array(explicit[begin:end], self._text)
-                    )
+                    if columns.payloads is not None:
+                        data.extend(columns.payloads[begin:end])
+                    if columns.keys is not None:
+                        keys.extend(columns.keys[begin:end])
+                    if with_sequences:
+                        sequences.append(pa.repeat(pa.scalar(record.sequence_number, self._text), count))
+                    if with_subs:
+                        subs.append(self._numbered(begin, end))
+                    if with_moments:
+                        moments.append(
+                            pa.repeat(pa.scalar(record.approximate_arrival_timestamp, self._moment), count)
+                        )
+                    if with_hashes:
+                        hashes.append(
+                            pa.nulls(count, self._text)
+                            if explicit is None
+                            else pa.array(explicit[begin:end], self._text)
+                        )
+                    filled += count
                     size += needed
                     begin = end
                     if begin < rows:
                         yield batch()
-            if len(data) + len(alone) >= MAX_ROWS:
+            if filled + len(alone) >= MAX_ROWS:
                 yield batch()
-        if data or alone:
+        if filled or alone:
             yield batch()
 
     def _columns(
         self, shard_id: str, record: KinesisRecord, found: SubRecordColumns, row_bytes: int
     ) -> _Columns | None:
-        """Return the columns of an aggregate, or None if its keys expand too far."""
+        """Return the columns of an aggregate that were asked for, or None if its keys expand too far."""
         table, explicit, payloads = found
-        columns = _Columns(self._known(table, record), explicit, payloads, row_bytes, len(record.data))
+        keys = self._known(table, record)
+        columns = _Columns(keys, explicit, payloads, self._chosen, row_bytes, len(record.data))
         if columns.expanded_characters <= MAX_EXPANDED_CHARACTERS:
             return columns
         _LOGGER.warning(
@@ -243,12 +288,18 @@ class _Columns:
         keys: Partition keys.
         explicit: Explicit hash keys; None if there are none.
         payloads: Payloads.
+        chosen: Names of the columns of a batch.
         row_bytes: Bytes of the other columns of a row.
         payload_bytes: Maximum bytes of all payloads.
 
     Attributes:
+        keys: Partition keys; None if no column shows them.
+        explicit: Explicit hash keys; None if there are none, or if no column shows them.
+        payloads: Payloads; None if no column shows them.
+        rows: Number of rows.
         longest_key: Characters of the longest partition key or explicit hash key.
-        expanded_characters: Characters of both key columns if a key is longer than Kinesis accepts; else 0.
+        expanded_characters: Characters of both key columns if a key is longer than Kinesis accepts; else 0. They do not depend on
+            the chosen columns, so that a read has the same rows whatever its columns are.
     """
 
     def __init__(
@@ -256,19 +307,24 @@ class _Columns:
         keys: Sequence[str],
         explicit: Sequence[str | None] | None,
         payloads: Sequence[bytes],
+        chosen: frozenset[str],
         row_bytes: int,
         payload_bytes: int,
     ) -> None:
-        self.keys = keys
-        self.explicit = explicit
-        self.payloads = payloads
+        self.rows = len(payloads)
+        self.keys = keys if "partitionKey" in chosen else None
+        self.explicit = explicit if "explicitHashKey" in chosen else None
+        self.payloads = payloads if "data" in chosen else None
         self._row_bytes = row_bytes
-        self._payload_bytes = payload_bytes
+        self._payload_bytes = 0 if self.payloads is None else payload_bytes
         longest = max(map(len, keys))
         longest_hash_key = 0
         if explicit is not None:
             longest_hash_key = max((len(text) for text in explicit if text is not None), default=0)
-        self._largest = row_bytes + _CHARACTER_BYTES * (longest + longest_hash_key)
+        characters = 0 if self.keys is None else longest
+        if self.explicit is not None:
+            characters += longest_hash_key
+        self._largest = row_bytes + _CHARACTER_BYTES * characters
         self.longest_key = max(longest, longest_hash_key)
         self.expanded_characters = 0
         if self.longest_key > _LONGEST_KEY:
@@ -289,7 +345,11 @@ class _Columns:
             return begin, 0  # the exact sizes of its rows only matter in an empty batch
         total = 0
         for row in range(begin, end):
-            needed = self._row_bytes + len(self.payloads[row]) + self._size_of(self.keys[row])
+            needed = self._row_bytes
+            if self.payloads is not None:
+                needed += len(self.payloads[row])
+            if self.keys is not None:
+                needed += self._size_of(self.keys[row])
             if self.explicit is not None:
                 needed += self._size_of(self.explicit[row])
             if total + needed > room and row > begin:

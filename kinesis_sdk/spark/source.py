@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 
 from kinesis_sdk.common.clock import SystemClock
 from kinesis_sdk.common.errors import ConfigError
-from kinesis_sdk.spark.arrow import COLUMNS, DDL, BatchBuilder
+from kinesis_sdk.spark.arrow import COLUMN_NAMES, COLUMNS, DDL, BatchBuilder
 from kinesis_sdk.spark.connection import shared_client
 from kinesis_sdk.spark.gc_tuning import rare_collections
 from kinesis_sdk.spark.offsets import StreamOffset
@@ -81,17 +81,17 @@ class KinesisDataSource(DataSource):  # type: ignore[misc]
         """Return a reader of everything between two positions.
 
         Raises:
-            ConfigError: If an option is unknown or out of range.
+            ConfigError: If an option is unknown or out of range, or the schema has other columns than the source.
         """
-        return KinesisReader(_checked(self.options, schema))
+        return KinesisReader(SourceOptions.parse(self.options), _columns_of(schema))
 
     def streamReader(self, schema: Any) -> KinesisStreamReader:  # noqa: N802 — Spark's name
         """Return a reader of the stream in micro-batches.
 
         Raises:
-            ConfigError: If an option is unknown or out of range.
+            ConfigError: If an option is unknown or out of range, or the schema has other columns than the source.
         """
-        return KinesisStreamReader(_checked(self.options, schema))
+        return KinesisStreamReader(SourceOptions.parse(self.options), _columns_of(schema))
 
     def writer(self, schema: Any, overwrite: bool) -> KinesisWriter:
         """Return a writer of the rows of a DataFrame.
@@ -119,12 +119,21 @@ class KinesisDataSource(DataSource):  # type: ignore[misc]
         return KinesisStreamWriter(options, plan_columns(schema, options, overwrite=False))
 
 
-def _checked(options: Any, schema: Any) -> SourceOptions:
-    """Return the options of the reader. A schema that the user gives must be that of the source."""
-    found = [(field.name, field.dataType.simpleString()) for field in schema.fields]
-    if found != [(name, "bigint" if kind == "long" else kind) for name, kind in COLUMNS]:
-        raise ConfigError("schema", schema.simpleString(), f"no schema, or {DDL}")
-    return SourceOptions.parse(options)
+def _columns_of(schema: Any) -> tuple[str, ...]:
+    """Return the names of the columns to read.
+
+    Spark passes the whole schema, whatever the query uses: its Python API has no column pruning. A user who wants less reads with a
+    schema of some columns, in any order.
+
+    Raises:
+        ConfigError: If the schema is empty, or has a column that the source does not have, with another type, or twice.
+    """
+    kinds = {name: "bigint" if kind == "long" else kind for name, kind in COLUMNS}
+    names = tuple(field.name for field in schema.fields)
+    fits = all(kinds.get(field.name) == field.dataType.simpleString() for field in schema.fields)
+    if not names or not fits or len(set(names)) != len(names):
+        raise ConfigError("schema", schema.simpleString(), f"no schema, or some of the columns {DDL}")
+    return names
 
 
 class RangePartition(InputPartition):  # type: ignore[misc]
@@ -150,7 +159,9 @@ def _new_planner(options: SourceOptions) -> StreamPlanner:
     )
 
 
-def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+def _read(
+    options: SourceOptions, columns: Sequence[str], partition: InputPartition
+) -> Iterator[pa.RecordBatch]:
     """Yield the record batches of the ranges of a task."""
     ranges: Sequence[ShardRange] = partition.value or ()
     if not ranges:  # Spark creates a partition if there is none
@@ -174,7 +185,7 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
             retry_timeout=options.retry_timeout,
         )
 
-    builder = BatchBuilder(options.stream.name, deaggregate=options.deaggregate)
+    builder = BatchBuilder(options.stream.name, deaggregate=options.deaggregate, columns=columns)
     with rare_collections():
         for item, records in read_ranges(make_io, ranges, policy):
             yield from builder.build(item.shard_id, records, owned=item.owned)
@@ -183,8 +194,9 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.Reco
 class KinesisReader(DataSourceReader):  # type: ignore[misc]
     """Batch reader. Its end is fixed when Spark plans the read."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, columns: Sequence[str] = COLUMN_NAMES) -> None:
         self._options = options
+        self._columns = tuple(columns)
 
     def partitions(self) -> list[InputPartition]:
         """Return the ranges that each task reads.
@@ -196,20 +208,21 @@ class KinesisReader(DataSourceReader):  # type: ignore[misc]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task."""
-        return _read(self._options, partition)
+        return _read(self._options, self._columns, partition)
 
 
 class KinesisStreamReader(_StreamReader):  # type: ignore[misc]
     """Stream reader. It lives as long as the query, in a process of its own; it is pickled without its planner."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, columns: Sequence[str] = COLUMN_NAMES) -> None:
         self._options = options
+        self._columns = tuple(columns)
         self._planner: StreamPlanner | None = None
         self._initial: StreamOffset | None = None
         self._last: StreamOffset | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options, "_planner": None, "_initial": None, "_last": None}
+        return {**self.__dict__, "_planner": None, "_initial": None, "_last": None}
 
     @property
     def planner(self) -> StreamPlanner:
@@ -278,7 +291,7 @@ class KinesisStreamReader(_StreamReader):  # type: ignore[misc]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task."""
-        return _read(self._options, partition)
+        return _read(self._options, self._columns, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing, because Spark's checkpoint is the only record of progress."""

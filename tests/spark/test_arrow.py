@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinesis_sdk.common.aggregate_reader import Aggregate, deaggregate
+from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.hashkeys import (
     FULL_RANGE,
     HashKeyRange,
@@ -22,7 +23,13 @@ from kinesis_sdk.common.records import KinesisRecord
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed here; `make spark` runs this with it")
 
-from kinesis_sdk.spark.arrow import COLUMNS, MAX_BYTES, MAX_ROWS, BatchBuilder  # noqa: E402 — after the skip
+from kinesis_sdk.spark.arrow import (  # noqa: E402 — after the skip
+    COLUMN_NAMES,
+    COLUMNS,
+    MAX_BYTES,
+    MAX_ROWS,
+    BatchBuilder,
+)
 
 SHARD = "shardId-000000000000"
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
@@ -42,7 +49,8 @@ def pack(items: Iterable[Item]) -> bytes:
 
 
 def rows_of(records: Iterable[KinesisRecord], **how: Any) -> list[dict[str, Any]]:
-    builder = BatchBuilder("orders", deaggregate=how.pop("deaggregate", True))
+    columns = how.pop("columns", COLUMN_NAMES)
+    builder = BatchBuilder("orders", deaggregate=how.pop("deaggregate", True), columns=columns)
     batches = list(builder.build(SHARD, records, **how))
     assert all(batch.schema.equals(builder.schema) for batch in batches), "4.2 and later compare exactly"
     return [row for batch in batches for row in batch.to_pylist()]
@@ -79,6 +87,24 @@ def test_an_aggregate_is_taken_apart_in_order() -> None:
     assert [row["subSequenceNumber"] for row in rows] == [None, 0, 1, 2, None]
     assert [row["sequenceNumber"] for row in rows] == ["1", "2", "2", "2", "3"]
     assert [row["explicitHashKey"] for row in rows] == [None, None, "5", None, None]
+
+
+@pytest.mark.parametrize("columns", [(), ("data", "data"), ("data", "key"), ("DATA",)])
+def test_columns_must_be_different_names_of_the_source(columns: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigError, match="columns="):
+        BatchBuilder("orders", deaggregate=True, columns=columns)
+
+
+def test_what_a_batch_holds_does_not_count_the_columns_that_it_leaves_out() -> None:
+    # With its key in each row this would be seven batches.
+    page = [carrier(pack([("k" * 100_000, None, b"%d" % i) for i in range(2_000)]))]
+    for columns in (["data"], ["subSequenceNumber", "shardId"], ["explicitHashKey"]):
+        builder = BatchBuilder("orders", deaggregate=True, columns=columns)
+        (batch,) = builder.build(SHARD, page)
+        assert batch.num_rows == 2_000
+    large = [carrier(bytes(10 * 1024 * 1024), number) for number in range(1, 8)]
+    (batch,) = BatchBuilder("orders", deaggregate=True, columns=["sequenceNumber"]).build(SHARD, large)
+    assert batch.column(0).to_pylist() == list("1234567")
 
 
 def test_without_deaggregation_an_aggregate_is_one_row() -> None:
@@ -181,6 +207,8 @@ def test_an_aggregate_that_would_expand_without_end_is_delivered_as_it_is_stored
     ]
     assert "aggregate 2 with 800000 user records delivered as it is stored" in caplog.text
     assert "kkkk" not in caplog.text
+    # A read has the same rows whatever its columns are, also where the long key would not be written out.
+    assert rows_of(page, columns=["data"]) == [{"data": row["data"]} for row in rows]
 
 
 def test_large_records_that_travelled_alone_share_batches_up_to_the_bound() -> None:
@@ -250,8 +278,22 @@ texts = st.text(min_size=1, max_size=6).filter(lambda text: text.isprintable())
 items = st.tuples(texts, st.none() | st.integers(0, FULL_RANGE.end).map(str), st.binary(max_size=8))
 
 
+pages = st.lists(st.binary(max_size=8) | st.lists(items, min_size=2, max_size=5), max_size=8)
+
+
 @settings(max_examples=150, deadline=None)
-@given(page=st.lists(st.binary(max_size=8) | st.lists(items, min_size=2, max_size=5), max_size=8))
+@given(page=pages, columns=st.lists(st.sampled_from(COLUMN_NAMES), min_size=1, unique=True))
+def test_any_columns_in_any_order_have_the_values_of_a_full_read(
+    page: list[bytes | list[Item]], columns: list[str]
+) -> None:
+    records = [carrier(part if isinstance(part, bytes) else pack(part), n) for n, part in enumerate(page)]
+    found = rows_of(records, columns=columns)
+    assert found == [{name: row[name] for name in columns} for row in rows_of(records)]
+    assert all(list(row) == columns for row in found)
+
+
+@settings(max_examples=150, deadline=None)
+@given(page=pages)
 def test_rows_are_what_the_shared_deaggregation_gives(page: list[bytes | list[Item]]) -> None:
     records = [carrier(part if isinstance(part, bytes) else pack(part), n) for n, part in enumerate(page)]
     expected = [

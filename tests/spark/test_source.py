@@ -30,7 +30,6 @@ from kinesis_sdk.spark.reading import ShardRange
 from kinesis_sdk.spark.source import (
     HAS_ADMISSION_CONTROL,
     KinesisDataSource,
-    KinesisReader,
     KinesisStreamReader,
     RangePartition,
 )
@@ -59,11 +58,40 @@ def stream_reader(**more: str) -> KinesisStreamReader:
     return KinesisDataSource({**OPTIONS, **more}).streamReader(SCHEMA)
 
 
-def test_a_schema_of_ones_own_is_refused() -> None:
-    with pytest.raises(ConfigError, match="expected no schema"):
-        KinesisDataSource(OPTIONS).reader(StructType([StructField("data", StringType())]))
-    assert isinstance(KinesisDataSource(OPTIONS).reader(SCHEMA), KinesisReader)
+def fields(*wanted: tuple[str, Any]) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in wanted])
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        fields(),
+        fields(("data", StringType())),
+        fields(("payload", BinaryType())),
+        fields(("data", BinaryType()), ("data", BinaryType())),
+    ],
+    ids=["empty", "wrong type", "unknown column", "a column twice"],
+)
+def test_a_schema_with_other_columns_is_refused(schema: StructType) -> None:
+    with pytest.raises(ConfigError, match="expected no schema, or some of the columns data binary"):
+        KinesisDataSource(OPTIONS).reader(schema)
+    with pytest.raises(ConfigError, match="expected no schema, or some of the columns data binary"):
+        KinesisDataSource(OPTIONS).streamReader(schema)
+
+
+def test_a_read_has_the_columns_of_its_schema(aws: FakeAws) -> None:
     assert KinesisDataSource.name() == "kinesis_sdk"
+    put(aws, b"0", b"1")
+    schema = fields(("shardId", StringType()), ("data", BinaryType()))
+    source = KinesisDataSource(OPTIONS)
+    reader: Any = pickle.loads(pickle.dumps(source.reader(schema)))
+    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+    assert [batch.schema.names for batch in batches] == [["shardId", "data"]]
+    assert batches[0].column("data").to_pylist() == [b"0", b"1"]
+    query: Any = pickle.loads(pickle.dumps(source.streamReader(schema)))
+    begin = query.initialOffset()
+    (part,) = query.partitions(begin, query.latestOffset(begin))
+    assert [batch.schema.names for batch in query.read(part)] == [["shardId", "data"]]
 
 
 def test_making_readers_does_no_calls_and_pickling_leaves_the_planner_behind(aws: FakeAws) -> None:
