@@ -49,8 +49,15 @@ else:
 def register(spark: Any) -> None:
     """Register ``format("kinesis_sdk")`` with a session.
 
-    Usually not needed: if the package is installed alongside pyspark, Spark finds ``pyspark_kinesis_sdk`` by itself.
+    Not needed if the package is installed in the environment of the Python that Spark starts, where Spark finds
+    ``pyspark_kinesis_sdk`` by itself. If Spark starts another Python on a ``local`` master, and the user has not chosen it with
+    ``PYSPARK_PYTHON``, the Python functions of this session run with the interpreter of this program from now on.
+
+    Raises:
+        ConfigError: If Spark starts a Python that cannot import this package, and only the user can change that.
     """
+    from kinesis_sdk.spark.python_environment import use_this_environment
     from kinesis_sdk.spark.source import KinesisDataSource
 
+    use_this_environment(spark)
     spark.dataSource.register(KinesisDataSource)

@@ -1,0 +1,77 @@
+"""The Python environment in which Spark runs this package.
+
+Spark runs data sources in processes of its own, on the driver as well as on the executors. Their interpreter is ``PYSPARK_PYTHON``,
+or else the ``python3`` of the ``PATH``. If a program is started as ``/venv/bin/python job.py`` without activating the environment,
+this is a Python without this package.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+from kinesis_sdk.common.errors import ConfigError
+
+_VARIABLE = "PYSPARK_PYTHON"
+_NEEDED = ("kinesis_sdk", "pyarrow")
+_TIMEOUT = 60.0
+
+
+def use_this_environment(spark: Any) -> None:
+    """Make sure that the Python processes that Spark starts can import this package.
+
+    The choice of the user is never changed. If there is none and the master is ``local``, where all processes run on this
+    machine, the session gets the interpreter of this process. This does not concern sessions of Spark Connect, whose server
+    chooses the interpreter.
+
+    Args:
+        spark: Session of Spark.
+
+    Raises:
+        ConfigError: If the interpreter of the session cannot import this package, and only the user can change that.
+    """
+    context = _classic_context(spark)
+    if context is None:
+        return
+    missing = missing_modules(context.pythonExec)
+    if not missing:
+        return
+    if _VARIABLE not in os.environ and context.master.startswith("local"):
+        context.pythonExec = sys.executable
+        return
+    raise ConfigError(
+        _VARIABLE,
+        os.environ.get(_VARIABLE),
+        f"a Python with {' and '.join(missing)}: Spark runs the data source with {context.pythonExec!r}. "
+        f"Set the environment variable before the session starts, for this program to {sys.executable}",
+    )
+
+
+def _classic_context(spark: Any) -> Any:
+    """Return the SparkContext of a session, or None for a session of Spark Connect."""
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        return None
+    return spark.sparkContext
+
+
+def missing_modules(python: str) -> list[str]:
+    """Return which of the needed modules an interpreter cannot find.
+
+    Args:
+        python: Command of the interpreter; found on the ``PATH`` as Spark finds it.
+
+    Returns:
+        Names of modules. Empty also if the interpreter cannot be asked, because only Spark then knows how it is started.
+    """
+    code = (
+        "import importlib.util, sys; print(*[n for n in sys.argv[1:] if importlib.util.find_spec(n) is None])"
+    )
+    try:
+        asked = subprocess.run(  # noqa: S603 - the interpreter that Spark would start
+            [python, "-c", code, *_NEEDED], capture_output=True, text=True, timeout=_TIMEOUT, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return asked.stdout.split()
