@@ -116,6 +116,7 @@ class InvalidRecordError(KinesisSdkError, ValueError):
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f"{field}: {problem}")
         self.field = field
+        self.problem = problem
 
 
 class AwsError(KinesisSdkError):

@@ -16,6 +16,7 @@ from kinesis_sdk.common.position import AtTimestamp, Latest
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer import ProducerConfig
 from kinesis_sdk.spark.connection import ConnectionSettings
+from kinesis_sdk.spark.logs import LEVELS
 from kinesis_sdk.spark.partition import ProducerSettings
 from kinesis_sdk.spark.positions import StartingPosition
 
@@ -67,6 +68,8 @@ class SourceOptions:
     the KCL does, because the KPL (and the producer of this package) puts its records again."""
     fail_on_data_loss: bool = True
     """Whether the query fails if records that the checkpoint needs are deleted; otherwise it logs that and continues."""
+    log_level: str | None = None
+    """Level of the package's log lines in the Python processes of Spark; see `kinesis_sdk.spark.logs`."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
@@ -97,6 +100,8 @@ class SinkOptions:
     """Number of errors that the message of a failed task quotes."""
     flush_timeout: float = 600.0
     """Time-to-live of a record, and therefore the maximum wait at the end of a task."""
+    log_level: str | None = None
+    """Level of the package's log lines in the Python processes of Spark; see `kinesis_sdk.spark.logs`."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SinkOptions:
@@ -125,6 +130,7 @@ class SinkOptions:
             random_partition_key=values.pop("partition_key", "column") == "random",
             error_sample=values.pop("error_sample", 5),
             flush_timeout=flush_timeout,
+            log_level=values.pop("log_level", None),
         )
 
 
@@ -215,7 +221,12 @@ _CONNECTION: _Table = {
     "secretAccessKey": ("secret_access_key", _secret),
     "sessionToken": ("session_token", _secret),
 }
-_COMMON: _Table = {"streamName": ("stream_name", _text), "streamArn": ("stream_arn", _text), **_CONNECTION}
+_COMMON: _Table = {
+    "streamName": ("stream_name", _text),
+    "streamArn": ("stream_arn", _text),
+    "logLevel": ("log_level", _choice(*LEVELS)),
+    **_CONNECTION,
+}
 _SOURCE: _Table = {
     **_COMMON,
     "startingPosition": ("starting_position", StartingPosition.parse),

@@ -18,7 +18,6 @@ or, to use the producer directly,
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -28,8 +27,10 @@ from itertools import islice, repeat
 from typing import Any
 
 from kinesis_sdk.common.errors import ConfigError, InvalidRecordError, ProducerError, RecordFailedError
+from kinesis_sdk.common.text import printable
 from kinesis_sdk.producer import Producer, ProducerConfig
 from kinesis_sdk.producer.record import PendingRecord
+from kinesis_sdk.spark import logs
 from kinesis_sdk.spark.connection import ConnectionSettings
 from kinesis_sdk.spark.gc_tuning import rare_collections
 
@@ -37,6 +38,9 @@ Field = str | Callable[[Any], Any]
 """Column name, or picklable function of the row."""
 
 _ERROR_SAMPLE = 5
+
+_SHOWN_KEY = 40
+"""Characters of a key in the description of a row. The largest explicit hash key has 39."""
 
 _SWEEP = 10_000
 """Records put between two checks of which of a task's records are final."""
@@ -131,7 +135,10 @@ class TaskProducer:
         """
         if isinstance(data, str):
             data = data.encode()
-        self._pending.append(self._producer.put(stream, partition_key, data, explicit_hash_key))
+        try:
+            self._pending.append(self._producer.put(stream, partition_key, data, explicit_hash_key))
+        except InvalidRecordError as error:
+            raise self._rejected(error, partition_key, explicit_hash_key) from error
         if len(self._pending) >= self._sweep_at:
             self._sweep()
             if self._causes:
@@ -165,14 +172,29 @@ class TaskProducer:
         while True:
             room = max(1, self._sweep_at - len(self._pending))
             before = len(self._pending)
-            self._pending.extend(
-                [put(stream, key, data, explicit) for key, data, explicit in islice(rows, room)]
-            )
+            accept = self._pending.append
+            try:
+                for key, data, explicit in islice(rows, room):
+                    accept(put(stream, key, data, explicit))
+            except InvalidRecordError as error:
+                raise self._rejected(error, key, explicit) from error
             if len(self._pending) - before < room:
                 return
             self._sweep()
             if self._causes:
                 self._raise()
+
+    @property
+    def accepted(self) -> int:
+        """Number of records of this task that the producer has accepted so far."""
+        return self._stored + self._causes.total() + len(self._pending)
+
+    def _rejected(
+        self, error: InvalidRecordError, partition_key: str, explicit_hash_key: str | int | None
+    ) -> InvalidRecordError:
+        """Return the error for the row after the accepted ones."""
+        row = describe_row(self.accepted, partition_key, explicit_hash_key)
+        return InvalidRecordError(error.field, f"{error.problem} ({row})")
 
     def flush(self) -> int:
         """Wait until every record of this task has its final result.
@@ -220,7 +242,7 @@ class TaskProducer:
         causes = ", ".join(f"{count:,} {code}" for code, count in self._causes.most_common())
         sample = "; ".join(str(error) for error in self._failures)
         raise PartitionFailedError(
-            f"{failed:,} records of this task{_task()} were not stored ({causes}); {self._stored:,} were, "
+            f"{failed:,} records of this task{_in_task()} were not stored ({causes}); {self._stored:,} were, "
             f"and a retried task stores them again. First errors: {sample or 'not shown'}",
             failed=failed,
             causes=dict(self._causes),
@@ -291,19 +313,34 @@ class KinesisPartitionWriter:
 
     def __call__(self, rows: Iterable[Any]) -> None:
         """Put the rows of one partition."""
+        logs.configure(self.stream)
         with rare_collections(), shared_producer(self.settings) as producer:
             for row in rows:
                 explicit = None if self.explicit_hash_key is None else _read(row, self.explicit_hash_key)
                 producer.put(self.stream, _read(row, self.partition_key), _read(row, self.data), explicit)
 
 
-def _task() -> str:
-    """Return the partition and the attempt of the current task, as text; empty outside of Spark."""
-    pyspark = sys.modules.get("pyspark")
-    context = pyspark.TaskContext.get() if pyspark is not None else None
-    if context is None:
-        return ""
-    return f" (partition {context.partitionId()}, attempt {context.attemptNumber() + 1})"
+def describe_row(
+    index: int, partition_key: str | None = None, explicit_hash_key: str | int | None = None
+) -> str:
+    """Return text that identifies a row without its payload: its number in the task, and its keys.
+
+    Args:
+        index: Index of the row in the task, from 0.
+        partition_key: Partition key; its first 40 characters are shown.
+        explicit_hash_key: Explicit hash key, if the row has one.
+    """
+    parts = [f"row {index + 1:,} of this task{_in_task()}"]
+    if partition_key is not None:
+        parts.append(f"partitionKey '{printable(str(partition_key), _SHOWN_KEY)}'")
+    if explicit_hash_key is not None:
+        parts.append(f"explicitHashKey '{printable(str(explicit_hash_key), _SHOWN_KEY)}'")
+    return ", ".join(parts)
+
+
+def _in_task() -> str:
+    task = logs.current_task()
+    return f" ({task})" if task else ""
 
 
 def _read(row: Any, source: Field) -> Any:

@@ -16,9 +16,10 @@ from pyspark.sql import datasource as spark_datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from kinesis_sdk.common.errors import ConfigError, InvalidRecordError
+from kinesis_sdk.spark import logs
 from kinesis_sdk.spark.gc_tuning import rare_collections
 from kinesis_sdk.spark.options import SinkOptions
-from kinesis_sdk.spark.partition import shared_producer
+from kinesis_sdk.spark.partition import describe_row, shared_producer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -107,17 +108,18 @@ def write_batches(options: SinkOptions, columns: Columns, batches: Iterable[pa.R
 
     Raises:
         PartitionFailedError: If records were not stored; it has the counts by cause.
-        InvalidRecordError: If Kinesis would reject a row, because it is null or too large.
+        InvalidRecordError: If Kinesis would reject a row, because it is null or too large. The message has the row's number and keys.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     stream = str(options.stream)
+    logs.configure(options.stream.name, level=options.log_level)
     size = 0
     with rare_collections(), shared_producer(options.settings, error_sample=options.error_sample) as producer:
         for batch in batches:
             data = batch.column(columns.data)
-            _reject_nulls(columns.data, data)
+            _reject_nulls(columns.data, batch, columns, producer.accepted)
             if pa.types.is_string(data.type) or pa.types.is_large_string(data.type):
                 data = data.cast(pa.binary())
             size += pc.sum(pc.binary_length(data)).as_py() or 0
@@ -125,23 +127,42 @@ def write_batches(options: SinkOptions, columns: Columns, batches: Iterable[pa.R
                 keys: list[str] = [token_hex(8) for _ in range(batch.num_rows)]
             else:
                 column = batch.column(columns.partition_key)
-                _reject_nulls(columns.partition_key, column)
+                _reject_nulls(columns.partition_key, batch, columns, producer.accepted)
                 keys = column.to_pylist()
             hashes: list[str | None] | None = None
             if columns.explicit_hash_key is not None:
                 hashes = batch.column(columns.explicit_hash_key).to_pylist()
             producer.put_columns(stream, keys, data.to_pylist(), hashes)
-        return Written(producer.flush(), size)
+        written = Written(producer.flush(), size)
+    _LOGGER.info("%s: %d records (%d bytes of payload) stored by this task", stream, written.records, size)
+    return written
 
 
-def _reject_nulls(name: str, column: pa.Array) -> None:
-    if column.null_count:
-        raise InvalidRecordError(
-            name, f"{column.null_count:,} of {len(column):,} rows of an Arrow batch are null"
-        )
+def _reject_nulls(name: str, batch: pa.RecordBatch, columns: Columns, before: int) -> None:
+    """Raise the error for the first row of a batch that has no value in a column.
+
+    Args:
+        name: The column.
+        batch: The batch.
+        columns: Names of the columns.
+        before: Rows of the task before this batch.
+    """
+    column = batch.column(name)
+    if not column.null_count:
+        return
+    index = column.is_null().index(True).as_py()
+
+    def value(of: str | None) -> str | None:
+        return None if of is None else batch.column(of)[index].as_py()
+
+    row = describe_row(before + index, value(columns.partition_key), value(columns.explicit_hash_key))
+    raise InvalidRecordError(
+        name, f"{column.null_count:,} of {len(column):,} rows are null; the first is {row}"
+    )
 
 
-def _log_commit(where: str, messages: list[Written | None]) -> None:
+def _log_commit(where: str, options: SinkOptions, messages: list[Written | None]) -> None:
+    logs.configure(options.stream.name, "commit", level=options.log_level)
     stored = [message for message in messages if message is not None]
     _LOGGER.info(
         "%s: %d records (%d bytes of payload) stored by %d tasks",
@@ -152,7 +173,8 @@ def _log_commit(where: str, messages: list[Written | None]) -> None:
     )
 
 
-def _log_abort(where: str, messages: list[Written | None]) -> None:
+def _log_abort(where: str, options: SinkOptions, messages: list[Written | None]) -> None:
+    logs.configure(options.stream.name, "commit", level=options.log_level)
     stored = sum(message.records for message in messages if message is not None)
     _LOGGER.warning(
         "%s failed after storing at least %d records; a retry stores them again",
@@ -174,11 +196,11 @@ class KinesisWriter(DataSourceArrowWriter):  # type: ignore[misc]
 
     def commit(self, messages: list[Written | None]) -> None:
         """Called when all tasks succeeded."""
-        _log_commit(f"write to {self._options.stream}", messages)
+        _log_commit(f"write to {self._options.stream}", self._options, messages)
 
     def abort(self, messages: list[Written | None]) -> None:
         """Called when a task failed permanently."""
-        _log_abort(f"write to {self._options.stream}", messages)
+        _log_abort(f"write to {self._options.stream}", self._options, messages)
 
 
 class KinesisStreamWriter(_StreamWriter):  # type: ignore[misc]
@@ -195,11 +217,11 @@ class KinesisStreamWriter(_StreamWriter):  # type: ignore[misc]
 
     def commit(self, messages: list[Written | None], batchId: int) -> None:  # noqa: N803 — Spark's name
         """Called when all tasks of a batch succeeded."""
-        _log_commit(f"batch {batchId} to {self._options.stream}", messages)
+        _log_commit(f"batch {batchId} to {self._options.stream}", self._options, messages)
 
     def abort(self, messages: list[Written | None], batchId: int) -> None:  # noqa: N803 — Spark's name
         """Called when a task of a batch failed permanently."""
-        _log_abort(f"batch {batchId} to {self._options.stream}", messages)
+        _log_abort(f"batch {batchId} to {self._options.stream}", self._options, messages)
 
 
 def _batches_of_rows(rows: Iterator[Any]) -> Iterator[pa.RecordBatch]:

@@ -9,6 +9,7 @@ that plans offsets, and the workers of the executors. Creating a reader therefor
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from random import Random
@@ -18,6 +19,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 
 from kinesis_sdk.common.clock import SystemClock
 from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.spark import logs
 from kinesis_sdk.spark.arrow import COLUMN_NAMES, COLUMNS, DDL, BatchBuilder
 from kinesis_sdk.spark.connection import shared_client
 from kinesis_sdk.spark.gc_tuning import rare_collections
@@ -56,6 +58,8 @@ else:
 
 
 FORMAT = "kinesis_sdk"
+
+_LOGGER = logging.getLogger(__name__)
 
 _DEFAULT_SPAN = 120.0
 _SHARD_BYTES_PER_SECOND = 1024 * 1024
@@ -149,6 +153,7 @@ def _group(ranges: Sequence[ShardRange], shards_per_task: int | None) -> list[In
 
 
 def _new_planner(options: SourceOptions) -> StreamPlanner:
+    logs.configure(options.stream.name, "planner", level=options.log_level)
     return StreamPlanner(
         shared_client(options.connection),
         options,
@@ -166,6 +171,7 @@ def _read(
     ranges: Sequence[ShardRange] = partition.value or ()
     if not ranges:  # Spark creates a partition if there is none
         return
+    logs.configure(options.stream.name, level=options.log_level)
     client = shared_client(options.connection)
     clock = SystemClock()
     policy = ReadPolicy(
@@ -186,9 +192,13 @@ def _read(
         )
 
     builder = BatchBuilder(options.stream.name, deaggregate=options.deaggregate, columns=columns)
+    rows = 0
     with rare_collections():
         for item, records in read_ranges(make_io, ranges, policy):
-            yield from builder.build(item.shard_id, records, owned=item.owned)
+            for batch in builder.build(item.shard_id, records, owned=item.owned):
+                rows += batch.num_rows
+                yield batch
+    _LOGGER.info("%s: %d rows of %d shards read by this task", options.stream, rows, len(ranges))
 
 
 class KinesisReader(DataSourceReader):  # type: ignore[misc]

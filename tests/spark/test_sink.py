@@ -173,6 +173,47 @@ def test_null_data_and_null_keys_are_refused_by_count(aws: FakeAws) -> None:
     assert stored(aws) == []
 
 
+def test_a_bad_row_is_shown_by_its_number_and_keys(aws: FakeAws) -> None:
+    good = batch(data=[b"x"] * 3, partitionKey=["k"] * 3, explicitHashKey=[None] * 3)
+    long_key = "customer-" + "7" * 300
+    for bad, field, shown in (
+        (
+            (None, "customer-7", "12"),
+            "data",
+            "row 5 of this task, partitionKey 'customer-7', explicitHashKey '12'",
+        ),
+        ((b"secret", None, "12"), "partitionKey", "row 5 of this task, explicitHashKey '12'"),
+        ((b"secret", "", None), "partition_key", "row 5 of this task, partitionKey ''"),
+        ((b"secret", long_key, None), "partition_key", f"partitionKey '{long_key[:40]}... (309 characters)'"),
+        ((b"secret", "k", "minus one"), "explicit_hash_key", "partitionKey 'k', explicitHashKey 'minus one'"),
+        ((b"secret" * 2_000_000, "k\n", None), "data", r"row 5 of this task, partitionKey 'k\n'"),
+    ):
+        rows = [(b"x", "k", None), bad]
+        kinds = {"data": pa.binary(), "partitionKey": pa.string(), "explicitHashKey": pa.string()}
+        found = pa.RecordBatch.from_pydict(
+            {name: [row[at] for row in rows] for at, name in enumerate(kinds)}, schema=pa.schema(kinds)
+        )
+        with pytest.raises(InvalidRecordError) as caught:
+            write_batches(chosen(), ALL, [good, found])
+        assert caught.value.field == field
+        assert shown in str(caught.value)
+        assert "secret" not in str(caught.value)
+        assert pickle.loads(pickle.dumps(caught.value)).problem == caught.value.problem
+
+
+def test_a_bad_row_is_counted_after_records_that_are_final(
+    aws: FakeAws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partition, "_SWEEP", 10)
+    with (
+        pytest.raises(InvalidRecordError, match=r"row 36 of this task, partitionKey ''"),
+        partition.shared_producer(chosen().settings) as producer,
+    ):
+        producer.put_columns("orders", ["k"] * 35, [b"x"] * 35)
+        producer.flush()
+        producer.put("orders", "", b"secret")
+
+
 def test_what_is_not_stored_fails_the_task_with_counts(aws: FakeAws) -> None:
     aws.faults.add(Fault(kind="partial", operation="PutRecords", code="InternalFailure"))
     rows = batch(data=[b"do-not-show"] * 7, partitionKey=["k"] * 7)
