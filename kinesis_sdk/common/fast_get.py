@@ -13,6 +13,7 @@ from kinesis_sdk.common.aws import KinesisClient, translate_errors
 from kinesis_sdk.common.base64coding import decode
 from kinesis_sdk.common.errors import ProtocolError
 from kinesis_sdk.common.fast_hooks import MARK, Equipment, decoding
+from kinesis_sdk.common.lean_calls import Attempt, LeanKinesis, document_of
 from kinesis_sdk.common.records import KinesisRecord, check_records
 from kinesis_sdk.common.response_header import ResponseHeader
 
@@ -63,18 +64,49 @@ def get_records(
     if stream_arn:
         request["StreamARN"] = stream_arn
     with translate_errors("GetRecords", client), decoding("GetRecords"):
-        state = _equipment.of(client)
-        page: GetRecordsPage | None = None
-        if state is not None and state.useful:
-            page = _get_fast(client, request)
+        if not isinstance(client, LeanKinesis):
+            return _get_by_boto3(client, request)
+        attempt = client.attempt("GetRecords", request)
+        page = _page_of(attempt)
         if page is None:
-            page = _page(client.get_records(**request))
-            if state is not None and state.useful:
-                state.useful = False
-                _LOGGER.warning(
-                    "GetRecords: falling back to boto3 deserialization (slower): "
-                    "a client event hook is incompatible with the fast path"
-                )
+            with attempt.by_boto3() as plain:
+                page = _get_by_boto3(plain, request)
+        return page
+
+
+def _page_of(attempt: Attempt) -> GetRecordsPage | None:
+    """Return the page of a response that did not pass through boto3; None if boto3 must make the call.
+
+    Raises:
+        ProtocolError: If a record is incomplete or malformed, or cannot be decoded.
+    """
+    document = None if attempt.body is None else document_of(attempt.body)
+    if document is None or attempt.body is None:
+        return None
+    items = document.get("Records")
+    if not isinstance(items, list):
+        return None
+    body = attempt.body
+    if items:
+        document["Records"] = []
+        body = json.dumps(document).encode("ascii")
+    response = attempt.parse(body)
+    return None if response is None else _page(response)._replace(records=_decoded(items))
+
+
+def _get_by_boto3(client: KinesisClient, request: dict[str, Any]) -> GetRecordsPage:
+    state = _equipment.of(client)
+    page: GetRecordsPage | None = None
+    if state is not None and state.useful:
+        page = _get_fast(client, request)
+    if page is None:
+        page = _page(client.get_records(**request))
+        if state is not None and state.useful:
+            state.useful = False
+            _LOGGER.warning(
+                "GetRecords: falling back to boto3 deserialization (slower): "
+                "a client event hook is incompatible with the fast path"
+            )
     return page
 
 

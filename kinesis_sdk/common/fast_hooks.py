@@ -36,21 +36,25 @@ class Equipment(Generic[State]):
 
     def of(self, client: Any) -> State | None:
         """Return the state of a client; None for anything but a botocore client for Kinesis that uses JSON."""
-        from botocore.client import BaseClient
-
-        # Not isinstance: a mock with a spec passes that check.
-        if not issubclass(type(client), BaseClient):
+        if not speaks_json(client):
             return None
         with self._lock:
             state = self._known.get(client)
-            if state is None and _speaks_json(client.meta.service_model):
+            if state is None:
                 reject_truncated_responses(client)
                 self._register(client.meta.events)
                 state = self._known[client] = self._make_state()
         return state
 
 
-def _speaks_json(model: Any) -> bool:
+def speaks_json(client: Any) -> bool:
+    """Return whether an object is a botocore client for Kinesis that uses JSON."""
+    from botocore.client import BaseClient
+
+    # Not isinstance: a mock with a spec passes that check.
+    if not issubclass(type(client), BaseClient):
+        return False
+    model = client.meta.service_model
     # Today, botocore uses only JSON for Kinesis. botocore 1.38 does not resolve protocols yet.
     protocol = getattr(model, "resolved_protocol", None) or model.metadata.get("protocol")
     return bool(model.service_name == "kinesis" and protocol == "json")

@@ -12,6 +12,7 @@ from kinesis_sdk.common.aws import KinesisClient, translate_errors
 from kinesis_sdk.common.base64coding import encode
 from kinesis_sdk.common.errors import ProtocolError
 from kinesis_sdk.common.fast_hooks import MARK, Equipment, decoding
+from kinesis_sdk.common.lean_calls import unwrapped
 from kinesis_sdk.common.records import without_payload
 from kinesis_sdk.common.stream import StreamId
 
@@ -61,6 +62,7 @@ def put_records(client: KinesisClient, stream: StreamId, entries: Sequence[PutEn
         AwsError: If the call fails.
         ProtocolError: If Kinesis accepted the call but its response cannot be read.
     """
+    client = unwrapped(client)
     with translate_errors("PutRecords", client), decoding("PutRecords"):
         state = _equipment.of(client)
         answer: Mapping[str, Any] | None = None

@@ -24,6 +24,8 @@ hook that would change only other records is not detected.
 
 In all other cases, the plain boto3 call is made, with the same result: for clients that are not botocore's own, for
 stubbed clients, and for incompatible hooks. To use only plain calls, pass a client that is wrapped in another object.
+
+This saves the cost per record. `kinesis_sdk.common.lean_calls` also saves most of boto3's cost per call of the readers.
 """
 
 from __future__ import annotations

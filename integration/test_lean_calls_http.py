@@ -1,0 +1,421 @@
+"""Lean calls and boto3 side by side over HTTP and TLS against the fake AWS: the same answers, the same exceptions."""
+
+from __future__ import annotations
+
+import datetime as dt
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import boto3
+import pytest
+from botocore.config import Config
+from botocore.exceptions import ProxyConnectionError, ReadTimeoutError, SSLError
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from integration.proxy import Proxy
+from kinesis_sdk.common.aws import make_client, translate_errors
+from kinesis_sdk.common.errors import KinesisSdkError
+from kinesis_sdk.common.fastpath import PutEntry, get_records, put_records
+from kinesis_sdk.common.lean_calls import LeanKinesis
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.testing import FakeAws, FakeAwsServer, Fault, FaultKind, VirtualClock
+from tests import HANG
+
+SHARD = "shardId-000000000000"
+
+
+# -- TLS and an HTTP proxy --------------------------------------------------------------------------------------------
+
+
+def pump(source: socket.socket, target: socket.socket) -> None:
+    """Pass bytes on until one side ends, then end both."""
+    with suppress(OSError):
+        while piece := source.recv(65536):
+            target.sendall(piece)
+    for end in (source, target):
+        with suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
+
+
+class Relay:
+    """Accepts connections and passes their bytes on: a TLS endpoint before a plain one, or a proxy with CONNECT.
+
+    Args:
+        target: Address to pass on to; None reads it from the CONNECT request of each connection.
+        tls: Server side of the TLS connection; None accepts plain connections.
+    """
+
+    def __init__(self, target: tuple[str, int] | None, tls: ssl.SSLContext | None) -> None:
+        self._target, self._tls = target, tls
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.connections = 0
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with ExitStack() as stack, suppress(OSError):
+            stack.enter_context(connection)
+            if self._tls is not None:
+                connection = stack.enter_context(self._tls.wrap_socket(connection, server_side=True))
+            target = self._target
+            if target is None:
+                head = b""
+                while not head.endswith(b"\r\n\r\n"):
+                    piece = connection.recv(1)
+                    if not piece:
+                        return
+                    head += piece
+                host, _, port = head.split()[1].decode().rpartition(":")
+                target = (host, int(port))
+                connection.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            onward = stack.enter_context(socket.create_connection(target))
+            back = threading.Thread(target=pump, args=(onward, connection))
+            back.start()
+            pump(connection, onward)
+            back.join(HANG)
+
+    def close(self) -> None:
+        # A thread in accept() does not notice that its socket is closed.
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+
+@contextmanager
+def relay(target: tuple[str, int] | None, tls: ssl.SSLContext | None = None) -> Iterator[Relay]:
+    running = Relay(target, tls)
+    try:
+        yield running
+    finally:
+        running.close()
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A self-signed certificate of localhost with its key, in one file."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = dt.datetime.now(dt.timezone.utc)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    path = tmp_path_factory.mktemp("tls") / "localhost.pem"
+    path.write_bytes(
+        made.public_bytes(serialization.Encoding.PEM)
+        + key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    )
+    return path
+
+
+# -- side by side -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def aws() -> FakeAws:
+    aws = FakeAws(clock=VirtualClock(), throttle=False)
+    client = aws.client("kinesis")
+    client.create_stream(StreamName="s", ShardCount=2)
+    for index in range(9):
+        client.put_record(StreamName="s", Data=b"%d" % index, PartitionKey="k", ExplicitHashKey="0")
+    return aws
+
+
+@pytest.fixture
+def server(aws: FakeAws) -> Iterator[FakeAwsServer]:
+    with FakeAwsServer(aws) as server:
+        yield server
+
+
+def address(server: FakeAwsServer) -> tuple[str, int]:
+    parts = urlsplit(server.endpoint_url)
+    assert parts.hostname is not None
+    assert parts.port is not None
+    return parts.hostname, parts.port
+
+
+def connect(endpoint: str, *, verify: Any = None, **config: Any) -> Any:
+    return boto3.client(
+        "kinesis",
+        endpoint_url=endpoint,
+        region_name="eu-central-1",
+        aws_access_key_id="x",
+        aws_secret_access_key="x",
+        verify=verify,
+        config=Config(**{"retries": {"total_max_attempts": 1, "mode": "standard"}, **config}),
+    )
+
+
+@pytest.fixture(params=["http", "tls", "tls through a proxy"])
+def client(request: Any, server: FakeAwsServer, certificate: Path) -> Iterator[Any]:
+    if request.param == "http":
+        client = connect(server.endpoint_url)
+        yield client
+        client.close()
+        return
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate)
+    with relay(address(server), tls) as endpoint, relay(None) as proxy:
+        proxied = request.param != "tls"
+        client = connect(
+            f"https://localhost:{endpoint.port}",
+            verify=str(certificate),
+            **({"proxies": {"https": f"http://127.0.0.1:{proxy.port}"}} if proxied else {}),
+        )
+        yield client
+        assert bool(proxy.connections) == proxied
+        client.close()
+
+
+def iterator_of(client: Any, kind: str = "TRIM_HORIZON", **more: Any) -> str:
+    answer = client.get_shard_iterator(StreamName="s", ShardId=SHARD, ShardIteratorType=kind, **more)
+    return str(answer["ShardIterator"])
+
+
+def without_id(outcome: Any) -> Any:
+    """An outcome without what differs between two calls: the id, the date, and new iterators."""
+    if isinstance(outcome, Exception):
+        return type(outcome), str(outcome), without_id(getattr(outcome, "response", None))
+    if not isinstance(outcome, dict):
+        return outcome
+    metadata = dict(outcome["ResponseMetadata"])
+    metadata.pop("RequestId", None)
+    metadata["HTTPHeaders"] = {
+        name: value
+        for name, value in metadata["HTTPHeaders"].items()
+        if name not in {"x-amzn-requestid", "x-amz-id-2", "date"}
+    }
+    plain = {name: value for name, value in outcome.items() if "ShardIterator" not in name}
+    return {**plain, "ResponseMetadata": metadata, "iterators": [n for n in outcome if "ShardIterator" in n]}
+
+
+def outcome(call: Callable[[], Any]) -> Any:
+    try:
+        return without_id(call())
+    except Exception as error:  # noqa: BLE001 - compared with another
+        return without_id(error)
+
+
+def compare(aws: FakeAws, client: Any, call: Callable[[Any], Any], *faults: Fault) -> Any:
+    """Return the outcome of a call after checking that boto3 and the lean client have the same, by as many requests."""
+    lean = LeanKinesis(client)
+    iterator = iterator_of(lean)
+    for _ in range(2):
+        lean.get_records(ShardIterator=iterator, Limit=5)
+        iterator_of(lean)
+    assert lean._forms
+    seen = []
+    for each in (client, lean):
+        for fault in faults:
+            aws.faults.add(fault)
+        before = sum(aws.stats()["calls"].values())
+        found = outcome(lambda each=each: call(each))
+        seen.append((found, sum(aws.stats()["calls"].values()) - before))
+        aws.faults.clear()
+    assert seen[1] == seen[0]
+    return seen[0][0]
+
+
+def test_answers(aws: FakeAws, client: Any) -> None:
+    iterator = iterator_of(client)
+    page = compare(aws, client, lambda each: each.get_records(ShardIterator=iterator, Limit=5))
+    assert len(page["Records"]) == 5
+    last = client.get_records(ShardIterator=iterator)
+    empty = compare(aws, client, lambda each: each.get_records(ShardIterator=last["NextShardIterator"]))
+    assert empty["Records"] == []
+    number = last["Records"][3]["SequenceNumber"]
+    for kind, more in (
+        ("LATEST", {}),
+        ("AFTER_SEQUENCE_NUMBER", {"StartingSequenceNumber": number}),
+        ("AT_TIMESTAMP", {"Timestamp": last["Records"][0]["ApproximateArrivalTimestamp"]}),
+    ):
+        opened = compare(aws, client, lambda each, kind=kind, more=more: {
+            **each.get_shard_iterator(StreamName="s", ShardId=SHARD, ShardIteratorType=kind, **more)})  # fmt: skip
+        assert opened["iterators"] == ["ShardIterator"]
+    client.split_shard(StreamName="s", ShardToSplit=SHARD, NewStartingHashKey=str(1 << 100))
+    end = compare(aws, client, lambda each: each.get_records(ShardIterator=iterator))
+    assert len(end["ChildShards"]) == 2
+    assert end["iterators"] == []
+
+
+FAULTS: list[FaultKind] = ["throttle", "error", "expired_credentials", "expired_iterator"]
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_errors(aws: FakeAws, client: Any, kind: FaultKind) -> None:
+    iterator = iterator_of(client)
+    found = compare(
+        aws,
+        client,
+        lambda each: each.get_records(ShardIterator=iterator),
+        Fault(kind=kind, operation="GetRecords", count=1),
+    )
+    assert isinstance(found, tuple)
+    if kind != "expired_iterator":
+        found = compare(aws, client, iterator_of, Fault(kind=kind, operation="GetShardIterator", count=1))
+        assert isinstance(found, tuple)
+
+
+def test_rejected_requests(aws: FakeAws, client: Any) -> None:
+    for call in (
+        lambda each: each.get_records(ShardIterator="nonsense"),
+        lambda each: each.get_shard_iterator(StreamName="none", ShardId=SHARD, ShardIteratorType="LATEST"),
+        lambda each: iterator_of(each, "AFTER_SEQUENCE_NUMBER", StartingSequenceNumber="7"),
+        lambda each: iterator_of(each, "NO_SUCH_TYPE"),
+        lambda each: each.get_records(ShardIterator=""),
+    ):
+        assert isinstance(compare(aws, client, call), tuple)
+
+
+def test_an_expired_iterator(aws: FakeAws, client: Any) -> None:
+    iterator = iterator_of(client)
+    clock = aws.clock
+    assert isinstance(clock, VirtualClock)
+    clock.advance(301)
+    found = compare(aws, client, lambda each: each.get_records(ShardIterator=iterator))
+    assert "ExpiredIteratorException" in found[1]
+
+
+def test_retries(aws: FakeAws, server: FakeAwsServer) -> None:
+    for mode in ("legacy", "standard"):
+        client = connect(server.endpoint_url, retries={"total_max_attempts": 3, "mode": mode})
+        iterator = iterator_of(client)
+        for count in (1, 2, 3):
+            fault = Fault(kind="error", operation="GetRecords", count=count)
+            found = compare(aws, client, lambda each, it=iterator: each.get_records(ShardIterator=it), fault)
+            if count < 3:
+                assert found["ResponseMetadata"]["RetryAttempts"] == count
+            else:
+                assert isinstance(found, tuple)
+        client.close()
+
+
+def test_cut_answers(aws: FakeAws, server: FakeAwsServer) -> None:
+    with Proxy(server.endpoint_url) as proxy:
+        client = make_client("kinesis", endpoint_url=proxy.endpoint_url)
+        lean: Any = LeanKinesis(client)
+        iterator = iterator_of(lean)
+        for _ in range(2):
+            get_records(lean, iterator, 100)
+            iterator_of(lean)
+        for mode in ("truncate_after", "reset_after"):
+            for length in range(0, 700, 31):
+                proxy.configure(**{mode: length})
+                try:
+                    page = get_records(lean, iterator, 100)
+                except KinesisSdkError as error:
+                    assert error.retryable, f"{mode}={length}: {error}"
+                else:
+                    assert len(page.records) == 9, f"{mode}={length}: half an answer was believed"
+                with translate_to_retryable():
+                    assert iterator_of(lean)
+        proxy.heal()
+        assert len(get_records(lean, iterator, 100).records) == 9
+        client.close()
+
+
+@contextmanager
+def translate_to_retryable() -> Iterator[None]:
+    try:
+        with translate_errors("GetShardIterator"):
+            yield
+    except KinesisSdkError as error:
+        assert error.retryable
+
+
+def test_dead_connections_and_timeouts(aws: FakeAws, server: FakeAwsServer) -> None:
+    with Proxy(server.endpoint_url) as proxy:
+        lean = LeanKinesis(connect(proxy.endpoint_url, read_timeout=0.5))
+        iterator = iterator_of(lean)
+        for _ in range(3):
+            lean.get_records(ShardIterator=iterator)
+        assert proxy.cut() >= 1
+        # The connection in the pool is dead; urllib3 notices it and opens another.
+        assert lean.get_records(ShardIterator=iterator)["Records"]
+        proxy.configure(stall=True)
+        with pytest.raises(ReadTimeoutError):
+            lean.get_records(ShardIterator=iterator)
+        proxy.heal()
+        assert lean.get_records(ShardIterator=iterator)["Records"]
+        lean.close()
+
+
+def test_certificates_and_proxies_are_those_of_the_client(
+    aws: FakeAws, server: FakeAwsServer, certificate: Path
+) -> None:
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate)
+    with relay(address(server), tls) as endpoint:
+        url = f"https://localhost:{endpoint.port}"
+        lean = LeanKinesis(connect(url, verify=str(certificate)))
+        iterator = iterator_of(lean)
+        for _ in range(2):
+            assert lean.get_records(ShardIterator=iterator)["Records"]
+        distrustful = connect(url)
+        with pytest.raises(SSLError):
+            LeanKinesis(distrustful).get_records(ShardIterator=iterator)
+        # A client whose first calls worked rejects the certificate once it does not trust it any more.
+        lean.close()
+        lean.client._endpoint.http_session = distrustful._endpoint.http_session
+        for form in lean._forms.values():
+            assert form.endpoint is lean.client._endpoint
+        with pytest.raises(SSLError):
+            lean.get_records(ShardIterator=iterator)
+        lean.close()
+        distrustful.close()
+    with relay(None) as proxy:
+        behind = connect(
+            server.endpoint_url.replace("http:", "https:"),
+            proxies={"https": f"http://127.0.0.1:{proxy.port}"},
+        )
+        proxy.close()
+        with pytest.raises(ProxyConnectionError):
+            LeanKinesis(behind).get_records(ShardIterator=iterator)
+        behind.close()
+
+
+def test_threads(aws: FakeAws, client: Any) -> None:
+    lean: Any = LeanKinesis(client)
+    put_records(lean, StreamId("s"), [PutEntry(b"more", "k", "0")] * 40)
+
+    def read(_: int) -> int:
+        records = 0
+        iterator: str | None = iterator_of(lean)
+        for _ in range(8):
+            assert iterator is not None
+            page = get_records(lean, iterator, 7)
+            records += len(page.records)
+            iterator = page.next_iterator
+        return records
+
+    with ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(read, range(12), timeout=HANG)) == [49] * 12

@@ -1,0 +1,657 @@
+"""Lean calls are boto3's calls: the same requests, responses and exceptions, and nothing sent twice."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import gzip
+import json
+import logging
+import re
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta, timezone
+from typing import Any
+from unittest import mock
+
+import boto3
+import botocore.session
+import pytest
+from botocore import UNSIGNED
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest, AWSResponse
+from botocore.client import BaseClient
+from botocore.config import Config
+from botocore.credentials import RefreshableCredentials
+from botocore.exceptions import (
+    ConnectionClosedError,
+    CredentialRetrievalError,
+    EndpointConnectionError,
+    ParamValidationError,
+    ReadTimeoutError,
+)
+from botocore.stub import Stubber
+from moto import mock_aws
+from moto.core.models import botocore_stubber
+
+from kinesis_sdk.common import client_hooks, fast_get, fast_put, fastpath, lean_calls
+from kinesis_sdk.common.aws import reject_truncated_responses
+from kinesis_sdk.common.client_hooks import HookCheck
+from kinesis_sdk.common.errors import KinesisSdkError, ProtocolError, ThrottledError
+from kinesis_sdk.common.fastpath import PutEntry
+from kinesis_sdk.common.lean_calls import LeanKinesis
+from kinesis_sdk.common.stream import StreamId
+
+SESSION = botocore.session.Session()
+URL = "http://stream.example:4567"
+ARN = "arn:aws:kinesis:eu-central-1:123456789012:stream/orders"
+DATE = "Sat, 01 Aug 2026 10:00:00 GMT"
+ITERATOR = {"ShardIterator": "first", "Limit": 100}
+POSITION = {
+    "StreamName": "orders",
+    "ShardId": "shardId-000000000000",
+    "ShardIteratorType": "AFTER_SEQUENCE_NUMBER",
+    "StartingSequenceNumber": "49590338271490256608559692538361571095921575989136588802",
+}
+
+
+class _Raw:
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+
+    def stream(self, *_: Any, **__: Any) -> Iterator[bytes]:
+        yield self.body
+
+
+class FakeSession:
+    """Takes the place of botocore's HTTP session. ``responses`` are used one by one, the last one stays."""
+
+    def __init__(self) -> None:
+        self.requests: list[Any] = []
+        self.responses: list[Any] = [(200, page())]
+
+    def send(self, request: Any) -> AWSResponse:
+        self.requests.append(request)
+        response = self.responses.pop(0) if len(self.responses) > 1 else self.responses[0]
+        if callable(response):
+            response = response(request)
+        if isinstance(response, Exception):
+            raise response
+        status, body, *more = response
+        headers = {
+            "x-amzn-RequestId": "id",
+            "Date": DATE,
+            "content-type": "application/x-amz-json-1.1",
+            "Content-Length": str(len(body)),
+            **(more[0] if more else {}),
+        }
+        return AWSResponse(request.url, status, headers, _Raw(body))
+
+    @property
+    def last_was_lean(self) -> bool:
+        """Whether the last request was made without boto3, whose headers are not a plain dict."""
+        return type(self.requests[-1].headers) is dict
+
+
+class Wire:
+    """A client of boto3 with a fake session, plain and lean."""
+
+    def __init__(self, *, endpoint: str | None = URL, creator: Any = None, **config: Any) -> None:
+        keys = {} if creator else {"aws_access_key_id": "AKID", "aws_secret_access_key": "secret"}
+        self.client = (creator or SESSION).create_client(
+            "kinesis",
+            region_name="eu-central-1",
+            endpoint_url=endpoint,
+            **keys,
+            config=Config(**{"retries": {"total_max_attempts": 1, "mode": "standard"}, **config}),
+        )
+        # moto adds a hook to every client that is created after its import.
+        self.client.meta.events.unregister("before-send", botocore_stubber)
+        self.session = self.client._endpoint.http_session = FakeSession()
+        self.lean = LeanKinesis(self.client)
+
+    def both(self, call: Callable[[Any], Any]) -> tuple[Any, Any]:
+        """Outcomes of a call by boto3 and of the same call without it, with as many requests."""
+        script = list(self.session.responses)
+        self.session.responses = [(200, page())]
+        self.lean.get_records(**ITERATOR)
+        self.session.responses = [(200, b'{"ShardIterator": "x"}')]
+        self.lean.get_shard_iterator(**POSITION)
+        outcomes = []
+        for client in (self.client, self.lean):
+            self.session.responses, before = list(script), len(self.session.requests)
+            outcomes.append(
+                (outcome(lambda client=client: call(client)), len(self.session.requests) - before)
+            )
+        return outcomes[0], outcomes[1]
+
+
+def outcome(call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except Exception as error:  # noqa: BLE001 - compared with another
+        return type(error), str(error), getattr(error, "response", None)
+
+
+def page(count: int = 0, **more: Any) -> bytes:
+    items = [
+        {
+            "SequenceNumber": str(49 * 10**54 + index),
+            "ApproximateArrivalTimestamp": 1785578400.123 + index,
+            "Data": base64.b64encode(b"x" * index).decode(),
+            "PartitionKey": f"key-{index}",
+        }
+        for index in range(count)
+    ]
+    document = {"Records": items, "NextShardIterator": "next", "MillisBehindLatest": 12, **more}
+    return json.dumps({name: value for name, value in document.items() if value is not None}).encode()
+
+
+CHILDREN = [
+    {
+        "ShardId": f"shardId-00000000000{index}",
+        "ParentShards": ["shardId-000000000000"],
+        "HashKeyRange": {"StartingHashKey": "0", "EndingHashKey": "9"},
+        "FieldOfTheFuture": 1,
+    }
+    for index in (1, 2)
+]
+END = page(2, NextShardIterator=None, ChildShards=CHILDREN)
+
+
+@pytest.fixture
+def wire() -> Wire:
+    return Wire()
+
+
+def get(client: Any) -> Any:
+    return client.get_records(**ITERATOR)
+
+
+def open_iterator(client: Any) -> Any:
+    return client.get_shard_iterator(**POSITION)
+
+
+# -- requests ---------------------------------------------------------------------------------------------------------
+
+CLIENTS: dict[str, dict[str, Any]] = {
+    "endpoint_url": {},
+    "AWS": {"endpoint": None},
+    "FIPS": {"endpoint": None, "use_fips_endpoint": True},
+    "dualstack": {"endpoint": None, "use_dualstack_endpoint": True},
+    "default port": {"endpoint": "https://Stream.Example:443"},
+    "IPv6": {"endpoint": "http://[::1]:4567"},
+    "user agent": {"user_agent_extra": "app/é"},
+    "legacy retries": {"retries": {"mode": "legacy", "max_attempts": 3}},
+    "no validation": {"parameter_validation": False},
+}
+REQUESTS: list[tuple[str, dict[str, Any]]] = [
+    ("get_records", ITERATOR),
+    ("get_records", {"ShardIterator": 'é"😀'}),
+    ("get_records", {**ITERATOR, "StreamARN": ARN}),
+    ("get_shard_iterator", POSITION),
+    ("get_shard_iterator", {"StreamARN": ARN, "ShardId": "s", "ShardIteratorType": "LATEST"}),
+    (
+        "get_shard_iterator",
+        {
+            "StreamName": "orders",
+            "ShardId": "s",
+            "ShardIteratorType": "AT_TIMESTAMP",
+            "Timestamp": datetime(2026, 8, 1, 10, 0, 0, 123456, timezone.utc),
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+@pytest.mark.parametrize("token", [None, "token"])
+def test_the_request_is_boto3s(name: str, token: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    creator = botocore.session.Session()
+    creator.set_credentials("AKID", "secret", token)
+    wire = Wire(creator=creator, **CLIENTS[name])
+    wire.session.responses = [(200, json.dumps({"Records": [], "ShardIterator": "x"}).encode())]
+    for method, parameters in REQUESTS:
+        getattr(wire.client, method)(**parameters)
+        theirs = wire.session.requests[-1]
+        getattr(wire.lean, method)(**parameters)
+        assert not wire.session.last_was_lean
+        getattr(wire.lean, method)(**parameters)
+        ours = wire.session.requests[-1]
+        assert wire.session.last_was_lean
+        assert (ours.method, ours.url, ours.body) == (theirs.method, theirs.url, theirs.body)
+        shown = {each.lower(): value for each, value in ours.headers.items()}
+        expected = {
+            each.lower(): value.decode("latin-1") if isinstance(value, bytes) else value
+            for each, value in theirs.headers.items()
+        }
+        volatile = {"authorization", "x-amz-date", "amz-sdk-invocation-id"}
+        assert shown.keys() == expected.keys()
+        assert {each: shown[each] for each in shown.keys() - volatile} == {
+            each: expected[each] for each in expected.keys() - volatile
+        }
+        assert re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", shown["amz-sdk-invocation-id"])
+        assert shown["amz-sdk-invocation-id"] != expected["amz-sdk-invocation-id"]
+        # botocore signs the same request at the same time.
+        signed = [each for each in ("Content-Type", "X-Amz-Target") if each in ours.headers]
+        again = AWSRequest("POST", ours.url, {each: ours.headers[each] for each in signed}, ours.body)
+        date = datetime.strptime(shown["x-amz-date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=timezone.utc)
+        with monkeypatch.context() as patch:
+            patch.setattr("botocore.auth.get_current_datetime", lambda date=date, **_: date)
+            SigV4Auth(creator.get_credentials().get_frozen_credentials(), "kinesis", "eu-central-1").add_auth(
+                again
+            )
+        assert again.headers["Authorization"] == shown["authorization"]
+
+
+def test_streams_may_have_different_endpoints() -> None:
+    wire = Wire(endpoint=None)
+    other = ARN.replace("123456789012", "999999999999")
+    for _ in range(3):
+        for arn in (ARN, other):
+            wire.lean.get_records(ShardIterator="x", StreamARN=arn)
+            assert f"//{arn.split(':')[4]}." in wire.session.requests[-1].url
+    assert wire.session.last_was_lean
+
+
+def test_forms_are_bounded(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lean_calls, "_MAX_FORMS", 3)
+    for index in range(10):
+        wire.lean.get_records(ShardIterator="x", StreamARN=f"{ARN}-{index}")
+        assert 1 <= len(wire.lean._forms) <= 3
+
+
+# -- responses --------------------------------------------------------------------------------------------------------
+
+RESPONSES: dict[str, Any] = {
+    "no records": (200, page()),
+    "no records, spaces": (200, b' {"Records" : [ ] , "NextShardIterator": "\xc3\xa9", "Unknown": 1}\n'),
+    "one record": (200, page(1)),
+    "records": (200, page(30)),
+    "end of shard": (200, END),
+    "null members": (200, page().replace(b"12", b"null")),
+    "chunked": (200, page(3), {"Transfer-Encoding": "chunked", "Content-Length": ""}),
+    "not JSON": (200, b"<html>"),
+    "not an object": (200, b"[]"),
+    "no member": (200, b"{}"),
+    "nothing": (200, b""),
+    "records of another type": (200, b'{"Records": {"a": 1}}'),
+    "a bad record": (200, b'{"Records": [{"Data": 5}]}'),
+    "bad base64": (200, page(2).replace(b'"eA=="', b'"e"')),
+    "not UTF-8": (200, b'{"Records": [], "NextShardIterator": "\xff"}'),
+    "compressed": (200, gzip.compress(page(), mtime=0), {"Content-Encoding": "gzip"}),
+    "truncated": (200, page()[:-9], {"Content-Length": str(len(page()))}),
+    "truncated to JSON": (200, b'{"Records": []}', {"Content-Length": "999"}),
+    "other success": (202, page()),
+    "redirect": (301, b"", {"Location": "http://elsewhere.example"}),
+    "throttled": (400, b'{"__type": "ProvisionedThroughputExceededException", "message": "slow"}'),
+    "expired iterator": (400, b'{"__type": "ExpiredIteratorException", "message": "old"}'),
+    "expired token": (400, b'{"__type": "ExpiredTokenException", "message": "old"}'),
+    "clock skew": (403, b'{"__type": "InvalidSignatureException", "message": "Signature expired"}'),
+    "modelled error": (400, b'{"__type": "KMSThrottlingException", "message": "kms"}'),
+    "error without a document": (400, b""),
+    "internal failure": (500, b'{"__type": "InternalFailure", "message": "oops"}'),
+    "HTML error": (503, b"<html>busy</html>"),
+    "timeout": ReadTimeoutError(endpoint_url=URL),
+    "closed": ConnectionClosedError(endpoint_url=URL),
+    "unreachable": EndpointConnectionError(endpoint_url=URL),
+    "another exception": OSError("broken"),
+}
+
+
+@pytest.mark.parametrize("name", RESPONSES)
+@pytest.mark.parametrize("rejects_truncated", [False, True])
+def test_the_outcome_is_boto3s(wire: Wire, name: str, rejects_truncated: bool) -> None:
+    if rejects_truncated:
+        reject_truncated_responses(wire.client)
+    wire.session.responses = [RESPONSES[name]]
+    boto3s, ours = wire.both(get)
+    assert ours == boto3s
+    assert ours[1] == 1, "one call is one request"
+    assert wire.session.last_was_lean
+    wire.session.responses = [RESPONSES[name]]
+    boto3s, ours = wire.both(open_iterator)
+    assert ours == boto3s
+    assert wire.session.last_was_lean
+
+
+@pytest.mark.parametrize("name", RESPONSES)
+def test_pages_are_those_of_the_fast_path(wire: Wire, name: str) -> None:
+    def read(client: Any) -> Any:
+        return fast_get.get_records(client, "first", 100)
+
+    read(wire.client)
+    wire.session.responses = [RESPONSES[name]]
+    boto3s, ours = wire.both(read)
+    if name in {"a bad record", "bad base64"}:
+        # Of fewer than four records, botocore decodes each through boto3, and its errors come from there.
+        assert ours[0][0] is ProtocolError
+        assert issubclass(boto3s[0][0], KinesisSdkError)
+    else:
+        assert ours == boto3s
+    assert ours[1] == 1
+    assert wire.session.last_was_lean
+
+
+def test_records_are_decoded_once(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    fast_get.get_records(wire.lean, "first", 100)
+    wire.session.responses = [(200, page(50))]
+    parsed: list[int] = []
+    real = fast_get._page
+    monkeypatch.setattr(
+        fast_get, "_page", lambda response: parsed.append(len(response["Records"])) or real(response)
+    )
+    found = fast_get.get_records(wire.lean, "first", 100)
+    assert [record.data for record in found.records] == [b"x" * index for index in range(50)]
+    assert wire.session.last_was_lean
+    assert parsed == [0]
+
+
+@pytest.mark.parametrize("mode", ["legacy", "standard"])
+def test_retries_are_boto3s(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("botocore.endpoint.time.sleep", pauses.append)
+    wire = Wire(retries={"mode": mode, "total_max_attempts": 3})
+    failures = [RESPONSES["throttled"], RESPONSES["internal failure"], RESPONSES["timeout"]]
+    for first in failures:
+        wire.session.responses = [first, RESPONSES["throttled"], (200, page(6))]
+        boto3s, ours = wire.both(get)
+        assert ours == boto3s
+        assert ours[0]["ResponseMetadata"]["RetryAttempts"] == 2
+        assert ours[1] == 3
+        wire.session.responses = [first]
+        boto3s, ours = wire.both(get)
+        assert ours == boto3s
+        assert ours[1] == 3
+    # boto3 retried a lean call; its records are decoded by the fast path as usual.
+    wire.session.responses = [RESPONSES["throttled"], (200, page(6))]
+    found = fast_get.get_records(wire.lean, "first", 100)
+    assert len(found.records) == 6
+    assert len(pauses) == 3 * 8 + 1
+    get(wire.lean)
+    assert wire.session.last_was_lean
+
+
+def test_successful_calls_refill_the_retry_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("botocore.endpoint.time.sleep", lambda _: None)
+    wire = Wire(retries={"mode": "standard", "total_max_attempts": 2})
+    (release,) = [
+        handler.__self__
+        for handler in wire.client.meta.events._emitter._handlers.prefix_search("after-call.kinesis")
+        if hasattr(handler, "__self__")
+    ]
+    get(wire.lean)
+    wire.session.responses = [RESPONSES["internal failure"]]
+    outcome(lambda: get(wire.lean))
+    wire.session.responses = [(200, page())]
+    before = release._quota.available_capacity
+    get(wire.lean)
+    assert wire.session.last_was_lean
+    assert release._quota.available_capacity == before + 1
+
+
+# -- what is left to boto3 --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("event", [*client_hooks._PER_CALL, "before-endpoint-resolution"])
+def test_hooks_of_users_run(wire: Wire, event: str) -> None:
+    seen: list[str] = []
+
+    def hook(**_: Any) -> None:
+        seen.append(event)
+
+    for _ in range(2):
+        get(wire.lean)
+    assert wire.session.last_was_lean
+    if event == "after-call-error":
+        wire.session.responses = [RESPONSES["timeout"]]
+    for name in (event, f"{event}.kinesis"):
+        seen.clear()
+        wire.client.meta.events.register(name, hook)
+        outcome(lambda: get(wire.lean))
+        assert seen, "the hook ran"
+        assert not wire.session.last_was_lean
+        wire.client.meta.events.unregister(name, hook)
+        outcome(lambda: get(wire.lean))
+        assert wire.session.last_was_lean
+
+
+def test_hooks_of_the_sdk_do_not_matter(wire: Wire) -> None:
+    reject_truncated_responses(wire.client)
+    fast_get._equipment.of(wire.client)
+    fast_put._equipment.of(wire.client)
+    for _ in range(2):
+        get(wire.lean)
+    assert wire.session.last_was_lean
+
+
+def test_the_stubber_answers(wire: Wire) -> None:
+    for _ in range(2):
+        get(wire.lean)
+    sent = len(wire.session.requests)
+    with Stubber(wire.client) as stubber:
+        stubber.add_response("get_records", {"Records": [], "NextShardIterator": "stubbed"}, ITERATOR)
+        stubber.add_client_error("get_shard_iterator", "ResourceNotFoundException")
+        assert get(wire.lean)["NextShardIterator"] == "stubbed"
+        with pytest.raises(wire.client.exceptions.ResourceNotFoundException):
+            open_iterator(wire.lean)
+    assert len(wire.session.requests) == sent
+
+
+def test_moto_answers() -> None:
+    with mock_aws():
+        client = boto3.client("kinesis", "eu-central-1", aws_access_key_id="a", aws_secret_access_key="b")
+        lean = LeanKinesis(client)
+        lean.create_stream(StreamName="s", ShardCount=1)
+        lean.put_record(StreamName="s", Data=b"x", PartitionKey="k")
+        for _ in range(3):
+            iterator = lean.get_shard_iterator(
+                StreamName="s", ShardId="shardId-000000000000", ShardIteratorType="TRIM_HORIZON"
+            )["ShardIterator"]
+            assert [record["Data"] for record in lean.get_records(ShardIterator=iterator)["Records"]] == [
+                b"x"
+            ]
+
+
+def test_replaced_methods_are_called(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(2):
+        get(wire.lean)
+    sent = len(wire.session.requests)
+    with mock.patch("botocore.client.BaseClient._make_api_call", return_value={"by": "patch"}):
+        assert get(wire.lean) == {"by": "patch"}
+    with mock.patch.object(wire.client, "get_records", return_value={"by": "object"}):
+        assert get(wire.lean) == {"by": "object"}
+    original = BaseClient._make_api_call
+    traced: list[str] = []
+
+    @functools.wraps(original)
+    def wrapper(self: Any, operation: str, parameters: Any) -> Any:
+        traced.append(operation)
+        return original(self, operation, parameters)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BaseClient, "_make_api_call", wrapper)
+        get(wire.lean)
+    assert traced == ["GetRecords"]
+    assert len(wire.session.requests) == sent + 1
+    get(wire.lean)
+    assert wire.session.last_was_lean
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"retries": {"mode": "adaptive"}},
+        {"signature_version": UNSIGNED},
+        {"signature_version": "v4a"},
+        {"endpoint": "http://gateway.example/kinesis"},
+        {"endpoint": "http://gateway.example/?a=b"},
+        {"endpoint": "http://user:secret@stream.example"},
+    ],
+)
+def test_unusual_clients_are_left_to_boto3(options: dict[str, Any]) -> None:
+    wire = Wire(**options)
+    for call in (get, open_iterator):
+        wire.session.responses = [(200, b'{"Records": [], "ShardIterator": "x"}')]
+        outcomes = [outcome(lambda call=call: call(wire.lean)) for _ in range(3)]
+        assert outcomes == [outcome(lambda call=call: call(wire.client))] * 3
+        assert not any(type(request.headers) is dict for request in wire.session.requests)
+
+
+def test_debug_logs_show_all_calls(wire: Wire, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        get(wire.lean)
+    with caplog.at_level(logging.DEBUG, "botocore"):
+        get(wire.lean)
+    assert "Sending http request" in caplog.text
+    assert not wire.session.last_was_lean
+
+
+def test_lambda_requests_carry_the_trace_of_their_invocation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "f")
+    wire = Wire()
+    get(wire.lean)
+    monkeypatch.setenv("_X_AMZN_TRACE_ID", "Root=1")
+    get(wire.lean)
+    assert wire.session.requests[-1].headers["X-Amzn-Trace-Id"] == b"Root=1"
+
+
+def test_parameters_are_checked_by_boto3(wire: Wire) -> None:
+    for request in ({}, {"ShardIterator": ""}, {"ShardIterator": 5}, {"ShardIterator": "x", "Limit": "1"}):
+        boto3s, ours = wire.both(lambda client, request=request: client.get_records(**request))
+        assert ours == boto3s
+        assert ours[0][0] is ParamValidationError
+        assert ours[1] == 0
+    boto3s, ours = wire.both(lambda client: client.get_records(ShardIterator="x", StreamARN=["x"]))
+    assert ours == boto3s
+    with pytest.raises(TypeError, match="keyword"):
+        wire.lean.get_records("x")
+
+
+def test_other_objects_are_passed_through() -> None:
+    fake = mock.Mock()
+    fake.get_records.return_value = {"Records": []}
+    lean = LeanKinesis(LeanKinesis(fake))
+    assert lean.client is fake
+    assert lean.get_records(ShardIterator="x") is fake.get_records.return_value
+    assert lean.list_shards is fake.list_shards
+    dynamodb = SESSION.create_client(
+        "dynamodb", region_name="x", aws_access_key_id="a", aws_secret_access_key="b"
+    )
+    assert not HookCheck(dynamodb, (), ()).unmodified
+
+
+def test_an_emitter_of_another_kind_is_left_to_boto3(wire: Wire) -> None:
+    with mock.patch.object(wire.client.meta, "events", mock.Mock(spec=["emit"])):
+        assert not HookCheck(wire.client, (), ()).unmodified
+
+
+def test_puts_take_the_fast_path(wire: Wire) -> None:
+    entry = {"SequenceNumber": "49", "ShardId": "shardId-000000000000"}
+    wire.session.responses = [(200, json.dumps({"FailedRecordCount": 0, "Records": [entry]}).encode())]
+    for _ in range(2):
+        fastpath.put_records(wire.lean, StreamId("orders"), [PutEntry(b"x", "k")])  # type: ignore[arg-type]
+    state = fast_put._equipment.of(wire.client)
+    assert state is not None
+    assert state.useful
+    assert state.completing
+
+
+# -- credentials ------------------------------------------------------------------------------------------------------
+
+
+class Expiring:
+    """Credentials that expire when the test says so."""
+
+    def __init__(self) -> None:
+        self.now = datetime(2026, 8, 1, tzinfo=timezone.utc)
+        self.fetched = 0
+        self.key = "AKID1"
+        self.error: Exception | None = None
+        self.credentials = RefreshableCredentials.create_from_metadata(
+            self.fetch(), refresh_using=self.fetch, method="test"
+        )
+        self.credentials._time_fetcher = lambda: self.now
+
+    def fetch(self) -> dict[str, str]:
+        if self.error is not None:
+            raise self.error
+        self.fetched += 1
+        return {
+            "access_key": self.key,
+            "secret_key": "secret",
+            "token": f"token-{self.fetched}",
+            "expiry_time": (self.now + timedelta(hours=1)).isoformat(),
+        }
+
+
+def test_credentials_are_refreshed() -> None:
+    source = Expiring()
+    creator = botocore.session.Session()
+    creator._credentials = source.credentials
+    wire = Wire(creator=creator)
+    for _ in range(2):
+        get(wire.lean)
+    assert wire.session.requests[-1].headers["X-Amz-Security-Token"] == "token-1"
+    source.now += timedelta(hours=2)
+    get(wire.lean)
+    assert wire.session.last_was_lean, "the same key has the same form"
+    assert wire.session.requests[-1].headers["X-Amz-Security-Token"] == "token-2"
+    source.now += timedelta(hours=2)
+    source.key = "AKID2"
+    for lean in (False, True):
+        get(wire.lean)
+        assert wire.session.last_was_lean is lean, "boto3 shows the form of requests with a new key"
+    assert "Credential=AKID2/" in wire.session.requests[-1].headers["Authorization"]
+    source.now += timedelta(hours=2)
+    source.error = CredentialRetrievalError(provider="test", error_msg="no network")
+    sent = len(wire.session.requests)
+    assert outcome(lambda: get(wire.lean)) == outcome(lambda: get(wire.client))
+    with pytest.raises(KinesisSdkError, match="cannot refresh"):
+        fast_get.get_records(wire.lean, "x", 1)  # type: ignore[arg-type]
+    assert len(wire.session.requests) == sent
+
+
+def test_a_refresh_that_fails_while_learning_does_not_fail_the_call() -> None:
+    source = Expiring()
+    creator = botocore.session.Session()
+    creator._credentials = source.credentials
+    wire = Wire(creator=creator)
+
+    def expire(_: Any) -> tuple[int, bytes]:
+        source.now += timedelta(hours=2)
+        source.error = CredentialRetrievalError(provider="test", error_msg="no network")
+        return 200, page()
+
+    wire.session.responses = [expire]
+    assert get(wire.lean)["NextShardIterator"] == "next"
+    assert wire.lean._forms == {}
+
+
+# -- threads ----------------------------------------------------------------------------------------------------------
+
+
+def test_threads_get_their_own_responses(wire: Wire) -> None:
+    def respond(request: Any) -> tuple[int, bytes]:
+        iterator = json.loads(request.body)["ShardIterator"]
+        if iterator.endswith("7"):
+            return 400, json.dumps(
+                {"__type": "ProvisionedThroughputExceededException", "message": iterator}
+            ).encode()
+        return 200, page(int(iterator.rpartition("-")[2]) % 6, NextShardIterator=iterator)
+
+    def work(thread: int) -> None:
+        for index in range(60):
+            iterator = f"{thread}-{index}"
+            try:
+                found = fast_get.get_records(wire.lean, iterator, 10)  # type: ignore[arg-type]
+            except ThrottledError as error:
+                assert error.message == iterator
+            else:
+                assert found.next_iterator == iterator
+                assert len(found.records) == index % 6
+
+    wire.session.responses = [respond]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
+    assert len(wire.session.requests) == 8 * 60
+    assert sum(type(request.headers) is dict for request in wire.session.requests) > 8 * 50
