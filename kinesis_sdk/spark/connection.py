@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from kinesis_sdk.common.aws import KinesisClient, make_client
 from kinesis_sdk.common.errors import AwsConfigError, ConfigError
+from kinesis_sdk.common.lean_calls import LeanKinesis
 
 if TYPE_CHECKING:
     import boto3
@@ -127,7 +128,7 @@ _clients: dict[tuple[int, ConnectionSettings], KinesisClient] = {}
 
 
 def shared_client(connection: ConnectionSettings) -> KinesisClient:
-    """Return the client of this process for these settings.
+    """Return the client of this process for these settings, for reading.
 
     Spark reuses worker processes for many tasks, so connections and refreshed credentials outlive each task.
 
@@ -138,5 +139,6 @@ def shared_client(connection: ConnectionSettings) -> KinesisClient:
     with _lock:
         client = _clients.get(slot)
         if client is None:
-            client = _clients[slot] = connection.client()
+            # The planner looks at up to 1,000 shards per trigger, most of which have nothing new.
+            client = _clients[slot] = cast("KinesisClient", LeanKinesis(connection.client()))
         return client

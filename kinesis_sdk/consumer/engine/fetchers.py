@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from kinesis_sdk.common.aws import KinesisClient
 from kinesis_sdk.common.clock import Clock
+from kinesis_sdk.common.lean_calls import LeanKinesis
 from kinesis_sdk.common.metrics import BoundMetrics
 from kinesis_sdk.common.position import Position
 from kinesis_sdk.common.service_clock import ServiceClock
@@ -51,6 +52,7 @@ class FetcherSource:
         clock: Clock,
     ) -> None:
         self._kinesis = kinesis
+        self._polled = cast("KinesisClient", LeanKinesis(kinesis))
         self._retrieval = retrieval
         self._application_name = application_name
         self._budget = budget
@@ -125,7 +127,7 @@ class FetcherSource:
         with self._lock:
             read_rate = self._read_rates.setdefault(key, ReadRate())
         return PollingFetcher(
-            self._kinesis,
+            self._polled,
             stream,
             shard_id,
             start,
