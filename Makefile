@@ -15,7 +15,7 @@ COMPILE = .cache/uv/bin/uv pip compile --quiet --universal --generate-hashes --n
 FUZZ = KINESIS_SDK_SCHEDULES=$(SCHEDULES) KINESIS_SDK_FLEETS=$(FLEETS) KINESIS_SDK_READERS=$(READERS)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo example test unit integration spark spark-full java fuzz soak check english format bench bench-producer bench-consumer bench-fleet bench-java docs lock clean
+.PHONY: help install demo example test unit integration spark spark-full java fuzz soak check english format bench bench-producer bench-consumer bench-calls bench-fleet bench-java docs lock clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -81,7 +81,7 @@ fuzz: install  ## Run random schedules, fleets and Spark readers in virtual time
 soak: install  ## Run producers and workers with random faults (MINUTES=15, SEED=7); draws soak.png.
 	@$(BIN)/python -m integration.endtoend.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-bench: bench-producer bench-consumer bench-fleet install  ## Print every benchmark table.
+bench: bench-producer bench-consumer bench-calls bench-fleet install  ## Print every benchmark table.
 	@$(BIN)/python benchmarks/bench_codec.py
 	@$(BIN)/python benchmarks/bench_transport.py
 	@$(BIN)/python benchmarks/bench_hot_shard.py
@@ -92,6 +92,9 @@ bench-producer: install  ## Print the producer's cost per record, compared with 
 
 bench-consumer: install  ## Print the consumer's cost per record, compared with a floor.
 	@$(BIN)/python benchmarks/bench_consumer.py
+
+bench-calls: install  ## Print the CPU time of a poller's calls, compared with boto3 and with a floor.
+	@$(BIN)/python benchmarks/bench_calls.py
 
 bench-fleet: install  ## Print how fleets share leases: `balanced` compared with the KCL 2.x strategy.
 	@$(BIN)/python benchmarks/bench_fleet.py

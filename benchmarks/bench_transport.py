@@ -68,6 +68,8 @@ def answer(target: str, body: memoryview) -> bytes:
     if target.endswith("GetRecords"):
         _, count, size = json.loads(bytes(body))["ShardIterator"].split("-")
         return page(int(count), int(size))
+    if target.endswith("GetShardIterator"):
+        return b'{"ShardIterator":"%s"}' % (b"A" * 220)
     return b"{}"
 
 
