@@ -1,0 +1,66 @@
+"""How a worker's shards are read."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import botocore.session
+from botocore.awsrequest import AWSResponse
+from moto.core.models import botocore_stubber
+
+from kinesis_sdk.common.metrics import NOT_MEASURED
+from kinesis_sdk.common.position import TrimHorizon
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.consumer.config import RetrievalConfig
+from kinesis_sdk.consumer.engine.fetchers import FetcherSource
+from kinesis_sdk.consumer.fetch.budget import ByteBudget
+from kinesis_sdk.consumer.runtime.scheduler import Scheduler
+from kinesis_sdk.testing import VirtualClock
+
+
+class _Session:
+    """Takes the place of botocore's HTTP session."""
+
+    def __init__(self) -> None:
+        self.requests: list[Any] = []
+
+    def send(self, request: Any) -> AWSResponse:
+        self.requests.append(request)
+        response = AWSResponse(request.url, 200, {}, None)
+        document = {"ShardIterator": "x", "Records": [], "NextShardIterator": "y", "MillisBehindLatest": 0}
+        response._content = json.dumps(document).encode()
+        return response
+
+
+def test_shards_share_lean_calls() -> None:
+    client = botocore.session.Session().create_client(
+        "kinesis", region_name="eu-central-1", aws_access_key_id="a", aws_secret_access_key="b"
+    )
+    # moto adds a hook to every client that is created after its import.
+    client.meta.events.unregister("before-send", botocore_stubber)
+    session = client._endpoint.http_session = _Session()
+    clock = VirtualClock()
+    source = FetcherSource(
+        kinesis=client,
+        retrieval=RetrievalConfig(),
+        application_name="app",
+        budget=ByteBudget(1 << 30),
+        scheduler=Scheduler(lambda task: task(), clock, lambda: None),
+        run=lambda read: read(),
+        rng=random.Random(1),
+        clock=clock,
+    )
+
+    def lean() -> Iterator[bool]:
+        for number in range(3):
+            polling = source._poll(
+                StreamId("s"), f"shard-{number}", f"shard-{number}", TrimHorizon(), 0.0, NOT_MEASURED
+            )
+            polling.fetch(0.0)
+            yield all(type(request.headers) is dict for request in session.requests[-2:])
+
+    assert list(lean()) == [False, True, True]
+    assert len(session.requests) == 6
