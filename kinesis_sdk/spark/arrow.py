@@ -228,6 +228,7 @@ class BatchBuilder:
                         yield batch()
             if filled + len(alone) >= MAX_ROWS:
                 yield batch()
+            found = columns = None  # must be gone when the next aggregate is decoded
         if filled or alone:
             yield batch()
 

@@ -18,6 +18,7 @@ from kinesis_sdk.common.position import AfterSequence, Ended
 from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.spark.errors import DataLossError, StalledError
 from kinesis_sdk.spark.offsets import ShardPosition
+from kinesis_sdk.spark.page_gate import PageGate
 from kinesis_sdk.spark.shardio import ShardIo, arrival_of
 
 _LOGGER = logging.getLogger(__name__)
@@ -99,12 +100,15 @@ def read_range(io: ShardIo, item: ShardRange, policy: ReadPolicy) -> Iterator[li
                 passed = not met
         if item.before is not None:
             records = [record for record in records if arrival_of(record) < item.before]
+        is_empty = not page.records
         if records:
             yield records
+            # Pages have up to 10 MB: this one must be gone when the next one is read.
+            records, page = [], page._replace(records=[])
         if met or (page.ended and last is None):
             return
         if last is not None:
-            empty = empty + 1 if page.caught_up and not page.records else empty
+            empty = empty + 1 if page.caught_up and is_empty else empty
             gone = empty >= _CONFIRMATIONS and began - progress >= _CONFIRM_SECONDS
             if passed or page.ended or gone:
                 _lose(item, policy)
@@ -143,7 +147,7 @@ def read_ranges(
     """Yield the pages of several ranges, those of each shard in order. Threads read ahead of the caller.
 
     At most one page waits, and each thread holds another one. Closing the iterator stops the threads at their next page. A page
-    has up to 10 MB.
+    has up to 10 MB; see `kinesis_sdk.spark.page_gate`.
 
     Args:
         make_io: Called by each thread to create its calls.
@@ -159,6 +163,7 @@ def read_ranges(
     threads = min(len(items), _MAX_THREADS)
     results: queue.Queue[_Item | BaseException | None] = queue.Queue(maxsize=1)
     stopped = threading.Event()
+    gate = PageGate()
 
     def put(result: _Item | BaseException | None) -> bool:
         while not stopped.is_set():
@@ -172,14 +177,16 @@ def read_ranges(
     def work() -> None:
         try:
             io = make_io()
+            io.sleep = gate.outside(io.sleep)
             while not stopped.is_set():
                 try:
                     item = pending.get_nowait()
                 except queue.Empty:
                     break
-                for records in read_range(io, item, policy):
+                for records in gate.pages(read_range(io, item, policy)):
                     if not put((item, records)):
                         return
+                    del records
         except BaseException as error:  # noqa: BLE001 — raised on the thread that consumes the pages
             put(error)
         else:

@@ -1,0 +1,79 @@
+"""Limit of the pages that the threads of a task read at the same time.
+
+A page has up to 10 MB, and while it is received and decoded, its content exists several times: as bytes of the response, as
+text, as base64 and as payloads. Eight threads that all read full pages take half a gigabyte, which is more than a Python worker
+gets in an ordinary executor. Small pages take next to nothing, and there concurrency hides the latency of the calls.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+from kinesis_sdk.common.records import KinesisRecord
+
+LARGE_PAGE = 1024 * 1024
+"""Bytes of payload from which a page counts as large."""
+
+MAX_LARGE_PAGES = 2
+"""Maximum number of threads that read while pages are large."""
+
+
+class PageGate:
+    """Gate through which the threads of one task read. Thread-safe.
+
+    At first, and after a large page, at most `MAX_LARGE_PAGES` threads are inside; after a small page, any number of threads.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._inside = 0
+        self._limited = True
+
+    def pages(self, pages: Iterator[list[KinesisRecord]]) -> Iterator[list[KinesisRecord]]:
+        """Yield the pages. The calling thread is inside the gate until it asks for the page after them, or closes the iterator.
+
+        Args:
+            pages: Pages of a range, which are read when they are asked for.
+        """
+        self._enter()
+        try:
+            for records in pages:
+                yield records
+                self._leave(sum(len(record.data) for record in records))
+                del records
+                self._enter()
+        finally:
+            self._leave()
+
+    def outside(self, sleep: Callable[[float], None]) -> Callable[[float], None]:
+        """Return a function that leaves the gate while it sleeps, for threads that are inside.
+
+        A shard rejects reads for up to five seconds after a large page. Threads that wait for that must not keep out others.
+        """
+
+        def rest(seconds: float) -> None:
+            self._leave()
+            try:
+                sleep(seconds)
+            finally:
+                self._enter()
+
+        return rest
+
+    def _enter(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._limited or self._inside < MAX_LARGE_PAGES)
+            self._inside += 1
+
+    def _leave(self, size: int | None = None) -> None:
+        """Leave the gate.
+
+        Args:
+            size: Bytes of the page that was read; None if there is none.
+        """
+        with self._changed:
+            self._inside -= 1
+            if size is not None:
+                self._limited = size >= LARGE_PAGE
+            self._changed.notify_all()
