@@ -1,7 +1,7 @@
 """A streaming query in a process of its own, to be killed by a test: ``python -m integration.spark.driver JSON``.
 
 The JSON object: ``options`` of the reader, ``sink`` and ``checkpoint`` (folders), and if wanted ``format`` of the sink's
-files (``json`` or ``parquet``), ``master`` and ``conf``. It runs until it is killed; if the query fails it says why and
+files (``json``, ``parquet`` or ``summary``), ``master`` and ``conf``. It runs until it is killed; if the query fails it says why and
 ends with status 1.
 """
 
@@ -115,6 +115,41 @@ class ParquetSink:
         frame.write.mode("overwrite").parquet(str(self.folder / f"batch={batch_id:06d}"))
 
 
+class SummarySink:
+    """A foreachBatch sink for rows that are too large to collect: a JSON object per batch, from sequence numbers to summaries.
+
+    A summary has the ``rows`` of the Kinesis record, its different sub-sequence numbers (``subs``) with the ``first`` and the
+    ``last``, and smallest and greatest MD5 of the ``payloads``, partition ``keys`` and ``explicit`` hash keys.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(exist_ok=True)
+
+    def __call__(self, frame: Any, batch_id: int) -> None:
+        from pyspark.sql import functions as F  # noqa: N812 — Spark's habit
+
+        def ends(column: str) -> Any:
+            digest = F.md5(F.col(column).cast("binary"))
+            return F.array(F.min(digest), F.max(digest))
+
+        sub = F.col("subSequenceNumber")
+        summaries = frame.groupBy("sequenceNumber").agg(
+            F.count("*").alias("rows"),
+            F.count_distinct(sub).alias("subs"),
+            F.min(sub).alias("first"),
+            F.max(sub).alias("last"),
+            ends("data").alias("payloads"),
+            ends("partitionKey").alias("keys"),
+            ends("explicitHashKey").alias("explicit"),
+        )
+        rows = [row.asDict() for row in summaries.collect()]
+        path = self.folder / f"{batch_id:06d}.json"
+        temporary = path.with_suffix(".tmp")
+        temporary.write_text(json.dumps({row.pop("sequenceNumber"): row for row in rows}))
+        temporary.replace(path)
+
+
 def main() -> int:
     from pyspark.sql import SparkSession
 
@@ -132,7 +167,8 @@ def main() -> int:
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     folder = Path(task["sink"])
-    sink = ParquetSink(folder) if task.get("format") == "parquet" else IdempotentSink(folder)
+    sinks = {"json": IdempotentSink, "parquet": ParquetSink, "summary": SummarySink}
+    sink = sinks[task.get("format", "json")](folder)
     query = (
         spark.readStream.format("kinesis_sdk")
         .options(**task["options"])
