@@ -17,6 +17,7 @@ or, to use the producer directly,
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections import Counter
@@ -36,6 +37,8 @@ from kinesis_sdk.spark.gc_tuning import rare_collections
 
 Field = str | Callable[[Any], Any]
 """Column name, or picklable function of the row."""
+
+_LOGGER = logging.getLogger(__name__)
 
 _ERROR_SAMPLE = 5
 
@@ -318,6 +321,7 @@ class KinesisPartitionWriter:
             for row in rows:
                 explicit = None if self.explicit_hash_key is None else _read(row, self.explicit_hash_key)
                 producer.put(self.stream, _read(row, self.partition_key), _read(row, self.data), explicit)
+        _LOGGER.info("%s: %d records stored by this task", self.stream, producer.accepted)
 
 
 def describe_row(

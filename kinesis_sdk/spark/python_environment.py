@@ -68,9 +68,17 @@ def missing_modules(python: str) -> list[str]:
     code = (
         "import importlib.util, sys; print(*[n for n in sys.argv[1:] if importlib.util.find_spec(n) is None])"
     )
+    # Spark puts the files of --py-files and addPyFile on the path of its processes. Here they are on the path of this program.
+    files = [path for path in sys.path if path.lower().endswith((".zip", ".egg", ".jar"))]
+    paths = os.pathsep.join([*files, *filter(None, [os.environ.get("PYTHONPATH")])])
     try:
         asked = subprocess.run(  # noqa: S603 - the interpreter that Spark would start
-            [python, "-c", code, *_NEEDED], capture_output=True, text=True, timeout=_TIMEOUT, check=True
+            [python, "-c", code, *_NEEDED],
+            env={**os.environ, "PYTHONPATH": paths},
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT,
+            check=True,
         )
     except (OSError, subprocess.SubprocessError):
         return []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 import sys
+import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -80,6 +81,18 @@ def test_an_interpreter_is_asked_for_the_modules(tmp_path: Path) -> None:
     bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "$@"\n')
     bare.chmod(bare.stat().st_mode | stat.S_IXUSR)
     assert missing_modules(str(bare)) == ["kinesis_sdk", "pyarrow"]
+
+
+def test_files_that_spark_ships_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with zipfile.ZipFile(tmp_path / "shipped.zip", "w") as shipped:
+        shipped.writestr("kinesis_sdk/__init__.py", "")
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\ncd / && exec "{sys.executable}" -S "$@"\n')
+    bare.chmod(bare.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    assert missing_modules(str(bare)) == ["kinesis_sdk", "pyarrow"]
+    monkeypatch.syspath_prepend(str(tmp_path / "shipped.zip"))
+    assert missing_modules(str(bare)) == ["pyarrow"]
 
 
 def test_an_interpreter_that_cannot_be_asked_is_left_to_spark(tmp_path: Path) -> None:
