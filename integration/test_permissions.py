@@ -15,9 +15,13 @@ import pytest
 from botocore.exceptions import ClientError
 
 from kinesis_sdk import ConsumerConfig, CoordinationConfig, Producer, RecordBatch, Worker
+from kinesis_sdk.common.errors import AwsError
 from kinesis_sdk.metrics import CATALOGUE, CloudWatchMetrics, Scope
+from kinesis_sdk.spark import KinesisPartitionWriter, ProducerSettings
+from kinesis_sdk.spark.positions import StartingPosition
 from kinesis_sdk.testing import FakeAws
 from tests.readme import blocks
+from tests.spark.support import Query, World
 
 UNSEEN = {"dynamodb:TagResource", "kms:GenerateDataKey", "kms:Decrypt"}
 """Not calls of ours: AWS asks for them when CreateTable has tags and when a stream is encrypted."""
@@ -205,6 +209,52 @@ def test_an_option_needs_its_statement_and_all_of_it(
     assert {action for _, action in actions(account, statement)} - used <= UNSEEN
 
 
+def test_the_spark_reader_needs_its_statement_and_all_of_it(account: Account) -> None:
+    """Planning on the driver and reading on the executors, through a split."""
+    world = World()
+    account.aws = world.aws
+    account.allowed = {"SparkRead"}
+    payloads = world.put(5)
+    world.client = account.client("kinesis")
+    query = Query(world, {"starting_position": StartingPosition.parse("TRIM_HORIZON")})
+    query.run()
+    admin = world.aws.client("kinesis")
+    world.client = admin
+    world.split("shardId-000000000000")
+    payloads += world.put(5)
+    world.client = account.client("kinesis")
+    query.restart()
+    query.run()
+    assert query.payloads == payloads
+    assert account.refused == []
+    assert account.used == actions(account, "SparkRead")
+
+
+@pytest.mark.parametrize("missing", ["ListShards", "GetShardIterator", "GetRecords", "DescribeStreamSummary"])
+def test_the_spark_reader_fails_without_any_of_its_actions(account: Account, missing: str) -> None:
+    world = World()
+    account.aws = world.aws
+    account.allowed = {"SparkRead"}
+    account.statements["SparkRead"]["Action"].remove(f"kinesis:{missing}")
+    world.put(5)
+    world.client = account.client("kinesis")
+    with pytest.raises(AwsError, match=missing):
+        Query(world, {"starting_position": StartingPosition.parse("TRIM_HORIZON")}).run()
+
+
+def test_the_spark_writer_needs_what_the_producer_needs(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account.allowed = {"Produce"}
+    producer = Producer(client=account.client("kinesis"))
+    monkeypatch.setattr(ProducerSettings, "make_producer", lambda _settings: producer)
+    write = KinesisPartitionWriter("orders", partition_key="key", data="data")
+    write([{"key": "customer-7", "data": b"data"}])
+    producer.close(30)
+    assert account.refused == []
+    assert account.used == actions(account, "Produce")
+
+
 def test_metrics_need_their_statement(account: Account) -> None:
     account.allowed = {"Metrics"}
     metrics = CloudWatchMetrics(account.client("cloudwatch"), upload_delay=0.1)
@@ -216,7 +266,8 @@ def test_metrics_need_their_statement(account: Account) -> None:
 
 def test_every_statement_is_tried_here(account: Account) -> None:
     tried = {
-        "Produce", "Consume", "LeaseTable", "FanOut", "SeveralStreams", "LeaseTableOptions", "KclFleet", "Metrics"
+        "Produce", "Consume", "LeaseTable", "SparkRead", "FanOut", "SeveralStreams", "LeaseTableOptions", "KclFleet",
+        "Metrics",
     }  # fmt: skip
     assert set(account.statements) - tried == {"EncryptedStreams"}
     assert {action for _, action in actions(account, "EncryptedStreams")} <= UNSEEN
