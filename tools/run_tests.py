@@ -92,7 +92,7 @@ SUITES = (
         4,
         (("integration/java", "--ignore=integration/java/test_long.py"),),
     ),
-    Suite("spark", "two versions of Spark", 8, (("integration/test_spark.py",),)),
+    Suite("spark", "two versions of Spark", 10, (("integration/test_spark.py",),)),
 )
 GROUPS = {"integration": ("processes", "conformance", "endtoend", "java", "spark")}
 FUZZ_VARIABLES = {"KINESIS_SDK_SCHEDULES", "KINESIS_SDK_FLEETS", "KINESIS_SDK_READERS"}

@@ -25,6 +25,7 @@ PACKAGES = (
     "pytest>=8.3",
     "hypothesis>=6.110",
     "matplotlib>=3.8",
+    "pyyaml>=6",  # declarative pipelines
 )
 
 
@@ -76,7 +77,7 @@ def prepare(version: str) -> Path:
         subprocess.run(
             [
                 str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
-                f"pyspark=={version}", *PACKAGES, "--editable", f"{ROOT}[cli]",
+                f"pyspark[connect]=={version}", *PACKAGES, "--editable", f"{ROOT}[cli]",
             ],
             check=True,
         )  # fmt: skip

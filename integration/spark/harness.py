@@ -6,14 +6,14 @@ import json
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import boto3
 
-from kinesis_sdk.common.aggregate_reader import Aggregate
+from kinesis_sdk.common.aggregate_reader import Aggregate, decode
 from kinesis_sdk.common.hashkeys import hash_key_to_decimal, hash_partition_key
 from kinesis_sdk.testing.http.process import ServerProcess
 
@@ -77,6 +77,19 @@ class TestStream:
 
     def put_aggregate(self, payloads: Iterable[bytes], key: str = "k") -> None:
         self.put_entries([aggregate_entry(payloads, key)])
+
+    def payloads(self) -> Iterator[bytes]:
+        """Payloads of all user records, read without the data source."""
+        for shard in self.kinesis.list_shards(StreamName=self.name)["Shards"]:
+            following = self.kinesis.get_shard_iterator(
+                StreamName=self.name, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
+            ).get("ShardIterator")
+            while following:
+                answer = self.kinesis.get_records(ShardIterator=following)
+                for record in answer["Records"]:
+                    found = decode(record["Data"])
+                    yield from [record["Data"]] if found is None else [one.data for one in found]
+                following = answer.get("NextShardIterator") if answer["MillisBehindLatest"] else None
 
     def open_shards(self) -> list[dict[str, Any]]:
         shards = self.kinesis.list_shards(StreamName=self.name)["Shards"]
