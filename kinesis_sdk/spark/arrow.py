@@ -61,7 +61,8 @@ COLUMNS = (
     ("streamName", "string"),
     ("explicitHashKey", "string"),
 )
-"""Names and Spark types. ``subSequenceNumber`` is null for a record that was not aggregated."""
+"""Names and Spark types. ``subSequenceNumber`` is null for a record that was not aggregated, and ``partitionKey`` for one that was put
+without a key into a stream whose records the service distributes."""
 
 COLUMN_NAMES = tuple(name for name, _ in COLUMNS)
 
@@ -114,7 +115,7 @@ class BatchBuilder:
         with_sequences, with_subs = "sequenceNumber" in chosen, "subSequenceNumber" in chosen
         with_moments, with_hashes = "approximateArrivalTimestamp" in chosen, "explicitHashKey" in chosen
         data: list[bytes] = []
-        keys: list[str] = []
+        keys: list[str | None] = []
         # One array per run. A run is a part of an aggregate, or consecutive records that were not aggregated.
         sequences: list[Any] = []
         subs: list[Any] = []
@@ -146,7 +147,7 @@ class BatchBuilder:
             if with_data:
                 data.extend([record.data for record in alone])
             if with_keys:
-                keys.extend([record.partition_key for record in alone])
+                keys.extend([record.partition_key or None for record in alone])
             if with_sequences:
                 sequences.append(pa.array([record.sequence_number for record in alone], self._text))
             if with_subs:

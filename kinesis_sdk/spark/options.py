@@ -1,6 +1,9 @@
 """Options of the data source: names, defaults and ranges. An unknown option is an error that names the closest one.
 
 Names are case-insensitive. A duration is a number with a unit: ``500ms``, ``10s``, ``2m``, ``1h``, ``1d``.
+
+The reader checks the options of the writer and ignores them, and the other way round, because a temporary view passes the same
+options to both.
 """
 
 from __future__ import annotations
@@ -53,6 +56,8 @@ class SourceOptions:
     """Time between two ListShards calls; a shard that ends causes one at once."""
     probe_threads: int = 16
     """Shards that are probed concurrently."""
+    shard_ids: frozenset[str] | None = None
+    """Shards of a batch read; None for all. A streaming query reads all shards."""
     shards_per_task: int | None = None
     """Shards per Spark task; None chooses it so that there are at most 64 tasks."""
     records_per_fetch: int = MAX_PAGE
@@ -78,9 +83,14 @@ class SourceOptions:
         Raises:
             ConfigError: If an option is unknown, the stream is missing, or a value is out of range.
         """
-        values = _read(options, _SOURCE, engine=frozenset())
+        values = _read(options, _SOURCE, ignored=_SINK, engine=frozenset())
         if values.pop("retrieval_mode", "polling") != "polling":
-            raise ConfigError("retrievalMode", "fanout", "polling (enhanced fan-out is not supported yet)")
+            raise ConfigError(
+                "retrievalMode",
+                "fanout",
+                "polling, because enhanced fan-out cannot repeat a read at any time: a consumer has one subscription per shard, and for "
+                "5 s after it began, a task that is retried or runs twice cannot open another one",
+            )
         connection, stream = _take_target(values)
         chosen = cls(stream=stream, connection=connection, **values)
         if chosen.misplaced_aggregates == "discard" and not chosen.deaggregate:
@@ -95,7 +105,7 @@ class SinkOptions:
     stream: StreamId
     settings: ProducerSettings = field(default_factory=ProducerSettings)
     random_partition_key: bool = False
-    """Whether rows get random partition keys if there is no such column."""
+    """Whether rows without a partition key get a random one: all rows if there is no such column, else those where it is null."""
     error_sample: int = 5
     """Number of errors that the message of a failed task quotes."""
     flush_timeout: float = 600.0
@@ -110,7 +120,7 @@ class SinkOptions:
         Raises:
             ConfigError: If an option is unknown, the stream is missing, or a value is out of range.
         """
-        values = _read(options, _SINK, engine=_ENGINE_OPTIONS)
+        values = _read(options, _SINK, ignored=_SOURCE, engine=_ENGINE_OPTIONS)
         connection, stream = _take_target(values)
         flush_timeout = values.pop("flush_timeout", 600.0)
         config = ProducerConfig(
@@ -200,6 +210,13 @@ def _secret(text: str, option: str) -> str:
     return text
 
 
+def _names(text: str, option: str) -> frozenset[str]:
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise ConfigError(option, text, "shard ids separated by commas")
+    return frozenset(names)
+
+
 def _ending(text: str, option: str) -> Latest | AtTimestamp:
     position = StartingPosition.parse(text, option)
     if position.shards or not isinstance(position.default, Latest | AtTimestamp):
@@ -227,6 +244,10 @@ _COMMON: _Table = {
     "logLevel": ("log_level", _choice(*LEVELS)),
     **_CONNECTION,
 }
+CREDENTIAL_OPTIONS = ("accessKeyId", "secretAccessKey", "sessionToken")
+STREAM_OPTIONS = ("streamName", "streamArn")
+"""Options of which a reader or writer needs one."""
+
 _SOURCE: _Table = {
     **_COMMON,
     "startingPosition": ("starting_position", StartingPosition.parse),
@@ -237,6 +258,7 @@ _SOURCE: _Table = {
     "minProbeInterval": ("min_probe_interval", _duration(0.2, 3600)),
     "shardRefreshInterval": ("shard_refresh_interval", _duration(1, 3600)),
     "probeThreads": ("probe_threads", _count(1, 64)),
+    "shardIds": ("shard_ids", _names),
     "shardsPerTask": ("shards_per_task", _count(1, 10_000)),
     "recordsPerFetch": ("records_per_fetch", _count(1, MAX_PAGE)),
     "fetchInterval": ("fetch_interval", _duration(0, 60)),
@@ -260,15 +282,29 @@ _SINK: _Table = {
 }
 
 
-def _read(options: Mapping[str, str], table: _Table, *, engine: frozenset[str]) -> dict[str, Any]:
-    """Return fields by name from the options. Every option must be known, and its value acceptable."""
+def _read(
+    options: Mapping[str, str], table: _Table, *, ignored: _Table, engine: frozenset[str]
+) -> dict[str, Any]:
+    """Return fields by name from the options. Every option must be known, and its value acceptable.
+
+    Args:
+        options: The options that Spark passes.
+        table: Options of this direction.
+        ignored: Options of the other direction, which are only checked.
+        engine: Names of Spark's own options.
+    """
     known = {name.lower(): name for name in table}
+    others = {name.lower(): name for name in ignored}
     values: dict[str, Any] = {}
     for given, text in options.items():
         key = given.lower()
         if key in engine:
             continue
         name = known.get(key)
+        if name is None and key in others:
+            name = others[key]
+            ignored[name][1](str(text), name)
+            continue
         if name is None:
             close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
             hint = f"{known[close[0]]} (the closest one), or another of " if close else "one of "

@@ -177,13 +177,16 @@ class StreamPlanner:
             items.append(ShardRange(shard_id, begin, goal, via, owned=self._owned(shard_id)))
         return items
 
-    def plan_read(self) -> list[ShardRange]:
+    def plan_read(self, *, shard_ids: frozenset[str] | None = None) -> list[ShardRange]:
         """Return the ranges of a batch read: everything between the starting and the ending position, in all shards.
 
         Parents and children are read in parallel: completely, but without an order between shards.
 
+        Args:
+            shard_ids: Shards to read; None for all.
+
         Raises:
-            ConfigError: If the starting position is LATEST, or names a shard that does not exist.
+            ConfigError: If the starting position is LATEST, or a shard is named that does not exist.
             AwsError: If a call failed permanently.
         """
         options = self._options
@@ -197,9 +200,12 @@ class StreamPlanner:
         for name in starting.shards:
             if name not in graph.shards:
                 raise ConfigError("startingPosition", name, "ids of shards that the stream lists")
+        wanted = graph.shards.keys() if shard_ids is None else shard_ids
+        for name in wanted - graph.shards.keys():
+            raise ConfigError("shardIds", name, "ids of shards that the stream lists")
         ending = options.ending_position
         before = ending.millis if isinstance(ending, AtTimestamp) else None
-        starts = {name: starting.resolve(name, 0) for name in graph.shards}
+        starts = {name: starting.resolve(name, 0) for name in graph.shards if name in wanted}
         if before is not None:
             starts = {
                 n: p for n, p in starts.items() if not (isinstance(p, AtTimestamp) and p.millis >= before)

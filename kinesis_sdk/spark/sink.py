@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import datasource as spark_datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from kinesis_sdk.common.aws import call_with_retries
 from kinesis_sdk.common.errors import ConfigError, InvalidRecordError
 from kinesis_sdk.spark import logs
+from kinesis_sdk.spark.arrow import COLUMNS
+from kinesis_sdk.spark.connection import ConnectionSettings, shared_client
 from kinesis_sdk.spark.gc_tuning import rare_collections
 from kinesis_sdk.spark.options import SinkOptions
 from kinesis_sdk.spark.partition import describe_row, shared_producer
@@ -33,6 +36,15 @@ if TYPE_CHECKING:
 else:
     _StreamWriter = _STREAM_BASE or spark_datasource.DataSourceStreamWriter
 _ROWS_PER_BATCH = 10_000
+
+
+_WRITTEN = {"data": ("binary", "string"), "partitionkey": ("string",), "explicithashkey": ("string",)}
+_WRITTEN_NAMES = "data, partitionKey, explicitHashKey"
+_IGNORED_COLUMNS = [(name, kind) for name, kind in COLUMNS if name.lower() not in _WRITTEN]
+_IGNORED = {name.lower(): ("bigint" if kind == "long" else kind,) for name, kind in _IGNORED_COLUMNS}
+"""Columns of the reader that say where a record came from. A frame that was read can be written as it is, and INSERT INTO a view
+passes them as null."""
+_IGNORED_NAMES = ", ".join(name for name, _ in _IGNORED_COLUMNS)
 
 
 @dataclass(frozen=True)
@@ -66,6 +78,8 @@ class Written(WriterCommitMessage):  # type: ignore[misc]
 def plan_columns(schema: Any, options: SinkOptions, *, overwrite: bool) -> Columns:
     """Check the columns of a DataFrame on the driver, before any task runs.
 
+    The reader's other columns (shard, sequence number, …) are accepted and ignored.
+
     Args:
         schema: Schema of the DataFrame.
         options: Options of the writer.
@@ -76,19 +90,17 @@ def plan_columns(schema: Any, options: SinkOptions, *, overwrite: bool) -> Colum
     """
     if overwrite:
         raise ConfigError("mode", "overwrite", "append, because a stream cannot be overwritten")
-    known = {"data": ("binary", "string"), "partitionkey": ("string",), "explicithashkey": ("string",)}
     found: dict[str, str] = {}
     for column in schema.fields:
-        name = column.name.lower()
-        if name not in known:
-            raise ConfigError(
-                f"column {column.name}", column.dataType.simpleString(), "data, partitionKey, explicitHashKey"
-            )
-        if column.dataType.simpleString() not in known[name]:
-            raise ConfigError(
-                f"column {column.name}", column.dataType.simpleString(), " or ".join(known[name])
-            )
-        found[name] = column.name
+        name, kind = column.name.lower(), column.dataType.simpleString()
+        known = _WRITTEN.get(name) or _IGNORED.get(name)
+        if known is None:
+            accepted = f"{_WRITTEN_NAMES}, or the reader's other columns, which are ignored: {_IGNORED_NAMES}"
+            raise ConfigError(f"column {column.name}", kind, accepted)
+        if kind not in known:
+            raise ConfigError(f"column {column.name}", kind, " or ".join(known))
+        if name in _WRITTEN:
+            found[name] = column.name
     if "data" not in found:
         raise ConfigError("column data", None, "a binary or string column with the payload")
     if "partitionkey" not in found and not options.random_partition_key:
@@ -109,6 +121,7 @@ def write_batches(options: SinkOptions, columns: Columns, batches: Iterable[pa.R
     Raises:
         PartitionFailedError: If records were not stored; it has the counts by cause.
         InvalidRecordError: If Kinesis would reject a row, because it is null or too large. The message has the row's number and keys.
+        AwsError: If a row has no partition key, and the stream cannot be described.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -116,6 +129,7 @@ def write_batches(options: SinkOptions, columns: Columns, batches: Iterable[pa.R
     stream = str(options.stream)
     logs.configure(options.stream.name, level=options.log_level)
     size = 0
+    keyless: bool | None = None  # whether null keys are accepted; not known before the first one
     with rare_collections(), shared_producer(options.settings, error_sample=options.error_sample) as producer:
         for batch in batches:
             data = batch.column(columns.data)
@@ -127,8 +141,19 @@ def write_batches(options: SinkOptions, columns: Columns, batches: Iterable[pa.R
                 keys: list[str] = [token_hex(8) for _ in range(batch.num_rows)]
             else:
                 column = batch.column(columns.partition_key)
-                _reject_nulls(columns.partition_key, batch, columns, producer.accepted)
                 keys = column.to_pylist()
+                if column.null_count:
+                    if keyless is None:
+                        keyless = options.random_partition_key or _service_places(options)
+                    if not keyless:
+                        _reject_nulls(
+                            columns.partition_key,
+                            batch,
+                            columns,
+                            producer.accepted,
+                            "; a row without a key needs the option partitionKey=random, or a stream that distributes records itself",
+                        )
+                    keys = [token_hex(8) if key is None else key for key in keys]
             hashes: list[str | None] | None = None
             if columns.explicit_hash_key is not None:
                 hashes = batch.column(columns.explicit_hash_key).to_pylist()
@@ -138,7 +163,20 @@ def write_batches(options: SinkOptions, columns: Columns, batches: Iterable[pa.R
     return written
 
 
-def _reject_nulls(name: str, batch: pa.RecordBatch, columns: Columns, before: int) -> None:
+def _service_places(options: SinkOptions) -> bool:
+    """Return whether the stream distributes records itself, so that their partition keys do not matter."""
+    client = shared_client(options.settings.connection or ConnectionSettings())
+    answer = call_with_retries(
+        lambda: client.describe_stream_summary(**options.stream.request),
+        operation="DescribeStreamSummary",
+        client=client,
+        timeout=options.flush_timeout,
+    )
+    distribution: str | None = answer["StreamDescriptionSummary"].get("RecordDistributionStrategy")
+    return distribution == "AUTO"
+
+
+def _reject_nulls(name: str, batch: pa.RecordBatch, columns: Columns, before: int, hint: str = "") -> None:
     """Raise the error for the first row of a batch that has no value in a column.
 
     Args:
@@ -146,6 +184,7 @@ def _reject_nulls(name: str, batch: pa.RecordBatch, columns: Columns, before: in
         batch: The batch.
         columns: Names of the columns.
         before: Rows of the task before this batch.
+        hint: What to add to the message.
     """
     column = batch.column(name)
     if not column.null_count:
@@ -157,7 +196,7 @@ def _reject_nulls(name: str, batch: pa.RecordBatch, columns: Columns, before: in
 
     row = describe_row(before + index, value(columns.partition_key), value(columns.explicit_hash_key))
     raise InvalidRecordError(
-        name, f"{column.null_count:,} of {len(column):,} rows are null; the first is {row}"
+        name, f"{column.null_count:,} of {len(column):,} rows are null; the first is {row}{hint}"
     )
 
 

@@ -16,6 +16,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
 
 from kinesis_sdk.common.clock import SystemClock
 from kinesis_sdk.common.errors import ConfigError
@@ -28,6 +29,12 @@ from kinesis_sdk.spark.options import SinkOptions, SourceOptions
 from kinesis_sdk.spark.planner import StreamPlanner
 from kinesis_sdk.spark.reading import ReadPolicy, ShardRange, read_ranges
 from kinesis_sdk.spark.shardio import ShardIo
+from kinesis_sdk.spark.table_options import (
+    METADATA_KEY,
+    check_write_options,
+    creation_options,
+    read_options,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,6 +66,8 @@ else:
 
 FORMAT = "kinesis_sdk"
 
+_TYPES = {"binary": BinaryType(), "string": StringType(), "long": LongType(), "timestamp": TimestampType()}
+
 _LOGGER = logging.getLogger(__name__)
 
 _DEFAULT_SPAN = 120.0
@@ -77,9 +86,21 @@ class KinesisDataSource(DataSource):  # type: ignore[misc]
         """Return the name of the format."""
         return FORMAT
 
-    def schema(self) -> str:
-        """Return the columns of the reader."""
-        return DDL
+    def schema(self) -> StructType:
+        """Return the columns of the reader.
+
+        Spark calls this in ``load()``, if it is called without a schema, and when a view or table is created. So this is where wrong
+        options are first noticed.
+
+        Raises:
+            ConfigError: If an option is unknown or out of range, or a table is created with credentials.
+        """
+        created = creation_options(self.options)
+        SourceOptions.parse(self.options if created is None else created)
+        fields = [StructField(name, _TYPES[kind]) for name, kind in COLUMNS]
+        if created is not None:
+            fields[0].metadata = {METADATA_KEY: created}
+        return StructType(fields)
 
     def reader(self, schema: Any) -> KinesisReader:
         """Return a reader of everything between two positions.
@@ -87,7 +108,7 @@ class KinesisDataSource(DataSource):  # type: ignore[misc]
         Raises:
             ConfigError: If an option is unknown or out of range, or the schema has other columns than the source.
         """
-        return KinesisReader(SourceOptions.parse(self.options), _columns_of(schema))
+        return KinesisReader(*_read_request(self.options, schema))
 
     def streamReader(self, schema: Any) -> KinesisStreamReader:  # noqa: N802 — Spark's name
         """Return a reader of the stream in micro-batches.
@@ -95,7 +116,14 @@ class KinesisDataSource(DataSource):  # type: ignore[misc]
         Raises:
             ConfigError: If an option is unknown or out of range, or the schema has other columns than the source.
         """
-        return KinesisStreamReader(SourceOptions.parse(self.options), _columns_of(schema))
+        options, columns = _read_request(self.options, schema)
+        if options.shard_ids is not None:
+            raise ConfigError(
+                "shardIds",
+                ",".join(sorted(options.shard_ids)),
+                "nothing in a streaming query, which reads all shards",
+            )
+        return KinesisStreamReader(options, columns)
 
     def writer(self, schema: Any, overwrite: bool) -> KinesisWriter:
         """Return a writer of the rows of a DataFrame.
@@ -105,7 +133,7 @@ class KinesisDataSource(DataSource):  # type: ignore[misc]
         """
         from kinesis_sdk.spark.sink import KinesisWriter, plan_columns
 
-        options = SinkOptions.parse(self.options)
+        options = SinkOptions.parse(check_write_options(self.options))
         return KinesisWriter(options, plan_columns(schema, options, overwrite=overwrite))
 
     def streamWriter(self, schema: Any, overwrite: bool) -> KinesisStreamWriter:  # noqa: N802 — Spark's name
@@ -119,8 +147,13 @@ class KinesisDataSource(DataSource):  # type: ignore[misc]
         del (
             overwrite
         )  # set in complete and update mode; a stream only grows, so the rows of each batch are put
-        options = SinkOptions.parse(self.options)
+        options = SinkOptions.parse(check_write_options(self.options))
         return KinesisStreamWriter(options, plan_columns(schema, options, overwrite=False))
+
+
+def _read_request(options: Any, schema: Any) -> tuple[SourceOptions, tuple[str, ...]]:
+    """Return the options of a read and the names of its columns."""
+    return SourceOptions.parse(read_options(options, schema)), _columns_of(schema)
 
 
 def _columns_of(schema: Any) -> tuple[str, ...]:
@@ -168,8 +201,9 @@ def _read(
     options: SourceOptions, columns: Sequence[str], partition: InputPartition
 ) -> Iterator[pa.RecordBatch]:
     """Yield the record batches of the ranges of a task."""
-    ranges: Sequence[ShardRange] = partition.value or ()
-    if not ranges:  # Spark creates a partition if there is none
+    # If there are no partitions, Spark creates one: None before 4.2, a partition without a value from then on.
+    ranges: Sequence[ShardRange] = (partition and partition.value) or ()
+    if not ranges:
         return
     logs.configure(options.stream.name, level=options.log_level)
     client = shared_client(options.connection)
@@ -202,7 +236,13 @@ def _read(
 
 
 class KinesisReader(DataSourceReader):  # type: ignore[misc]
-    """Batch reader. Its end is fixed when Spark plans the read."""
+    """Batch reader. Its end is fixed when Spark plans the read.
+
+    It has no ``pushFilters`` (Spark 4.1 and later), because filters would cost rows: Spark keeps the partitions of a filtered scan for
+    all other scans of the same frame or view. ``df.filter("shardId = 'a'").count()`` followed by ``df.count()`` counts shard ``a``
+    twice, and a union of two shards reads one of them twice (4.1.4, 4.2.1 and 4.3.0; `integration/spark/test_sql.py` shows it). The
+    options ``shardIds``, ``startingPosition`` and ``endingPosition`` restrict a read safely.
+    """
 
     def __init__(self, options: SourceOptions, columns: Sequence[str] = COLUMN_NAMES) -> None:
         self._options = options
@@ -214,7 +254,8 @@ class KinesisReader(DataSourceReader):  # type: ignore[misc]
         Raises:
             AwsError: If a call failed permanently.
         """
-        return _group(_new_planner(self._options).plan_read(), self._options.shards_per_task)
+        ranges = _new_planner(self._options).plan_read(shard_ids=self._options.shard_ids)
+        return _group(ranges, self._options.shards_per_task)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task."""

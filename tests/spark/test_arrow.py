@@ -71,6 +71,13 @@ def test_a_record_that_travelled_alone() -> None:
     ]
 
 
+def test_a_record_that_was_put_without_a_key_has_none() -> None:
+    assert [row["partitionKey"] for row in rows_of([carrier(b"", 1, ""), carrier(b"", 2, "k")])] == [
+        None,
+        "k",
+    ]
+
+
 def test_the_schema_is_what_spark_was_told() -> None:
     schema = BatchBuilder("orders", deaggregate=True).schema
     assert schema.names == [name for name, _ in COLUMNS]

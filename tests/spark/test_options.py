@@ -46,6 +46,7 @@ def test_every_reader_option_in_any_case() -> None:
             "shardRefreshInterval": "1m",
             "probeThreads": "3",
             "shardsPerTask": "2",
+            "shardIds": "shardId-000000000001, shardId-000000000000",
             "recordsPerFetch": "100",
             "fetchInterval": "0",
             "retryTimeout": "1h",
@@ -69,6 +70,7 @@ def test_every_reader_option_in_any_case() -> None:
         3600.0,
     )
     assert (options.max_records_per_shard, options.probe_threads, options.shards_per_task) == (7, 3, 2)
+    assert options.shard_ids == {"shardId-000000000000", "shardId-000000000001"}
     assert not options.deaggregate
     assert not options.fail_on_data_loss
     assert options.ending_position == AtTimestamp(5)
@@ -105,6 +107,7 @@ def test_an_option_like_no_other_names_all() -> None:
         ("tipLag", "61s"),
         ("retryTimeout", "2d"),
         ("minProbeInterval", "10ms"),
+        ("shardIds", "shardId-000000000000,,"),
         ("maxRecordsPerShard", "10001"),
         ("maxRecordsPerShard", "0"),
         ("maxRecordsPerShard", "-5"),
@@ -125,6 +128,18 @@ def test_an_option_like_no_other_names_all() -> None:
 def test_bad_values_name_their_option(name: str, value: str) -> None:
     with pytest.raises(ConfigError, match=name):
         SourceOptions.parse({**NAME, name: value})
+
+
+def test_each_direction_checks_and_ignores_the_options_of_the_other() -> None:
+    """A temporary view passes the same options to its reader and to its writer."""
+    reader, writer = {"startingPosition": "TRIM_HORIZON"}, {"PARTITIONKEY": "random", "aggregation": "false"}
+    both = {**NAME, **reader, **writer}
+    assert SourceOptions.parse(both) == SourceOptions.parse({**NAME, **reader})
+    assert SinkOptions.parse(both) == SinkOptions.parse({**NAME, **writer})
+    with pytest.raises(ConfigError, match="partitionKey='k'"):
+        SourceOptions.parse({**NAME, "partitionKey": "k"})
+    with pytest.raises(ConfigError, match="startingPosition='k'"):
+        SinkOptions.parse({**NAME, "startingPosition": "k"})
 
 
 def test_discarding_misplaced_aggregates_needs_deaggregation() -> None:

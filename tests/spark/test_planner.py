@@ -835,6 +835,25 @@ def test_a_batch_read_covers_parents_children_and_nothing_later() -> None:
     assert [row[2] for item in ranges for row in read(world, item, query.options)] == put
 
 
+def test_a_batch_read_of_some_shards_makes_no_call_for_the_others() -> None:
+    world = World(3)
+    wanted = {"shardId-000000000000", "shardId-000000000002"}
+    put = world.put(5, hash_key=0) + world.put(5, hash_key=2**128 - 1)
+    world.put(5, hash_key=HALF)
+    query = Query(world)
+    before = world.calls()
+    ranges = query.planner.plan_read(shard_ids=frozenset(wanted))
+    calls = world.calls()["GetShardIterator"] - before.get("GetShardIterator", 0)
+    assert {item.shard_id for item in ranges} == wanted
+    assert [row[2] for item in ranges for row in read(world, item, query.options)] == put
+    query.planner.plan_read()
+    more = world.calls()["GetShardIterator"] - before.get("GetShardIterator", 0) - calls
+    assert calls < more
+    assert query.planner.plan_read(shard_ids=frozenset()) == []
+    with pytest.raises(ConfigError, match="shardIds='shardId-000000000009'"):
+        query.planner.plan_read(shard_ids=frozenset({"shardId-000000000009"}))
+
+
 def test_a_batch_read_between_two_instants() -> None:
     world = World()
     world.put(5)

@@ -16,16 +16,19 @@ pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed here; `make
 from pyspark.sql.types import (  # noqa: E402 — after the skip
     BinaryType,
     IntegerType,
+    LongType,
     Row,
     StringType,
     StructField,
     StructType,
+    TimestampType,
 )
 
 from kinesis_sdk.common.aggregate_reader import decode  # noqa: E402
 from kinesis_sdk.common.errors import ConfigError, InvalidRecordError  # noqa: E402
 from kinesis_sdk.producer import Producer, ProducerConfig  # noqa: E402
-from kinesis_sdk.spark import PartitionFailedError, partition  # noqa: E402
+from kinesis_sdk.spark import PartitionFailedError, partition, sink  # noqa: E402
+from kinesis_sdk.spark.arrow import COLUMNS  # noqa: E402
 from kinesis_sdk.spark.options import SinkOptions  # noqa: E402
 from kinesis_sdk.spark.sink import (  # noqa: E402
     Columns,
@@ -56,6 +59,7 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeAws]:
 
     monkeypatch.setattr(partition, "Producer", make)
     monkeypatch.setattr(partition, "_producers", {})
+    monkeypatch.setattr(sink, "shared_client", lambda _connection: client)
     yield aws
     for producer in made:
         producer.close(5)
@@ -107,11 +111,22 @@ def test_columns_are_found_in_any_case_and_order() -> None:
         ([("data", StringType())], "partitionKey=random"),
         ([("data", StringType()), ("partitionKey", BinaryType())], "expected string"),
         ([("data", StringType()), ("partitionKey", StringType()), ("extra", StringType())], "column extra"),
+        (
+            [("data", StringType()), ("partitionKey", StringType()), ("extra", StringType())],
+            "expected data, partitionKey, explicitHashKey, or .* sequenceNumber, .* shardId, streamName",
+        ),
+        ([("data", StringType()), ("partitionKey", StringType()), ("shardId", LongType())], "column shardId"),
     ],
 )
 def test_columns_that_do_not_fit(columns: list[tuple[str, Any]], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         plan_columns(fields(*columns), chosen(), overwrite=False)
+
+
+def test_the_columns_of_a_read_are_accepted() -> None:
+    kinds = {"binary": BinaryType(), "string": StringType(), "long": LongType(), "timestamp": TimestampType()}
+    schema = fields(*((name, kinds[kind]) for name, kind in COLUMNS))
+    assert plan_columns(schema, chosen(), overwrite=False) == ALL
 
 
 def test_a_stream_is_never_overwritten() -> None:
@@ -163,7 +178,9 @@ def test_no_rows_are_no_error(aws: FakeAws) -> None:
 def test_null_data_and_null_keys_are_refused_by_count(aws: FakeAws) -> None:
     with pytest.raises(InvalidRecordError, match="data: 1 of 2 rows"):
         write_batches(chosen(), KEYED, [batch(data=[b"x", None], partitionKey=["k", "k"])])
-    with pytest.raises(InvalidRecordError, match="partitionKey: 2 of 2 rows"):
+    with pytest.raises(
+        InvalidRecordError, match=r"partitionKey: 2 of 2 rows .* needs the option partitionKey=random"
+    ):
         keys = pa.array([None, None], pa.string())
         write_batches(
             chosen(),
@@ -212,6 +229,34 @@ def test_a_bad_row_is_counted_after_records_that_are_final(
         producer.put_columns("orders", ["k"] * 35, [b"x"] * 35)
         producer.flush()
         producer.put("orders", "", b"secret")
+
+
+def test_a_null_key_becomes_random_where_the_option_says_so(aws: FakeAws) -> None:
+    rows = batch(data=[b"0", b"1", b"2"], partitionKey=["k", None, None])
+    assert write_batches(chosen(partitionKey="random"), KEYED, [rows]).records == 3
+    keys = {data: key for _, key, data in stored(aws)}
+    assert keys[b"0"] == "k"
+    assert len(set(keys.values())) == 3
+
+
+def test_a_null_key_is_accepted_where_the_service_distributes_records(
+    aws: FakeAws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = aws.client("kinesis")
+    client.create_stream(
+        StreamName="spread",
+        StreamModeDetails={"StreamMode": "ON_DEMAND"},
+        RecordDistributionStrategy="AUTO",
+    )
+    looks: list[Any] = []
+    monkeypatch.setattr(sink, "shared_client", lambda connection: looks.append(connection) or client)
+    keyed = batch(data=[b"0"] * 3, partitionKey=["k"] * 3)
+    mixed = batch(data=[b"1", b"2"], partitionKey=[None, "k"])
+    options = chosen(streamName="spread")
+    assert write_batches(options, KEYED, [keyed]).records == 3
+    assert looks == [], "a task without null keys makes no call of its own"
+    assert write_batches(options, KEYED, [keyed, mixed, mixed]).records == 7
+    assert looks == [options.settings.connection]
 
 
 def test_what_is_not_stored_fails_the_task_with_counts(aws: FakeAws) -> None:

@@ -94,6 +94,61 @@ def test_a_read_has_the_columns_of_its_schema(aws: FakeAws) -> None:
     assert [batch.schema.names for batch in query.read(part)] == [["shardId", "data"]]
 
 
+def test_loading_checks_the_options() -> None:
+    assert KinesisDataSource(OPTIONS).schema() == SCHEMA
+    assert all(not field.metadata for field in KinesisDataSource(OPTIONS).schema().fields)
+    for wrong in ({"maxBatchSpan": "60"}, {"streamNam": "x"}, {"aggregation": "maybe"}):
+        with pytest.raises(ConfigError, match=next(iter(wrong))):
+            KinesisDataSource({**OPTIONS, **wrong}).schema()
+    with pytest.raises(ConfigError, match="streamName"):
+        KinesisDataSource({}).schema()
+
+
+def test_a_table_keeps_its_options_in_its_schema(aws: FakeAws) -> None:
+    put(aws, b"0", b"1")
+    created = {
+        **{f"option.{name.lower()}": value for name, value in OPTIONS.items()},
+        "provider": "kinesis_sdk",
+    }
+    schema = StructType.fromJson(KinesisDataSource(created).schema().jsonValue())  # the catalog keeps JSON
+    assert [field.name for field in schema.fields] == [name for name, _ in COLUMNS]
+    reader: Any = KinesisDataSource({}).reader(schema)
+    assert reader._options == KinesisDataSource(OPTIONS).reader(SCHEMA)._options
+    query: Any = KinesisDataSource({"minProbeInterval": "2s"}).streamReader(schema)
+    assert (query._options.stream.name, query._options.min_probe_interval) == ("orders", 2.0)
+    with pytest.raises(ConfigError, match="INSERT INTO … WITH"):
+        KinesisDataSource({}).writer(schema, overwrite=False)
+    with pytest.raises(ConfigError, match="INSERT INTO … WITH"):
+        KinesisDataSource({}).streamWriter(schema, overwrite=False)
+    with pytest.raises(ConfigError, match="CREATE TEMPORARY VIEW"):
+        KinesisDataSource({}).reader(SCHEMA)
+
+
+def test_a_batch_read_of_some_shards(aws: FakeAws) -> None:
+    for place, data in ((0, b"low"), (2**127, b"high")):
+        aws.client("kinesis").put_record(
+            StreamName="orders", Data=data, PartitionKey="k", ExplicitHashKey=str(place)
+        )
+    options = {**OPTIONS, "shardIds": "shardId-000000000001"}
+    reader: Any = KinesisDataSource(options).reader(SCHEMA)
+    rows = [
+        value
+        for part in reader.partitions()
+        for batch in reader.read(part)
+        for value in batch.column("data").to_pylist()
+    ]
+    assert rows == [b"high"]
+    with pytest.raises(ConfigError, match="shardIds='shardId-000000000007'"):
+        KinesisDataSource({**OPTIONS, "shardIds": "shardId-000000000007"}).reader(SCHEMA).partitions()
+    with pytest.raises(ConfigError, match=r"shardIds=.* reads all shards"):
+        KinesisDataSource(options).streamReader(SCHEMA)
+
+
+def test_the_reader_takes_no_filters() -> None:
+    """See `KinesisReader`: a pushed filter would also drop rows of other scans."""
+    assert "pushFilters" not in vars(source.KinesisReader)
+
+
 def test_making_readers_does_no_calls_and_pickling_leaves_the_planner_behind(aws: FakeAws) -> None:
     reader = stream_reader()
     assert set(aws.stats()["calls"]) <= {"CreateStream"}
@@ -131,6 +186,8 @@ def test_a_query_with_and_without_a_start(aws: FakeAws) -> None:
     ]
     assert rows == [b"0", b"1"]
     assert list(new.read(RangePartition([]))) == [], "Spark makes a partition where there is none"
+    nothing: Any = None
+    assert list(new.read(nothing)) == [], "as Spark does before 4.2"
     report = new.reportLatestOffset()
     assert report is not None
     assert report["maxBehindMs"] == 0

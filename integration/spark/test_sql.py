@@ -1,0 +1,255 @@
+"""SQL and DataFrame habits: views, tables, INSERT INTO, chosen columns, copies, and what Spark does with filters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyspark
+import pytest
+from pyspark.sql import functions as F  # noqa: N812 — Spark's habit
+
+pytestmark = pytest.mark.core
+
+# Before 4.1, Spark fills no columns that an INSERT leaves out.
+FILLS_COLUMNS = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 1)
+PUSHES_FILTERS = FILLS_COLUMNS
+HIGH = str(2**127)
+
+
+def option_list(stream: Any, **more: str) -> str:
+    return "(" + ", ".join(f"{name} '{value}'" for name, value in stream.options(**more).items()) + ")"
+
+
+def with_list(stream: Any, **more: str) -> str:
+    return "(" + ", ".join(f"'{name}' = '{value}'" for name, value in stream.options(**more).items()) + ")"
+
+
+def load(spark: Any, stream: Any, **more: str) -> Any:
+    return spark.read.format("kinesis_sdk").options(**stream.options(**more)).load()
+
+
+def stored(spark: Any, stream: Any) -> list[str]:
+    return sorted(bytes(row.data).decode() for row in load(spark, stream).collect())
+
+
+@pytest.fixture
+def names(spark: Any) -> Iterator[Any]:
+    """Makes names of views and tables; they are dropped when the test ends."""
+    made: list[tuple[str, str]] = []
+
+    def make(kind: str) -> str:
+        made.append((kind, f"{kind}_{len(made)}"))
+        return made[-1][1]
+
+    yield make
+    for kind, name in made:
+        spark.sql(f"DROP {kind} IF EXISTS {name}")
+
+
+def test_a_read_has_the_columns_that_its_schema_names(spark: Any, stream: Any) -> None:
+    orders = stream(2)
+    orders.put(b"0", b"1")
+    reader = spark.read.schema("shardId string, data binary").format("kinesis_sdk")
+    frame = reader.options(**orders.options()).load()
+    assert frame.columns == ["shardId", "data"]
+    assert sorted((row.shardId[-1:], bytes(row.data)) for row in frame.collect()) == sorted(
+        (row.shardId[-1:], bytes(row.data)) for row in load(spark, orders).collect()
+    )
+    query = (
+        spark.readStream.schema("partitionKey string")
+        .format("kinesis_sdk")
+        .options(**orders.reader_options())
+        .load()
+        .writeStream.format("memory")
+        .queryName("chosen_columns")
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(60)
+    assert [tuple(row) for row in spark.table("chosen_columns").collect()] == [("k",), ("k",)]
+
+
+def test_options_are_checked_when_a_frame_is_loaded(spark: Any, stream: Any) -> None:
+    orders = stream(1)
+    for entry in ("read", "readStream"):
+        for options, problem in (
+            (orders.options(maxBatchSpan="60"), "maxBatchSpan"),
+            (orders.options(startingPositon="LATEST"), "startingPosition"),
+            ({"region": "us-east-1"}, "streamName"),
+        ):
+            with pytest.raises(Exception, match=problem):
+                getattr(spark, entry).format("kinesis_sdk").options(**options).load()
+    # The options of the writer are checked as well, so that a view can have both.
+    with pytest.raises(Exception, match="aggregation"):
+        spark.read.format("kinesis_sdk").options(**orders.options(aggregation="maybe")).load()
+
+
+def test_a_view_is_read_and_inserted_into(spark: Any, stream: Any, names: Any) -> None:
+    orders = stream(2)
+    view, narrow = names("view"), names("view")
+    spark.sql(f"CREATE TEMPORARY VIEW {view} USING kinesis_sdk OPTIONS {option_list(orders)}")
+    spark.sql(
+        f"CREATE TEMPORARY VIEW {narrow} (data BINARY, partitionKey STRING) "
+        f"USING kinesis_sdk OPTIONS {option_list(orders, partitionKey='random')}"
+    )
+    spark.sql(f"INSERT INTO {narrow} VALUES (X'30', 'k'), (X'31', NULL)")
+    if FILLS_COLUMNS:
+        spark.sql(
+            f"INSERT INTO {view} (partitionKey, data, explicitHashKey) SELECT 'k', encode('2', 'UTF-8'), '{HIGH}'"
+        )
+        with pytest.raises(Exception, match=r"partitionKey: 1 of 1 rows .*partitionKey=random"):
+            spark.sql(f"INSERT INTO {view} (data) VALUES (X'33')")
+    else:
+        # All columns, by position.
+        columns = f"encode('2', 'UTF-8'), 'k', NULL, NULL, NULL, NULL, NULL, '{HIGH}'"
+        spark.sql(f"INSERT INTO {view} SELECT {columns}")
+    with pytest.raises(Exception, match="cannot be overwritten"):
+        spark.sql(f"INSERT OVERWRITE {narrow} VALUES (X'30', 'k')")
+    rows = spark.sql(f"SELECT * FROM {view} ORDER BY data").collect()
+    assert [bytes(row.data) for row in rows] == [b"0", b"1", b"2"]
+    assert [row.partitionKey for row in rows[::2]] == ["k", "k"]
+    assert len(rows[1].partitionKey) == 16
+    assert rows[2].shardId == "shardId-000000000001"
+    assert spark.sql(f"SELECT count(data) FROM {narrow}").collect()[0][0] == 3
+
+
+def test_a_table_keeps_its_options(spark: Any, stream: Any, names: Any) -> None:
+    orders, others = stream(1), stream(1)
+    table, listed = names("table"), names("table")
+    spark.sql(
+        f"CREATE TABLE {table} USING kinesis_sdk OPTIONS {option_list(orders, minProbeInterval='200ms')}"
+    )
+    orders.put(b"0")
+    assert [bytes(row.data) for row in spark.sql(f"SELECT data FROM {table}").collect()] == [b"0"]
+    orders.put(b"1")
+    assert spark.table(table).count() == 2, "each query reads what the stream holds then"
+    assert spark.sql(f"SELECT * FROM {table} WITH {with_list(others)}").collect() == []
+    with pytest.raises(Exception, match="INSERT INTO … WITH"):
+        spark.sql(f"INSERT INTO {table} SELECT * FROM {table}")
+    spark.sql(f"INSERT INTO {table} WITH {with_list(orders)} SELECT * FROM {table} WHERE data = X'31'")
+    query = (
+        spark.readStream.option("startingPosition", "TRIM_HORIZON")
+        .table(table)
+        .writeStream.format("memory")
+        .queryName("streamed_table")
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(60)
+    assert sorted(bytes(row.data) for row in spark.table("streamed_table").collect()) == [b"0", b"1", b"1"]
+
+    # What a table cannot have is refused when it is created, or says what to write.
+    secret = option_list(orders, accessKeyId="AKIDEXAMPLE", secretAccessKey="do-not-show-this")
+    with pytest.raises(Exception, match="no credentials in the options of a table") as caught:
+        spark.sql(f"CREATE TABLE {names('table')} USING kinesis_sdk OPTIONS {secret}")
+    assert "do-not-show-this" not in str(caught.value)
+    with pytest.raises(Exception, match="tipLag"):
+        spark.sql(
+            f"CREATE TABLE {names('table')} USING kinesis_sdk OPTIONS {option_list(orders, tipLag='5')}"
+        )
+    spark.sql(f"CREATE TABLE {listed} (data BINARY) USING kinesis_sdk OPTIONS {option_list(orders)}")
+    with pytest.raises(Exception, match="create it without columns"):
+        spark.table(listed).collect()
+
+
+def test_a_frame_that_was_read_can_be_written(spark: Any, stream: Any, endpoint: Any) -> None:
+    source, target = stream(2), stream(2)
+    frame = spark.range(20).select(
+        F.concat(F.lit("row-"), "id").alias("data"),
+        F.concat(F.lit("key-"), "id").alias("partitionKey"),
+        F.when(F.col("id") % 2 == 0, HIGH).alias("explicitHashKey"),
+    )
+    frame.write.format("kinesis_sdk").options(**source.options()).mode("append").save()
+    load(spark, source).write.format("kinesis_sdk").options(**target.options()).mode("append").save()
+
+    def rows(stream: Any) -> list[Any]:
+        columns = ["data", "partitionKey", "explicitHashKey", "shardId"]
+        return sorted(map(tuple, load(spark, stream).select(*columns).collect()))
+
+    assert len(rows(source)) == 20
+    assert rows(target) == rows(source)
+    if endpoint.server is None:
+        return
+    # Where the service distributes records, a record may have no key.
+    name = f"{source.name[:100]}-auto"
+    endpoint.kinesis.create_stream(
+        StreamName=name,
+        StreamModeDetails={"StreamMode": "ON_DEMAND"},
+        RecordDistributionStrategy="AUTO",
+    )
+    spread = type(source)(endpoint, name)
+    spread.settle()
+    try:
+        endpoint.kinesis.put_record(StreamName=name, Data=b"no key")
+        keyless = load(spark, spread)
+        assert [(bytes(row.data), row.partitionKey) for row in keyless.collect()] == [(b"no key", None)]
+        keyless.write.format("kinesis_sdk").options(**spread.options()).mode("append").save()
+        assert stored(spark, spread) == ["no key", "no key"]
+    finally:
+        spread.delete()
+
+
+def test_filters_find_their_rows_also_where_spark_pushes_them(spark: Any, stream: Any) -> None:
+    orders = stream(2)
+    for place, data in (("0", b"low"), (HIGH, b"high")):
+        orders.put_entries([{"Data": data, "PartitionKey": "k", "ExplicitHashKey": place}])
+    first, second = "shardId-000000000000", "shardId-000000000001"
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        frame = load(spark, orders)
+        assert [bytes(row.data) for row in frame.filter(F.col("shardId") == first).collect()] == [b"low"]
+        assert frame.count() == 2
+        both = frame.filter(F.col("shardId") == first).union(frame.filter(F.col("shardId") == second))
+        assert sorted(bytes(row.data) for row in both.collect()) == [b"high", b"low"]
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+    assert [bytes(row.data) for row in load(spark, orders, shardIds=second).collect()] == [b"high"]
+
+
+@pytest.mark.skipif(not PUSHES_FILTERS, reason="pyspark before 4.1 pushes no filters")
+def test_why_the_reader_takes_no_filters(spark: Any) -> None:
+    """Spark uses the partitions of a filtered scan for the other scans of the frame. If this fails, it no longer does."""
+
+    def make() -> Any:
+        from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, InputPartition
+
+        class Reader(DataSourceReader):
+            wanted = range(4)
+
+            def pushFilters(self, filters: Any) -> Any:  # noqa: N802 — Spark's name
+                for item in filters:
+                    if isinstance(item, EqualTo):
+                        self.wanted = [item.value]
+                return filters
+
+            def partitions(self) -> Any:
+                return [InputPartition(number) for number in self.wanted]
+
+            def read(self, partition: Any) -> Any:
+                yield (partition.value,)
+
+        class Source(DataSource):
+            @classmethod
+            def name(cls) -> str:
+                return "filters_pushed"
+
+            def schema(self) -> str:
+                return "part int"
+
+            def reader(self, schema: Any) -> Any:
+                del schema
+                return Reader()
+
+        return Source
+
+    spark.dataSource.register(make())
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        frame = spark.read.format("filters_pushed").load()
+        assert [row.part for row in frame.filter("part = 1").collect()] == [1]
+        assert [row.part for row in frame.collect()] == [1], "four rows are right"
+        both = frame.filter("part = 1").union(frame.filter("part = 2"))
+        assert [row.part for row in both.collect()] != [1, 2], "both rows are right"
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
