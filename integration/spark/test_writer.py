@@ -70,7 +70,7 @@ def test_a_record_that_is_not_stored_fails_the_job_with_counts_by_cause(spark: A
 
 def test_a_row_that_the_service_would_refuse_fails_the_job(spark: Any, stream: Any) -> None:
     orders = stream(1)
-    with pytest.raises(Exception, match=r"partitionKey: 10 of 10 rows .* are null"):
+    with pytest.raises(Exception, match=r"partitionKey: 10 of 10 rows are null; the first is row 1 "):
         save(rows_of(spark, 10, 1).withColumn("partitionKey", F.lit(None).cast("string")), orders)
     with pytest.raises(Exception, match="partition_key: expected 1 to 256 characters"):
         save(rows_of(spark, 10, 1).withColumn("partitionKey", F.lit("")), orders)
