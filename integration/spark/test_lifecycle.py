@@ -116,10 +116,7 @@ def test_a_checkpoint_older_than_the_retention(spark: Any, stream: Any, folder: 
     for path in (folder / "checkpoint" / "offsets").glob("[0-9]*"):
         lines = path.read_text().splitlines()
         offset = json.loads(lines[-1])
-        for shard in offset["shards"].values():
-            shard.pop("c", None)
-            if "t" in shard:
-                shard["t"] -= 48 * 3_600_000
+        offset["cut"] -= 48 * 3_600_000
         path.write_text("\n".join([*lines[:-1], json.dumps(offset, separators=(",", ":"), sort_keys=True)]))
         path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
     orders.put(*numbered(3, 3))
@@ -138,7 +135,7 @@ def test_a_checkpoint_of_another_stream(spark: Any, stream: Any, folder: Path) -
     sink = IdempotentSink(folder / "sink")
     drain(spark, first, sink, folder / "checkpoint")
     second.put(b"k:1")
-    assert "checkpoint of its own" in failure_of(start(spark, second, sink, folder / "checkpoint"))
+    assert "or use another checkpoint" in failure_of(start(spark, second, sink, folder / "checkpoint"))
 
 
 def test_alternating_idle_and_active_shards(spark: Any, stream: Any, folder: Path) -> None:

@@ -68,6 +68,11 @@ class AtSequence:
 
     sequence_number: str
 
+    @property
+    def number(self) -> int:
+        """The sequence number as an integer; the texts do not compare."""
+        return int(self.sequence_number)
+
     def __str__(self) -> str:
         return f"{AT_SEQUENCE_NUMBER} {self.sequence_number}"
 
@@ -79,25 +84,15 @@ class AfterSequence:
     Attributes:
         sequence_number: Sequence number of the Kinesis record.
         sub_sequence_number: The user record in it that was read last, from 0; None for all of the Kinesis record.
-        arrival: Arrival time of the Kinesis record in epoch milliseconds; None if it is unknown. Set by the Spark reader.
-        drained: Latest time in epoch milliseconds at which the shard was seen to be empty after the record; None if it was
-            never seen so. Set by the Spark reader.
     """
 
     sequence_number: str
     sub_sequence_number: int | None = field(default=None, kw_only=True)
-    arrival: int | None = field(default=None, kw_only=True)
-    drained: int | None = field(default=None, kw_only=True)
 
     @property
     def number(self) -> int:
         """The sequence number as an integer; the texts do not compare."""
         return int(self.sequence_number)
-
-    @property
-    def known(self) -> int:
-        """Epoch milliseconds up to which every record of the shard was read; 0 if that is unknown."""
-        return max(self.arrival or 0, self.drained or 0)
 
     def __str__(self) -> str:
         sub = "" if self.sub_sequence_number is None else f"/{self.sub_sequence_number}"
@@ -106,14 +101,7 @@ class AfterSequence:
 
 @dataclass(frozen=True)
 class Ended:
-    """The end of a shard that was read completely.
-
-    Attributes:
-        known: A time in epoch milliseconds at which the shard was still open, so that its children are younger; None if no
-            such time is known. Set by the Spark reader.
-    """
-
-    known: int | None = None
+    """The end of a shard that was read completely."""
 
     def __str__(self) -> str:
         return SHARD_END

@@ -1,18 +1,22 @@
 """Shards that a query reads, and their positions: pure decisions from the list of shards and the offset.
 
-A child enters a batch after every listed parent was finished in an *earlier* batch, and starts at its oldest record. A shard is
-never divided among tasks. The records of a partition key therefore keep their order across splits and merges.
+A child starts at its oldest record, after every listed parent was read to its end: in an earlier batch, or in the same one. Then the
+parents' last records and the child are read one after another by one task: they are a *family*. So the records of a
+partition key keep their order across splits and merges, and a child's first records do not have to wait for the next trigger.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.position import Ended, Latest, TrimHorizon
 from kinesis_sdk.common.shards import ShardGraph
-from kinesis_sdk.spark.offsets import ShardPosition, StreamOffset
+from kinesis_sdk.spark.offsets import QueryOffset, ShardPosition
 from kinesis_sdk.spark.positions import StartingPosition
+
+MAX_FAMILY = 8
+"""Maximum shards that one task reads one after another, because of reshards in one batch."""
 
 
 def initial_positions(
@@ -42,31 +46,49 @@ def initial_positions(
     if isinstance(starting.default, Latest):
         # Shards that were open at the same time do not descend from each other. Some emulators list others, too. An old
         # parent among them would let its children enter at their oldest record.
-        for name in tuple(chosen):
-            chosen -= set(graph.ancestors(name))
-    chosen = {
-        name
-        for name in chosen
-        if not chosen.intersection(graph.ancestors(name)) and not named.intersection(graph.ancestors(name))
-    }
-    for name in named:
-        chosen -= set(graph.ancestors(name))
-    chosen |= {name for name in named if not named.intersection(graph.ancestors(name))}
+        chosen -= ancestors(graph, chosen)
+    younger = _descendants(graph, chosen | named)
+    chosen -= younger
+    chosen -= ancestors(graph, named)
+    chosen |= named - _descendants(graph, named)
     return {name: starting.resolve(name, started) for name in sorted(chosen)}
 
 
-def admitted(graph: ShardGraph, tracked: Mapping[str, ShardPosition]) -> dict[str, ShardPosition]:
-    """Return the shards that enter now: not tracked, not an ancestor of a tracked one, and all listed parents finished."""
-    old: set[str] = set()
-    for name in tracked:
-        old.update(graph.ancestors(name))
-    return {
-        name: TrimHorizon()
-        for name in sorted(graph.shards)
-        if name not in tracked
-        and name not in old
-        and all(isinstance(tracked.get(parent), Ended) for parent in graph.parents(name))
-    }
+def _descendants(graph: ShardGraph, names: Collection[str]) -> set[str]:
+    """Return the listed shards that descend from others."""
+    found: set[str] = set()
+    layer = list(names)
+    while layer:
+        children = {child for name in layer for child in graph.children(name)}
+        layer = sorted(children - found)
+        found |= children
+    return found
+
+
+def ancestors(graph: ShardGraph, names: Iterable[str]) -> set[str]:
+    """Return the listed shards from which others descend."""
+    found: set[str] = set()
+    layer = list(names)
+    while layer:
+        parents = {parent for name in layer for parent in graph.parents(name)}
+        layer = sorted(parents - found)
+        found |= parents
+    return found
+
+
+def admitted(graph: ShardGraph, tracked: Mapping[str, ShardPosition], old: Collection[str]) -> list[str]:
+    """Return the shards that enter now, in the order of their ids: all their listed parents are finished.
+
+    Args:
+        graph: All listed shards.
+        tracked: Positions of the query.
+        old: Ancestors of tracked shards (`ancestors`), which never enter.
+    """
+    return [
+        name
+        for name in sorted(graph.shards.keys() - tracked.keys())
+        if name not in old and all(isinstance(tracked.get(parent), Ended) for parent in graph.parents(name))
+    ]
 
 
 def retired(graph: ShardGraph, tracked: Mapping[str, ShardPosition]) -> set[str]:
@@ -83,14 +105,46 @@ def retired(graph: ShardGraph, tracked: Mapping[str, ShardPosition]) -> set[str]
     return gone
 
 
-def start_of(shard_id: str, start: StreamOffset, end: StreamOffset) -> ShardPosition:
+def start_of(stream: str, shard_id: str, start: QueryOffset, end: QueryOffset) -> ShardPosition:
     """Return the position at which a batch starts in a shard, from its two offsets alone.
 
     The start of the first batch has no shards. The end says what the starting position was resolved to, even after a restart
-    that resolved it again. A shard that only the end has is a child, or belongs to a recreated stream.
+    that resolved it again. A stream that only the end has was added to the query: it starts where the query was. A shard that only
+    the end has is a child, or belongs to a recreated stream.
     """
-    if start.created != end.created:
+    before, after = start.streams.get(stream), end.streams[stream]
+    if before is None or not before.shards:
+        starting = StartingPosition.parse(end.starting).for_stream(stream)
+        return starting.resolve(shard_id, end.started if start.cut is None else start.cut)
+    if before.created != after.created:
         return TrimHorizon()
-    if start.is_initial:
-        return StartingPosition.parse(end.starting).resolve(shard_id, end.started)
-    return start.shards.get(shard_id, TrimHorizon())
+    return before.shards.get(shard_id, TrimHorizon())
+
+
+class Families:
+    """Shards of one batch that are connected by a parent that ends in it and a child that enters.
+
+    One task reads a family, so it is limited to `MAX_FAMILY` shards.
+    """
+
+    def __init__(self) -> None:
+        self._leader: dict[str, str] = {}
+        self._size: dict[str, int] = {}
+
+    def admits(self, child: str, parents: Collection[str]) -> bool:
+        """Join a child with its parents in this batch, unless the family becomes too large; return whether it was joined."""
+        leaders = {self._find(name) for name in (child, *parents)}
+        size = sum(self._size[leader] for leader in leaders)
+        if size > MAX_FAMILY:
+            return False
+        first = min(leaders)
+        for leader in leaders:
+            self._leader[leader] = first
+        self._size[first] = size
+        return True
+
+    def _find(self, name: str) -> str:
+        self._size.setdefault(name, 1)
+        while (leader := self._leader.setdefault(name, name)) != name:
+            name = leader
+        return name

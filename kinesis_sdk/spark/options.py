@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,21 +37,26 @@ _ENGINE_OPTIONS = frozenset({"checkpointlocation", "queryname"})
 class SourceOptions:
     """Options of the reader. Durations are seconds."""
 
-    stream: StreamId
+    streams: tuple[StreamId, ...]
+    """Streams that the query reads, with different names. They are in one region."""
     connection: ConnectionSettings = field(default_factory=ConnectionSettings)
     starting_position: StartingPosition | None = None
     """Position to start from. None means LATEST for streaming queries and TRIM_HORIZON for batch reads."""
     ending_position: Latest | AtTimestamp = field(default_factory=Latest)
     """Position at which a batch read ends: LATEST (when the read is planned) or AT_TIMESTAMP."""
     max_batch_span: float | None = None
-    """Maximum stream time per shard and batch; 0 means unlimited. None means 2 minutes in Spark 4.2 and later, which runs
-    AvailableNow in several batches, and unlimited in older versions, where such a query ends after one batch."""
+    """Maximum stream time per batch. None means that it adapts to the speed of the query, so that a query that is behind catches up
+    in batches of about the length of its trigger. A duration is a hard upper bound: a query with a longer trigger falls behind.
+    0 means unlimited. Spark before 4.2 runs AvailableNow as one batch, so none of them applies there."""
     max_records_per_shard: int | None = None
     """Exact maximum of Kinesis records per shard and batch; None means unlimited."""
     tip_lag: float = 0.3
     """Distance from the current time at which the search for the newest record of a shard starts."""
     min_probe_interval: float = 1.0
     """Minimum time between two probes of the stream."""
+    idle_probe_interval: float = 5.0
+    """Maximum time between two reads of a shard that has been idle for long, and so the maximum delay of its next record. 0 means that
+    each shard is read at each trigger."""
     shard_refresh_interval: float = 10.0
     """Time between two ListShards calls; a shard that ends causes one at once."""
     probe_threads: int = 16
@@ -59,7 +64,10 @@ class SourceOptions:
     shard_ids: frozenset[str] | None = None
     """Shards of a batch read; None for all. A streaming query reads all shards."""
     shards_per_task: int | None = None
-    """Shards per Spark task; None chooses it so that there are at most 64 tasks."""
+    """Maximum shards per Spark task, except for a parent with its children; None means that ``max_tasks`` decides."""
+    max_tasks: int | None = None
+    """Maximum number of Spark tasks per batch, if ``shards_per_task`` is not set. None means the parallelism of the session, if
+    `kinesis_sdk.spark.register` was called with it, and 64 otherwise."""
     records_per_fetch: int = MAX_PAGE
     """Maximum Kinesis records per GetRecords call."""
     fetch_interval: float = 0.25
@@ -76,12 +84,17 @@ class SourceOptions:
     log_level: str | None = None
     """Level of the package's log lines in the Python processes of Spark; see `kinesis_sdk.spark.logs`."""
 
+    @property
+    def stream_names(self) -> str:
+        """Names of the streams, for log lines."""
+        return ", ".join(stream.name for stream in self.streams)
+
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
         """Parse the options that Spark passes.
 
         Raises:
-            ConfigError: If an option is unknown, the stream is missing, or a value is out of range.
+            ConfigError: If an option is unknown, the streams are missing or do not fit together, or a value is out of range.
         """
         values = _read(options, _SOURCE, ignored=_SINK, engine=frozenset())
         if values.pop("retrieval_mode", "polling") != "polling":
@@ -91,8 +104,12 @@ class SourceOptions:
                 "polling, because enhanced fan-out cannot repeat a read at any time: a consumer has one subscription per shard, and for "
                 "5 s after it began, a task that is retried or runs twice cannot open another one",
             )
-        connection, stream = _take_target(values)
-        chosen = cls(stream=stream, connection=connection, **values)
+        streams = _take_streams(values)
+        names = {stream.name for stream in streams}
+        text = values.pop("starting_position", None)
+        if text is not None:
+            values["starting_position"] = StartingPosition.parse(text, streams=names)
+        chosen = cls(streams=streams, connection=_take_connection(values, streams), **values)
         if chosen.misplaced_aggregates == "discard" and not chosen.deaggregate:
             raise ConfigError("misplacedAggregates", "discard", "deliver where deaggregate is false")
         return chosen
@@ -121,7 +138,8 @@ class SinkOptions:
             ConfigError: If an option is unknown, the stream is missing, or a value is out of range.
         """
         values = _read(options, _SINK, ignored=_SOURCE, engine=_ENGINE_OPTIONS)
-        connection, stream = _take_target(values)
+        stream = _take_stream(values)
+        connection = _take_connection(values, (stream,))
         flush_timeout = values.pop("flush_timeout", 600.0)
         config = ProducerConfig(
             aggregation_enabled=values.pop("aggregation", True),
@@ -217,9 +235,15 @@ def _names(text: str, option: str) -> frozenset[str]:
     return frozenset(names)
 
 
+def _position_text(text: str, option: str) -> str:
+    """Return the text itself, which is parsed again when the streams are known."""
+    StartingPosition.parse(text, option)
+    return text
+
+
 def _ending(text: str, option: str) -> Latest | AtTimestamp:
     position = StartingPosition.parse(text, option)
-    if position.shards or not isinstance(position.default, Latest | AtTimestamp):
+    if position.shards or position.streams or not isinstance(position.default, Latest | AtTimestamp):
         raise ConfigError(option, text, "LATEST or 'AT_TIMESTAMP <ISO 8601 time or epoch milliseconds>'")
     return position.default
 
@@ -245,21 +269,24 @@ _COMMON: _Table = {
     **_CONNECTION,
 }
 CREDENTIAL_OPTIONS = ("accessKeyId", "secretAccessKey", "sessionToken")
-STREAM_OPTIONS = ("streamName", "streamArn")
+STREAM_OPTIONS = ("streamName", "streamArn", "streamNames")
 """Options of which a reader or writer needs one."""
 
 _SOURCE: _Table = {
     **_COMMON,
-    "startingPosition": ("starting_position", StartingPosition.parse),
+    "streamNames": ("stream_names", _text),
+    "startingPosition": ("starting_position", _position_text),
     "endingPosition": ("ending_position", _ending),
     "maxBatchSpan": ("max_batch_span", _duration(0, 31_536_000)),
     "maxRecordsPerShard": ("max_records_per_shard", _count(1, MAX_PAGE)),
     "tipLag": ("tip_lag", _duration(0, 60)),
     "minProbeInterval": ("min_probe_interval", _duration(0.2, 3600)),
+    "idleProbeInterval": ("idle_probe_interval", _duration(0, 300)),
     "shardRefreshInterval": ("shard_refresh_interval", _duration(1, 3600)),
     "probeThreads": ("probe_threads", _count(1, 64)),
     "shardIds": ("shard_ids", _names),
     "shardsPerTask": ("shards_per_task", _count(1, 10_000)),
+    "maxTasks": ("max_tasks", _count(1, 10_000)),
     "recordsPerFetch": ("records_per_fetch", _count(1, MAX_PAGE)),
     "fetchInterval": ("fetch_interval", _duration(0, 60)),
     "retryTimeout": ("retry_timeout", _duration(1, 86_400)),
@@ -315,18 +342,48 @@ def _read(
     return values
 
 
-def _take_target(values: dict[str, Any]) -> tuple[ConnectionSettings, StreamId]:
-    stream = _take_stream(values)
+def _take_connection(values: dict[str, Any], streams: Collection[StreamId]) -> ConnectionSettings:
+    """Take the connection settings out of the values. The region of the streams' ARNs is the default."""
     fields = {name: values.pop(name) for name, _ in _CONNECTION.values() if name in values}
-    if stream.region is not None:
-        fields.setdefault("region_name", stream.region)
-    return ConnectionSettings(**fields), stream
+    regions = {stream.region for stream in streams if stream.region is not None}
+    if len(regions) > 1:
+        raise ConfigError("streamNames", ", ".join(map(str, streams)), "ARNs of streams in one region")
+    if regions:
+        fields.setdefault("region_name", regions.pop())
+    return ConnectionSettings(**fields)
+
+
+def _take_streams(values: dict[str, Any]) -> tuple[StreamId, ...]:
+    """Take the streams of a reader out of the values."""
+    text = values.pop("stream_names", None)
+    if text is None:
+        return (_take_stream(values),)
+    for other, option in (("stream_name", "streamName"), ("stream_arn", "streamArn")):
+        if other in values:
+            raise ConfigError(option, values[other], "nothing, because streamNames names the streams")
+    streams = []
+    for item in text.split(","):
+        try:
+            streams.append(StreamId.parse(item.strip()))
+        except ConfigError as error:
+            raise ConfigError(
+                "streamNames", text, "names or ARNs of streams, with commas in between"
+            ) from error
+    names = [stream.name for stream in streams]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ConfigError("streamNames", text, f"streams with different names: {twice} occurs more than once")
+    return tuple(streams)
 
 
 def _take_stream(values: dict[str, Any]) -> StreamId:
     name, arn = values.pop("stream_name", None), values.pop("stream_arn", None)
     if name is None and arn is None:
-        raise ConfigError("streamName", None, "a stream name, or streamArn with the stream's ARN")
+        raise ConfigError(
+            "streamName",
+            None,
+            "a stream name, or streamArn with the stream's ARN, or streamNames with several (reader only)",
+        )
     try:
         stream = StreamId.parse(arn if arn is not None else name)
     except ConfigError as error:

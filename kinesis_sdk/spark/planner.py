@@ -1,48 +1,57 @@
 """The driver's part of the reader: it fixes the records of a batch before any task runs.
 
+A batch ends at one *cut*, a time for all shards of all streams: it holds, of every shard, the records before its first record that
+arrived at or after the cut. Without a limit the cut is the time at which the look began. Behind the tip it is the arrival of the
+oldest unread record plus a span (`kinesis_sdk.spark.span`). So no shard runs ahead of another, and a watermark drops nothing that it
+would not drop from records that are read as they arrive.
+
 The state of a planner is a cache: everything that decides what is read is in the offsets.
 
-API cost: one ListShards per ``shardRefreshInterval`` and per shard that ends, one DescribeStreamSummary per minute, and one probe
-(see `kinesis_sdk.spark.end_offset`) per shard and ``minProbeInterval``. A call of `plan` within that interval costs nothing and
-returns the start.
+A call of `plan` within ``minProbeInterval`` makes no calls and returns the start. `kinesis_sdk.spark.look` tells what a look costs in a
+shard, `kinesis_sdk.spark.listing` in a stream.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
-from kinesis_sdk.common.aws import KinesisClient, call_with_retries
+from kinesis_sdk.common.aws import KinesisClient
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.hashkeys import HashKeyRange
-from kinesis_sdk.common.position import AfterSequence, AtTimestamp, Ended, Latest, TrimHorizon
-from kinesis_sdk.common.shards import Shard, ShardGraph, list_shards
-from kinesis_sdk.spark.end_offset import Found, ShardProbe, is_reached, time_of
+from kinesis_sdk.common.position import AfterSequence, AtSequence, AtTimestamp, Ended, Latest, TrimHorizon
+from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.spark.errors import DataLossError, OffsetError
-from kinesis_sdk.spark.lineage import admitted, initial_positions, retired, start_of
-from kinesis_sdk.spark.offsets import ShardPosition, StreamOffset
+from kinesis_sdk.spark.lineage import Families, initial_positions, retired, start_of
+from kinesis_sdk.spark.listing import StreamListing
+from kinesis_sdk.spark.look import Cut, End, ShardLook
+from kinesis_sdk.spark.offsets import QueryOffset, ShardPosition, StreamOffset
 from kinesis_sdk.spark.options import SourceOptions
 from kinesis_sdk.spark.positions import StartingPosition
 from kinesis_sdk.spark.reading import ShardRange
-from kinesis_sdk.spark.shardio import ShardIo
+from kinesis_sdk.spark.shardio import ShardIo, first_number
+from kinesis_sdk.spark.span import BatchSpan
+from kinesis_sdk.spark.steps import Steps, run_all
 
 _LOGGER = logging.getLogger(__name__)
 
-_DESCRIBE_INTERVAL = 60.0
 _JITTER = 0.05
 """Seconds by which a call may come early, so that a trigger of one second does not skip every other tick."""
 
 _FRESH = 0.9
 """Fraction of the retention period after which a position is opened by time instead of by sequence number."""
 
-_DRAIN_MARGIN = 600_000
-"""Milliseconds subtracted from the time at which a shard was seen to be empty. A record that was put a moment before may not be
-readable yet, and arrival times are approximate. Compared with a retention period of a day or more, ten minutes do not matter."""
+_CUT_MARGIN = 600_000
+"""Milliseconds before the cut at which an old position is opened. Arrival times are approximate, and a record that was put a moment
+before may not have been readable yet. Compared with a retention period of a day or more, ten minutes do not matter."""
+
+_CUTS_PER_RETENTION = 4
+"""An idle query writes a new cut this often per retention period: a cut that is older than the period means lost records."""
 
 _ARRIVAL_MARGIN = 600_000
 """Milliseconds after its ending position up to which a batch read goes. Arrival times are approximate and need not increase; each
@@ -51,6 +60,94 @@ record is checked on its own."""
 _LATEST_MARGIN = 1_000
 """Milliseconds before a LATEST start at which the open shards are listed. A split at the same time must not hide the parent, which
 has records to deliver."""
+
+_STOP_MARGIN = 1_000
+"""Milliseconds after the present up to which a read goes that stops at the current records: the uncertainty of our estimate of the
+clock of Kinesis."""
+
+_FALLING_BEHIND = 8
+"""Number of limited batches over which the lag is compared; half of them are enough for the first comparison."""
+
+
+class Key(NamedTuple):
+    """A shard of a stream.
+
+    Attributes:
+        stream: Stream name.
+        shard: Shard id.
+    """
+
+    stream: str
+    shard: str
+
+
+class _Lag:
+    """Whether a query keeps up.
+
+    Attributes:
+        limited_by: What ended the last batch before the tip; None if nothing did.
+        behind: Milliseconds from the last cut to the tip; 0 if nothing limited it.
+        falling: Whether that has grown over the last limited batches.
+    """
+
+    def __init__(self) -> None:
+        self.limited_by: str | None = None
+        self.behind: int = 0
+        self.falling: bool = False
+        self._last: deque[tuple[Cut, int]] = deque(maxlen=_FALLING_BEHIND)
+        self._warned = False
+
+    def note(self, cut: Cut, limited_by: str | None) -> None:
+        """Note the cut of a batch. Warns if the query falls behind, once until it has reached the tip again."""
+        self.limited_by = limited_by
+        self.behind = max(0, cut.now - cut.millis) if limited_by else 0
+        if not limited_by:
+            if self._warned:
+                _LOGGER.info("the query has reached the tip")
+            self._last.clear()
+            self.falling = self._warned = False
+            return
+        self._last.append((cut, self.behind))
+        first, behind = self._last[0]
+        self.falling = len(self._last) >= _FALLING_BEHIND // 2 and self.behind > behind
+        if self.falling and not self._warned:
+            self._warned = True
+            _LOGGER.warning(
+                "the query falls behind: the last %d batches held %.0f s of stream time, limited by %s, while %.0f s passed; it is "
+                "%.0f s behind the tip",
+                len(self._last) - 1,
+                (cut.millis - first.millis) / 1000,
+                limited_by if limited_by != "span" else "the time that batches take",
+                (cut.now - first.now) / 1000,
+                self.behind / 1000,
+            )
+
+
+class _Lowered(NamedTuple):
+    """An earlier cut that a shard needs.
+
+    Attributes:
+        millis: Epoch milliseconds.
+        reason: Why, for the report.
+    """
+
+    millis: int
+    reason: str
+
+
+@dataclass
+class _Found:
+    """Result of one look.
+
+    Attributes:
+        cut: The cut.
+        ends: Ends by shard.
+        entered: Shards that entered in this batch.
+    """
+
+    cut: Cut
+    ends: dict[Key, End] = field(default_factory=dict)
+    entered: set[Key] = field(default_factory=set)
 
 
 class StreamPlanner:
@@ -62,7 +159,8 @@ class StreamPlanner:
         clock: Monotonic and wall clock.
         sleep: Called with the seconds to wait before a retry.
         rng: Source of jitter for the backoff; None for a new one.
-        default_span: Seconds of ``maxBatchSpan`` if the user did not set it; 0 means unlimited.
+        admission_control: Whether Spark runs AvailableNow in several batches (4.2 and later). Otherwise it ends after one, so that
+            a span must not end it.
     """
 
     def __init__(
@@ -73,57 +171,70 @@ class StreamPlanner:
         clock: Clock,
         sleep: Callable[[float], None],
         rng: Random | None = None,
-        default_span: float = 0.0,
+        admission_control: bool = True,
     ) -> None:
         self._client = client
         self._options = options
         self._clock = clock
         self._sleep = sleep
-        self._io = ShardIo(
-            client,
-            options.stream,
-            clock=clock,
-            sleep=sleep,
-            rng=rng or Random(),
-            retry_timeout=options.retry_timeout,
-        )
-        span = default_span if options.max_batch_span is None else options.max_batch_span
-        self._span = round(span * 1000) or None
-        self._graph: ShardGraph | None = None
-        self._listed_at = float("-inf")
-        self._described_at = float("-inf")
-        self._created = 0
-        self._retention = 0
-        self._probes: dict[str, ShardProbe] = {}
-        self._caps: dict[str, ShardPosition] | None = None
-        self._stopping = False
-        self._probed_at = float("-inf")
-        self._planned: StreamOffset | None = None
-        self._behind: dict[str, int | None] = {}
+        self._streams: dict[str, StreamId] = {stream.name: stream for stream in options.streams}
+        rng = rng or Random()
+        self._io = {
+            name: ShardIo(
+                client, stream, clock=clock, sleep=sleep, rng=rng, retry_timeout=options.retry_timeout
+            )
+            for name, stream in self._streams.items()
+        }
+        self._listings = {
+            name: StreamListing(
+                client,
+                stream,
+                self._io[name],
+                clock=clock,
+                sleep=sleep,
+                retry_timeout=options.retry_timeout,
+                refresh_interval=options.shard_refresh_interval,
+            )
+            for name, stream in self._streams.items()
+        }
+        unlimited = options.max_batch_span == 0 or (options.max_batch_span is None and not admission_control)
+        self._span = None if unlimited else BatchSpan(options.max_batch_span)
+        self._looks: dict[Key, ShardLook] = {}
+        self._weights: dict[Key, int] = {}
+        self._stop: tuple[int, float] | None = None  # epoch milliseconds, and the monotonic seconds then
+        self._looked_at = float("-inf")
+        self._planned: QueryOffset | None = None
+        self._lag = _Lag()
+        self._relisted = False  # whether a look listed the shards again because one ended
 
     # -- called by the engine -----------------------------------------------------------------------------------
 
-    def initial(self) -> StreamOffset:
+    def initial(self) -> QueryOffset:
         """Return the initial offset of a query. It resolves LATEST and has no shards.
 
         Raises:
-            AwsError: If the stream cannot be described.
+            AwsError: If a stream cannot be described.
         """
-        self._describe()
-        starting = self._options.starting_position or StartingPosition(Latest())
-        return StreamOffset(
-            stream=str(self._options.stream),
-            created=self._created,
-            starting=str(starting),
-            started=self._io.service_clock.past_millis(),
+        for listing in self._listings.values():
+            listing.describe()
+        return QueryOffset(
+            starting=str(self._options.starting_position or StartingPosition(Latest())),
+            started=min(io.service_clock.past_millis() for io in self._io.values()),
+            cut=None,
+            streams={
+                name: StreamOffset(created=listing.created, shards={})
+                for name, listing in self._listings.items()
+            },
         )
 
     def stop_at_now(self) -> None:
-        """Stop at the records that the stream has now: `plan` returns its start once they are reached (AvailableNow)."""
-        self._stopping = True
-        self._caps = None
+        """Stop at the records that the streams have now: `plan` returns its start once they are reached (AvailableNow)."""
+        for listing in self._listings.values():
+            if not listing.is_described:
+                listing.describe()
+        self._stop = self._now() + _STOP_MARGIN, self._clock.monotonic()
 
-    def plan(self, start: StreamOffset, *, unlimited: bool = False) -> StreamOffset:
+    def plan(self, start: QueryOffset, *, unlimited: bool = False) -> QueryOffset:
         """Return the end of the batch that starts at ``start``, or ``start`` itself if there is nothing to read.
 
         Args:
@@ -132,50 +243,63 @@ class StreamPlanner:
 
         Raises:
             DataLossError: If records that ``start`` needs are deleted.
+            OffsetError: If the offset is of other streams.
             AwsError: If a call failed permanently.
         """
         now = self._clock.monotonic()
         interval = self._options.min_probe_interval
-        early = now < self._probed_at + interval - min(_JITTER, interval / 10)
-        if early and not self._stopping and self._planned == start:
+        early = now < self._looked_at + interval - min(_JITTER, interval / 10)
+        if early and self._stop is None and self._planned == start:
             return start
-        self._probed_at = now
-        if now >= self._described_at + _DESCRIBE_INTERVAL:
-            self._describe()
-        self._check_stream(start)
-        if self._graph is None or now >= self._listed_at + self._options.shard_refresh_interval:
-            self._list()
-        end = self._next(self._begin(start), unlimited=unlimited)
-        if end.to_json() == start.to_json():
-            end = start
+        self._looked_at = now
+        self._check_streams(start)
+        for listing in self._listings.values():
+            listing.refresh()
+        begin = self._begin(start)
+        found, limited_by = self._look(begin, unlimited=unlimited)
+        self._lag.note(found.cut, limited_by)
+        end = self._end_offset(start, begin, found)
         self._planned = end
         return end
 
-    def ranges(self, start: StreamOffset, end: StreamOffset) -> list[ShardRange]:
+    def ranges(self, start: QueryOffset, end: QueryOffset) -> list[ShardRange]:
         """Return the ranges of the batch between two offsets: always the same for the same offsets.
 
         Raises:
             DataLossError: If a part of the batch is older than the retention period.
-            OffsetError: If the offsets are of different streams.
+            OffsetError: If the offsets are of other streams.
         """
-        if start.shards and start.stream != end.stream:
-            raise OffsetError(f"the checkpoint is of stream {start.stream}, not of {end.stream}")
+        self._check_streams(end)
         items: list[ShardRange] = []
-        for shard_id in sorted(end.shards):
-            goal, begin = end.shards[shard_id], start_of(shard_id, start, end)
-            if not isinstance(goal, AfterSequence | Ended) or isinstance(begin, Ended):
-                continue
-            if (
-                isinstance(begin, AfterSequence)
-                and isinstance(goal, AfterSequence)
-                and begin.number >= goal.number
-            ):
-                continue
-            if self._described_at == float("-inf"):
-                self._describe()
-            begin, via = self._entry(shard_id, begin)
-            items.append(ShardRange(shard_id, begin, goal, via, owned=self._owned(shard_id)))
-        return items
+        weights = self._weights if end == self._planned else {}
+        for name, offset in sorted(end.streams.items()):
+            listing = self._listings[name]
+            for shard_id in sorted(offset.shards):
+                goal = offset.shards[shard_id]
+                parents = self._parents_in(name, shard_id, start, offset)
+                begin = TrimHorizon() if parents else start_of(name, shard_id, start, end)
+                if not isinstance(goal, AfterSequence | AtSequence | Ended) or _is_reached(begin, goal):
+                    continue
+                if not listing.is_described:
+                    listing.describe()
+                known = start.cut if self._is_same(name, start, offset) else None
+                items.append(
+                    ShardRange(
+                        self._streams[name],
+                        shard_id,
+                        begin,
+                        goal,
+                        via=self._via(name, shard_id, begin, known),
+                        owned=self._owned(name, shard_id),
+                        parents=parents,
+                        weight=weights.get(Key(name, shard_id)),
+                    )
+                )
+        present = {(item.stream.name, item.shard_id) for item in items}
+        return [
+            replace(item, parents=tuple(p for p in item.parents if (item.stream.name, p) in present))
+            for item in items
+        ]
 
     def plan_read(self, *, shard_ids: frozenset[str] | None = None) -> list[ShardRange]:
         """Return the ranges of a batch read: everything between the starting and the ending position, in all shards.
@@ -191,265 +315,433 @@ class StreamPlanner:
         """
         options = self._options
         starting = options.starting_position or StartingPosition(TrimHorizon())
-        if any(isinstance(start, Latest) for start in (starting.default, *starting.shards.values())):
-            raise ConfigError(
-                "startingPosition", str(starting), "a position other than LATEST for a batch read"
-            )
-        self._describe()
-        graph = self._list()
-        for name in starting.shards:
-            if name not in graph.shards:
-                raise ConfigError("startingPosition", name, "ids of shards that the stream lists")
-        wanted = graph.shards.keys() if shard_ids is None else shard_ids
-        for name in wanted - graph.shards.keys():
-            raise ConfigError("shardIds", name, "ids of shards that the stream lists")
         ending = options.ending_position
         before = ending.millis if isinstance(ending, AtTimestamp) else None
-        starts = {name: starting.resolve(name, 0) for name in graph.shards if name in wanted}
-        if before is not None:
-            starts = {
-                n: p for n, p in starts.items() if not (isinstance(p, AtTimestamp) and p.millis >= before)
-            }
-        until = None if before is None else before + _ARRIVAL_MARGIN
+        reads: list[_Read] = []
+        missing = set(shard_ids or ())
+        for name, listing in self._listings.items():
+            chosen = starting.for_stream(name)
+            if any(isinstance(start, Latest) for start in (chosen.default, *chosen.shards.values())):
+                raise ConfigError(
+                    "startingPosition", str(starting), "a position other than LATEST for a batch read"
+                )
+            listing.describe()
+            graph = listing.list_shards()
+            for shard_id in chosen.shards:
+                if shard_id not in graph.shards:
+                    raise ConfigError("startingPosition", shard_id, "ids of shards that the stream lists")
+            missing -= graph.shards.keys()
+            for shard_id in graph.shards:
+                start = chosen.resolve(shard_id, 0)
+                if shard_ids is not None and shard_id not in shard_ids:
+                    continue
+                if before is not None and isinstance(start, AtTimestamp) and start.millis >= before:
+                    continue
+                reads.append(_Read(name, shard_id, start))
+        for shard_id in sorted(missing):
+            raise ConfigError("shardIds", shard_id, "ids of shards that the stream lists")
+        now = self._now()
+        until = now + _STOP_MARGIN if before is None else min(now + _STOP_MARGIN, before + _ARRIVAL_MARGIN)
+        cut = Cut(until, now, until > now)
+        ends: dict[_Read, End] = {}
 
-        def tip(name: str) -> ShardPosition:
-            closed = not graph.shards[name].is_open
-            return self._probe(name).find_tip(starts[name], closed=closed, until=until)
+        def find(read: _Read) -> Steps[None]:
+            look = ShardLook(self._io[read.stream], read.shard, self._tip_lag)
+            look.begin(read.start, patient=True)
+            if cut.at_tip:
+                yield from look.walk()
+            closed = not self._listings[read.stream].graph.shards[read.shard].is_open
+            ends[read] = yield from look.find_end(cut, closed=closed)
 
+        self._run(find(read) for read in reads)
         return [
-            ShardRange(name, starts[name], goal, None, before, self._owned(name))
-            for name, goal in self._for_all(tip, starts).items()
-            if isinstance(goal, AfterSequence | Ended) and not is_reached(starts[name], goal)
+            ShardRange(
+                self._streams[read.stream],
+                read.shard,
+                read.start,
+                goal,
+                before=before,
+                owned=self._owned(read.stream, read.shard),
+                weight=max(1, ends[read].records),
+            )
+            for read in reads
+            if isinstance(goal := ends[read].position, AfterSequence | AtSequence | Ended)
+            and not _is_reached(read.start, goal)
         ]
 
     def report(self) -> dict[str, Any] | None:
-        """Return the lag at the last `plan`, for the query's progress; None before it."""
+        """Return where the last `plan` ended the batch, and how far that is behind; None before it."""
         planned = self._planned
         if planned is None:
             return None
-        following = {n: b for n, b in self._behind.items() if n in planned.shards}
-        known = [lag for lag in following.values() if lag is not None]
+        positions = [p for stream in planned.streams.values() for p in stream.shards.values()]
         return {
-            "behindMs": {name: following[name] for name in sorted(following)},
-            # A lag that Kinesis does not report is unknown, not 0.
-            "maxBehindMs": max(known, default=None if following else 0),
-            "shards": len(planned.shards),
-            "ended": sum(isinstance(position, Ended) for position in planned.shards.values()),
-            "stream": planned.stream,
+            "cut": planned.cut,
+            "maxBehindMs": self._lag.behind,
+            "limitedBy": self._lag.limited_by,
+            "fallingBehind": self._lag.falling,
+            "shards": len(positions),
+            "ended": sum(isinstance(position, Ended) for position in positions),
+            "streams": sorted(planned.streams),
         }
 
-    # -- reading the stream's state -----------------------------------------------------------------------------
+    # -- the start of a batch -----------------------------------------------------------------------------------
 
-    def _describe(self) -> None:
-        def describe() -> Any:
-            sent = self._clock.time()
-            answer = self._client.describe_stream_summary(**self._options.stream.request)
-            # It is the first response, and LATEST is about to be resolved to a time of Kinesis.
-            self._io.service_clock.observe(answer.get("ResponseMetadata"), sent, self._clock.time())
-            return answer
+    @property
+    def _tip_lag(self) -> int:
+        return round(self._options.tip_lag * 1000)
 
-        answer = call_with_retries(
-            describe,
-            operation="DescribeStreamSummary",
-            client=self._client,
-            timeout=self._options.retry_timeout,
-            sleep=self._sleep,
-        )
-        summary = answer["StreamDescriptionSummary"]
-        self._created = int(summary["StreamCreationTimestamp"].timestamp())
-        self._retention = int(summary.get("RetentionPeriodHours", 24)) * 3_600_000
-        self._described_at = self._clock.monotonic()
+    def _now(self) -> int:
+        """Return the time at Kinesis in epoch milliseconds: the earliest of what the streams' responses say."""
+        return min(io.service_clock.millis() for io in self._io.values())
 
-    def _list(self) -> ShardGraph:
-        self._graph = ShardGraph(self._list_shards(None))
-        self._listed_at = self._clock.monotonic()
-        return self._graph
+    def _check_streams(self, offset: QueryOffset) -> None:
+        for name in offset.streams:
+            if name not in self._streams:
+                raise OffsetError(
+                    f"the checkpoint is of stream {name}, which the query does not read ({', '.join(self._streams)}): "
+                    "add it to streamNames, or use another checkpoint"
+                )
 
-    def _list_shards(self, shard_filter: Mapping[str, Any] | None) -> list[Shard]:
-        return call_with_retries(
-            lambda: list_shards(self._client, self._options.stream, shard_filter=shard_filter),
-            operation="ListShards",
-            client=self._client,
-            timeout=self._options.retry_timeout,
-            sleep=self._sleep,
-        )
+    def _begin(self, start: QueryOffset) -> QueryOffset:
+        """Return the start with positions in every stream.
 
-    def _probe(self, shard_id: str) -> ShardProbe:
-        probe = self._probes.get(shard_id)
-        if probe is None:
-            lag = round(self._options.tip_lag * 1000)
-            probe = self._probes[shard_id] = ShardProbe(self._io, shard_id, lag)
-        return probe
-
-    def _for_all(self, probe: Callable[[str], Any], names: Iterable[str]) -> dict[str, Any]:
-        """Call a function for many shards, ``probeThreads`` at a time, and return the results by shard id."""
-        ordered = sorted(names)
-        threads = min(self._options.probe_threads, len(ordered))
-        if threads <= 1:
-            return {name: probe(name) for name in ordered}
-        with ThreadPoolExecutor(threads, "kinesis-probe") as pool:
-            return dict(zip(ordered, pool.map(probe, ordered), strict=True))
-
-    # -- deciding -----------------------------------------------------------------------------------------------
-
-    def _check_stream(self, start: StreamOffset) -> None:
-        if start.stream != str(self._options.stream):
-            raise OffsetError(
-                f"the checkpoint is of stream {start.stream}, not of {self._options.stream}: "
-                "use a checkpoint of its own for each stream"
-            )
-        if start.created != self._created:
-            self._lose(
-                f"stream {start.stream} was deleted and recreated: the positions in the checkpoint are no longer valid"
-            )
-
-    def _begin(self, start: StreamOffset) -> StreamOffset:
-        """Return the start with positions: resolved if it is the initial offset, and those of the new stream after a recreation."""
-        assert self._graph is not None
-        if start.created != self._created:
-            self._probes.clear()
-            roots = initial_positions(
-                self._graph, self._graph.shards, StartingPosition(TrimHorizon()), start.started
-            )
-            return replace(start, created=self._created, shards=roots)
-        if not start.is_initial:
-            return start
-        starting = StartingPosition.parse(start.starting)
-        default = starting.default
-        candidates: Iterable[str] = self._graph.shards
-        if isinstance(default, Latest):
-            # Not the shards that are open now: a child created since the query started has a parent with records to deliver.
-            candidates = self._open_at(start.started - _LATEST_MARGIN)
-        elif isinstance(default, AtTimestamp):
-            candidates = self._open_at(default.millis)
-        return start.with_shards(initial_positions(self._graph, candidates, starting, start.started))
-
-    def _open_at(self, millis: int) -> list[str]:
-        # Kinesis rejects a time ahead of its own clock.
-        at = min(millis, self._io.service_clock.millis() - _LATEST_MARGIN) / 1000
-        found = self._list_shards({"Type": "AT_TIMESTAMP", "Timestamp": at})
-        return [shard.shard_id for shard in found]
-
-    def _next(self, start: StreamOffset, *, unlimited: bool) -> StreamOffset:
-        graph = self._graph
-        assert graph is not None
-        missing = {n for n, p in start.shards.items() if n not in graph.shards and not isinstance(p, Ended)}
-        if missing:
-            graph = self._list()
-            missing -= graph.shards.keys()
-        for name in sorted(missing):
-            self._lose(f"shard {name} is no longer in the stream, and was not read to its end", name)
-        tracked = {name: position for name, position in start.shards.items() if name not in missing}
-        fresh = admitted(graph, tracked)
-        if self._stopping and self._caps is None:
-            self._caps = self._find_caps(graph, {**tracked, **fresh})
-        positions = {
-            **tracked,
-            **(fresh if self._caps is None else {n: p for n, p in fresh.items() if n in self._caps}),
-        }
-        following = [name for name, position in positions.items() if not isinstance(position, Ended)]
-        found: dict[str, Found] = self._for_all(
-            lambda name: self._find_end(name, positions[name], graph, unlimited=unlimited), following
-        )
-        if any(isinstance(f.end, Ended) for f in found.values()):
-            # The children of the ended shards enter next.
-            self._listed_at = float("-inf")
-        gone = retired(graph, positions)
-        ends: dict[str, ShardPosition] = {n: p for n, p in positions.items() if n not in gone}
-        moved = set(ends) != set(start.shards)
-        for name, result in found.items():
-            self._behind[name] = result.behind
-            moved = moved or result.end != positions[name]
-            ends[name] = result.end
-        self._probes = {name: probe for name, probe in self._probes.items() if name in ends}
-        return start.with_shards(self._with_drains(ends, positions, found, moved=moved))
-
-    def _find_end(self, name: str, start: ShardPosition, graph: ShardGraph, *, unlimited: bool) -> Found:
-        begin, via = self._entry(name, start)
-        options = self._options
-        found = self._probe(name).find_end(
-            begin,
-            via=via,
-            closed=not graph.shards[name].is_open,
-            span=None if unlimited else self._span,
-            count=None if unlimited else options.max_records_per_shard,
-            cap=None if self._caps is None else self._caps.get(name, start),
-        )
-        # A start that was moved to another position is not progress: only records that were read are.
-        return replace(found, end=start) if found.end == begin else found
-
-    def _find_caps(self, graph: ShardGraph, tracked: Mapping[str, ShardPosition]) -> dict[str, ShardPosition]:
-        """Return the position at which each shard that exists now ends, for a query that stops at the current records."""
-        old: set[str] = set()
-        for name in tracked:
-            old.update(graph.ancestors(name))
-        wanted = [n for n in graph.shards if n not in old and not isinstance(tracked.get(n), Ended)]
-
-        def tip(name: str) -> ShardPosition:
-            begin, via = self._entry(name, tracked.get(name, TrimHorizon()))
-            return self._probe(name).find_tip(begin, via=via, closed=not graph.shards[name].is_open)
-
-        return self._for_all(tip, wanted)
-
-    def _with_drains(
-        self,
-        ends: dict[str, ShardPosition],
-        starts: Mapping[str, ShardPosition],
-        found: Mapping[str, Found],
-        *,
-        moved: bool,
-    ) -> dict[str, ShardPosition]:
-        """Return the ends with the time at which each shard that did not move was seen to be empty.
-
-        If a shard is idle for a whole retention period, its sequence number is no longer usable, although nothing was lost. It
-        then continues from this time. The time is stored with every other change, and otherwise once per quarter of the
-        retention period, because each new offset is a batch.
+        They are resolved in the initial offset, in a stream that was added to the query, and in a stream that was recreated.
         """
-        result = dict(ends)
-        due = moved
-        for name, item in found.items():
-            if item.drained_at is None or item.end != starts[name]:
+        streams: dict[str, StreamOffset] = {}
+        for name, listing in self._listings.items():
+            before = start.streams.get(name)
+            if before is not None and before.created != listing.created:
+                if before.shards:
+                    self._lose(
+                        f"stream {name} was deleted and recreated: the positions in the checkpoint are no longer valid"
+                    )
+                    for key in [key for key in self._looks if key.stream == name]:
+                        del self._looks[key]
+                    roots = initial_positions(
+                        listing.graph, listing.graph.shards, StartingPosition(TrimHorizon()), start.started
+                    )
+                    streams[name] = StreamOffset(created=listing.created, shards=roots)
+                    continue
+                before = None
+            if before is not None and before.shards:
+                streams[name] = before
                 continue
-            since = item.end.known if isinstance(item.end, AfterSequence) else time_of(item.end)
-            if since is None or item.drained_at - since > self._retention // 4:
-                due = due or since is not None
-            if isinstance(item.end, AfterSequence):
-                result[name] = replace(item.end, drained=item.drained_at - _DRAIN_MARGIN)
-            elif isinstance(item.end, AtTimestamp):
-                result[name] = AtTimestamp(max(item.end.millis, item.drained_at - _DRAIN_MARGIN))
-        return result if due else ends
+            streams[name] = StreamOffset(created=listing.created, shards=self._resolved(name, start))
+        return replace(start, streams=streams)
 
-    def _entry(self, shard_id: str, position: ShardPosition) -> tuple[ShardPosition, ShardPosition | None]:
-        """Return where to start reading, and where to open the iterator if Kinesis may no longer know that position."""
-        if isinstance(position, Ended | TrimHorizon):
-            return position, None
-        now = self._io.service_clock.millis()
-        known = position.known if isinstance(position, AfterSequence) else position.millis
-        if known == 0:
-            return position, None
-        if known < now - self._retention and isinstance(position, AfterSequence):
+    def _resolved(self, name: str, start: QueryOffset) -> dict[str, ShardPosition]:
+        listing = self._listings[name]
+        starting = StartingPosition.parse(start.starting).for_stream(name)
+        started = start.started if start.cut is None else start.cut
+        candidates: Iterable[str] = listing.graph.shards
+        if isinstance(starting.default, Latest):
+            # Not the shards that are open now: a child created since the query started has a parent with records to deliver.
+            candidates = listing.open_at(started - _LATEST_MARGIN)
+        elif isinstance(starting.default, AtTimestamp):
+            candidates = listing.open_at(starting.default.millis)
+        return initial_positions(listing.graph, candidates, starting, started)
+
+    def _is_same(self, name: str, start: QueryOffset, offset: StreamOffset) -> bool:
+        """Return whether the cut of a start holds for a stream: it was read up to then."""
+        before = start.streams.get(name)
+        return before is not None and bool(before.shards) and before.created == offset.created
+
+    def _via(
+        self, name: str, shard_id: str, position: ShardPosition, cut: int | None
+    ) -> ShardPosition | None:
+        """Return where to open an iterator if Kinesis may no longer know a position; None opens it at the position.
+
+        Args:
+            name: Name of the stream.
+            shard_id: The shard.
+            position: Position of the query in the shard.
+            cut: Time in epoch milliseconds before which the query has read all of the stream; None if it has read nothing.
+        """
+        if cut is None or isinstance(position, Ended):
+            return None
+        retention = self._listings[name].retention
+        age = self._io[name].service_clock.millis() - cut
+        if age > retention:
             self._lose(
-                f"shard {shard_id} was read up to sequence number {position.sequence_number}, last checked "
-                f"{(now - known) / 3_600_000:.1f} h ago; the retention period is {self._retention / 3_600_000:g} h, "
-                "so records in between may be deleted",
+                f"shard {shard_id} of stream {name} was read {age / 3_600_000:.1f} h ago; the retention period is "
+                f"{retention / 3_600_000:g} h, so records in between may be deleted",
                 shard_id,
             )
-            return position, TrimHorizon()
-        if isinstance(position, AfterSequence) and (position.arrival or 0) < now - self._retention * _FRESH:
-            return position, AtTimestamp(known - _DRAIN_MARGIN)
-        return position, None
+            return TrimHorizon()
+        if age > retention * _FRESH and isinstance(position, AfterSequence | AtSequence):
+            return AtTimestamp(cut - _CUT_MARGIN)
+        return None
 
-    def _owned(self, shard_id: str) -> HashKeyRange | None:
+    # -- the look -------------------------------------------------------------------------------------------------
+
+    def _look(self, begin: QueryOffset, *, unlimited: bool) -> tuple[_Found, str | None]:
+        """Find the cut and the ends of a batch; also what limited it."""
+        options = self._options
+        count = None if unlimited else options.max_records_per_shard
+        span = None if unlimited or self._span is None else self._span
+        tracked = self._tracked(begin)
+        now = self._now()
+        for key, position in tracked.items():
+            if not isinstance(position, Ended):
+                self._start(key, position, begin, count)
+        due = [
+            key for key, position in tracked.items() if not isinstance(position, Ended) and self._is_due(key)
+        ]
+        self._run(self._looks[key].walk() for key in due)
+        looked = set(due)
+        oldest = min((self._looks[key].lower_bound(now) for key in due), default=now)
+        # The cut is exclusive: what arrived up to now belongs to the batch. If a clock was set back, the cut stays where it was until the
+        # clock has reached it.
+        tip = max(now + 1, begin.cut or 0) if self._stop is None else self._stop[0]
+        limit = tip
+        limited_by: str | None = None
+        if span is not None:
+            held = span.next(
+                self._clock.monotonic(), limited=self._lag.limited_by in {"span", "maxBatchSpan"}
+            )
+            if oldest + held * 1000 < min(tip, now) - self._tip_lag:
+                limit = oldest + round(held * 1000)
+                limited_by = "maxBatchSpan" if options.max_batch_span == held else "span"
+        for key in due:
+            arrival = self._looks[key].count_limit
+            if arrival is not None and arrival < limit:
+                limit, limited_by = arrival, "maxRecordsPerShard"
+        self._relisted = False
+        while True:
+            at_tip = limited_by is None and limit >= now - self._tip_lag
+            found = _Found(Cut(limit, now, at_tip))
+            lowered = self._find_ends(found, tracked, looked, count)
+            if lowered is None:
+                return found, limited_by
+            limit, limited_by = lowered.millis, limited_by or lowered.reason
+
+    def _tracked(self, begin: QueryOffset) -> dict[Key, ShardPosition]:
+        """Return the positions of the start, with the shards that enter at once, and without those that are gone."""
+        tracked: dict[Key, ShardPosition] = {}
+        for name, offset in begin.streams.items():
+            listing = self._listings[name]
+            shards = dict(offset.shards)
+            missing = {
+                n for n, p in shards.items() if n not in listing.graph.shards and not isinstance(p, Ended)
+            }
+            if missing:
+                missing -= listing.list_shards().shards.keys()
+            for shard_id in sorted(missing):
+                self._lose(
+                    f"shard {shard_id} is no longer in stream {name}, and was not read to its end", shard_id
+                )
+                del shards[shard_id]
+            for shard_id in listing.admitted(shards):
+                shards[shard_id] = TrimHorizon()
+            tracked.update((Key(name, shard_id), position) for shard_id, position in shards.items())
+        return tracked
+
+    def _start(self, key: Key, position: ShardPosition, begin: QueryOffset, count: int | None) -> None:
+        look = self._looks.get(key)
+        if look is None:
+            look = self._looks[key] = ShardLook(self._io[key.stream], key.shard, self._tip_lag)
+        same = key.shard in begin.streams[key.stream].shards
+        via = self._via(key.stream, key.shard, position, begin.cut if same else None)
+        look.begin(position, via=via, count=count, patient=self._stop is not None)
+
+    def _is_due(self, key: Key) -> bool:
+        look = self._looks[key]
+        if self._stop is not None:
+            return not look.was_seen_empty_since(self._stop[1])
+        return look.is_due(self._options.idle_probe_interval)
+
+    def _find_ends(
+        self, found: _Found, tracked: Mapping[Key, ShardPosition], looked: set[Key], count: int | None
+    ) -> _Lowered | None:
+        """Find the ends of a batch at its cut. Returns an earlier cut if a shard needs one, otherwise None."""
+        cut = found.cut
+        lowered: list[_Lowered] = []
+        families = {name: Families() for name in self._listings}
+
+        def find(key: Key) -> Steps[None]:
+            closed = not self._listings[key.stream].graph.shards[key.shard].is_open
+            end = found.ends[key] = yield from self._looks[key].find_end(cut, closed=closed)
+            if end.cut is not None:
+                lowered.append(_Lowered(end.cut, "emptyPages"))
+
+        following = [key for key, position in tracked.items() if not isinstance(position, Ended)]
+        for key in following:
+            if key not in looked:
+                found.ends[key] = self._looks[key].stay()
+        self._run(find(key) for key in following if key in looked)
+        while not lowered:
+            born = self._born(found, tracked)
+            new = [key for key in born if key not in looked]
+            for key in born:
+                if key in new:
+                    look = self._looks[key] = ShardLook(self._io[key.stream], key.shard, self._tip_lag)
+                    look.begin(TrimHorizon(), count=count, patient=self._stop is not None)
+            self._run(self._looks[key].walk() for key in new)
+            looked.update(new)
+            entered = []
+            for key in born:
+                look = self._looks[key]
+                parents = self._listings[key.stream].graph.parents(key.shard)
+                ended = [parent for parent in parents if Key(key.stream, parent) in found.ends]
+                if families[key.stream].admits(key.shard, ended):
+                    entered.append(key)
+                    if look.count_limit is not None and look.count_limit < cut.millis:
+                        lowered.append(_Lowered(look.count_limit, "maxRecordsPerShard"))
+                else:
+                    lowered.append(_Lowered(look.lower_bound(cut.now), "reshards"))
+            if not entered:
+                break
+            found.entered.update(entered)
+            self._run(find(key) for key in entered)
+        return min((item for item in lowered if item.millis < cut.millis), default=None)
+
+    def _born(self, found: _Found, tracked: Mapping[Key, ShardPosition]) -> list[Key]:
+        """Return the children whose parents all ended in this batch, or before, and that did not enter yet."""
+        born: list[Key] = []
+        for name, listing in self._listings.items():
+            ended = [
+                key.shard
+                for key, end in found.ends.items()
+                if key.stream == name and isinstance(end.position, Ended)
+            ]
+            if not ended:
+                continue
+            if not self._relisted and any(not listing.graph.children(shard_id) for shard_id in ended):
+                # A shard that was read to its end has children, which the last listing did not have.
+                listing.list_shards()
+            positions = {key.shard: position for key, position in tracked.items() if key.stream == name}
+            positions.update(
+                (key.shard, end.position) for key, end in found.ends.items() if key.stream == name
+            )
+            born += [Key(name, shard_id) for shard_id in listing.admitted(positions)]
+        self._relisted = True
+        return born
+
+    def _run(self, work: Iterable[Steps[None]]) -> None:
+        run_all(work, clock=self._clock, sleep=self._sleep, threads=self._options.probe_threads)
+
+    # -- the end of a batch -------------------------------------------------------------------------------------
+
+    def _end_offset(self, start: QueryOffset, begin: QueryOffset, found: _Found) -> QueryOffset:
+        """Return the offset of what a look found, or the start itself; keep for the next look what saves calls."""
+        positions: dict[str, dict[str, ShardPosition]] = {}
+        for name, before in begin.streams.items():
+            graph = self._listings[name].graph
+            gone = retired(graph, before.shards)
+            shards = {
+                n: p
+                for n, p in before.shards.items()
+                if n not in gone and (isinstance(p, Ended) or n in graph.shards)
+            }
+            for key, end in found.ends.items():
+                if key.stream == name:
+                    shards[key.shard] = end.position
+            if any(isinstance(end.position, Ended) for key, end in found.ends.items() if key.stream == name):
+                self._listings[name].refresh_soon()
+            positions[name] = shards
+        moved = any(
+            name not in start.streams
+            or begin.streams[name].created != start.streams[name].created
+            or shards != start.streams[name].shards
+            for name, shards in positions.items()
+        )
+        result = start
+        if moved or self._cut_is_due(start, found.cut):
+            for key, end in found.ends.items():
+                found.ends[key] = renewed = self._renewed(key, end, begin, found.cut)
+                positions[key.stream][key.shard] = renewed.position
+            streams = {
+                name: StreamOffset(created=begin.streams[name].created, shards=shards)
+                for name, shards in positions.items()
+            }
+            # A read that stops at the present may go a second further, but what arrives until then is not all there yet.
+            result = begin.with_streams(
+                streams, min(found.cut.millis, max(found.cut.now + 1, begin.cut or 0))
+            )
+        self._weights = {key: end.records for key, end in found.ends.items() if end.records}
+        for key, end in found.ends.items():
+            self._looks[key].accept(end)
+        self._looks = {
+            key: look
+            for key, look in self._looks.items()
+            if key in found.ends and not isinstance(found.ends[key].position, Ended)
+        }
+        return result
+
+    def _renewed(self, key: Key, end: End, begin: QueryOffset, cut: Cut) -> End:
+        """Return the end with a position that stays valid, for a shard that has been idle for long.
+
+        If a shard is idle for a whole retention period, its sequence number is no longer usable, although nothing was lost. So it
+        continues from a time. Its last record was read, and arrived, long before that time, because the shard was quiet for much
+        longer than the margin; the next one has not arrived yet. It happens only in offsets that change for another reason, because
+        each new offset is a batch.
+        """
+        position = end.position
+        if end.seen_at is None or end.seen_at < self._looked_at:
+            return end
+        quiet = self._looks[key].quiet_for * 1000
+        if begin.cut is not None:
+            quiet = max(quiet, cut.now - begin.cut)
+        moment = cut.now - _CUT_MARGIN
+        if isinstance(position, AfterSequence) and quiet > 3 * _CUT_MARGIN:
+            return (
+                End(AtTimestamp(moment))
+                if position == begin.streams[key.stream].shards.get(key.shard)
+                else end
+            )
+        retention = self._listings[key.stream].retention
+        if isinstance(position, AtTimestamp) and moment - position.millis > retention // _CUTS_PER_RETENTION:
+            return End(AtTimestamp(moment))
+        return end
+
+    def _cut_is_due(self, start: QueryOffset, cut: Cut) -> bool:
+        """Return whether an idle query writes a new cut, which is a batch without records."""
+        if start.cut is None:
+            return True
+        retention = min(listing.retention for listing in self._listings.values())
+        return cut.millis - start.cut > retention // _CUTS_PER_RETENTION
+
+    def _parents_in(
+        self, name: str, shard_id: str, start: QueryOffset, offset: StreamOffset
+    ) -> tuple[str, ...]:
+        """Return the parents that end in a batch in which a shard enters.
+
+        A parent leaves the offset in the batch after the one in which it ended, so a shard whose parent is in the end of a batch, but
+        which is not in its start, entered in this batch.
+        """
+        before = start.streams.get(name)
+        if before is not None and shard_id in before.shards:
+            return ()
+        shard = self._listings[name].graph.shards.get(shard_id)
+        return () if shard is None else tuple(p for p in shard.parents if p in offset.shards)
+
+    def _owned(self, name: str, shard_id: str) -> HashKeyRange | None:
         """Return the hash key range outside of which aggregates are discarded; None if none are, or if the shard is not listed."""
         if self._options.misplaced_aggregates != "discard":
             return None
-        graph = self._graph
-        if graph is None or shard_id not in graph.shards:
-            graph = self._list()
-        shard = graph.shards.get(shard_id)
+        listing = self._listings[name]
+        if shard_id not in listing.graph.shards:
+            listing.list_shards()
+        shard = listing.graph.shards.get(shard_id)
         return None if shard is None else shard.hash_key_range
 
     def _lose(self, message: str, shard_id: str | None = None) -> None:
         if self._options.fail_on_data_loss:
             raise DataLossError(message, shard_id=shard_id)
         _LOGGER.error("%s; continuing with the remaining data", message)
+
+
+class _Read(NamedTuple):
+    """A shard of a batch read."""
+
+    stream: str
+    shard: str
+    start: ShardPosition
+
+
+def _is_reached(position: ShardPosition, goal: AfterSequence | AtSequence | Ended) -> bool:
+    """Return whether nothing lies between a position and an end."""
+    if isinstance(position, Ended):
+        return True
+    return not isinstance(goal, Ended) and first_number(position) >= first_number(goal)

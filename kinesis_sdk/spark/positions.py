@@ -5,7 +5,11 @@
 | ``LATEST`` | records that arrive after the first start of the query |
 | ``TRIM_HORIZON`` | the oldest record |
 | ``AT_TIMESTAMP 2026-01-31T12:00:00Z``, ``AT_TIMESTAMP 1769860800000`` | records that arrived then (epoch milliseconds) or later |
-| ``{"default": "TRIM_HORIZON", "shardId-000000000001": "AFTER_SEQUENCE_NUMBER 4957…"}`` | one position per shard |
+| ``{"default": "TRIM_HORIZON", "shardId-000000000001": "AFTER_SEQUENCE_NUMBER 4957…"}`` | positions by shard, if the query reads one stream |
+| ``{"default": "LATEST", "orders": "TRIM_HORIZON", "flights": {"default": …, "shardId-…": …}}`` | positions by stream |
+
+A key that begins with ``shardId-`` is a shard id, unless its value is an object; another key is a stream name. Within the object of a
+stream, every key but ``default`` is a shard id. Where ``default`` is missing, it is that of all streams, and LATEST for these.
 
 A shard that is created later always starts at its oldest record, whatever the starting position is.
 """
@@ -13,7 +17,7 @@ A shard that is created later always starts at its oldest record, whatever the s
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
@@ -27,12 +31,15 @@ from kinesis_sdk.common.position import (
     TrimHorizon,
 )
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON
-from kinesis_sdk.spark.offsets import ShardPosition
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.spark.offsets import MAX_MILLIS, ShardPosition
 
 _ACCEPTED = (
-    "LATEST, TRIM_HORIZON, 'AT_TIMESTAMP <ISO 8601 time or epoch milliseconds>', or a JSON object of shard ids "
-    "(and 'default') with these or 'AFTER_SEQUENCE_NUMBER <number>'"
+    "LATEST, TRIM_HORIZON, 'AT_TIMESTAMP <ISO 8601 time or epoch milliseconds>', or a JSON object of shard ids or stream names "
+    "(and 'default') with these, or with 'AFTER_SEQUENCE_NUMBER <number>' for a shard"
 )
+_DEFAULT = "default"
+_SHARD_PREFIX = "shardId-"
 
 Start = TrimHorizon | Latest | AtTimestamp | AfterSequence
 """Positions that users can write. Their text is canonical."""
@@ -44,55 +51,81 @@ class StartingPosition:
 
     Attributes:
         default: Position in every shard without one of its own.
-        shards: Positions by shard id.
+        shards: Positions by shard id, if the query reads one stream.
+        streams: Positions by stream name, each complete, so without ``streams``. Other streams have ``default``.
     """
 
     default: Start
     shards: Mapping[str, Start] = field(default_factory=dict)
+    streams: Mapping[str, StartingPosition] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, text: str, option: str = "startingPosition") -> StartingPosition:
+    def parse(
+        cls, text: str, option: str = "startingPosition", *, streams: Collection[str] | None = None
+    ) -> StartingPosition:
         """Parse what the user wrote, or its canonical text.
 
         Args:
             text: The text.
             option: Name of the option, for the error.
+            streams: Names of the streams that the query reads; None if they are unknown. If there is one, positions by shard
+                become positions of that stream, so that they never apply to a stream that the query reads later.
 
         Raises:
-            ConfigError: If the text has none of the accepted forms.
+            ConfigError: If the text has none of the accepted forms, or names a stream that is not one of ``streams``.
         """
         stripped = text.strip()
         if not stripped.startswith("{"):
-            start = _parse_start(stripped, option)
-            if isinstance(start, AfterSequence):
-                raise ConfigError(option, text, "a sequence number for one shard only, in a JSON object")
-            return cls(start)
+            return cls(_without_number(stripped, option))
         try:
             items = json.loads(stripped)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise ConfigError(option, text, f"{_ACCEPTED}; this is not JSON ({error})") from error
         default: Start = Latest()
+        if _DEFAULT in items:
+            default = _without_number(items.pop(_DEFAULT), f"{option}[{_DEFAULT}]")
         shards: dict[str, Start] = {}
-        for name, value in items.items():
-            start = _parse_start(value, f"{option}[{name}]")
-            if name != "default":
-                shards[name] = start
-            elif isinstance(start, AfterSequence):
-                raise ConfigError(
-                    f"{option}[default]",
-                    value,
-                    "a position without a sequence number: it belongs to one shard",
-                )
+        found: dict[str, StartingPosition] = {}
+        for name, value in sorted(items.items()):
+            if name.startswith(_SHARD_PREFIX) and not isinstance(value, Mapping):
+                shards[name] = _parse_start(value, f"{option}[{name}]")
             else:
-                default = start
-        return cls(default, dict(sorted(shards.items())))
+                found[name] = _parse_stream(name, value, default, option, streams)
+        if shards and found:
+            raise ConfigError(
+                option,
+                text,
+                f"either stream names or shard ids as keys, not both: {next(iter(found))} is a stream name, "
+                f"and {next(iter(shards))} a shard id. A shard's position belongs into the object of its stream: "
+                f'{{"<stream name>": {{"{next(iter(shards))}": …}}}}',
+            )
+        if shards and streams is not None:
+            if len(streams) > 1:
+                raise ConfigError(
+                    option,
+                    text,
+                    "stream names as keys, because the query reads several streams: "
+                    f'{{"{min(streams)}": {{"{next(iter(shards))}": …}}}}',
+                )
+            (name,) = streams
+            if name != _DEFAULT:
+                return cls(default, {}, {name: cls(default, shards)})
+        return cls(default, shards, found)
+
+    def for_stream(self, name: str) -> StartingPosition:
+        """Return the position in a stream, which has no ``streams``.
+
+        Args:
+            name: Stream name, not an ARN.
+        """
+        return self.streams.get(name) or StartingPosition(self.default, self.shards)
 
     def of(self, shard_id: str) -> Start:
-        """Return the position that was written for a shard."""
+        """Return the position that was written for a shard of the only stream. With several streams, see `for_stream`."""
         return self.shards.get(shard_id, self.default)
 
     def resolve(self, shard_id: str, started: int) -> ShardPosition:
-        """Return the position at which a query starts in a shard.
+        """Return the position at which a query starts in a shard of the only stream. With several streams, see `for_stream`.
 
         Args:
             shard_id: The shard.
@@ -102,10 +135,56 @@ class StartingPosition:
         return AtTimestamp(started) if isinstance(start, Latest) else start
 
     def __str__(self) -> str:
-        if not self.shards:
-            return str(self.default)
-        items = {"default": str(self.default), **{name: str(start) for name, start in self.shards.items()}}
-        return json.dumps(items, separators=(",", ":"), sort_keys=True)
+        items = self._items()
+        return (
+            str(self.default) if len(items) == 1 else json.dumps(items, separators=(",", ":"), sort_keys=True)
+        )
+
+    def _items(self) -> dict[str, Any]:
+        items: dict[str, Any] = {_DEFAULT: str(self.default)}
+        items.update((name, str(start)) for name, start in self.shards.items())
+        for name, position in self.streams.items():
+            # The object also tells a stream whose name begins like a shard id from a shard.
+            plain = not position.shards and not name.startswith(_SHARD_PREFIX)
+            items[name] = str(position.default) if plain else position._items()
+        return items
+
+
+def _parse_stream(
+    name: str, value: Any, default: Start, option: str, streams: Collection[str] | None
+) -> StartingPosition:
+    field_name = f"{option}[{name}]"
+    try:
+        is_name = StreamId.parse(name).arn is None
+    except ConfigError:
+        is_name = False
+    if not is_name:
+        raise ConfigError(
+            field_name, value, f"stream names or shard ids ({_SHARD_PREFIX}…) as keys, and {_DEFAULT}"
+        )
+    if streams is not None and name not in streams:
+        raise ConfigError(
+            field_name,
+            value,
+            f"names of streams that the query reads ({', '.join(sorted(streams))}), or shard ids ({_SHARD_PREFIX}…), as keys",
+        )
+    if not isinstance(value, Mapping):
+        return StartingPosition(_without_number(value, field_name))
+    shards = {
+        shard_id: _parse_start(start, f"{field_name}[{shard_id}]")
+        for shard_id, start in sorted(value.items())
+        if shard_id != _DEFAULT
+    }
+    if _DEFAULT in value:
+        default = _without_number(value[_DEFAULT], f"{field_name}[{_DEFAULT}]")
+    return StartingPosition(default, shards)
+
+
+def _without_number(value: Any, option: str) -> Start:
+    start = _parse_start(value, option)
+    if isinstance(start, AfterSequence):
+        raise ConfigError(option, value, "a position without a sequence number, which belongs to one shard")
+    return start
 
 
 def _parse_start(value: Any, option: str) -> Start:
@@ -135,6 +214,10 @@ def parse_instant(text: str, option: str) -> int:
         ConfigError: If the text is neither.
     """
     if text.isascii() and text.isdigit():
+        if len(text) > len(str(MAX_MILLIS)) or int(text) > MAX_MILLIS:
+            raise ConfigError(
+                option, text, f"epoch milliseconds from 0 to {MAX_MILLIS} (the end of the year 9999)"
+            )
         return int(text)
     try:
         # Python 3.10 does not accept the letter Z.
@@ -143,4 +226,7 @@ def parse_instant(text: str, option: str) -> int:
         raise ConfigError(option, text, "an ISO 8601 time or epoch milliseconds") from error
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=timezone.utc)
-    return round(moment.timestamp() * 1000)
+    millis = round(moment.timestamp() * 1000)
+    if not 0 <= millis <= MAX_MILLIS:
+        raise ConfigError(option, text, "a time from 1970 to 9999")
+    return millis

@@ -1,7 +1,7 @@
 """Progress of a running query: a line per batch, and a data frame for plots.
 
-Spark does not transport metrics of Python sources. Available are the arrival times in the end offset (all versions), and the lag
-that the planner saw (``sources[].latestOffset``, 4.2 and later).
+Spark does not transport metrics of Python sources. Available are the cut in the end offset (all versions), and the planner's report
+(``sources[].latestOffset``, 4.2 and later).
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from kinesis_sdk.common.position import AfterSequence, Ended
+from kinesis_sdk.common.position import Ended
 from kinesis_sdk.spark.errors import OffsetError
-from kinesis_sdk.spark.offsets import StreamOffset
+from kinesis_sdk.spark.offsets import QueryOffset
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,25 +27,44 @@ def describe_progress(progress: Mapping[str, Any]) -> dict[str, Any] | None:
         progress: An element of ``query.recentProgress``, or ``event.progress.json`` parsed.
 
     Returns:
-        ``batchId``, ``timestamp`` (text), ``rows``, ``rowsPerSecond``, ``batchMs``, ``planMs``, ``maxLagMs`` (from
-        the planner; otherwise the age of the newest record of the shard that is furthest behind; None if unknown), ``shards``
-        and ``ended``, over all sources of this kind.
+        ``batchId``, ``timestamp`` (text), ``rows``, ``rowsPerSecond``, ``batchMs``, ``planMs``, and over all sources of this kind:
+
+        * ``maxLagMs``: how far the source that is furthest behind is behind. With a report of the planner (Spark 4.2 and later) it is
+          0 if no limit ended the batch; otherwise, the age of the batch's cut at ``timestamp``. None if unknown.
+        * ``limitedBy``: what ended the batch of that source early: ``span``, ``maxBatchSpan`` or ``maxRecordsPerShard``; None if
+          nothing did, and without a report.
+        * ``fallingBehind``: whether batches take longer than the stream time that they contain; None without a report.
+        * ``shards`` and ``ended``: numbers of shards that are read, and of those that were read to their end.
     """
-    offsets: list[StreamOffset] = []
-    reported: list[int] = []
+    moment = str(progress.get("timestamp", ""))
+    offsets: list[QueryOffset] = []
+    lags: list[tuple[int, str | None]] = []
+    falling: list[bool] = []
     for source in progress.get("sources", ()):
-        end, latest = _loaded(source.get("endOffset")), _loaded(source.get("latestOffset"))
         try:
-            offsets.append(StreamOffset.from_dict(end))
+            offset = QueryOffset.from_dict(_loaded(source.get("endOffset")))
         except OffsetError:
             continue
-        if isinstance(latest, Mapping) and latest.get("maxBehindMs") is not None:
-            reported.append(int(latest["maxBehindMs"]))
+        offsets.append(offset)
+        report = _report(_loaded(source.get("latestOffset")))
+        lag, limit = report.get("maxBehindMs"), report.get("limitedBy")
+        if lag is None:
+            lag = _age(offset.cut, moment)
+        if lag is not None:
+            lags.append((int(lag), None if limit is None else str(limit)))
+        if report.get("fallingBehind") is not None:
+            falling.append(bool(report["fallingBehind"]))
     if not offsets:
         return None
-    positions = [position for offset in offsets for position in offset.shards.values()]
+    furthest = max(lags, key=lambda item: item[0], default=(None, None))
+    positions = [
+        position
+        for offset in offsets
+        for stream in offset.streams.values()
+        for position in stream.shards.values()
+    ]
+    ended = sum(isinstance(position, Ended) for position in positions)
     durations = progress.get("durationMs") or {}
-    moment = str(progress.get("timestamp", ""))
     return {
         "batchId": int(progress.get("batchId", -1)),
         "timestamp": moment,
@@ -53,9 +72,11 @@ def describe_progress(progress: Mapping[str, Any]) -> dict[str, Any] | None:
         "rowsPerSecond": float(progress.get("processedRowsPerSecond") or 0.0),
         "batchMs": int(durations.get("triggerExecution", 0)),
         "planMs": int(durations.get("latestOffset", 0)),
-        "maxLagMs": max(reported) if reported else _age(positions, moment),
-        "shards": sum(not isinstance(position, Ended) for position in positions),
-        "ended": sum(isinstance(position, Ended) for position in positions),
+        "maxLagMs": furthest[0],
+        "limitedBy": furthest[1],
+        "fallingBehind": any(falling) if falling else None,
+        "shards": len(positions) - ended,
+        "ended": ended,
     }
 
 
@@ -63,28 +84,39 @@ def _loaded(value: Any) -> Any:
     if isinstance(value, str):
         try:
             return json.loads(value)
-        except json.JSONDecodeError:
+        except ValueError:
             return None
     return value
 
 
-def _age(positions: list[Any], moment: str) -> int | None:
-    """Return the milliseconds from the position of the shard that is furthest behind to a time; None if unknown."""
-    known = [position.known for position in positions if isinstance(position, AfterSequence)]
-    if not known or not moment:
+def _report(value: Any) -> Mapping[str, Any]:
+    """Return the planner's report, or nothing if the value is something else. Before 4.2 it is the end offset again."""
+    return value if isinstance(value, Mapping) and "maxBehindMs" in value else {}
+
+
+def _age(cut: int | None, moment: str) -> int | None:
+    """Return the milliseconds from a cut to a time in ISO 8601; None if one of them is missing."""
+    if cut is None or not moment:
         return None
-    now = datetime.fromisoformat(moment[:-1] + "+00:00" if moment.endswith("Z") else moment)
-    return max(0, round(now.timestamp() * 1000) - min(known))
+    try:
+        # Python 3.10 does not accept the letter Z.
+        now = datetime.fromisoformat(moment[:-1] + "+00:00" if moment.endswith("Z") else moment)
+    except ValueError:
+        return None
+    if now.tzinfo is None:
+        now = now.replace(tzinfo=timezone.utc)
+    return max(0, round(now.timestamp() * 1000) - cut)
 
 
 def format_progress(name: str, numbers: Mapping[str, Any]) -> str:
     """Return the numbers as one readable line."""
-    lag = numbers["maxLagMs"]
+    lag, limit = numbers["maxLagMs"], numbers["limitedBy"]
     return (
         f"{name} batch {numbers['batchId']}: {numbers['rows']:,} rows, {numbers['rowsPerSecond']:,.0f} rows/s, "
         f"{numbers['batchMs'] / 1000:.2f} s (planning {numbers['planMs'] / 1000:.2f} s), "
         f"lag {'unknown' if lag is None else f'{lag / 1000:.1f} s'}, {numbers['shards']} shards, "
-        f"{numbers['ended']} ended"
+        f"{numbers['ended']} ended{f', limited by {limit}' if limit else ''}"
+        f"{', falling behind' if numbers['fallingBehind'] else ''}"
     )
 
 
@@ -105,6 +137,8 @@ def progress_frame(query: Any) -> pd.DataFrame:
         "batchMs",
         "planMs",
         "maxLagMs",
+        "limitedBy",
+        "fallingBehind",
         "shards",
         "ended",
     ]

@@ -1,7 +1,7 @@
-"""The executor's part of the reader: read exactly one range of a shard.
+"""The executor's part of the reader: read exactly the ranges of one task.
 
-The driver fixes a range, which ends at a record that exists, or at the end of the shard. Reading it again returns the same
-records, so task retries, speculation and a second action on a batch are correct.
+The driver fixes a range, which ends at or before a record that exists, or at the end of the shard. Reading it again returns the
+same records, so task retries, speculation and a second action on a batch are correct.
 """
 
 from __future__ import annotations
@@ -9,13 +9,16 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from typing import NamedTuple
 
 from kinesis_sdk.common.errors import KinesisSdkError
 from kinesis_sdk.common.hashkeys import HashKeyRange
-from kinesis_sdk.common.position import AfterSequence, Ended
+from kinesis_sdk.common.position import AfterSequence, AtSequence, Ended
 from kinesis_sdk.common.records import KinesisRecord
+from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.spark.errors import DataLossError, StalledError
 from kinesis_sdk.spark.offsets import ShardPosition
 from kinesis_sdk.spark.page_gate import PageGate
@@ -24,6 +27,10 @@ from kinesis_sdk.spark.shardio import ShardIo, arrival_of
 _LOGGER = logging.getLogger(__name__)
 
 _MAX_THREADS = 8
+
+_SPARE = 100
+"""Records that are asked for at least, beyond the expected ones."""
+
 _CONFIRMATIONS, _CONFIRM_SECONDS = 5, 5.0
 """Number of empty pages at the tip, and their minimum duration in seconds, after which a missing record counts as deleted."""
 
@@ -33,21 +40,30 @@ class ShardRange:
     """Range of one shard that one task reads.
 
     Attributes:
+        stream: Stream of the shard; a task may read shards of several streams.
         shard_id: The shard.
         start: Position before the first record.
-        end: Last record, inclusive, or the end of the shard.
+        end: `AfterSequence`: the last record, inclusive. `AtSequence`: the record after the last one; the range ends before it, and
+            the record must still exist. `Ended`: the end of the shard.
         via: Position to open the iterator at, if Kinesis may no longer know ``start``; None opens it at ``start``.
         before: Epoch milliseconds. In batch reads, only records that arrived before this time belong to the range; None for
             all records.
         owned: Hash key range of the shard, if aggregates with records of other shards are discarded; None otherwise.
+        parents: Ids of the parent shards that have a range in the same batch. Their ranges are in the same task, and this one is
+            read after them.
+        weight: Expected number of Kinesis records, by which `tasks.group` balances tasks, and by which a task does not read a whole page
+            behind a near end; None if it is not known.
     """
 
+    stream: StreamId
     shard_id: str
     start: ShardPosition
-    end: AfterSequence | Ended
+    end: AfterSequence | AtSequence | Ended
     via: ShardPosition | None = None
     before: int | None = None
     owned: HashKeyRange | None = None
+    parents: tuple[str, ...] = ()
+    weight: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,33 +87,35 @@ def read_range(io: ShardIo, item: ShardRange, policy: ReadPolicy) -> Iterator[li
     """Yield the Kinesis records of a range, page by page.
 
     Args:
-        io: Calls of the stream.
+        io: Calls of the range's stream.
         item: The range.
         policy: Limits and timeouts.
 
     Raises:
-        DataLossError: If the record at the end of the range is deleted.
+        DataLossError: If the record at which the range ends is deleted.
         StalledError: If the shard returned no record for ``stall_timeout``.
         AwsError: If a call failed permanently.
     """
     cursor = io.cursor(item.shard_id, item.start, via=item.via)
-    last = item.end.number if isinstance(item.end, AfterSequence) else None
-    empty = 0
+    # The record that must be seen, whether it belongs to the range or is the first one after it.
+    goal = None if isinstance(item.end, Ended) else item.end.number
+    exclusive = isinstance(item.end, AtSequence)
+    empty = read = 0
     progress = io.clock.monotonic()
     while True:
         began = io.clock.monotonic()
-        page = cursor.read(policy.limit)
+        page = cursor.read(_next_limit(item, policy, read))
         records = page.records
+        read += len(records)
         if records:
             empty, progress = 0, began
         met = passed = False
-        if last is not None and records:
-            newest = int(records[-1].sequence_number)
-            met = newest == last
-            if newest > last:
-                records = [record for record in records if int(record.sequence_number) <= last]
-                met = bool(records) and int(records[-1].sequence_number) == last
-                passed = not met
+        if goal is not None and records and int(records[-1].sequence_number) >= goal:
+            records = [record for record in records if int(record.sequence_number) <= goal]
+            met = bool(records) and int(records[-1].sequence_number) == goal
+            passed = not met
+            if met and exclusive:
+                records.pop()
         if item.before is not None:
             records = [record for record in records if arrival_of(record) < item.before]
         is_empty = not page.records
@@ -105,9 +123,9 @@ def read_range(io: ShardIo, item: ShardRange, policy: ReadPolicy) -> Iterator[li
             yield records
             # Pages have up to 10 MB: this one must be gone when the next one is read.
             records, page = [], page._replace(records=[])
-        if met or (page.ended and last is None):
+        if met or (page.ended and goal is None):
             return
-        if last is not None:
+        if goal is not None:
             empty = empty + 1 if page.caught_up and is_empty else empty
             gone = empty >= _CONFIRMATIONS and began - progress >= _CONFIRM_SECONDS
             if passed or page.ended or gone:
@@ -115,8 +133,8 @@ def read_range(io: ShardIo, item: ShardRange, policy: ReadPolicy) -> Iterator[li
                 return
         if began - progress > policy.stall_timeout:
             raise StalledError(
-                f"shard {item.shard_id} returned no record for {began - progress:.0f} s, "
-                f"although the batch continues up to {_name(item.end)}"
+                f"stream {item.stream.name}, shard {item.shard_id} returned no record for {began - progress:.0f} s, "
+                f"although the batch continues {_name(item.end)}"
             )
         # While the range waits for a missing record, read at most five times per second, whatever the interval is.
         pause = max(policy.interval, 0.2 if empty else 0.0) - (io.clock.monotonic() - began)
@@ -124,48 +142,79 @@ def read_range(io: ShardIo, item: ShardRange, policy: ReadPolicy) -> Iterator[li
             io.sleep(pause)
 
 
+def _next_limit(item: ShardRange, policy: ReadPolicy, read: int) -> int:
+    """Return the records to ask for: a quarter more than expected, and full pages if the range turns out to be longer."""
+    if item.weight is None or read > item.weight:
+        return policy.limit
+    return min(policy.limit, item.weight - read + max(_SPARE, item.weight // 4))
+
+
 def _lose(item: ShardRange, policy: ReadPolicy) -> None:
     message = (
-        f"shard {item.shard_id}: the last record of this batch ({_name(item.end)}) is no longer in the stream; "
-        "records older than the retention period are deleted"
+        f"stream {item.stream.name}, shard {item.shard_id}: this batch continues {_name(item.end)}, but the record with this number is no longer "
+        "in the stream; records older than the retention period are deleted"
     )
     if policy.fail_on_data_loss:
         raise DataLossError(message, shard_id=item.shard_id)
     _LOGGER.error("%s; continuing with the remaining data", message)
 
 
-def _name(end: AfterSequence | Ended) -> str:
-    return "its end" if isinstance(end, Ended) else f"sequence number {end.sequence_number}"
+def _name(end: AfterSequence | AtSequence | Ended) -> str:
+    if isinstance(end, Ended):
+        return "to the end of the shard"
+    return f"{'to the record before' if isinstance(end, AtSequence) else 'up to'} sequence number {end.sequence_number}"
 
 
 _Item = tuple[ShardRange, list[KinesisRecord]]
 
 
-def read_ranges(
-    make_io: Callable[[], ShardIo], items: Sequence[ShardRange], policy: ReadPolicy
-) -> Iterator[_Item]:
-    """Yield the pages of several ranges, those of each shard in order. Threads read ahead of the caller.
+class _Finished(NamedTuple):
+    """All pages of a range were put before this.
 
-    At most one page waits, and each thread holds another one. Closing the iterator stops the threads at their next page. A page
-    has up to 10 MB; see `kinesis_sdk.spark.page_gate`.
+    Attributes:
+        number: Index of the range.
+    """
+
+    number: int
+
+
+def read_ranges(
+    make_io: Callable[[StreamId], ShardIo], items: Sequence[ShardRange], policy: ReadPolicy
+) -> Generator[_Item, None, None]:
+    """Yield the pages of several ranges, those of each shard in order, and those of a shard after those of its parents.
+
+    Up to eight threads read ahead of the caller. At most one page waits, and each thread holds another one. A page has up to 10
+    MB; see `kinesis_sdk.spark.page_gate`. No call is made for a range with parents until the caller has asked for more after the last page of each parent. Closing
+    the iterator stops the threads at their next page.
 
     Args:
-        make_io: Called by each thread to create its calls.
-        items: The ranges.
+        make_io: Called by each thread with each stream that it reads, to create its calls.
+        items: The ranges, in any order.
         policy: Limits and timeouts.
 
     Raises:
-        KinesisSdkError: If reading a range failed; the first failure.
+        KinesisSdkError: If reading a range failed; the first failure. The ranges of its children are not read.
+        ValueError: If a range's parent is not among the ranges, or if parents form a cycle.
     """
-    pending: queue.SimpleQueue[ShardRange] = queue.SimpleQueue()
-    for item in items:
-        pending.put(item)
-    threads = min(len(items), _MAX_THREADS)
-    results: queue.Queue[_Item | BaseException | None] = queue.Queue(maxsize=1)
+    # Only the thread that consumes the pages uses `order`. It decides when a range may start, so nothing here needs a lock:
+    #
+    #   reader 1                 consumer                           reader 2
+    #   put parent's last page
+    #   put _Finished(parent)    yield the page; the caller         waits in ready.get()
+    #   waits in ready.get()     handles it and asks for more
+    #                            get _Finished(parent)
+    #                            order.done(parent): child is ready
+    #                            ready.put(child)  ───────────────► get child, first call for it
+    #
+    # Marker and pages pass through one queue, so the marker cannot overtake a page. A reader takes only a range that may start and
+    # never waits for another range while it holds one. Even a single reader would therefore finish all of them.
+    order = _order(items)
+    ready: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+    results: queue.Queue[_Item | _Finished | BaseException] = queue.Queue(maxsize=1)
     stopped = threading.Event()
     gate = PageGate()
 
-    def put(result: _Item | BaseException | None) -> bool:
+    def put(result: _Item | _Finished | BaseException) -> bool:
         while not stopped.is_set():
             try:
                 results.put(result, timeout=0.1)
@@ -175,36 +224,66 @@ def read_ranges(
         return False
 
     def work() -> None:
+        calls: dict[StreamId, ShardIo] = {}
         try:
-            io = make_io()
-            io.sleep = gate.outside(io.sleep)
-            while not stopped.is_set():
-                try:
-                    item = pending.get_nowait()
-                except queue.Empty:
-                    break
+            while (number := ready.get()) is not None and not stopped.is_set():
+                item = items[number]
+                io = calls.get(item.stream)
+                if io is None:
+                    io = calls[item.stream] = make_io(item.stream)
+                    io.sleep = gate.outside(io.sleep)
                 for records in gate.pages(read_range(io, item, policy)):
                     if not put((item, records)):
                         return
                     del records
+                put(_Finished(number))
         except BaseException as error:  # noqa: BLE001 — raised on the thread that consumes the pages
+            # There is no marker for this range, so its children cannot start, even before the consumer gets the error.
             put(error)
-        else:
-            put(None)
 
+    threads = min(len(items), _MAX_THREADS)
     for number in range(threads):
         threading.Thread(target=work, name=f"kinesis-read-{number}", daemon=True).start()
-    running = threads
     try:
-        while running:
+        while order.is_active():
+            for number in order.get_ready():
+                ready.put(number)
             result = results.get()
-            if result is None:
-                running -= 1
+            if isinstance(result, _Finished):
+                order.done(result.number)
+            elif isinstance(result, KinesisSdkError):
+                raise result
             elif isinstance(result, BaseException):
-                if isinstance(result, KinesisSdkError):
-                    raise result
-                raise RuntimeError("reading a shard failed") from result
+                raise RuntimeError("reading a shard failed") from result  # noqa: TRY004 - a failure, not a type
             else:
                 yield result
     finally:
+        # A reader is in one of three places when the iterator is closed or has failed: in put(), which returns within 0.1 s; in a
+        # call or a pause, after which it comes to put(); or in ready.get(), which returns a range or None. `stopped` is set first, so
+        # that a range that was still waiting is not read.
         stopped.set()
+        for _ in range(threads):
+            ready.put(None)
+
+
+def _order(items: Sequence[ShardRange]) -> TopologicalSorter[int]:
+    """Return the order of the ranges, by index: a range is ready when those of its parents are done."""
+    numbers: dict[tuple[StreamId, str], int] = {}
+    for number, item in enumerate(items):
+        if numbers.setdefault((item.stream, item.shard_id), number) != number:
+            raise ValueError(f"stream {item.stream.name}, shard {item.shard_id} has two ranges in one task")
+    order: TopologicalSorter[int] = TopologicalSorter()
+    for number, item in enumerate(items):
+        try:
+            order.add(number, *(numbers[item.stream, parent] for parent in item.parents))
+        except KeyError as error:
+            raise ValueError(
+                f"stream {item.stream.name}, shard {item.shard_id}: its parents ({', '.join(item.parents)}) have no range in "
+                "this task"
+            ) from error
+    try:
+        order.prepare()
+    except CycleError as error:
+        cycle = ", ".join(items[number].shard_id for number in error.args[1])
+        raise ValueError(f"shards are parents of each other: {cycle}") from error
+    return order

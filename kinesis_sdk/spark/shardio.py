@@ -1,6 +1,7 @@
 """Calls that read shards, with retries. The driver's search for the end of a batch and the executors' tasks share it.
 
-What is read, and from which iterator, is up to `ShardCursor`.
+What is read, and from which iterator, is up to `ShardCursor`. Waiting is up to the caller: the calls are generators of steps
+(`kinesis_sdk.spark.steps`), which the driver runs for many shards at once, and a task for one.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from kinesis_sdk.common.backoff import backoff
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import InvalidPositionError, KinesisSdkError, ProtocolError, TransientAwsError
 from kinesis_sdk.common.fast_get import GetRecordsPage
-from kinesis_sdk.common.position import AfterSequence, AtTimestamp
+from kinesis_sdk.common.position import AfterSequence, AtSequence, AtTimestamp
 from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.service_clock import EstimatedServiceClock
 from kinesis_sdk.common.shard_cursor import ShardCursor, is_at_tip
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.spark.offsets import ShardPosition
+from kinesis_sdk.spark.steps import Pace, Steps, run
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -64,6 +66,13 @@ def arrival_of(record: KinesisRecord) -> int:
     return round(moment.timestamp() * 1000)
 
 
+def first_number(position: ShardPosition) -> int:
+    """Return the smallest sequence number that a record after a position can have; -1 if the position has none."""
+    if isinstance(position, AfterSequence):
+        return position.number + 1
+    return int(position.sequence_number) if isinstance(position, AtSequence) else -1
+
+
 class ShardIo:
     """Calls that read shards of one stream, retried until ``retry_timeout``. Thread-safe if its client is.
 
@@ -94,12 +103,13 @@ class ShardIo:
         self._rng = rng
         self._retry_timeout = retry_timeout
 
-    def retry(self, call: Callable[[], T], what: str) -> T:
+    def retry(self, call: Callable[[], T], what: str, pace: Pace | None = None) -> Steps[T]:
         """Make a call until it succeeds, fails permanently, or ``retry_timeout`` is over.
 
         Args:
             call: The call.
             what: Subject of the log lines.
+            pace: Limit of the attempts; None for none.
 
         Raises:
             AwsError: If the last attempt failed.
@@ -108,12 +118,15 @@ class ShardIo:
         deadline = self.clock.monotonic() + self._retry_timeout
         failures = 0
         while True:
+            if pace is not None:
+                yield from pace.wait(self.clock)
             try:
                 return call()
             except KinesisSdkError as error:
                 failures += 1
                 pause = backoff(failures, _INITIAL_BACKOFF, _MAX_BACKOFF, self._rng)
-                if not error.retryable or self.clock.monotonic() + pause > deadline:
+                due = self.clock.monotonic() + pause
+                if not error.retryable or due > deadline:
                     raise
                 _LOGGER.log(
                     logging.WARNING if failures > _WARN_AFTER_FAILURES else logging.DEBUG,
@@ -123,7 +136,7 @@ class ShardIo:
                     pause,
                     error,
                 )
-            self.sleep(pause)
+            yield due
 
     def is_recent(self, position: object) -> bool:
         """Return whether Kinesis may consider a position to be in the future."""
@@ -136,9 +149,10 @@ class ShardIo:
         *,
         via: ShardPosition | None = None,
         await_instant: bool = True,
+        pace: Pace | None = None,
     ) -> Cursor:
         """Return a cursor at a position; see `Cursor`."""
-        return Cursor(self, shard_id, position, via=via, await_instant=await_instant)
+        return Cursor(self, shard_id, position, via=via, await_instant=await_instant, pace=pace)
 
 
 class Cursor:
@@ -151,9 +165,10 @@ class Cursor:
         via: Position to open the iterator at, if ``position`` is too old for Kinesis; None opens it at ``position``.
         await_instant: Kinesis rejects a timestamp ahead of its own clock. True retries until that time has come, because
             there is nothing to read before it. False raises.
+        pace: Limit of the reads; None for none.
     """
 
-    __slots__ = ("_await_instant", "_cursor", "_io", "_min_arrival", "_min_number", "shard_id")
+    __slots__ = ("_await_instant", "_cursor", "_io", "_min_arrival", "_min_number", "_pace", "shard_id")
 
     def __init__(
         self,
@@ -163,8 +178,10 @@ class Cursor:
         *,
         via: ShardPosition | None = None,
         await_instant: bool = True,
+        pace: Pace | None = None,
     ) -> None:
         self._await_instant = await_instant
+        self._pace = pace
         self._io = io
         self.shard_id: str = shard_id
         self._cursor = ShardCursor(
@@ -176,10 +193,14 @@ class Cursor:
             clock=io.clock,
             on_response=io.service_clock.observe,
         )
-        self._min_number = position.number if isinstance(position, AfterSequence) else -1
+        self._min_number = first_number(position)
         self._min_arrival = position.millis if isinstance(position, AtTimestamp) else -1
 
     def read(self, limit: int) -> Page:
+        """Return the next page, and wait in this thread where a call has to be retried; see `steps`."""
+        return run(self.steps(limit), self._io.clock, self._io.sleep)
+
+    def steps(self, limit: int) -> Steps[Page]:
         """Return the next page. An error leaves the place unchanged.
 
         Args:
@@ -189,15 +210,16 @@ class Cursor:
             AwsError: If a call failed permanently, or until ``retry_timeout``.
             ProtocolError: If the responses were malformed until then.
         """
-        page = self._io.retry(lambda: self._fetch(limit), f"shard {self.shard_id}")
+        page = yield from self._io.retry(lambda: self._fetch(limit), f"shard {self.shard_id}", self._pace)
         records = page.records
         if records:
-            last_arrival = arrival_of(records[-1])
-            if self._min_number >= 0 and int(records[0].sequence_number) <= self._min_number:
-                records = [r for r in records if int(r.sequence_number) > self._min_number]
-            first_arrival = arrival_of(records[0]) if records else last_arrival
-            if self._min_arrival >= 0 and first_arrival < self._min_arrival:
-                records = [r for r in records if arrival_of(r) >= self._min_arrival]
+            if self._min_number >= 0 and int(records[0].sequence_number) < self._min_number:
+                records = [r for r in records if int(r.sequence_number) >= self._min_number]
+            if self._min_arrival >= 0:
+                # The first record at that time or later; what follows it belongs to the position, even if its time is earlier.
+                first = next((n for n, r in enumerate(records) if arrival_of(r) >= self._min_arrival), None)
+                records = [] if first is None else records[first:]
+                self._min_arrival = self._min_arrival if first is None else -1
         self._cursor.advance(page)
         header = page.header
         caught_up = header.ended or is_at_tip(page, limit)

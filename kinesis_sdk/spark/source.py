@@ -20,11 +20,12 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 
 from kinesis_sdk.common.clock import SystemClock
 from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.spark import logs
 from kinesis_sdk.spark.arrow import COLUMN_NAMES, COLUMNS, DDL, BatchBuilder
 from kinesis_sdk.spark.connection import shared_client
 from kinesis_sdk.spark.gc_tuning import rare_collections
-from kinesis_sdk.spark.offsets import StreamOffset
+from kinesis_sdk.spark.offsets import QueryOffset
 from kinesis_sdk.spark.options import SinkOptions, SourceOptions
 from kinesis_sdk.spark.planner import StreamPlanner
 from kinesis_sdk.spark.reading import ReadPolicy, ShardRange, read_ranges
@@ -35,6 +36,7 @@ from kinesis_sdk.spark.table_options import (
     creation_options,
     read_options,
 )
+from kinesis_sdk.spark.tasks import DEFAULT_MAX_TASKS, group
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,7 +47,7 @@ try:
     from pyspark.sql.streaming.datasource import (
         ReadAllAvailable,
         ReadLimit,
-        ReadMaxBytes,
+        ReadMaxRows,
         SupportsTriggerAvailableNow,
     )
 except ImportError:  # before 4.2
@@ -70,9 +72,8 @@ _TYPES = {"binary": BinaryType(), "string": StringType(), "long": LongType(), "t
 
 _LOGGER = logging.getLogger(__name__)
 
-_DEFAULT_SPAN = 120.0
-_SHARD_BYTES_PER_SECOND = 1024 * 1024
-_MAX_TASKS = 64
+_UNBOUNDED_ROWS = 2**63 - 1
+"""The largest number of rows that Spark can represent."""
 
 
 class KinesisDataSource(DataSource):  # type: ignore[misc]
@@ -180,20 +181,21 @@ class RangePartition(InputPartition):  # type: ignore[misc]
         super().__init__(tuple(ranges))
 
 
-def _group(ranges: Sequence[ShardRange], shards_per_task: int | None) -> list[InputPartition]:
-    size = shards_per_task or max(1, -(-len(ranges) // _MAX_TASKS))
-    return [RangePartition(ranges[at : at + size]) for at in range(0, len(ranges), size)]
+def _group(ranges: Sequence[ShardRange], options: SourceOptions) -> list[InputPartition]:
+    tasks = group(
+        ranges, max_tasks=options.max_tasks or DEFAULT_MAX_TASKS, shards_per_task=options.shards_per_task
+    )
+    return [RangePartition(task) for task in tasks]
 
 
 def _new_planner(options: SourceOptions) -> StreamPlanner:
-    logs.configure(options.stream.name, "planner", level=options.log_level)
+    logs.configure(options.stream_names, "planner", level=options.log_level)
     return StreamPlanner(
         shared_client(options.connection),
         options,
         clock=SystemClock(),
         sleep=time.sleep,
-        # Without admission control AvailableNow is one batch, so a limit would leave records unread.
-        default_span=_DEFAULT_SPAN if HAS_ADMISSION_CONTROL else 0.0,
+        admission_control=HAS_ADMISSION_CONTROL,
     )
 
 
@@ -205,7 +207,7 @@ def _read(
     ranges: Sequence[ShardRange] = (partition and partition.value) or ()
     if not ranges:
         return
-    logs.configure(options.stream.name, level=options.log_level)
+    logs.configure(options.stream_names, level=options.log_level)
     client = shared_client(options.connection)
     clock = SystemClock()
     policy = ReadPolicy(
@@ -215,24 +217,27 @@ def _read(
         fail_on_data_loss=options.fail_on_data_loss,
     )
 
-    def make_io() -> ShardIo:
+    def make_io(stream: StreamId) -> ShardIo:
         return ShardIo(
             client,
-            options.stream,
+            stream,
             clock=clock,
             sleep=time.sleep,
             rng=Random(),
             retry_timeout=options.retry_timeout,
         )
 
-    builder = BatchBuilder(options.stream.name, deaggregate=options.deaggregate, columns=columns)
+    builders = {
+        name: BatchBuilder(name, deaggregate=options.deaggregate, columns=columns)
+        for name in {item.stream.name for item in ranges}
+    }
     rows = 0
     with rare_collections():
         for item, records in read_ranges(make_io, ranges, policy):
-            for batch in builder.build(item.shard_id, records, owned=item.owned):
+            for batch in builders[item.stream.name].build(item.shard_id, records, owned=item.owned):
                 rows += batch.num_rows
                 yield batch
-    _LOGGER.info("%s: %d rows of %d shards read by this task", options.stream, rows, len(ranges))
+    _LOGGER.info("%d rows of %d shards read by this task", rows, len(ranges))
 
 
 class KinesisReader(DataSourceReader):  # type: ignore[misc]
@@ -255,7 +260,7 @@ class KinesisReader(DataSourceReader):  # type: ignore[misc]
             AwsError: If a call failed permanently.
         """
         ranges = _new_planner(self._options).plan_read(shard_ids=self._options.shard_ids)
-        return _group(ranges, self._options.shards_per_task)
+        return _group(ranges, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task."""
@@ -269,8 +274,8 @@ class KinesisStreamReader(_StreamReader):  # type: ignore[misc]
         self._options = options
         self._columns = tuple(columns)
         self._planner: StreamPlanner | None = None
-        self._initial: StreamOffset | None = None
-        self._last: StreamOffset | None = None
+        self._initial: QueryOffset | None = None
+        self._last: QueryOffset | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_planner": None, "_initial": None, "_last": None}
@@ -301,7 +306,7 @@ class KinesisStreamReader(_StreamReader):  # type: ignore[misc]
             AwsError: If a call failed permanently.
         """
         if start is not None:
-            begin = StreamOffset.from_dict(start)
+            begin = QueryOffset.from_dict(start)
         elif self._last is not None:
             begin = self._last
         else:
@@ -316,15 +321,14 @@ class KinesisStreamReader(_StreamReader):  # type: ignore[misc]
         return HAS_ADMISSION_CONTROL and isinstance(limit, ReadAllAvailable)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 — Spark's name
-        """Return a limit that stands for the options: the bytes that a shard can receive in ``maxBatchSpan``.
+        """Return what Spark then passes to `latestOffset`.
 
-        Spark has no limit in stream time. Any limit but `ReadAllAvailable` makes the latter recognizable in `latestOffset`.
+        Spark knows limits in rows, files and bytes, but none in stream time. So this says only whether there is a limit at all: a number
+        of rows that no batch has stands for the limits of the options, and `ReadAllAvailable` then lifts them.
         """
-        span = self._options.max_batch_span
-        seconds = _DEFAULT_SPAN if span is None else span
-        if seconds == 0 and self._options.max_records_per_shard is None:
+        if self._options.max_batch_span == 0 and self._options.max_records_per_shard is None:
             return ReadAllAvailable()
-        return ReadMaxBytes(max(1, round((seconds or _DEFAULT_SPAN) * _SHARD_BYTES_PER_SECOND)))
+        return ReadMaxRows(_UNBOUNDED_ROWS)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 — Spark's name
         """Stop at the records that the stream has now."""
@@ -336,9 +340,9 @@ class KinesisStreamReader(_StreamReader):  # type: ignore[misc]
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return the ranges that each task of a batch reads: the same for the same offsets, also after a restart."""
-        begin, goal = StreamOffset.from_dict(start), StreamOffset.from_dict(end)
+        begin, goal = QueryOffset.from_dict(start), QueryOffset.from_dict(end)
         self._last = goal
-        return _group(self.planner.ranges(begin, goal), self._options.shards_per_task)
+        return _group(self.planner.ranges(begin, goal), self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task."""

@@ -37,7 +37,7 @@ MOMENT = datetime(2026, 1, 31, 12, 0, 0, 250_000, timezone.utc)
             {"SequenceNumber": "12"},
         ),
         (
-            AfterSequence("12", arrival=5, drained=6),
+            AfterSequence("12"),
             "AFTER_SEQUENCE_NUMBER 12",
             {"StartingSequenceNumber": "12"},
             {"SequenceNumber": "12"},
@@ -92,10 +92,3 @@ def test_the_position_of_a_checkpoint(name: str, sub: int, millis: int | None, p
 def test_a_checkpoint_at_a_timestamp_needs_it() -> None:
     with pytest.raises(ValueError, match="AT_TIMESTAMP"):
         from_checkpoint(ExtendedSequenceNumber("AT_TIMESTAMP"))
-
-
-def test_what_is_known_of_the_time_at_a_position() -> None:
-    assert AfterSequence("9").known == 0
-    assert AfterSequence("9", arrival=5).known == 5
-    assert AfterSequence("9", arrival=5, drained=8).known == 8
-    assert AfterSequence("9").number < AfterSequence("10").number

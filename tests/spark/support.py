@@ -8,11 +8,12 @@ from typing import Any
 
 from kinesis_sdk.common.aggregate_reader import decode
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.spark.offsets import StreamOffset
+from kinesis_sdk.spark.offsets import QueryOffset, ShardPosition
 from kinesis_sdk.spark.options import SourceOptions
 from kinesis_sdk.spark.planner import StreamPlanner
 from kinesis_sdk.spark.reading import ReadPolicy, ShardRange, read_range
 from kinesis_sdk.spark.shardio import ShardIo
+from kinesis_sdk.spark.tasks import group
 from kinesis_sdk.testing import FakeAws, VirtualClock
 
 STREAM = "orders"
@@ -75,17 +76,25 @@ class World:
 
 def options(**values: Any) -> SourceOptions:
     values.setdefault("probe_threads", 1)
-    return SourceOptions(stream=StreamId.parse(STREAM), **values)
+    values.setdefault("streams", (StreamId.parse(STREAM),))
+    return SourceOptions(**values)
+
+
+def shards_of(offset: QueryOffset) -> dict[str, ShardPosition]:
+    """The positions of an offset in the stream of `World`."""
+    return dict(offset.streams[STREAM].shards)
 
 
 class Query:
     """A streaming query with its checkpoint: planned offsets survive, the planner does not."""
 
-    def __init__(self, world: World, chosen: Mapping[str, Any] | None = None, *, span: float = 0.0) -> None:
+    def __init__(
+        self, world: World, chosen: Mapping[str, Any] | None = None, *, span: float | None = 0.0
+    ) -> None:
+        """Create a query; ``span`` is its ``maxBatchSpan``: 0 for no limit, None for the adaptive one."""
         self.world = world
-        self.options = options(**(chosen or {}))
-        self.span = span
-        self.log: list[StreamOffset] = []
+        self.options = options(**{"max_batch_span": span, **(chosen or {})})
+        self.log: list[QueryOffset] = []
         self.committed = 0
         self.rows: list[tuple[str, str, bytes]] = []
         self.batches: list[int] = []
@@ -99,12 +108,11 @@ class Query:
             clock=self.world.clock,
             sleep=self.world.clock.advance,
             rng=Random(1),
-            default_span=self.span,
         )
         self.initial = self.planner.initial()
 
     @property
-    def start(self) -> StreamOffset:
+    def start(self) -> QueryOffset:
         return self.log[self.committed - 1] if self.committed else self.initial
 
     def plan(self, **how: Any) -> bool:
@@ -113,12 +121,12 @@ class Query:
         end = self.planner.plan(self.start, **how)
         if end.to_json() == self.start.to_json():
             return False
-        self.log.append(StreamOffset.from_json(end.to_json()))
+        self.log.append(QueryOffset.from_json(end.to_json()))
         return True
 
     def read(self, *, fail_on_data_loss: bool | None = None) -> list[tuple[str, str, bytes]]:
         """The rows of the planned batch, as the executors read them."""
-        ranges = self.planner.ranges(self.start, self.log[self.committed])
+        ranges = in_order(self.planner.ranges(self.start, self.log[self.committed]))
         return [row for item in ranges for row in read(self.world, item, self.options, fail_on_data_loss)]
 
     def commit(self, rows: list[tuple[str, str, bytes]]) -> None:
@@ -146,12 +154,17 @@ class Query:
         return [payload for _, _, payload in self.rows]
 
 
+def in_order(ranges: list[ShardRange]) -> list[ShardRange]:
+    """The ranges as the tasks read them: children after their parents."""
+    return [item for task in group(ranges, max_tasks=64, shards_per_task=None) for item in task]
+
+
 def read(
     world: World, item: ShardRange, chosen: SourceOptions, fail_on_data_loss: bool | None = None
 ) -> list[tuple[str, str, bytes]]:
     io = ShardIo(
         world.client,
-        chosen.stream,
+        item.stream,
         clock=world.clock,
         sleep=world.clock.advance,
         rng=Random(2),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.position import AfterSequence, AtTimestamp, Latest, TrimHorizon
+from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.spark.connection import ConnectionSettings
 from kinesis_sdk.spark.options import SinkOptions, SourceOptions, parse_duration
 from kinesis_sdk.spark.positions import StartingPosition, parse_instant
@@ -18,13 +20,14 @@ NAME = {"streamName": "orders"}
 
 def test_defaults() -> None:
     options = SourceOptions.parse(NAME)
-    assert options.stream.name == "orders"
+    assert options.streams == (StreamId("orders"),)
     assert options.starting_position is None
     assert options.max_batch_span is None
     assert options.fail_on_data_loss
     assert options.deaggregate
     assert options.misplaced_aggregates == "deliver"
     assert options.records_per_fetch == 10_000
+    assert (options.idle_probe_interval, options.max_tasks, options.shards_per_task) == (5.0, None, None)
 
 
 def test_every_reader_option_in_any_case() -> None:
@@ -47,6 +50,8 @@ def test_every_reader_option_in_any_case() -> None:
             "probeThreads": "3",
             "shardsPerTask": "2",
             "shardIds": "shardId-000000000001, shardId-000000000000",
+            "MAXTASKS": "10000",
+            "idleprobeinterval": "0",
             "recordsPerFetch": "100",
             "fetchInterval": "0",
             "retryTimeout": "1h",
@@ -71,6 +76,7 @@ def test_every_reader_option_in_any_case() -> None:
     )
     assert (options.max_records_per_shard, options.probe_threads, options.shards_per_task) == (7, 3, 2)
     assert options.shard_ids == {"shardId-000000000000", "shardId-000000000001"}
+    assert (options.max_tasks, options.idle_probe_interval) == (10_000, 0.0)
     assert not options.deaggregate
     assert not options.fail_on_data_loss
     assert options.ending_position == AtTimestamp(5)
@@ -106,6 +112,10 @@ def test_an_option_like_no_other_names_all() -> None:
         ("tipLag", "30 parsecs"),
         ("tipLag", "61s"),
         ("retryTimeout", "2d"),
+        ("maxTasks", "0"),
+        ("maxTasks", "10001"),
+        ("idleProbeInterval", "301s"),
+        ("idleProbeInterval", "5"),
         ("minProbeInterval", "10ms"),
         ("shardIds", "shardId-000000000000,,"),
         ("maxRecordsPerShard", "10001"),
@@ -116,6 +126,7 @@ def test_an_option_like_no_other_names_all() -> None:
         ("retrievalMode", "fanout"),
         ("endingPosition", "TRIM_HORIZON"),
         ("endingPosition", '{"shardId-000000000000": "LATEST"}'),
+        ("endingPosition", '{"orders": "LATEST"}'),
         ("startingPosition", "EARLIEST"),
         ("misplacedAggregates", "drop"),
         ("streamName", "not a name"),
@@ -155,7 +166,7 @@ def test_the_stream_is_required_and_an_arn_brings_its_region() -> None:
     arn = "arn:aws:kinesis:eu-north-1:123456789012:stream/orders"
     options = SourceOptions.parse({"streamArn": arn})
     assert options.connection.region_name == "eu-north-1"
-    assert str(options.stream) == arn
+    assert [str(stream) for stream in options.streams] == [arn]
     assert (
         SourceOptions.parse({"streamArn": arn, "region": "us-east-1"}).connection.region_name == "us-east-1"
     )
@@ -219,15 +230,137 @@ def test_what_is_no_duration(text: str) -> None:
         parse_duration(text, "x")
 
 
+def test_several_streams() -> None:
+    arns = [f"arn:aws:kinesis:eu-north-1:12345678901{n}:stream/s{n}" for n in range(2)]
+    options = SourceOptions.parse({"streamNames": f" orders, {arns[0]} ,{arns[1]}"})
+    assert options.streams == (StreamId("orders"), StreamId("s0", arns[0]), StreamId("s1", arns[1]))
+    assert options.connection.region_name == "eu-north-1"
+    assert pickle.loads(pickle.dumps(options)) == options
+    assert SourceOptions.parse({"streamnames": "orders"}) == SourceOptions.parse(NAME)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"streamNames": "a,,b"}, "streamNames"),
+        ({"streamNames": "a b"}, "streamNames"),
+        ({"streamNames": ","}, "streamNames"),
+        ({"streamNames": ""}, "streamNames"),
+        ({"streamNames": "a,b,a"}, "streamNames.*different names: a occurs"),
+        ({"streamNames": "a,arn:aws:kinesis:us-east-1:123456789012:stream/a"}, "different names: a occurs"),
+        (
+            {
+                "streamNames": "arn:aws:kinesis:us-east-1:123456789012:stream/a,"
+                "arn:aws:kinesis:us-east-2:123456789012:stream/b"
+            },
+            "ARNs of streams in one region",
+        ),
+        ({"streamNames": "a,b", "streamName": "a"}, "streamName=.*nothing"),
+        ({"streamNames": "a,b", "streamArn": "arn:aws:kinesis:us-east-1:123456789012:stream/a"}, "streamArn"),
+    ],
+)
+def test_streams_that_do_not_fit_together(values: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        SourceOptions.parse(values)
+
+
+def test_a_writer_has_one_stream() -> None:
+    with pytest.raises(ConfigError, match=r"streamNames with several \(reader only\)"):
+        SinkOptions.parse({"streamNames": "a,b"})
+
+
 def test_positions() -> None:
     assert StartingPosition.parse("latest").resolve("x", 77) == AtTimestamp(77)
     assert StartingPosition.parse("TRIM_HORIZON").resolve("x", 77) == TrimHorizon()
-    text = json.dumps({"default": "TRIM_HORIZON", "b": "AT_TIMESTAMP 2026-01-31T12:00:00Z", "a": "LATEST"})
+    a, b, c = (f"shardId-00000000000{n}" for n in range(3))
+    text = json.dumps({"default": "TRIM_HORIZON", b: "AT_TIMESTAMP 2026-01-31T12:00:00Z", a: "LATEST"})
     parsed = StartingPosition.parse(text)
-    assert parsed.resolve("b", 1) == AtTimestamp(1769860800000)
-    assert parsed.resolve("c", 1) == TrimHorizon()
-    assert StartingPosition.parse('{"a": "AFTER_SEQUENCE_NUMBER 12"}').resolve("a", 1) == AfterSequence("12")
-    assert StartingPosition.parse('{"a": "TRIM_HORIZON"}').of("b") == Latest()
+    assert parsed.resolve(a, 1) == AtTimestamp(1)
+    assert parsed.resolve(b, 1) == AtTimestamp(1769860800000)
+    assert parsed.resolve(c, 1) == TrimHorizon()
+    assert StartingPosition.parse(f'{{"{a}": "AFTER_SEQUENCE_NUMBER 12"}}').resolve(a, 1) == AfterSequence(
+        "12"
+    )
+    assert StartingPosition.parse(f'{{"{a}": "TRIM_HORIZON"}}').of(b) == Latest()
+
+
+SHARD = "shardId-000000000001"
+
+
+def test_positions_of_several_streams() -> None:
+    text = json.dumps(
+        {
+            "orders": "TRIM_HORIZON",
+            "flights": {
+                SHARD: "AFTER_SEQUENCE_NUMBER 12",
+                "shard-odd": "LATEST",
+                "default": "AT_TIMESTAMP 5",
+            },
+            "rest": {SHARD: "LATEST"},
+            "default": "AT_TIMESTAMP 9",
+        }
+    )
+    names = ["orders", "flights", "rest", "new"]
+    parsed = SourceOptions.parse({"streamNames": ",".join(names), "startingPosition": text}).starting_position
+    assert parsed is not None
+    assert parsed == StartingPosition.parse(text)
+    assert parsed.for_stream("orders") == StartingPosition(TrimHorizon())
+    flights = parsed.for_stream("flights")
+    assert flights.resolve(SHARD, 1) == AfterSequence("12")
+    assert flights.resolve("shard-odd", 1) == AtTimestamp(1)
+    assert flights.resolve("x", 1) == AtTimestamp(5)
+    assert parsed.for_stream("rest") == StartingPosition(AtTimestamp(9), {SHARD: Latest()})
+    assert parsed.for_stream("new") == StartingPosition(AtTimestamp(9))
+    assert str(parsed) == (
+        '{"default":"AT_TIMESTAMP 9","flights":{"default":"AT_TIMESTAMP 5","shard-odd":"LATEST",'
+        f'"{SHARD}":"AFTER_SEQUENCE_NUMBER 12"}},"orders":"TRIM_HORIZON","rest":{{"default":"AT_TIMESTAMP 9",'
+        f'"{SHARD}":"LATEST"}}}}'
+    )
+
+
+def test_positions_of_shards_belong_to_the_only_stream() -> None:
+    """The shards of a stream that the query reads later have the same ids."""
+    text = json.dumps({"default": "TRIM_HORIZON", SHARD: "AFTER_SEQUENCE_NUMBER 12"})
+    parsed = SourceOptions.parse({**NAME, "startingPosition": text}).starting_position
+    assert parsed is not None
+    assert parsed.for_stream("orders").resolve(SHARD, 1) == AfterSequence("12")
+    assert parsed.for_stream("flights").resolve(SHARD, 1) == TrimHorizon()
+    assert StartingPosition.parse(str(parsed)) == parsed
+    nested = json.dumps({"default": "TRIM_HORIZON", "orders": {SHARD: "AFTER_SEQUENCE_NUMBER 12"}})
+    assert SourceOptions.parse({**NAME, "startingPosition": nested}).starting_position == parsed
+    unknown = StartingPosition.parse(text)
+    assert unknown.for_stream("orders").resolve(SHARD, 1) == AfterSequence("12")
+
+
+def test_a_stream_whose_name_begins_like_a_shard_id_needs_an_object() -> None:
+    text = '{"shardId-x": {"default": "TRIM_HORIZON"}}'
+    parsed = StartingPosition.parse(text, streams=["shardId-x", "b"])
+    assert parsed.for_stream("shardId-x") == StartingPosition(TrimHorizon())
+    assert StartingPosition.parse(str(parsed), streams=["shardId-x", "b"]) == parsed
+
+
+@pytest.mark.parametrize(
+    ("names", "value", "message"),
+    [
+        ("a,b", {"a": "LATEST", SHARD: "LATEST"}, 'not both: a is a stream name.*<stream name>": ..shardId-'),
+        ("a", {"a": "LATEST", SHARD: "LATEST"}, "either stream names or shard ids"),
+        ("a,b", {SHARD: "LATEST"}, f'several streams: {{"a": {{"{SHARD}"'),
+        ("a,b", {"c": "LATEST"}, r"startingPosition\[c\].*that the query reads .a, b."),
+        ("a", {"c": "LATEST"}, r"startingPosition\[c\].*that the query reads .a."),
+        ("a", {"c": {"default": "LATEST"}}, r"startingPosition\[c\]"),
+        ("a", {"not a name": "LATEST"}, "not a name"),
+        ("a", {"arn:aws:kinesis:us-east-1:123456789012:stream/a": "LATEST"}, "stream names"),
+        ("a", {"a": "AFTER_SEQUENCE_NUMBER 5"}, r"startingPosition\[a\].*belongs to one shard"),
+        ("a", {"a": {"default": "AFTER_SEQUENCE_NUMBER 5"}}, r"\[a\]\[default\].*belongs to one shard"),
+        ("a", {"a": {SHARD: "SOON"}}, rf"startingPosition\[a\]\[{SHARD}\]"),
+        ("a", {"a": {SHARD: {"default": "LATEST"}}}, rf"startingPosition\[a\]\[{SHARD}\]"),
+        ("a", {"a": None}, r"startingPosition\[a\]"),
+        ("a", {"default": {"default": "LATEST"}}, r"startingPosition\[default\]"),
+    ],
+)
+def test_positions_that_do_not_fit_the_streams(names: str, value: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        SourceOptions.parse({"streamNames": names, "startingPosition": json.dumps(value)})
 
 
 @pytest.mark.parametrize(
@@ -242,8 +375,11 @@ def test_positions() -> None:
             "{",
             "[]",
             '{"a": 5}',
+            '{"shardId-1": 5}',
+            "{" + '"a":{' * 100_000,
         ),
-        *('{"default": "AFTER_SEQUENCE_NUMBER 5"}', '{"a": "AFTER_SEQUENCE_NUMBER x"}'),
+        *('{"default": "AFTER_SEQUENCE_NUMBER 5"}', '{"shardId-1": "AFTER_SEQUENCE_NUMBER x"}'),
+        *("AT_TIMESTAMP 253402300800000", "AT_TIMESTAMP " + "9" * 5000, "AT_TIMESTAMP 1969-12-31T23:59:59Z"),
     ],
 )
 def test_what_is_no_position(text: str) -> None:
@@ -262,9 +398,29 @@ SPECS = st.one_of(
 )
 
 
-@given(SPECS, st.dictionaries(st.text("abc", min_size=1), SPECS, max_size=4))
-def test_the_text_of_a_position_is_canonical(default: str, shards: dict[str, str]) -> None:
-    parsed = StartingPosition.parse(json.dumps({"default": default, **shards}))
+SHARDS = st.dictionaries(st.integers(0, 9).map(lambda n: f"shardId-{n}"), SPECS, max_size=4)
+STREAM_POSITIONS = st.dictionaries(
+    st.text("abc", min_size=1),
+    SPECS | st.tuples(SPECS, SHARDS).map(lambda t: {"default": t[0], **t[1]}),
+    max_size=4,
+)
+
+
+@given(SPECS, SHARDS | STREAM_POSITIONS, st.none() | st.just("only"))
+def test_the_text_of_a_position_is_canonical(
+    default: str, positions: dict[str, Any], only: str | None
+) -> None:
+    of_shards = any(name.startswith("shardId-") for name in positions)
+    streams = None if only is None else [only] if of_shards or not positions else list(positions)
+    parsed = StartingPosition.parse(json.dumps({"default": default, **positions}), streams=streams)
     again = StartingPosition.parse(str(parsed))
     assert again == parsed
     assert str(again) == str(parsed)
+    if of_shards:
+        found = parsed.for_stream("only")
+        assert {name: str(found.of(name)) for name in positions} == positions
+    else:
+        for name, value in positions.items():
+            found = parsed.for_stream(name)
+            expected = value if isinstance(value, dict) else {"default": value}
+            assert {shard_id: str(found.of(shard_id)) for shard_id in expected} == expected

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
 import pytest
 
 from kinesis_sdk.common.errors import KinesisSdkError, PermanentAwsError
-from kinesis_sdk.common.position import AfterSequence, AtTimestamp, Ended, TrimHorizon
+from kinesis_sdk.common.position import AfterSequence, AtSequence, AtTimestamp, Ended, TrimHorizon
 from kinesis_sdk.common.service_clock import EstimatedServiceClock
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.spark.errors import DataLossError, StalledError
@@ -18,14 +19,15 @@ from tests import HANG
 
 from .support import HALF, STREAM, World
 
+ORDERS = StreamId.parse(STREAM)
 SHARD = "shardId-000000000000"
 POLICY = ReadPolicy(limit=10_000, interval=0.25, stall_timeout=60.0, fail_on_data_loss=True)
 
 
-def io_of(world: World) -> ShardIo:
+def io_of(world: World, stream: StreamId = ORDERS, client: Any = None) -> ShardIo:
     return ShardIo(
-        world.client,
-        StreamId.parse(STREAM),
+        client or world.client,
+        stream,
         clock=world.clock,
         sleep=world.clock.advance,
         rng=Random(1),
@@ -49,10 +51,116 @@ def test_a_range_is_exclusive_at_its_start_and_inclusive_at_its_end() -> None:
     world = World()
     put = world.put(10)
     found = numbers(world)
-    item = ShardRange(SHARD, AfterSequence(found[2]), AfterSequence(found[6]))
+    item = ShardRange(ORDERS, SHARD, AfterSequence(found[2]), AfterSequence(found[6]))
     for limit in (1, 2, 3, 10_000):
         assert payloads(world, item, limit=limit) == put[3:7]
-    assert payloads(world, ShardRange(SHARD, TrimHorizon(), AfterSequence(found[0]))) == put[:1]
+    assert payloads(world, ShardRange(ORDERS, SHARD, TrimHorizon(), AfterSequence(found[0]))) == put[:1]
+
+
+def test_an_exclusive_end_stops_before_a_record_that_is_there() -> None:
+    world = World()
+    put = world.put(10)
+    found = numbers(world)
+    for last in range(10):
+        for limit in (1, 2, 3, 10_000):
+            item = ShardRange(ORDERS, SHARD, TrimHorizon(), AtSequence(found[last]))
+            assert payloads(world, item, limit=limit) == put[:last]
+            for first in range(last + 1):
+                item = ShardRange(ORDERS, SHARD, AtSequence(found[first]), AtSequence(found[last]))
+                assert payloads(world, item, limit=limit) == put[first:last]
+                item = ShardRange(ORDERS, SHARD, AtSequence(found[first]), AfterSequence(found[last]))
+                assert payloads(world, item, limit=limit) == put[first : last + 1]
+
+
+def test_batches_between_exclusive_ends_have_every_record_once() -> None:
+    world = World()
+    put = world.put(12)
+    found = numbers(world)
+    world.split(SHARD)
+    borders: list[Any] = [AtSequence(found[n]) for n in (1, 2, 5, 11)]
+    ranges = [
+        ShardRange(ORDERS, SHARD, start, end)
+        for start, end in zip([TrimHorizon(), *borders], [*borders, Ended()], strict=True)
+    ]
+    for limit in (1, 3, 10_000):
+        assert [data for item in ranges for data in payloads(world, item, limit=limit)] == put
+
+
+def test_a_page_without_a_record_before_an_exclusive_end_is_not_yielded() -> None:
+    world = World()
+    world.put(3)
+    found = numbers(world)
+    item = ShardRange(ORDERS, SHARD, AfterSequence(found[0]), AtSequence(found[1]))
+    assert list(read_range(io_of(world), item, POLICY)) == []
+
+
+@pytest.mark.parametrize("limit", [1, 2, 10_000])
+def test_an_exclusive_end_that_is_gone_is_a_loss_at_once_when_something_later_is_there(limit: int) -> None:
+    """Either within a page, or between two pages."""
+    world = World()
+    put = world.put(10)
+    found = numbers(world)
+    gone = AtSequence(str(int(found[4]) + 1))
+    item = ShardRange(ORDERS, SHARD, AfterSequence(found[2]), gone)
+    with pytest.raises(
+        DataLossError, match=f"orders.*to the record before sequence number {int(found[4]) + 1}"
+    ):
+        payloads(world, item, limit=limit)
+    assert payloads(world, item, limit=limit, fail_on_data_loss=False) == put[3:5]
+
+
+def test_an_exclusive_end_that_was_deleted_with_all_before_it_is_a_loss() -> None:
+    """It is the first record that the shard still had; a start at the same record has no iterator that returns it."""
+    world = World()
+    world.put(3)
+    found = numbers(world)
+    world.clock.advance(25 * 3600)
+    put = world.put(2)
+    item = ShardRange(ORDERS, SHARD, AfterSequence(found[0]), AtSequence(found[2]), via=TrimHorizon())
+    with pytest.raises(DataLossError):
+        payloads(world, item)
+    assert payloads(world, item, fail_on_data_loss=False) == []
+    item = ShardRange(
+        ORDERS, SHARD, AtSequence(found[0]), AfterSequence(numbers(world)[-1]), via=TrimHorizon()
+    )
+    assert payloads(world, item) == put
+
+
+def test_an_exclusive_end_that_does_not_come_is_waited_for_and_then_a_loss() -> None:
+    world = World()
+    world.put(3)
+    found = numbers(world)
+    before = world.clock.monotonic()
+    missing = AtSequence(str(int(found[2]) + 1))
+    with pytest.raises(DataLossError):
+        payloads(world, ShardRange(ORDERS, SHARD, TrimHorizon(), missing), interval=0.0)
+    assert 5 <= world.clock.monotonic() - before < 10
+    world.split(SHARD)
+    with pytest.raises(DataLossError):
+        payloads(world, ShardRange(ORDERS, SHARD, TrimHorizon(), missing))
+
+
+def test_a_start_at_a_record_that_is_opened_by_time_leaves_out_what_is_before_it() -> None:
+    world = World()
+    put = world.put(10)
+    found = numbers(world)
+    for limit in (1, 3, 10_000):
+        for via in (TrimHorizon(), AtTimestamp(0)):
+            item = ShardRange(ORDERS, SHARD, AtSequence(found[4]), AtSequence(found[8]), via=via)
+            assert payloads(world, item, limit=limit) == put[4:8]
+            item = ShardRange(ORDERS, SHARD, AfterSequence(found[4]), AtSequence(found[8]), via=via)
+            assert payloads(world, item, limit=limit) == put[5:8]
+
+
+def test_a_record_that_arrived_late_does_not_belong_to_a_range_that_ends_before_a_time() -> None:
+    world = World()
+    put = world.put(3)
+    world.clock.advance(1)
+    moment = round(world.clock.time() * 1000)
+    world.put(3)
+    found = numbers(world)
+    item = ShardRange(ORDERS, SHARD, TrimHorizon(), AtSequence(found[5]), before=moment)
+    assert payloads(world, item) == put
 
 
 def test_an_iterator_that_expires_in_the_middle_goes_on_where_it_was() -> None:
@@ -61,7 +169,7 @@ def test_an_iterator_that_expires_in_the_middle_goes_on_where_it_was() -> None:
     found = numbers(world)
     world.aws.faults.add(Fault(kind="expired_iterator", probability=0.4))
     assert (
-        payloads(world, ShardRange(SHARD, AfterSequence(found[4]), AfterSequence(found[-1])), limit=3)
+        payloads(world, ShardRange(ORDERS, SHARD, AfterSequence(found[4]), AfterSequence(found[-1])), limit=3)
         == put[5:]
     )
 
@@ -72,10 +180,13 @@ def test_an_end_that_is_gone_is_a_loss_at_once_when_something_later_is_there() -
     found = numbers(world)
     gone = AfterSequence(str(int(found[4]) + 1))
     with pytest.raises(DataLossError) as caught:
-        payloads(world, ShardRange(SHARD, AfterSequence(found[2]), gone))
+        payloads(world, ShardRange(ORDERS, SHARD, AfterSequence(found[2]), gone))
     assert caught.value.shard_id == SHARD
     assert (
-        len(payloads(world, ShardRange(SHARD, AfterSequence(found[2]), gone), fail_on_data_loss=False)) == 2
+        len(
+            payloads(world, ShardRange(ORDERS, SHARD, AfterSequence(found[2]), gone), fail_on_data_loss=False)
+        )
+        == 2
     )
 
 
@@ -85,7 +196,11 @@ def test_an_end_that_does_not_come_is_waited_for_and_then_a_loss() -> None:
     found = numbers(world)
     before = world.clock.monotonic()
     with pytest.raises(DataLossError):
-        payloads(world, ShardRange(SHARD, TrimHorizon(), AfterSequence(str(int(found[2]) + 1))), interval=0.0)
+        payloads(
+            world,
+            ShardRange(ORDERS, SHARD, TrimHorizon(), AfterSequence(str(int(found[2]) + 1))),
+            interval=0.0,
+        )
     assert 5 <= world.clock.monotonic() - before < 10
 
 
@@ -95,14 +210,14 @@ def test_an_end_behind_the_end_of_the_shard_is_a_loss() -> None:
     found = numbers(world)
     world.split(SHARD)
     with pytest.raises(DataLossError):
-        payloads(world, ShardRange(SHARD, TrimHorizon(), AfterSequence(str(int(found[2]) + 1))))
+        payloads(world, ShardRange(ORDERS, SHARD, TrimHorizon(), AfterSequence(str(int(found[2]) + 1))))
 
 
 def test_the_end_of_a_shard_that_stays_open_is_given_up() -> None:
     world = World()
     world.put(3)
     with pytest.raises(StalledError, match="returned no record for 6"):
-        payloads(world, ShardRange(SHARD, TrimHorizon(), Ended()))
+        payloads(world, ShardRange(ORDERS, SHARD, TrimHorizon(), Ended()))
 
 
 def test_calls_for_a_shard_keep_their_distance() -> None:
@@ -111,7 +226,7 @@ def test_calls_for_a_shard_keep_their_distance() -> None:
     found = numbers(world)
     world.clock.advance(2)
     before = world.clock.monotonic()
-    assert payloads(world, ShardRange(SHARD, TrimHorizon(), AfterSequence(found[-1])), limit=4) == put
+    assert payloads(world, ShardRange(ORDERS, SHARD, TrimHorizon(), AfterSequence(found[-1])), limit=4) == put
     assert 9 * 0.25 <= world.clock.monotonic() - before < 4
     assert world.aws.stats()["reads_throttled"] == 0
 
@@ -119,7 +234,7 @@ def test_calls_for_a_shard_keep_their_distance() -> None:
 def run_ranges(world: World, items: list[ShardRange]) -> list[tuple[str, bytes]]:
     return [
         (item.shard_id, record.data)
-        for item, records in read_ranges(lambda: io_of(world), items, POLICY)
+        for item, records in read_ranges(lambda stream: io_of(world, stream), items, POLICY)
         for record in records
     ]
 
@@ -130,7 +245,9 @@ def test_many_ranges_are_read_whole_and_each_in_order() -> None:
     for shard in world.open_shards():
         hash_key = int(shard["HashKeyRange"]["StartingHashKey"])
         expected[shard["ShardId"]] = world.put(30, hash_key=hash_key)
-    items = [ShardRange(name, TrimHorizon(), AfterSequence(numbers(world, name)[-1])) for name in expected]
+    items = [
+        ShardRange(ORDERS, name, TrimHorizon(), AfterSequence(numbers(world, name)[-1])) for name in expected
+    ]
     got = run_ranges(world, items)
     for name, put in expected.items():
         assert [data for shard_id, data in got if shard_id == name] == put
@@ -143,7 +260,7 @@ def test_a_failure_of_one_range_is_the_readers_failure() -> None:
     world.aws.faults.add(
         Fault(kind="error", operation="GetRecords", shard_id=SHARD, code="AccessDeniedException", status=400)
     )
-    items = [ShardRange(name, TrimHorizon(), Ended()) for name in (SHARD, "shardId-000000000001")]
+    items = [ShardRange(ORDERS, name, TrimHorizon(), Ended()) for name in (SHARD, "shardId-000000000001")]
     with pytest.raises(PermanentAwsError, match="AccessDenied"):
         run_ranges(world, items[:1])
     world.split("shardId-000000000001")
@@ -156,14 +273,234 @@ def test_closing_the_reader_early_stops_its_threads() -> None:
     for shard in world.open_shards():
         world.put(5, hash_key=int(shard["HashKeyRange"]["StartingHashKey"]))
         world.split(shard["ShardId"])
-    items = [ShardRange(f"shardId-{n:012d}", TrimHorizon(), Ended()) for n in range(3)]
-    pages = read_ranges(lambda: io_of(world), items, POLICY)
+    items = [ShardRange(ORDERS, f"shardId-{n:012d}", TrimHorizon(), Ended()) for n in range(3)]
+    pages = read_ranges(lambda stream: io_of(world, stream), items, POLICY)
     next(pages)
     pages.close()
+    join_readers()
+
+
+class Recorded:
+    """A client that notes which shard each call is for.
+
+    Args:
+        world: The account.
+        events: Gets ``("call", shard id)`` for each GetShardIterator.
+        before_call: Called with the shard id before each GetShardIterator.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        events: list[tuple[str, str]],
+        before_call: Callable[[str], object] = lambda shard_id: None,
+    ) -> None:
+        self._client: Any = world.client
+        self._events = events
+        self._before_call = before_call
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def get_shard_iterator(self, **request: Any) -> Any:
+        self._before_call(request["ShardId"])
+        self._events.append(("call", request["ShardId"]))
+        return self._client.get_shard_iterator(**request)
+
+
+def family(world: World, shard_id: str) -> list[ShardRange]:
+    """Split a shard with records, put some into its children, close these too, and return the ranges, children first."""
+    shard = next(shard for shard in world.open_shards() if shard["ShardId"] == shard_id)
+    low = int(shard["HashKeyRange"]["StartingHashKey"])
+    high = int(shard["HashKeyRange"]["EndingHashKey"])
+    world.put(4, hash_key=low)
+    old = {shard["ShardId"] for shard in world.open_shards()}
+    world.split(shard_id)
+    children = sorted({shard["ShardId"] for shard in world.open_shards()} - old)
+    assert len(children) == 2
+    world.put(3, hash_key=low)
+    world.put(3, hash_key=high)
+    for child in children:
+        world.split(child)
+    return [
+        *(ShardRange(ORDERS, child, TrimHorizon(), Ended(), parents=(shard_id,)) for child in children),
+        ShardRange(ORDERS, shard_id, TrimHorizon(), Ended()),
+    ]
+
+
+def check_order(events: list[tuple[str, str]], items: list[ShardRange]) -> None:
+    """No call is made for a child before the last page of each parent is consumed."""
+    for item in items:
+        first_call = events.index(("call", item.shard_id))
+        for parent in item.parents:
+            last_page = max(n for n, event in enumerate(events) if event == ("page", parent))
+            assert last_page < first_call
+
+
+def run_recorded(
+    world: World, items: list[ShardRange], events: list[tuple[str, str]], **changes: Any
+) -> dict[str, list[bytes]]:
+    client = Recorded(world, events, **changes)
+    policy = ReadPolicy(limit=2, interval=0.0, stall_timeout=60.0, fail_on_data_loss=True)
+    rows: dict[str, list[bytes]] = {}
+    for item, records in read_ranges(lambda stream: io_of(world, stream, client), items, policy):
+        rows.setdefault(item.shard_id, []).extend(record.data for record in records)
+        events.append(("page", item.shard_id))
+    return rows
+
+
+def test_children_are_read_after_their_parents_were_consumed() -> None:
+    """There are more ranges than threads, and the children are first in line."""
+    world = World(12)
+    families = [family(world, shard["ShardId"]) for shard in world.open_shards()]
+    items = [item for group in families for item in group if item.parents]
+    items += [item for group in families for item in group if not item.parents]
+    assert len(items) == 36
+    events: list[tuple[str, str]] = []
+    rows = run_recorded(world, items, events)
+    check_order(events, items)
+    assert sorted(int(data[2:]) for put in rows.values() for data in put) == list(range(world.number))
+
+
+def test_a_merged_shard_is_read_after_both_parents_and_a_grandchild_after_all() -> None:
+    world = World(2)
+    first, second = SHARD, "shardId-000000000001"
+    world.put(5, hash_key=0)
+    world.put(1, hash_key=HALF)
+    world.merge(first, second)
+    world.put(4)
+    third = "shardId-000000000002"
+    world.split(third)
+    world.put(2, hash_key=0)
+    last = AtSequence(numbers(world, "shardId-000000000003")[1])
+    items = [
+        ShardRange(ORDERS, "shardId-000000000003", TrimHorizon(), last, parents=(third,)),
+        ShardRange(ORDERS, third, TrimHorizon(), Ended(), parents=(first, second)),
+        ShardRange(ORDERS, second, TrimHorizon(), Ended()),
+        ShardRange(ORDERS, first, TrimHorizon(), Ended()),
+    ]
+    events: list[tuple[str, str]] = []
+    rows = run_recorded(world, items, events)
+    check_order(events, items)
+    assert [len(rows[item.shard_id]) for item in items] == [1, 4, 1, 5]
+
+
+def test_a_range_waits_for_its_own_parents_only() -> None:
+    """The parent's first call is held back until another range's page was consumed."""
+    world = World(2)
+    world.put(3, hash_key=HALF)
+    other = "shardId-000000000001"
+    items = [
+        *family(world, SHARD),
+        ShardRange(ORDERS, other, TrimHorizon(), AfterSequence(numbers(world, other)[-1])),
+    ]
+    events: list[tuple[str, str]] = []
+    consumed = threading.Event()
+
+    def hold(shard_id: str) -> None:
+        if shard_id == SHARD:
+            assert consumed.wait(HANG)
+
+    client = Recorded(world, events, hold)
+    for item, _ in read_ranges(lambda stream: io_of(world, stream, client), items, POLICY):
+        events.append(("page", item.shard_id))
+        if item.shard_id == other:
+            consumed.set()
+    assert events.index(("page", other)) < events.index(("call", SHARD))
+    check_order(events, items)
+
+
+def test_the_children_of_a_parent_that_failed_are_not_read() -> None:
+    world = World()
+    items = family(world, SHARD)
+    world.aws.faults.add(
+        Fault(kind="error", operation="GetRecords", shard_id=SHARD, code="AccessDeniedException", status=400)
+    )
+    events: list[tuple[str, str]] = []
+    with pytest.raises(PermanentAwsError, match="AccessDenied"):
+        run_recorded(world, items, events)
+    join_readers()
+    assert events == [("call", SHARD)]
+
+
+def test_a_parent_whose_end_is_deleted_stops_its_children() -> None:
+    world = World()
+    children = family(world, SHARD)[:2]
+    gone = AtSequence(str(int(numbers(world)[1]) + 1))
+    items = [ShardRange(ORDERS, SHARD, TrimHorizon(), gone), *children]
+    events: list[tuple[str, str]] = []
+    with pytest.raises(DataLossError):
+        run_recorded(world, items, events)
+    join_readers()
+    assert {shard_id for _, shard_id in events} == {SHARD}
+
+
+def test_closing_the_reader_in_the_middle_of_a_parent_reads_no_child() -> None:
+    world = World()
+    items = family(world, SHARD)
+    events: list[tuple[str, str]] = []
+    client = Recorded(world, events)
+    pages = read_ranges(lambda stream: io_of(world, stream, client), items, POLICY)
+    next(pages)
+    pages.close()
+    join_readers()
+    assert events == [("call", SHARD)]
+
+
+def join_readers() -> None:
     for thread in threading.enumerate():
         if thread.name.startswith("kinesis-read"):
             thread.join(HANG)
             assert not thread.is_alive()
+
+
+def test_shards_of_several_streams_have_calls_of_their_own_stream() -> None:
+    world = World()
+    put = {STREAM: world.put(3)}
+    world.client.create_stream(StreamName="flights", ShardCount=1)
+    world.clock.advance(5)
+    for number in range(4):
+        world.client.put_record(StreamName="flights", Data=b"f%d" % number, PartitionKey="k")
+    put["flights"] = [b"f%d" % number for number in range(4)]
+    streams = [StreamId.parse(name) for name in put]
+    made: list[StreamId] = []
+
+    def make_io(stream: StreamId) -> ShardIo:
+        made.append(stream)
+        return io_of(world, stream)
+
+    def last(stream: StreamId) -> AfterSequence:
+        shard = {"StreamName": stream.name, "ShardId": SHARD}
+        answer = world.client.get_shard_iterator(**shard, ShardIteratorType="TRIM_HORIZON")
+        records = world.client.get_records(ShardIterator=answer["ShardIterator"])["Records"]
+        return AfterSequence(records[-1]["SequenceNumber"])
+
+    items = [ShardRange(stream, SHARD, TrimHorizon(), last(stream)) for stream in streams]
+    got: dict[str, list[bytes]] = {}
+    for item, records in read_ranges(make_io, items, POLICY):
+        got.setdefault(item.stream.name, []).extend(record.data for record in records)
+    assert got == put
+    assert sorted(made, key=str) == sorted(streams, key=str)
+
+
+@pytest.mark.parametrize(
+    ("items", "message"),
+    [
+        ([("a", ("b",))], "shard a: its parents .b. have no range"),
+        ([("a", ("b",)), ("b", ("a",))], "parents of each other: [ab], [ab]"),
+        ([("a", ()), ("a", ())], "shard a has two ranges"),
+    ],
+)
+def test_ranges_that_could_never_start_are_an_error_and_not_a_wait(
+    items: list[tuple[str, tuple[str, ...]]], message: str
+) -> None:
+    ranges = [ShardRange(ORDERS, name, TrimHorizon(), Ended(), parents=parents) for name, parents in items]
+    with pytest.raises(ValueError, match=message):
+        list(read_ranges(lambda stream: io_of(World(), stream), ranges, POLICY))
+
+
+def test_a_task_without_ranges_reads_nothing() -> None:
+    assert list(read_ranges(lambda stream: io_of(World(), stream), [], POLICY)) == []
 
 
 def test_the_service_clock_uses_our_own_within_a_headers_second() -> None:
@@ -210,5 +547,5 @@ def test_a_start_by_time_holds_where_a_client_sends_whole_seconds_only() -> None
 
     io = io_of(world)
     io.client = Cutting()
-    item = ShardRange(SHARD, moment, AfterSequence(found[-1]))
+    item = ShardRange(ORDERS, SHARD, moment, AfterSequence(found[-1]))
     assert [record.data for records in read_range(io, item, POLICY) for record in records] == put

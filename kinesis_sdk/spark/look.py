@@ -1,0 +1,522 @@
+"""Search for the end of a batch in one shard, by the driver.
+
+A batch holds, of every shard, the records before its first record that arrived at or after the *cut*, one time for the whole query.
+The search therefore has two parts. `ShardLook.walk` finds when the first unread record of the shard arrived; from these times of all
+shards the planner chooses the cut. `ShardLook.find_end` then finds the end in the shard: a record that exists (the first one at or after
+the cut), the last record if nothing follows it, or the end of the shard. Arrival times are approximate, and only choose where the
+batch ends: a wrong or disordered time moves the border between two batches, and cannot lose or repeat a record.
+
+A timestamp finds the first record after a time in one call, but never the last record before it. That is why an end is
+exclusive where a next record is known, and why only a shard that became quiet before the cut needs a search.
+
+API cost per look:
+
+| shard | GetRecords + GetShardIterator |
+| --- | --- |
+| idle, or with few new records | 1 + 0, at longer intervals the longer it is idle |
+| busy, at the tip or behind it | 1 + 1 |
+| its next record is known to lie past the cut | 0 + 0 |
+| quiet since before the cut, up to about 1,000 unread records | 2 + 0 |
+| quiet since before the cut, more unread records | 3 + 2 to about 9 + 8, once |
+| closed, with the cut at the tip | 0 + 0 |
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kinesis_sdk.common.errors import InvalidPositionError
+from kinesis_sdk.common.position import AfterSequence, AtSequence, AtTimestamp, Ended, TrimHorizon
+from kinesis_sdk.spark.offsets import ShardPosition
+from kinesis_sdk.spark.shardio import Cursor, Page, ShardIo, arrival_of, first_number
+from kinesis_sdk.spark.steps import Pace, Steps
+
+MAX_PAGE = 10_000
+"""Maximum records of a GetRecords response (API reference)."""
+
+FIRST_PAGE = 25
+"""Records of a first read. They are often all that is new in a quiet shard, and the executors read them again: at the KPL's usual
+50 KB they are an eighth of a page."""
+
+_WALK_PAGE = 1_000
+_SEARCH_PAGE = 4_000
+_JUMP_PAGE = 10
+"""Records of a read at a cut in the past: the first one is the end, unless the service found an earlier one."""
+
+_BUSY_RECORDS = 500
+"""Expected new records from which the walk is left out: the page at the tip shows the end."""
+
+_HOPS = 5
+"""Empty pages that one read follows. Kinesis may return them anywhere; they do not mean that a shard is idle."""
+
+_PAGES_AT_CUT = 5
+"""Pages that are read on from a time before the cut until one reaches it."""
+
+_MAX_BACK = 60_000
+_RECORDS_BACK = 8
+"""The read at the tip starts so far back that it finds about this many records, but at most ``_MAX_BACK`` milliseconds."""
+
+_LAST_SECONDS = 10_000
+"""Milliseconds before the time from which on a shard is known to be quiet at which the search begins: a shard takes 1,000 records a
+second, so a few pages hold what arrived then."""
+
+_NOT_YET_READABLE = 1_000
+"""Milliseconds for which a record may not be readable after its arrival."""
+
+_CLOSE_ENOUGH = 20
+"""Milliseconds between two times at which the search stops."""
+
+_IDLE_FRACTION = 16
+"""An idle shard is looked at again after this fraction of the time for which it has been quiet."""
+
+_KEEP = 240.0
+"""Seconds for which an unused iterator is certain to be valid; the service keeps it for five minutes."""
+
+_UNKNOWN_WEIGHT = 1_000
+"""Expected records of an end for which nothing is known."""
+
+
+class Mark(NamedTuple):
+    """A record without its data.
+
+    Attributes:
+        sequence_number: Sequence number.
+        arrival: Arrival time in epoch milliseconds.
+    """
+
+    sequence_number: str
+    arrival: int
+
+    @property
+    def number(self) -> int:
+        """The sequence number as an integer."""
+        return int(self.sequence_number)
+
+
+class Cut(NamedTuple):
+    """The time at which a batch ends in every shard.
+
+    Attributes:
+        millis: Epoch milliseconds; records that arrived then or later belong to the next batch.
+        now: Epoch milliseconds at which the look began.
+        at_tip: Whether no limit holds the cut back.
+    """
+
+    millis: int
+    now: int
+    at_tip: bool
+
+
+class End(NamedTuple):
+    """The end of a batch in one shard.
+
+    Attributes:
+        position: The position; the start itself if there is nothing to read.
+        records: Expected number of records up to it, for balancing tasks.
+        cut: An earlier cut, which all shards must accept because this one could not be read up to the cut; None otherwise.
+        following: Arrival in epoch milliseconds of the record behind the position, if it is known.
+        cursor: Cursor at the position, if there is one.
+        seen_at: Monotonic seconds at which nothing followed the position; None if something did, or if that is not known.
+    """
+
+    position: ShardPosition
+    records: int = 0
+    cut: int | None = None
+    following: int | None = None
+    cursor: Cursor | None = None
+    seen_at: float | None = None
+
+
+class ShardLook:
+    """One shard as the planner sees it, and what is kept from look to look to save calls.
+
+    Everything in it is a cache: a new one at the same position finds an end as well, with more calls. A look is `begin`, perhaps
+    `walk`, then `find_end` (again with an earlier cut, if another shard asks for it), then `accept`.
+
+    Args:
+        io: Calls of the stream.
+        shard_id: The shard.
+        tip_lag: Milliseconds before the current time at which the read at the tip starts.
+    """
+
+    def __init__(self, io: ShardIo, shard_id: str, tip_lag: int) -> None:
+        self.shard_id = shard_id
+        self._io = io
+        self._tip_lag = tip_lag
+        self._pace = Pace()
+        self._position: ShardPosition = TrimHorizon()
+        self._via: ShardPosition | None = None
+        # Kept between looks, for the position:
+        self._cursor: Cursor | None = None
+        self._following: int | None = None
+        self._seen_at: float | None = None
+        self._rate = 0.0  # records per millisecond
+        self._busy_at: float | None = (
+            None  # monotonic seconds at which there were records, or of the first look
+        )
+        # Of this look:
+        self._patient = False
+        self._count: int | None = None
+        self._marks: list[Mark] = []  # what follows the position, without a gap
+        self._caught_up = False  # nothing follows the marks
+        self._ended = False  # and nothing will
+        self._skipped = False
+        self._frontier: int | None = (
+            None  # nothing arrived before this time, and what follows could not be read
+        )
+        self._gave_up_at: int | None = None
+
+    # -- the first unread record ----------------------------------------------------------------------------------
+
+    def begin(
+        self,
+        position: ShardPosition,
+        *,
+        via: ShardPosition | None = None,
+        count: int | None = None,
+        patient: bool = False,
+    ) -> None:
+        """Begin a look at a position. What is known of the shard is kept if the last look ended there.
+
+        Args:
+            position: Start of the batch; not `Ended`.
+            via: Position to open an iterator at, if Kinesis may no longer know ``position``; None opens it there.
+            count: Maximum records of the batch in this shard; None if they are not limited.
+            patient: Whether to follow empty pages for as long as it takes, for reads that stop at the current records.
+        """
+        if position != self._position:
+            self._position = position
+            self._cursor = self._following = self._seen_at = None
+        elif (
+            via is not None
+            and self._seen_at is not None
+            and self._io.clock.monotonic() > self._seen_at + _KEEP
+        ):
+            # Its iterator has expired, and a new one must not be opened at a sequence number that is deleted.
+            self._cursor = None
+        self._via = via
+        self._count = count
+        self._patient = patient
+        self._marks = []
+        self._caught_up = self._ended = self._skipped = False
+        self._frontier = self._gave_up_at = None
+        if self._busy_at is None:
+            self._busy_at = self._io.clock.monotonic()
+
+    def is_due(self, bound: float) -> bool:
+        """Return whether the shard is to be looked at, or was idle so recently that it is left out.
+
+        Args:
+            bound: Seconds after which it is looked at in any case.
+        """
+        if self._following is not None or self._seen_at is None or self._busy_at is None:
+            return True
+        now = self._io.clock.monotonic()
+        return now >= self._seen_at + min((now - self._busy_at) / _IDLE_FRACTION, bound)
+
+    @property
+    def quiet_for(self) -> float:
+        """Seconds for which no look found a record."""
+        return 0.0 if self._busy_at is None else self._io.clock.monotonic() - self._busy_at
+
+    def was_seen_empty_since(self, moment: float) -> bool:
+        """Return whether nothing followed the position at ``moment``, in monotonic seconds, or later."""
+        return self._following is None and self._seen_at is not None and self._seen_at >= moment
+
+    def walk(self) -> Steps[None]:
+        """Find when the first unread record arrived."""
+        if self._count is not None:
+            yield from self._walk_counted(self._count)
+            return
+        is_numbered = isinstance(self._position, AfterSequence | AtSequence)
+        if self._following is not None and is_numbered:
+            return
+        gap = self._gap
+        expected = self._rate * gap
+        # A read at a time may show records before a position that has no sequence number: then the walk tells the first one.
+        if is_numbered and expected > min(_BUSY_RECORDS, FIRST_PAGE * (1 + gap / 1000)):
+            self._skipped = True
+            return
+        page = yield from self._read_on(int(min(_WALK_PAGE, max(FIRST_PAGE, 3 * expected))))
+        if page.caught_up:
+            self._note_rate(len(self._marks))
+
+    @property
+    def _gap(self) -> float:
+        """Milliseconds since nothing followed the position; 0 if that is not known."""
+        return 0.0 if self._seen_at is None else (self._io.clock.monotonic() - self._seen_at) * 1000
+
+    def _note_rate(self, records: int) -> None:
+        """Note how many records the shard received since nothing followed the position."""
+        if self._gap:
+            self._rate = records / max(self._gap, 500.0)
+
+    def _walk_counted(self, count: int) -> Steps[None]:
+        """Read one record more than the batch may hold, or all there are."""
+        while len(self._marks) <= count:
+            page = yield from self._read_on(min(MAX_PAGE, count + 1 - len(self._marks)))
+            if page.caught_up or not page.records:
+                break
+
+    @property
+    def count_limit(self) -> int | None:
+        """Cut in epoch milliseconds by which this shard has the counted records in the batch; None if it has no more of them."""
+        if self._count is None or len(self._marks) <= self._count:
+            return None
+        # The largest of the arrival times, which may fall. Of what arrived in the same millisecond, other shards deliver everything.
+        return max(mark.arrival for mark in self._marks[: self._count]) + 1
+
+    def lower_bound(self, now: int) -> int:
+        """Return a time before which no unread record of the shard arrived; ``now`` if it has none.
+
+        Args:
+            now: Epoch milliseconds at which the look began.
+        """
+        if self._marks:
+            return self._marks[0].arrival
+        if self._following is not None:
+            return self._following
+        if self._skipped and self._seen_at is not None:
+            return now - round((self._io.clock.monotonic() - self._seen_at) * 1000) - _NOT_YET_READABLE
+        return now if self._frontier is None else self._frontier
+
+    # -- the end of the batch -------------------------------------------------------------------------------------
+
+    def stay(self) -> End:
+        """Return the start as the end, without a call."""
+        return End(self._position, following=self._following, cursor=self._cursor, seen_at=self._seen_at)
+
+    def find_end(self, cut: Cut, *, closed: bool) -> Steps[End]:
+        """Find the end of the batch in this shard.
+
+        Args:
+            cut: The cut.
+            closed: Whether the listing says that the shard takes no more records.
+        """
+        if self._gave_up_at is not None and cut.millis <= self._gave_up_at:
+            return self._up_to_marks(cut.millis)
+        known = self._known_end(cut, closed=closed)
+        if known is not None:
+            return known
+        if self._count is not None:
+            return self._give_up(cut)
+        lowest = self.lower_bound(cut.now)
+        floor, behind = None, None
+        if self._marks:
+            # One page more: most of what is quiet ends in it. Its records are not kept, because all shards together may have many.
+            cursor, self._cursor = self._cursor or self._cursor_at_marks(), None
+            page = yield from self._read(cursor, _WALK_PAGE)
+            marks = self._marks + self._unread(page)
+            end = self._end_in(marks, page, cut.millis, cursor, len(marks))
+            if page.caught_up:
+                self._note_rate(len(marks))
+            if end is not None:
+                return end
+            floor, behind = marks[-1], page.behind
+        return (yield from self._jump(cut, lowest, floor, behind))
+
+    def _known_end(self, cut: Cut, *, closed: bool) -> End | None:
+        """Return the end if it is known without a call."""
+        for index, mark in enumerate(self._marks):
+            if mark.arrival >= cut.millis or index == self._count:
+                if not index:
+                    return End(self._position, following=mark.arrival)
+                return End(AtSequence(mark.sequence_number), index, following=mark.arrival)
+        if closed and cut.at_tip and (self._count is None or self._caught_up):
+            # Also where nothing followed just now: the last records of a closed shard may not be readable yet.
+            return End(Ended(), max(len(self._marks), self._expected(cut)))
+        if self._caught_up:
+            return self._end_behind(self._marks[-1] if self._marks else None, self._cursor, len(self._marks))
+        later = self._following if self._following is not None else self._frontier
+        if not self._marks and later is not None and later >= cut.millis:
+            return self.stay()
+        return None
+
+    def _jump(self, cut: Cut, lowest: int, floor: Mark | None, behind: int | None) -> Steps[End]:
+        """Find the first record at or after the cut, or the last one of the shard, by a read at a time.
+
+        Args:
+            cut: The cut.
+            lowest: Time before which there is no unread record.
+            floor: Last record that was read on from the position; None if none was.
+            behind: Milliseconds behind the tip that the read of ``floor`` reported.
+        """
+        at, limit = cut.millis, _JUMP_PAGE
+        back = 0
+        if cut.at_tip:
+            rate = self._rate
+            if floor is not None:
+                rate = max(rate, len(self._marks) / max(1, floor.arrival - lowest))
+            back = round(min(_MAX_BACK, _RECORDS_BACK / rate)) if rate else _LAST_SECONDS
+            back, at, limit = max(self._tip_lag, back), min(at, cut.now), _WALK_PAGE
+        while True:
+            cursor, page = yield from self._read_from(at - back, limit)
+            if back <= self._tip_lag or page.caught_up or len(page.records) < limit:
+                break
+            back = max(self._tip_lag, back // 8)  # busier than expected: a read nearer to the tip
+        if cut.at_tip and page.caught_up and back:
+            self._rate = len(page.records) / back
+        for _ in range(_PAGES_AT_CUT):
+            marks = self._unread(page)
+            end = self._end_in(marks, page, cut.millis, cursor, self._expected(cut))
+            if end is not None:
+                return end
+            if not page.records:
+                break
+            floor = marks[-1] if marks else floor
+            page = yield from self._read(cursor, _WALK_PAGE)
+        if page.records and floor is not None:
+            return End(AfterSequence(floor.sequence_number), self._expected(cut), cursor=cursor)
+        low = max(lowest, floor.arrival) if floor is not None else lowest
+        return (yield from self._search(cut, low, at - back, floor, behind))
+
+    def _search(self, cut: Cut, low: int, high: int, floor: Mark | None, behind: int | None) -> Steps[End]:
+        """Find the last record of a shard that became quiet before the cut.
+
+        Args:
+            cut: The cut.
+            low: Time at or after which there is a record, in epoch milliseconds.
+            high: Time from which on there is none.
+            floor: Last record that was read on from the position; None if none was.
+            behind: Milliseconds behind the tip that the read of ``floor`` reported, if Kinesis said so. Whether that is the
+                distance to the newest record or to the present is not documented; as a first guess both are good.
+        """
+        if floor is None:
+            page = yield from self._read_on(_WALK_PAGE)
+            known = self._known_end(cut, closed=False)
+            if known is not None:
+                return known
+            if not self._marks:
+                return self._give_up(cut)
+            floor, behind = self._marks[-1], page.behind
+            low = max(low, floor.arrival)
+        guess = min(high, low + behind if behind else high) - _LAST_SECONDS
+        while high - low > _CLOSE_ENOUGH:
+            middle = guess if low < guess < high else (low + high) // 2
+            guess = 0
+            cursor, page = yield from self._read_from(middle, _SEARCH_PAGE)
+            marks = self._unread(page)
+            end = self._end_in(marks, page, cut.millis, cursor, self._expected(cut))
+            if end is not None:
+                return end
+            if marks:
+                floor = max(floor, marks[-1], key=lambda mark: mark.number)
+                low = max(low, middle, marks[-1].arrival)
+            elif page.caught_up:
+                high = middle
+            else:
+                return self._give_up(cut)
+        return End(AfterSequence(floor.sequence_number), self._expected(cut))
+
+    def _end_in(
+        self, marks: list[Mark], page: Page, cut: int, cursor: Cursor | None, records: int
+    ) -> End | None:
+        """Return the end if unread records show it: before the first one at the cut, or behind the last one of the shard.
+
+        Args:
+            marks: Unread records, in order; the last ones of the page, perhaps with others before them.
+            page: Last page that was read.
+            cut: The cut.
+            cursor: Cursor behind the page.
+            records: Expected records up to the end.
+        """
+        for mark in marks:
+            if mark.arrival >= cut:
+                return End(AtSequence(mark.sequence_number), records, following=mark.arrival)
+        if page.ended:
+            return End(Ended(), records)
+        if page.caught_up and marks:
+            return self._end_behind(marks[-1], cursor, records)
+        return None
+
+    def _end_behind(self, last: Mark | None, cursor: Cursor | None, records: int) -> End:
+        """Return the end behind the last record of the shard; the start if there was none."""
+        if self._ended:
+            return End(Ended(), records)
+        position = self._position if last is None else AfterSequence(last.sequence_number)
+        return End(position, records, cursor=cursor, seen_at=self._io.clock.monotonic())
+
+    def _give_up(self, cut: Cut) -> End:
+        """Return an earlier cut, up to which this shard could be read: empty pages hide what follows."""
+        reached = self._marks[-1].arrival + 1 if self._marks else self.lower_bound(cut.now)
+        self._gave_up_at = min(reached, cut.millis)
+        return self._up_to_marks(self._gave_up_at)._replace(cut=self._gave_up_at)
+
+    def _up_to_marks(self, cut: int) -> End:
+        """Return the end among the records that were read, of a shard that could not be read further."""
+        for index, mark in enumerate(self._marks):
+            if mark.arrival >= cut:
+                return End(AtSequence(mark.sequence_number), index, following=mark.arrival)
+        if not self._marks:
+            return self.stay()
+        return End(AfterSequence(self._marks[-1].sequence_number), len(self._marks), cursor=self._cursor)
+
+    def accept(self, end: End) -> None:
+        """Make an end that `find_end` or `stay` returned the position from which the next look is expected to begin."""
+        self._position = end.position
+        self._cursor, self._following, self._seen_at = end.cursor, end.following, end.seen_at
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    def _read_on(self, limit: int) -> Steps[Page]:
+        """Read what follows the marks, and add it to them."""
+        cursor = self._cursor = self._cursor or self._cursor_at_marks()
+        page = yield from self._read(cursor, limit)
+        self._marks += self._unread(page)
+        self._caught_up, self._ended = page.caught_up, page.ended
+        if not page.records and not page.caught_up:
+            self._frontier = self._io.service_clock.millis() - (page.behind or 0)
+        return page
+
+    def _read(self, cursor: Cursor, limit: int) -> Steps[Page]:
+        """Read the next page that has records, or that nothing follows."""
+        hops = 0
+        while True:
+            page = yield from cursor.steps(limit)
+            self._used_at = self._io.clock.monotonic()
+            if page.records:
+                self._busy_at = self._used_at
+            if page.records or page.caught_up or (hops >= _HOPS and not self._patient):
+                return page
+            hops += 1
+
+    def _read_from(self, millis: int, limit: int) -> Steps[tuple[Cursor, Page]]:
+        """Read from the first record at or after a time."""
+        for back in (0, 1_000, 5_000):
+            cursor = self._io.cursor(
+                self.shard_id,
+                TrimHorizon(),
+                via=AtTimestamp(max(0, millis - back)),
+                await_instant=False,
+                pace=self._pace,
+            )
+            try:
+                page = yield from self._read(cursor, limit)
+            except InvalidPositionError:
+                continue  # Kinesis rejects a time ahead of its own clock, which our estimate may be.
+            return cursor, page
+        raise InvalidPositionError(
+            f"shard {self.shard_id}: the clock of this machine is more than 5 s ahead of the clock of Kinesis",
+            operation="GetShardIterator",
+            code="InvalidArgumentException",
+        )
+
+    def _cursor_at_marks(self) -> Cursor:
+        """Return a cursor behind the records that were read in this look, or at the position."""
+        if self._marks:
+            return self._io.cursor(
+                self.shard_id, AfterSequence(self._marks[-1].sequence_number), pace=self._pace
+            )
+        return self._io.cursor(self.shard_id, self._position, via=self._via, pace=self._pace)
+
+    def _unread(self, page: Page) -> list[Mark]:
+        """Return the records of a page that lie behind the position."""
+        first = self._marks[0].number if self._marks else first_number(self._position)
+        marks = [Mark(record.sequence_number, arrival_of(record)) for record in page.records]
+        return [mark for mark in marks if mark.number >= first] if first >= 0 else marks
+
+    def _expected(self, cut: Cut) -> int:
+        """Return the expected number of records up to a cut."""
+        if not self._rate:
+            return _UNKNOWN_WEIGHT
+        return max(1, round(self._rate * (cut.millis - self.lower_bound(cut.now))))
