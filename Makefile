@@ -15,7 +15,7 @@ COMPILE = .cache/uv/bin/uv pip compile --quiet --universal --generate-hashes --n
 FUZZ = KINESIS_SDK_SCHEDULES=$(SCHEDULES) KINESIS_SDK_FLEETS=$(FLEETS) KINESIS_SDK_READERS=$(READERS)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo example test unit integration spark spark-full java fuzz soak check english format bench bench-producer bench-consumer bench-calls bench-fleet bench-java docs lock clean
+.PHONY: help install demo example test unit integration spark spark-full spark-scale java fuzz soak check english format bench bench-producer bench-consumer bench-calls bench-fleet bench-java docs lock clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -51,6 +51,9 @@ spark: install  ## Run the Spark suite on two Spark versions (needs Java 17; min
 
 spark-full: install  ## Send 3 million flights through Spark and Kinesis (minutes; FLIGHTS=file.parquet for real ones).
 	@SPARK_FULL=1 SPARK_VERSIONS=$${SPARK_VERSIONS:-4.3.0} $(BIN)/python -m pytest -s integration/test_spark.py
+
+spark-scale: install  ## Read 10 million flights of 1,000 shards with a Spark cluster, with kills (15 minutes; ARGS='--rows 1000000').
+	@$(BIN)/python benchmarks/bench_spark_cluster.py $(ARGS)
 
 java: install  ## Run the tests against the real Java KCL, including long ones (needs Java 17, npm).
 	@$(BIN)/python -m pytest integration/java
