@@ -33,7 +33,7 @@ from kinesis_sdk.producer import Producer, ProducerConfig
 from kinesis_sdk.producer.record import PendingRecord
 from kinesis_sdk.spark import logs
 from kinesis_sdk.spark.connection import ConnectionSettings
-from kinesis_sdk.spark.gc_tuning import rare_collections
+from kinesis_sdk.spark.gc_tuning import exclude_loaded_objects, rare_collections
 
 Field = str | Callable[[Any], Any]
 """Column name, or picklable function of the row."""
@@ -318,6 +318,7 @@ class KinesisPartitionWriter:
         """Put the rows of one partition."""
         logs.configure(self.stream)
         with rare_collections(), shared_producer(self.settings) as producer:
+            exclude_loaded_objects()
             for row in rows:
                 explicit = None if self.explicit_hash_key is None else _read(row, self.explicit_hash_key)
                 producer.put(self.stream, _read(row, self.partition_key), _read(row, self.data), explicit)

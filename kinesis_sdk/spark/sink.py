@@ -20,7 +20,7 @@ from kinesis_sdk.common.errors import ConfigError, InvalidRecordError
 from kinesis_sdk.spark import logs
 from kinesis_sdk.spark.arrow import COLUMNS
 from kinesis_sdk.spark.connection import ConnectionSettings, shared_client
-from kinesis_sdk.spark.gc_tuning import rare_collections
+from kinesis_sdk.spark.gc_tuning import exclude_loaded_objects, rare_collections
 from kinesis_sdk.spark.options import SinkOptions
 from kinesis_sdk.spark.partition import describe_row, shared_producer
 
@@ -131,6 +131,7 @@ def write_batches(options: SinkOptions, columns: Columns, batches: Iterable[pa.R
     size = 0
     keyless: bool | None = None  # whether null keys are accepted; not known before the first one
     with rare_collections(), shared_producer(options.settings, error_sample=options.error_sample) as producer:
+        exclude_loaded_objects()
         for batch in batches:
             data = batch.column(columns.data)
             _reject_nulls(columns.data, batch, columns, producer.accepted)

@@ -24,7 +24,7 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.spark import logs
 from kinesis_sdk.spark.arrow import COLUMN_NAMES, COLUMNS, DDL, BatchBuilder
 from kinesis_sdk.spark.connection import shared_client
-from kinesis_sdk.spark.gc_tuning import rare_collections
+from kinesis_sdk.spark.gc_tuning import exclude_loaded_objects, rare_collections
 from kinesis_sdk.spark.offsets import QueryOffset
 from kinesis_sdk.spark.options import SinkOptions, SourceOptions
 from kinesis_sdk.spark.planner import StreamPlanner
@@ -232,6 +232,7 @@ def _read(
         for name in {item.stream.name for item in ranges}
     }
     rows = 0
+    exclude_loaded_objects()
     with rare_collections():
         for item, records in read_ranges(make_io, ranges, policy):
             for batch in builders[item.stream.name].build(item.shard_id, records, owned=item.owned):
