@@ -1,8 +1,8 @@
 """A streaming query in a process of its own, to be killed by a test: ``python -m integration.spark.driver JSON``.
 
 The JSON object: ``options`` of the reader, ``sink`` and ``checkpoint`` (folders), and if wanted ``format`` of the sink's
-files (``json``, ``parquet`` or ``summary``), ``master`` and ``conf``. It runs until it is killed; if the query fails it says why and
-ends with status 1.
+files (``json``, ``parquet`` or ``summary``), ``trigger``, ``master`` and ``conf``; with ``progress`` it writes a line per batch. It runs
+until it is killed; if the query fails it says why and ends with status 1.
 """
 
 from __future__ import annotations
@@ -154,6 +154,7 @@ def main() -> int:
     from pyspark.sql import SparkSession
 
     from integration.spark.harness import IdempotentSink
+    from kinesis_sdk.spark.progress import progress_listener
 
     task = json.loads(sys.argv[1])
     builder = (
@@ -166,6 +167,8 @@ def main() -> int:
     for name, value in task.get("conf", {}).items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
+    if task.get("progress"):
+        spark.streams.addListener(progress_listener())
     folder = Path(task["sink"])
     sinks = {"json": IdempotentSink, "parquet": ParquetSink, "summary": SummarySink}
     sink = sinks[task.get("format", "json")](folder)
@@ -175,7 +178,7 @@ def main() -> int:
         .load()
         .writeStream.foreachBatch(sink)
         .option("checkpointLocation", task["checkpoint"])
-        .trigger(processingTime="200 milliseconds")
+        .trigger(processingTime=task.get("trigger", "200 milliseconds"))
         .start()
     )
     query.awaitTermination()
