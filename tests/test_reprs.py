@@ -38,7 +38,7 @@ HOLDERS: list[Any] = [
     USER,
     deaggregate([KINESIS, AGGREGATE]),
     SubRecord("key", None, SECRET),
-    SubRecordColumns(["key"], None, [SECRET]),
+    SubRecordColumns(["key"], None, [SECRET], ["key"], keyed=True),
     PutEntry(SECRET, "key"),
     GetRecordsPage([KINESIS], None, NO_RESPONSE, None, {}),
     FetchResult(records=[KINESIS], header=NO_RESPONSE),

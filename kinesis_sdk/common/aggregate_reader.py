@@ -66,6 +66,7 @@ __all__ = [
     "decode_columns",
     "effective_hash_key",
     "is_misplaced",
+    "known_keys",
 ]
 
 _LOGGER = logging.getLogger(__name__)
@@ -104,17 +105,21 @@ class SubRecord(NamedTuple):
 
 
 class SubRecordColumns(NamedTuple):
-    """The user records inside an aggregate as one sequence per field, all of the same length.
+    """The user records inside an aggregate as one sequence per field of `SubRecord`, all of the same length.
 
     Attributes:
         partition_keys: The users' keys; None if the aggregate's index points beyond its table.
         explicit_hash_keys: As in `SubRecord`; None instead of a sequence if no user record has one.
         payloads: Payloads.
+        key_table: The aggregate's table of partition keys: all keys, in any order, perhaps some that no user record has.
+        keyed: Whether no partition key is None.
     """
 
     partition_keys: Sequence[str | None]
     explicit_hash_keys: Sequence[str | None] | None
     payloads: Sequence[bytes]
+    key_table: Sequence[str]
+    keyed: bool
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self.payloads)} user records)"
@@ -208,8 +213,8 @@ def _entries(table: list[str], indexes: list[int]) -> tuple[Sequence[str | None]
     return found, True
 
 
-def _columns(body: bytes) -> tuple[SubRecordColumns, bool] | None:
-    """Return the columns of an aggregate, and whether all user records have a partition key.
+def _columns(body: bytes) -> SubRecordColumns | None:
+    """Return the columns of an aggregate.
 
     The body is parsed twice, both times in C. The message of columns gives the values. The message of rows proves which
     values belong together: if each record has all required fields, and there are no more values than records, then
@@ -239,17 +244,18 @@ def _columns(body: bytes) -> tuple[SubRecordColumns, bool] | None:
             return None
     except (protobuf.decode_error, protobuf.encode_error):
         return None
-    keys, keyed = _entries(_texts(found.keys[:]), indexes)
+    table = _texts(found.keys[:])
+    keys, keyed = _entries(table, indexes)
     hashes: Sequence[str | None] | None = None
     if places:
         # Some user records have an explicit hash key. Only the rows show which.
         each = places if placed else [record.hash for record in rows.records]
         hashes, complete = _entries(_texts(found.hashes[:]), each)
         hashes = hashes if complete or any(item is not None for item in hashes) else None
-    return SubRecordColumns(keys, hashes, payloads), keyed
+    return SubRecordColumns(keys, hashes, payloads, table, keyed)
 
 
-def _rows(body: bytes) -> tuple[SubRecordColumns, bool] | None:
+def _rows(body: bytes) -> SubRecordColumns | None:
     """Return the result of `_columns` for any aggregate, read row by row.
 
     Returns:
@@ -270,13 +276,14 @@ def _rows(body: bytes) -> tuple[SubRecordColumns, bool] | None:
         indexes.append(record.key)
         places.append(record.hash)
         payloads.append(record.data)
-    keys, keyed = _entries(_texts(message.keys), indexes)
+    table = _texts(message.keys)
+    keys, keyed = _entries(table, indexes)
     hashes, _complete = _entries(_texts(message.hashes), places)
     used = any(item is not None for item in hashes)
-    return SubRecordColumns(keys, hashes if used else None, payloads), keyed
+    return SubRecordColumns(keys, hashes if used else None, payloads, table, keyed)
 
 
-def _read(body: bytes) -> tuple[SubRecordColumns, bool] | None:
+def _read(body: bytes) -> SubRecordColumns | None:
     return _columns(body) or _rows(body)
 
 
@@ -299,7 +306,7 @@ def decode(blob: bytes | bytearray | memoryview) -> list[SubRecord] | None:
     columns = decode_columns(blob)
     if columns is None:
         return None
-    keys, hashes, payloads = columns
+    keys, hashes, payloads = columns[:3]
     fields = zip(keys, repeat(None) if hashes is None else hashes, payloads)  # noqa: B905 - `repeat` has no end
     return list(map(_new, repeat(SubRecord), fields))
 
@@ -307,8 +314,7 @@ def decode(blob: bytes | bytearray | memoryview) -> list[SubRecord] | None:
 def decode_columns(blob: bytes | bytearray | memoryview) -> SubRecordColumns | None:
     """Return the result of `decode` as columns, at two thirds of the cost if the caller needs columns anyway."""
     body = _unsealed(blob)
-    read = None if body is None else _read(body)
-    return None if read is None else read[0]
+    return None if body is None else _read(body)
 
 
 def effective_hash_key(partition_key: str, explicit_hash_key: str | None) -> bytes | None:
@@ -354,22 +360,22 @@ def _any_outside(slots: Iterable[tuple[str | None, str | None]], owned: HashKeyR
 
 def _slots(columns: SubRecordColumns) -> Iterable[tuple[str | None, str | None]]:
     """Return each pair of partition key and explicit hash key once: most aggregates have few."""
-    keys, hashes, _payloads = columns
+    keys, hashes = columns[:2]
     return zip(set(keys), repeat(None)) if hashes is None else set(zip(keys, hashes, strict=True))
 
 
-def _known_keys(columns: SubRecordColumns, carrier: KinesisRecord) -> Sequence[str]:
+def known_keys(columns: SubRecordColumns, carrier: KinesisRecord) -> Sequence[str]:
     """Return the partition keys; a user record without one gets the key of the Kinesis record that carries it."""
     keys = columns.partition_keys
-    bad = keys.count(None)
-    if bad:
-        _LOGGER.warning(
-            "aggregate %s has %d of %d user records with a key index beyond its table; "
-            "they are delivered under the Kinesis record's partition key",
-            carrier.sequence_number,
-            bad,
-            len(keys),
-        )
+    if columns.keyed:
+        return cast("Sequence[str]", keys)
+    _LOGGER.warning(
+        "aggregate %s has %d of %d user records with a key index beyond its table; "
+        "they are delivered under the Kinesis record's partition key",
+        carrier.sequence_number,
+        keys.count(None),
+        len(keys),
+    )
     return [carrier.partition_key if key is None else key for key in keys]
 
 
@@ -400,14 +406,13 @@ def deaggregate(
     for record in records:
         # Without a KPL, most records have no magic: checking it here saves a call for each of them.
         body = _unsealed(record[0]) if record[0][:4] == MAGIC else None
-        read = None if body is None else _read(body)
-        if read is None:
+        columns = None if body is None else _read(body)
+        if columns is None:
             if not plain:
                 runs.append(PlainRun(plain))
             plain.append(record)
             continue
-        columns, keyed = read
-        _keys, hashes, payloads = columns
+        payloads = columns.payloads
         if (
             hash_key_range is not None
             and on_misplaced is not None
@@ -417,6 +422,6 @@ def deaggregate(
             continue
         if payloads:
             plain = []
-            keys = cast("Sequence[str]", _keys) if keyed else _known_keys(columns, record)
-            runs.append(AggregatedRun(record, payloads, keys, hashes))
+            keys = known_keys(columns, record)
+            runs.append(AggregatedRun(record, payloads, keys, columns.explicit_hash_keys))
     return UserRecords(runs)

@@ -20,10 +20,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, cast
 
-from kinesis_sdk.common.aggregate_reader import SubRecord, SubRecordColumns, decode_columns, is_misplaced
+from kinesis_sdk.common.aggregate_reader import (
+    SubRecord,
+    SubRecordColumns,
+    decode_columns,
+    is_misplaced,
+    known_keys,
+)
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.records import KinesisRecord
@@ -86,8 +93,9 @@ class BatchBuilder:
         if not columns or len(set(columns)) != len(columns) or not set(columns) <= set(COLUMN_NAMES):
             raise ConfigError("columns", list(columns), "different names of " + ", ".join(COLUMN_NAMES))
         import pyarrow as pa
+        import pyarrow.compute as pc
 
-        self._pa = pa
+        self._pa, self._pc = pa, pc
         self._stream_name = stream_name
         self._deaggregate = deaggregate
         self._text = pa.string()
@@ -108,19 +116,19 @@ class BatchBuilder:
             records: Records of the page.
             owned: Hash key range of the shard: an aggregate with a user record outside of it is discarded. None discards none.
         """
-        pa = self._pa
+        pa, pc = self._pa, self._pc
         deaggregate = self._deaggregate
         chosen = self._chosen
         with_data, with_keys = "data" in chosen, "partitionKey" in chosen
-        with_sequences, with_subs = "sequenceNumber" in chosen, "subSequenceNumber" in chosen
-        with_moments, with_hashes = "approximateArrivalTimestamp" in chosen, "explicitHashKey" in chosen
+        with_sequences, with_hashes = "sequenceNumber" in chosen, "explicitHashKey" in chosen
         data: list[bytes] = []
         keys: list[str | None] = []
-        # One array per run. A run is a part of an aggregate, or consecutive records that were not aggregated.
-        sequences: list[Any] = []
-        subs: list[Any] = []
-        moments: list[Any] = []
-        hashes: list[Any] = []
+        # One entry per run, whose rows have the same values. A run is a part of an aggregate, or a record that was not aggregated.
+        ends: list[int] = []
+        sequences: list[str] = []
+        moments: list[datetime | None] = []
+        numbers: list[int | None] = []
+        hashes: list[tuple[int, Sequence[str | None]]] = []
         alone: list[KinesisRecord] = []
         size = 0
         filled = 0  # rows of the batch, without those in `alone`
@@ -129,15 +137,37 @@ class BatchBuilder:
             names += len(shard_id)
         if "streamName" in chosen:
             names += len(self._stream_name)
+
+        def spread(values: list[Any], kind: Any) -> Any:
+            """Return the value of each row's run."""
+            array = pa.array(values, kind)
+            if len(ends) == filled:
+                return array
+            return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(pa.array(ends, pa.int32()), array))
+
+        def numbered() -> Any:
+            """Return each row's number in its aggregate: its number in the batch, minus that of its aggregate's first row."""
+            return pc.subtract(self._numbered(filled), spread(numbers, pa.int64()))
+
+        def hash_keys() -> Any:
+            if not hashes:
+                return pa.nulls(filled, self._text)
+            column: list[str | None] = []
+            for begin, part in hashes:
+                column.extend(repeat(None, begin - len(column)))
+                column.extend(part)
+            column.extend(repeat(None, filled - len(column)))
+            return pa.array(column, self._text)
+
         makers: dict[str, Callable[[], Any]] = {
             "data": lambda: pa.array(data, pa.binary()),
             "partitionKey": lambda: pa.array(keys, self._text),
-            "sequenceNumber": lambda: pa.concat_arrays(sequences),
-            "subSequenceNumber": lambda: pa.concat_arrays(subs),
-            "approximateArrivalTimestamp": lambda: pa.concat_arrays(moments),
+            "sequenceNumber": lambda: spread(sequences, self._text),
+            "subSequenceNumber": numbered,
+            "approximateArrivalTimestamp": lambda: spread(moments, self._moment),
             "shardId": lambda: pa.repeat(pa.scalar(shard_id, self._text), filled),
             "streamName": lambda: pa.repeat(pa.scalar(self._stream_name, self._text), filled),
-            "explicitHashKey": lambda: pa.concat_arrays(hashes),
+            "explicitHashKey": hash_keys,
         }
 
         def end_alone() -> None:
@@ -148,16 +178,10 @@ class BatchBuilder:
                 data.extend([record.data for record in alone])
             if with_keys:
                 keys.extend([record.partition_key or None for record in alone])
-            if with_sequences:
-                sequences.append(pa.array([record.sequence_number for record in alone], self._text))
-            if with_subs:
-                subs.append(pa.nulls(len(alone), pa.int64()))
-            if with_moments:
-                moments.append(
-                    pa.array([record.approximate_arrival_timestamp for record in alone], self._moment)
-                )
-            if with_hashes:
-                hashes.append(pa.nulls(len(alone), self._text))
+            sequences.extend([record.sequence_number for record in alone])
+            moments.extend([record.approximate_arrival_timestamp for record in alone])
+            numbers.extend(repeat(None, len(alone)))
+            ends.extend(range(filled + 1, filled + len(alone) + 1))
             filled += len(alone)
             alone.clear()
 
@@ -165,7 +189,7 @@ class BatchBuilder:
             nonlocal size, filled
             end_alone()
             arrays = [makers[name]() for name in self.schema.names]
-            for column in (data, keys, sequences, subs, moments, hashes):
+            for column in (data, keys, ends, sequences, moments, numbers, hashes):
                 column.clear()
             size = filled = 0
             return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
@@ -208,20 +232,12 @@ class BatchBuilder:
                         data.extend(columns.payloads[begin:end])
                     if columns.keys is not None:
                         keys.extend(columns.keys[begin:end])
-                    if with_sequences:
-                        sequences.append(pa.repeat(pa.scalar(record.sequence_number, self._text), count))
-                    if with_subs:
-                        subs.append(self._numbered(begin, end))
-                    if with_moments:
-                        moments.append(
-                            pa.repeat(pa.scalar(record.approximate_arrival_timestamp, self._moment), count)
-                        )
-                    if with_hashes:
-                        hashes.append(
-                            pa.nulls(count, self._text)
-                            if explicit is None
-                            else pa.array(explicit[begin:end], self._text)
-                        )
+                    sequences.append(record.sequence_number)
+                    moments.append(record.approximate_arrival_timestamp)
+                    numbers.append(filled - begin)
+                    if with_hashes and explicit is not None:
+                        hashes.append((filled, explicit[begin:end]))
+                    ends.append(filled + count)
                     filled += count
                     size += needed
                     begin = end
@@ -237,9 +253,7 @@ class BatchBuilder:
         self, shard_id: str, record: KinesisRecord, found: SubRecordColumns, row_bytes: int
     ) -> _Columns | None:
         """Return the columns of an aggregate that were asked for, or None if its keys expand too far."""
-        table, explicit, payloads = found
-        keys = self._known(table, record)
-        columns = _Columns(keys, explicit, payloads, self._chosen, row_bytes, len(record.data))
+        columns = _Columns(known_keys(found, record), found, self._chosen, row_bytes, len(record.data))
         if columns.expanded_characters <= MAX_EXPANDED_CHARACTERS:
             return columns
         _LOGGER.warning(
@@ -247,16 +261,16 @@ class BatchBuilder:
             "characters, more than Kinesis accepts, which would be %d characters when written out for each row",
             shard_id,
             record.sequence_number,
-            len(payloads),
+            columns.rows,
             columns.longest_key,
             columns.expanded_characters,
         )
         return None
 
-    def _numbered(self, begin: int, end: int) -> Any:
-        if end > len(self._numbers):
-            self._numbers = self._pa.array(range(2 * end), self._pa.int64())
-        return self._numbers.slice(begin, end - begin)
+    def _numbered(self, rows: int) -> Any:
+        if rows > len(self._numbers):
+            self._numbers = self._pa.array(range(2 * rows), self._pa.int64())
+        return self._numbers.slice(0, rows)
 
     @staticmethod
     def _log_discarded(shard_id: str, record: KinesisRecord, count: int) -> None:
@@ -268,28 +282,13 @@ class BatchBuilder:
             count,
         )
 
-    @staticmethod
-    def _known(table: Sequence[str | None], record: KinesisRecord) -> Sequence[str]:
-        """Return the keys of an aggregate. Records with an invalid index get the key of the Kinesis record."""
-        if None not in table:
-            return cast(Sequence[str], table)
-        _LOGGER.warning(
-            "aggregate %s has %d of %d user records with a key index beyond its table; "
-            "they are delivered under the Kinesis record's partition key",
-            record.sequence_number,
-            table.count(None),
-            len(table),
-        )
-        return [record.partition_key if key is None else key for key in table]
-
 
 class _Columns:
     """Columns of an aggregate from which the number of rows that fit into a batch is known.
 
     Args:
-        keys: Partition keys.
-        explicit: Explicit hash keys; None if there are none.
-        payloads: Payloads.
+        keys: Partition key of each user record.
+        found: The aggregate.
         chosen: Names of the columns of a batch.
         row_bytes: Bytes of the other columns of a row.
         payload_bytes: Maximum bytes of all payloads.
@@ -307,19 +306,22 @@ class _Columns:
     def __init__(
         self,
         keys: Sequence[str],
-        explicit: Sequence[str | None] | None,
-        payloads: Sequence[bytes],
+        found: SubRecordColumns,
         chosen: frozenset[str],
         row_bytes: int,
         payload_bytes: int,
     ) -> None:
+        explicit, payloads = found.explicit_hash_keys, found.payloads
         self.rows = len(payloads)
         self.keys = keys if "partitionKey" in chosen else None
         self.explicit = explicit if "explicitHashKey" in chosen else None
         self.payloads = payloads if "data" in chosen else None
         self._row_bytes = row_bytes
         self._payload_bytes = 0 if self.payloads is None else payload_bytes
-        longest = max(map(len, keys))
+        # The table is usually shorter than the column, and as good a bound unless it has long keys that no row has.
+        longest = max(map(len, found.key_table)) if found.keyed else _LONGEST_KEY + 1
+        if longest > _LONGEST_KEY:
+            longest = max(map(len, keys))
         longest_hash_key = 0
         if explicit is not None:
             longest_hash_key = max((len(text) for text in explicit if text is not None), default=0)
@@ -369,6 +371,6 @@ class _Columns:
 
 def _places(found: SubRecordColumns) -> Iterator[SubRecord]:
     """Yield each different pair of partition key and explicit hash key of an aggregate once."""
-    table, explicit, _ = found
-    pairs = zip(table, repeat(None) if explicit is None else explicit)  # noqa: B905 — `repeat` has no end
+    keys, explicit = found.partition_keys, found.explicit_hash_keys
+    pairs = zip(keys, repeat(None) if explicit is None else explicit)  # noqa: B905 — `repeat` has no end
     return (SubRecord(key, hash_key, b"") for key, hash_key in set(pairs))

@@ -17,6 +17,7 @@ from kinesis_sdk.common import aggregate_reader
 from kinesis_sdk.common.aggregate_reader import (
     MAGIC,
     SubRecord,
+    SubRecordColumns,
     deaggregate,
     decode,
     decode_columns,
@@ -336,14 +337,15 @@ def test_the_usual_aggregate_is_read_by_columns() -> None:
         columns, rows = aggregate_reader._columns(body), aggregate_reader._rows(body)
         assert columns is not None
         assert rows is not None
-        assert columns[1] is rows[1] is True
-        assert [None if column is None else list(column) for column in columns[0]] == list(
-            map(as_list, rows[0])
-        )
+        assert columns.keyed
+        assert as_lists(columns) == as_lists(rows)
 
 
-def as_list(column: Sequence[Any] | None) -> list[Any] | None:
-    return None if column is None else list(column)
+def as_lists(columns: SubRecordColumns) -> dict[str, Any]:
+    return {
+        name: list(value) if isinstance(value, Sequence) else value
+        for name, value in columns._asdict().items()
+    }
 
 
 @pytest.mark.parametrize(
@@ -362,8 +364,7 @@ def test_an_odd_aggregate_is_read_by_columns_as_well(blob: bytes) -> None:
     columns, rows = aggregate_reader._columns(blob[4:-16]), aggregate_reader._rows(blob[4:-16])
     assert columns is not None
     assert rows is not None
-    assert columns[1] is rows[1]
-    assert list(map(as_list, columns[0])) == list(map(as_list, rows[0]))
+    assert as_lists(columns) == as_lists(rows)
 
 
 HOSTILE = {
