@@ -12,16 +12,17 @@ import difflib
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.position import AtTimestamp, Latest
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.producer import ProducerConfig
 from kinesis_sdk.spark.connection import ConnectionSettings
 from kinesis_sdk.spark.logs import LEVELS
-from kinesis_sdk.spark.partition import ProducerSettings
 from kinesis_sdk.spark.positions import StartingPosition
+
+if TYPE_CHECKING:
+    from kinesis_sdk.spark.partition import ProducerSettings
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)", re.IGNORECASE | re.ASCII)
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -120,7 +121,7 @@ class SinkOptions:
     """Options of the writer. Durations are seconds."""
 
     stream: StreamId
-    settings: ProducerSettings = field(default_factory=ProducerSettings)
+    settings: ProducerSettings
     random_partition_key: bool = False
     """Whether rows without a partition key get a random one: all rows if there is no such column, else those where it is null."""
     error_sample: int = 5
@@ -137,6 +138,10 @@ class SinkOptions:
         Raises:
             ConfigError: If an option is unknown, the stream is missing, or a value is out of range.
         """
+        # Imported here, because each process that reads would import the producer too.
+        from kinesis_sdk.producer import ProducerConfig
+        from kinesis_sdk.spark.partition import ProducerSettings
+
         values = _read(options, _SINK, ignored=_SOURCE, engine=_ENGINE_OPTIONS)
         stream = _take_stream(values)
         connection = _take_connection(values, (stream,))
