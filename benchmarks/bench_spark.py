@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[1]
 ACCOUNT = {"AWS_ACCESS_KEY_ID": "fake", "AWS_SECRET_ACCESS_KEY": "fake", "AWS_DEFAULT_REGION": "us-east-1"}
 SLOTS = 2
 PAYLOAD = 100
+MAX_ROWS = 32_768
 TARGET_READ, TARGET_WRITE = 0.35, 5.0
 SERVERS = ("kinesis_sdk.testing", "tls_front.py")
 """Parts of the command lines of processes that stand for AWS."""
@@ -57,11 +58,12 @@ def fill(endpoint: str, stream: str, rows: int) -> int:
 
 
 def register_yardsticks(spark: Any, rows: int) -> None:
-    """A reader that repeats one ready Arrow batch with our schema, and a writer that only counts."""
+    """Readers that repeat one ready Arrow batch with our schema, and a writer that only counts."""
     from pyspark.sql.datasource import (
         DataSource,
         DataSourceArrowWriter,
         DataSourceReader,
+        DataSourceStreamReader,
         InputPartition,
         WriterCommitMessage,
     )
@@ -81,7 +83,7 @@ def register_yardsticks(spark: Any, rows: int) -> None:
             from kinesis_sdk.common.aggregate_reader import Aggregate
             from kinesis_sdk.common.hashkeys import hash_partition_key
             from kinesis_sdk.common.records import KinesisRecord
-            from kinesis_sdk.spark.arrow import MAX_ROWS, BatchBuilder
+            from kinesis_sdk.spark.arrow import BatchBuilder
 
             aggregate = Aggregate(1 << 30, MAX_ROWS)
             for number in range(MAX_ROWS):
@@ -93,6 +95,19 @@ def register_yardsticks(spark: Any, rows: int) -> None:
                 yield batch
             if not self.batches:
                 yield batch.slice(0, 1)
+
+    class CeilingStreamReader(DataSourceStreamReader):
+        def initialOffset(self) -> dict[str, int]:  # noqa: N802 — Spark's interface
+            return {"batch": 0}
+
+        def latestOffset(self, *_: Any) -> dict[str, int]:  # noqa: N802 — Spark's interface
+            return {"batch": 1}
+
+        def partitions(self, start: Any, end: Any) -> list[InputPartition]:  # noqa: ARG002 — Spark's interface
+            return CeilingReader(0).partitions()
+
+        def read(self, partition: InputPartition) -> Iterator[Any]:
+            return CeilingReader(rows // SLOTS // MAX_ROWS).read(partition)
 
     class EmptyWriter(DataSourceArrowWriter):
         def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
@@ -110,7 +125,10 @@ def register_yardsticks(spark: Any, rows: int) -> None:
 
         def reader(self, schema: Any) -> DataSourceReader:  # noqa: ARG002 — Spark's interface
             small = self.options.get("small") == "true"
-            return CeilingReader(0 if small else rows // SLOTS // 32_768)
+            return CeilingReader(0 if small else rows // SLOTS // MAX_ROWS)
+
+        def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: ARG002, N802 — Spark's interface
+            return CeilingStreamReader()
 
         def writer(self, schema: Any, overwrite: bool) -> DataSourceArrowWriter:  # noqa: ARG002 — Spark's interface
             return EmptyWriter()
@@ -228,7 +246,7 @@ def measure(options: argparse.Namespace) -> int:
             return lambda: frame.load().write.format("noop").mode("overwrite").save()
 
         ours = {"streamName": "read", "fetchInterval": "0", **where}
-        whole = options.rows // SLOTS // 32_768 * 32_768 * SLOTS
+        whole = options.rows // SLOTS // MAX_ROWS * MAX_ROWS * SLOTS
         reading = best(
             options.repeat,
             {"ceiling": whole, "ours": options.rows, "small ceiling": 1, "small": 1},

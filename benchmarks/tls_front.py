@@ -18,6 +18,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+
 def _pump(source: socket.socket, sink: socket.socket) -> None:
     with contextlib.suppress(OSError):
         while part := source.recv(1 << 18):
@@ -28,14 +29,18 @@ def _pump(source: socket.socket, sink: socket.socket) -> None:
 
 
 def _serve(plain: socket.socket, context: ssl.SSLContext, port: int) -> None:
-    with contextlib.suppress(OSError), plain, context.wrap_socket(plain, server_side=True) as client:
-        with socket.create_connection(("127.0.0.1", port)) as server:
-            for one in (client, server):
-                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            back = threading.Thread(target=_pump, args=(server, client), daemon=True)
-            back.start()
-            _pump(client, server)
-            back.join()
+    with (
+        contextlib.suppress(OSError),
+        plain,
+        context.wrap_socket(plain, server_side=True) as client,
+        socket.create_connection(("127.0.0.1", port)) as server,
+    ):
+        for one in (client, server):
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        back = threading.Thread(target=_pump, args=(server, client), daemon=True)
+        back.start()
+        _pump(client, server)
+        back.join()
 
 
 def make_certificate(folder: Path) -> tuple[Path, Path]:

@@ -22,7 +22,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from kinesis_sdk.common.aggregate_reader import (
     SubRecord,
