@@ -15,7 +15,7 @@ COMPILE = .cache/uv/bin/uv pip compile --quiet --universal --generate-hashes --n
 FUZZ = KINESIS_SDK_SCHEDULES=$(SCHEDULES) KINESIS_SDK_FLEETS=$(FLEETS) KINESIS_SDK_READERS=$(READERS)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo example test unit integration spark spark-full spark-scale java fuzz soak check english format bench bench-producer bench-consumer bench-calls bench-fleet bench-java docs lock clean
+.PHONY: help install demo example test unit integration spark spark-full spark-scale java fuzz soak check english format bench bench-producer bench-consumer bench-calls bench-fleet bench-java bench-spark-jvm docs lock clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -104,6 +104,9 @@ bench-fleet: install  ## Print how fleets share leases: `balanced` compared with
 
 bench-java: install  ## Print costs and times compared with the real Java KCL (needs Java 17, npm; 20 minutes).
 	@$(BIN)/python benchmarks/bench_java.py
+
+bench-spark-jvm: install  ## Print costs compared with AWS Labs' Spark connector for the JVM (needs Java 17, Maven; 15 minutes).
+	@$(BIN)/python benchmarks/bench_spark_jvm.py $(ARGS)
 
 lock:  ## Renew the pins of CI and of LocalStack (ARGS=--upgrade for newer versions).
 	@test -x .cache/uv/bin/uv || { $(PYTHON) -m venv .cache/uv && .cache/uv/bin/pip install --quiet uv; }

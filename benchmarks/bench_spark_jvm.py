@@ -70,9 +70,9 @@ class Jobs:
         return lambda: frame.load().write.format("noop").mode("overwrite").save()
 
     def stream(
-        self, source: Callable[[], Any], sink: str, options: dict[str, str], rows: int
+        self, source: Callable[[], Any], sink: str, options: dict[str, str], rows: int, checkpoint: str = ""
     ) -> Callable[[], None]:
-        """A query that reads what is there now; it must find so many rows."""
+        """A query that reads what is there now; it must find so many rows. It begins anew unless it has a checkpoint."""
 
         def run() -> None:
             self._checkpoints += 1
@@ -80,7 +80,9 @@ class Jobs:
                 source()
                 .writeStream.format(sink)
                 .options(**options)
-                .option("checkpointLocation", str(self._folder / f"checkpoint-{self._checkpoints}"))
+                .option(
+                    "checkpointLocation", str(self._folder / (checkpoint or f"query-{self._checkpoints}"))
+                )
                 .trigger(availableNow=True)
                 .start()
             )
@@ -147,8 +149,18 @@ def write(spark: Any, jobs: Jobs, endpoint: str, rows: int, repeat: int, folder:
     )
     made.write.parquet(str(folder / "rows"))
 
-    def source() -> Any:
-        return spark.readStream.schema(made.schema).parquet(str(folder / "rows"))
+    def job(sink: str, options: dict[str, str]) -> Callable[[], None]:
+        """One query, which finds the rows anew in each turn: the connector starts a KPL for each checkpoint."""
+        turns = folder / f"rows-{sink}"
+        turns.mkdir()
+
+        def source() -> Any:
+            turn = len(list(turns.iterdir()))
+            for number, file in enumerate((folder / "rows").glob("*.parquet")):
+                os.link(file, turns / f"{turn}-{number}.parquet")
+            return spark.readStream.schema(made.schema).parquet(str(turns))
+
+        return jobs.stream(source, sink, options, rows, checkpoint=f"checkpoint-{sink}")
 
     ours = {
         "streamName": "ours",
@@ -164,22 +176,27 @@ def write(spark: Any, jobs: Jobs, endpoint: str, rows: int, repeat: int, folder:
     }
     peer, mine = "connector, its KPL sink", "kinesis_sdk"
     runs = {
-        peer: jobs.stream(source, "aws-kinesis", theirs, rows),
-        mine: jobs.stream(source, "kinesis_sdk", ours, rows),
-        "floor, the sink noop": jobs.stream(source, "noop", {}, rows),
+        peer: job("aws-kinesis", theirs),
+        mine: job("kinesis_sdk", ours),
+        "floor, the sink noop": job("noop", {}),
     }
     speeds = best(repeat, dict.fromkeys(runs, rows), runs)
-    for options in (ours, {**ours, "streamName": "theirs"}):
-        del options["rateLimit"]
-        stored = (
-            spark.read.format("kinesis_sdk")
-            .options(**options, startingPosition="TRIM_HORIZON")
+    packed = {}
+    for stream in ("theirs", "ours"):
+        found = {
+            deaggregate: spark.read.format("kinesis_sdk")
+            .options(streamName=stream, endpointUrl=endpoint, region="us-east-1", deaggregate=deaggregate)
             .load()
             .count()
-        )
+            for deaggregate in ("true", "false")
+        }
         sent = rows * (repeat + 1)
-        assert stored >= sent, f"the stream {options['streamName']} has {stored:,} rows of {sent:,}"
+        assert found["true"] >= sent, f"the stream {stream} has {found['true']:,} rows of {sent:,}"
+        packed[stream] = found["true"] / found["false"]
     table(f"write {rows:,} rows from Parquet, over TLS", speeds, peer, (mine,))
+    print(
+        f"  user records a record: {packed['theirs']:,.0f} of the connector, {packed['ours']:,.0f} of kinesis_sdk"
+    )
 
 
 def measure(options: argparse.Namespace) -> int:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from datetime import datetime, timedelta, timezone
+from hashlib import md5
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinesis_sdk.common.aggregate_reader import Aggregate, deaggregate
+from kinesis_sdk.common.aggregate_reader import MAGIC, Aggregate, deaggregate
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.hashkeys import (
     FULL_RANGE,
@@ -192,6 +193,33 @@ def test_a_long_key_that_user_records_share_makes_more_batches_and_no_larger_one
     assert pool.max_memory() <= 4 * max(MAX_BYTES, largest)
 
 
+def test_a_long_key_of_the_table_that_no_user_record_has_counts_for_nothing() -> None:
+    inside = pack([("k", None, b"%d" % number) for number in range(2_000)])[4:-16]
+    unused = b"u" * 200_000
+    # A second entry of the table: field 1, the length as a varint of three bytes, the key. Fields may come in any order.
+    body = inside + b"\x0a\xc0\x9a\x0c" + unused
+    blob = MAGIC + body + md5(body, usedforsecurity=False).digest()
+    (batch,) = BatchBuilder("orders", deaggregate=True).build(SHARD, [carrier(blob)])
+    assert batch.num_rows == 2_000
+    assert set(batch.column("partitionKey").to_pylist()) == {"k"}
+
+
+def test_rows_of_aggregates_and_of_records_alone_keep_what_is_theirs() -> None:
+    page = [
+        carrier(b"alone", 1),
+        carrier(pack([("k", None, b""), ("k", "7", b""), ("l", None, b"")]), 2),
+        carrier(b"alone", 3)._replace(approximate_arrival_timestamp=None),
+        carrier(pack([("k", None, b""), ("l", None, b"")]), 4),
+    ]
+    rows = rows_of(page)
+    assert [row["sequenceNumber"] for row in rows] == ["1", "2", "2", "2", "3", "4", "4"]
+    assert [row["subSequenceNumber"] for row in rows] == [None, 0, 1, 2, None, 0, 1]
+    assert [row["explicitHashKey"] for row in rows] == [None, None, "7", None, None, None, None]
+    moments = [NOON + timedelta(milliseconds=number) for number in range(5)]
+    expected = [moments[1], *[moments[2]] * 3, None, *[moments[4]] * 2]
+    assert [row["approximateArrivalTimestamp"] for row in rows] == expected
+
+
 @pytest.mark.parametrize("column", ["partition key", "explicit hash key"])
 def test_an_aggregate_that_would_expand_without_end_is_delivered_as_it_is_stored(
     column: str, caplog: pytest.LogCaptureFixture
@@ -245,8 +273,6 @@ def test_more_user_records_than_numbers_were_prepared_for() -> None:
 
 
 def test_a_key_index_beyond_its_table_gets_the_carriers_key(caplog: pytest.LogCaptureFixture) -> None:
-    from hashlib import md5
-
     blob = pack([("a", None, b"secret-payload"), ("a", None, b"1")])
     # The last record's key index, from 0 to 5: field 1 as a varint.
     body = bytearray(blob[4:-16])
