@@ -195,6 +195,10 @@ def test_importing_the_package_loads_next_to_nothing() -> None:
         ("kinesis_sdk.ProducerConfig", "kinesis_sdk.producer.producer"),
         ("import kinesis_sdk.metrics", "threading prometheus_client opentelemetry"),
         ("import kinesis_sdk.spark; kinesis_sdk.spark.ConnectionSettings", "pyspark pyarrow boto3"),
+        (
+            "import kinesis_sdk.spark.options, kinesis_sdk.spark.planner",
+            "kinesis_sdk.producer kinesis_sdk.spark.partition",
+        ),
     ],
 )
 def test_using_a_name_does_not_load_what_it_does_not_need(use: str, unwanted: str) -> None:
