@@ -176,3 +176,23 @@ except Exception as error:
         env=environment, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert "FOUND" in result.stdout, result.stdout + result.stderr[-2000:]
+
+
+def test_the_number_of_tasks_follows_the_session(spark: Any, stream: Any) -> None:
+    """A registered source makes two tasks per slot; `maxTasks` makes another number."""
+    from kinesis_sdk.spark import register
+
+    orders = stream(12)
+    width = 2**128 // 12
+    orders.put_entries(
+        [
+            {"Data": b"x", "PartitionKey": "k", "ExplicitHashKey": str(shard * width + 1)}
+            for shard in range(12)
+        ]
+    )
+    register(spark)
+    read = spark.read.format("kinesis_sdk").options(**orders.options())
+    slots = spark.sparkContext.defaultParallelism
+    assert read.load().rdd.getNumPartitions() == min(12, 2 * slots)
+    assert read.option("maxTasks", "3").load().rdd.getNumPartitions() == 3
+    assert read.load().count() == 12

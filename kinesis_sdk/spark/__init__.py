@@ -53,11 +53,14 @@ def register(spark: Any) -> None:
     ``pyspark_kinesis_sdk`` by itself. If Spark starts another Python on a ``local`` master, and the user has not chosen it with
     ``PYSPARK_PYTHON``, the Python functions of this session run with the interpreter of this program from now on.
 
+    The planner then also knows how many tasks suit the cluster: two per slot of the session, if the option ``maxTasks`` is not set.
+
     Raises:
         ConfigError: If Spark starts a Python that cannot import this package, and only the user can change that.
     """
-    from kinesis_sdk.spark.python_environment import use_this_environment
+    from kinesis_sdk.spark.python_environment import pass_on_parallelism, use_this_environment
     from kinesis_sdk.spark.source import KinesisDataSource
 
     use_this_environment(spark)
+    pass_on_parallelism(spark)
     spark.dataSource.register(KinesisDataSource)

@@ -20,6 +20,7 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.spark.connection import ConnectionSettings
 from kinesis_sdk.spark.logs import LEVELS
 from kinesis_sdk.spark.positions import StartingPosition
+from kinesis_sdk.spark.tasks import MAX_TASKS
 
 if TYPE_CHECKING:
     from kinesis_sdk.spark.partition import ProducerSettings
@@ -67,8 +68,8 @@ class SourceOptions:
     shards_per_task: int | None = None
     """Maximum shards per Spark task, except for a parent with its children; None means that ``max_tasks`` decides."""
     max_tasks: int | None = None
-    """Maximum number of Spark tasks per batch, if ``shards_per_task`` is not set. None means the parallelism of the session, if
-    `kinesis_sdk.spark.register` was called with it, and 64 otherwise."""
+    """Maximum number of Spark tasks per batch, if ``shards_per_task`` is not set. None means two per slot of the session,
+    if `kinesis_sdk.spark.register` was called with it (on a cluster at least 64), and 64 otherwise."""
     records_per_fetch: int = MAX_PAGE
     """Maximum Kinesis records per GetRecords call."""
     fetch_interval: float = 0.25
@@ -291,7 +292,7 @@ _SOURCE: _Table = {
     "probeThreads": ("probe_threads", _count(1, 64)),
     "shardIds": ("shard_ids", _names),
     "shardsPerTask": ("shards_per_task", _count(1, 10_000)),
-    "maxTasks": ("max_tasks", _count(1, 10_000)),
+    "maxTasks": ("max_tasks", _count(1, MAX_TASKS)),
     "recordsPerFetch": ("records_per_fetch", _count(1, MAX_PAGE)),
     "fetchInterval": ("fetch_interval", _duration(0, 60)),
     "retryTimeout": ("retry_timeout", _duration(1, 86_400)),

@@ -13,8 +13,15 @@ import sys
 from typing import Any
 
 from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.spark.tasks import DEFAULT_MAX_TASKS, MAX_TASKS
 
 _VARIABLE = "PYSPARK_PYTHON"
+MAX_TASKS_VARIABLE = "KINESIS_SDK_MAX_TASKS"
+"""Environment variable of Spark's Python processes with the number of tasks that suits the cluster."""
+
+_TASKS_PER_SLOT = 2
+"""Tasks per task that runs at a time: so a task that takes longer does not keep the others waiting for much of a batch."""
+
 _NEEDED = ("kinesis_sdk", "pyarrow")
 _TIMEOUT = 60.0
 
@@ -46,6 +53,33 @@ def use_this_environment(spark: Any) -> None:
         os.environ.get(_VARIABLE),
         f"a Python with {' and '.join(missing)}: Spark runs the data source with {context.pythonExec!r}. "
         f"Set the environment variable before the session starts, for this program to {sys.executable}",
+    )
+
+
+def pass_on_parallelism(spark: Any) -> None:
+    """Let the planning processes of a session know how many tasks suit its cluster.
+
+    Spark tells a data source in Python nothing about the cluster, but passes it the environment of the session. On a ``local`` master
+    that is two tasks per slot. A cluster may have registered few of its executors when the session starts, so there the number is
+    only raised: to two per slot that is known now, if that is more than the default.
+
+    Args:
+        spark: Session of Spark; nothing happens for a session of Spark Connect.
+    """
+    context = _classic_context(spark)
+    if context is None:
+        return
+    tasks = _TASKS_PER_SLOT * context.defaultParallelism
+    if not context.master.startswith("local") or context.master.startswith("local-cluster"):
+        tasks = max(DEFAULT_MAX_TASKS, tasks)
+    context.environment[MAX_TASKS_VARIABLE] = str(min(tasks, MAX_TASKS))
+
+
+def max_tasks_of_session() -> int:
+    """Return the number of tasks that `pass_on_parallelism` passed to this process, or the default."""
+    text = os.environ.get(MAX_TASKS_VARIABLE, "")
+    return (
+        int(text) if text.isascii() and text.isdigit() and 1 <= int(text) <= MAX_TASKS else DEFAULT_MAX_TASKS
     )
 
 

@@ -28,6 +28,7 @@ from kinesis_sdk.spark.gc_tuning import exclude_loaded_objects, rare_collections
 from kinesis_sdk.spark.offsets import QueryOffset
 from kinesis_sdk.spark.options import SinkOptions, SourceOptions
 from kinesis_sdk.spark.planner import StreamPlanner
+from kinesis_sdk.spark.python_environment import max_tasks_of_session
 from kinesis_sdk.spark.reading import ReadPolicy, ShardRange, read_ranges
 from kinesis_sdk.spark.shardio import ShardIo
 from kinesis_sdk.spark.table_options import (
@@ -36,7 +37,7 @@ from kinesis_sdk.spark.table_options import (
     creation_options,
     read_options,
 )
-from kinesis_sdk.spark.tasks import DEFAULT_MAX_TASKS, group
+from kinesis_sdk.spark.tasks import group
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -183,7 +184,7 @@ class RangePartition(InputPartition):  # type: ignore[misc]
 
 def _group(ranges: Sequence[ShardRange], options: SourceOptions) -> list[InputPartition]:
     tasks = group(
-        ranges, max_tasks=options.max_tasks or DEFAULT_MAX_TASKS, shards_per_task=options.shards_per_task
+        ranges, max_tasks=options.max_tasks or max_tasks_of_session(), shards_per_task=options.shards_per_task
     )
     return [RangePartition(task) for task in tasks]
 

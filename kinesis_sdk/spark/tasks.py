@@ -15,6 +15,9 @@ from kinesis_sdk.spark.reading import ShardRange
 DEFAULT_MAX_TASKS = 64
 """Maximum number of tasks if neither the user nor the session says how many run at a time."""
 
+MAX_TASKS = 10_000
+"""Largest number of tasks that can be asked for."""
+
 
 def group(
     ranges: Sequence[ShardRange], *, max_tasks: int, shards_per_task: int | None

@@ -13,7 +13,13 @@ import pytest
 
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.spark import python_environment
-from kinesis_sdk.spark.python_environment import missing_modules, use_this_environment
+from kinesis_sdk.spark.python_environment import (
+    MAX_TASKS_VARIABLE,
+    max_tasks_of_session,
+    missing_modules,
+    pass_on_parallelism,
+    use_this_environment,
+)
 
 
 def session(master: str = "local[2]", python: str = "python3") -> Any:
@@ -98,3 +104,33 @@ def test_files_that_spark_ships_are_found(tmp_path: Path, monkeypatch: pytest.Mo
 def test_an_interpreter_that_cannot_be_asked_is_left_to_spark(tmp_path: Path) -> None:
     assert missing_modules(str(tmp_path / "none")) == []
     assert missing_modules("false") == []
+
+
+@pytest.mark.parametrize(
+    ("master", "slots", "tasks"),
+    [
+        ("local[2]", 2, 4),
+        ("local[*]", 16, 32),
+        ("spark://host:7077", 4, 64),
+        ("yarn", 500, 1_000),
+        ("local-cluster[2,1,1024]", 2, 64),
+        ("yarn", 20_000, 10_000),
+    ],
+)
+def test_the_planner_knows_how_many_tasks_suit_the_session(
+    master: str, slots: int, tasks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = SimpleNamespace(master=master, defaultParallelism=slots, environment={})
+    pass_on_parallelism(SimpleNamespace(sparkContext=context))
+    monkeypatch.setenv(MAX_TASKS_VARIABLE, context.environment[MAX_TASKS_VARIABLE])
+    assert max_tasks_of_session() == tasks
+
+
+@pytest.mark.parametrize("text", [None, "", "0", "-1", "many", "10001", "²"])
+def test_without_a_usable_number_there_is_a_default(
+    text: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(MAX_TASKS_VARIABLE, raising=False)
+    if text is not None:
+        monkeypatch.setenv(MAX_TASKS_VARIABLE, text)
+    assert max_tasks_of_session() == 64
