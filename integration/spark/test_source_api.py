@@ -59,7 +59,7 @@ def test_offsets_in_the_checkpoint_are_canonical(spark: Any, stream: Any, folder
         assert list(offset["streams"]) == [orders.name]
         shards = offset["streams"][orders.name]["shards"]
         assert list(shards) == sorted(shards) == ["0", "1", "2"]
-        assert QueryOffset.from_json(text).to_json() == text
+        assert QueryOffset.from_json(text).to_dict() == offset, "Spark adds spaces"
 
 
 def test_the_engine_asks_in_the_order_that_the_reader_expects(spark: Any, stream: Any, folder: Path) -> None:
