@@ -13,7 +13,7 @@ A fault is a filter and an effect. The same seed, the same faults and the same c
 | `expired_iterator` | GetRecords raises ExpiredIteratorException |
 | `expired_credentials` | ExpiredTokenException |
 | `conditional` | a conditional write fails although its condition holds |
-| `empty_read` | GetRecords returns no records and an iterator for the same position |
+| `empty_read` | GetRecords returns no records and an iterator for the same position; MillisBehindLatest is positive if records follow |
 | `broken_stream` | the connection of a subscription breaks instead of an event |
 | `early_arrival` | a stored record's approximate arrival time is `seconds` too early, so that times in its shard are not monotonic |
 | `torn_listing` | ListShards omits the last shard of its response, as if it were read in the middle of a reshard |

@@ -117,7 +117,11 @@ def test_reads(account: Account, code: Any) -> None:
     account.aws.faults.add(Fault(kind="empty_read", shard_id="shardId-000000000000", count=1))
     answer = account.kinesis.get_records(ShardIterator=iterator)
     assert answer["Records"] == []
-    assert len(account.kinesis.get_records(ShardIterator=answer["NextShardIterator"])["Records"]) == 1
+    assert answer["MillisBehindLatest"] > 0
+    answer = account.kinesis.get_records(ShardIterator=answer["NextShardIterator"])
+    assert len(answer["Records"]) == 1
+    account.aws.faults.add(Fault(kind="empty_read", shard_id="shardId-000000000000", count=1))
+    assert account.kinesis.get_records(ShardIterator=answer["NextShardIterator"])["MillisBehindLatest"] == 0
     account.aws.faults.add(Fault(kind="expired_iterator", shard_id="shardId-000000000001"))
     account.kinesis.get_records(ShardIterator=iterator)
     assert code(account.kinesis.get_records, ShardIterator=account.iterator(shard=1)) == (

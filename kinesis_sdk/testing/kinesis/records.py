@@ -298,7 +298,8 @@ class RecordPlane:
 
         Args:
             request: The request.
-            empty: Whether to return no records, as Kinesis may do at any position.
+            empty: Whether to return no records, as Kinesis may do at any position. If records follow, the response
+                says so with a lag of at least a millisecond.
 
         Returns:
             The response as JSON text. At the end of a closed shard it has ``ChildShards`` and no
@@ -338,17 +339,17 @@ class RecordPlane:
                 raise self._read_throttled(stream, shard)
             horizon = stream.horizon
             shard.trim(horizon)
-            if not empty:
+            if empty:
+                behind = shard.lag(position, horizon, now_millis)
+            else:
                 page = shard.read(position, limit, MAX_READ_BYTES, horizon)
                 position = page.position
+                behind = 0 if page.behind_arrival is None else max(0, now_millis - page.behind_arrival)
                 if registry.throttle:
                     shard.read_limit.charge(page.size)
             at_end = shard.closed_at is not None and not empty and page.behind_arrival is None
             children = [child.describe_as_child() for child in shard.children] if at_end else []
         fragments = [] if empty else page.fragments
-        behind = 0
-        if not empty and page.behind_arrival is not None:
-            behind = max(0, now_millis - page.behind_arrival)
         registry.count(records_read=len(fragments))
         tail = f'],"MillisBehindLatest":{behind}'
         if at_end:

@@ -191,9 +191,7 @@ class Shard:
             horizon: Wall time (milliseconds) before which records have expired.
         """
         fragments, ends = self._fragments, self._ends
-        first = bisect_left(fragments, b"%0*d" % (DIGITS, position), key=_number_of)
-        if fragments and self._received_first() < horizon:
-            first = max(first, self._first_since(horizon))
+        first = self._first_from(position, horizon)
         if first == len(fragments):
             return Page([], 0, position, None)
         before = ends[first - 1] if first else self._prefix
@@ -205,6 +203,23 @@ class Shard:
             int(_number_of(fragments[stop - 1])) + 1,
             _arrival_of(fragments[stop - 1]) if stop < len(fragments) else None,
         )
+
+    def lag(self, position: int, horizon: int, now: int) -> int:
+        """Return the age in milliseconds of the first record that a `read` would return, at least 1; 0 if there is none.
+
+        Args:
+            position: Smallest sequence number requested.
+            horizon: Wall time (milliseconds) before which records have expired.
+            now: Wall time in milliseconds.
+        """
+        first = self._first_from(position, horizon)
+        return max(1, now - _arrival_of(self._fragments[first])) if first < len(self._fragments) else 0
+
+    def _first_from(self, position: int, horizon: int) -> int:
+        first = bisect_left(self._fragments, b"%0*d" % (DIGITS, position), key=_number_of)
+        if self._fragments and self._received_first() < horizon:
+            first = max(first, self._first_since(horizon))
+        return first
 
     def describe(self) -> dict[str, Any]:
         """Return the shard as ListShards and DescribeStream show it."""
