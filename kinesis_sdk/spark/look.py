@@ -49,6 +49,9 @@ _BUSY_RECORDS = 500
 _HOPS = 5
 """Empty pages that one read follows. Kinesis may return them anywhere; they do not mean that a shard is idle."""
 
+_CONFIRMATIONS = 4
+"""Empty reads after which a closed shard has ended. At three a second they take at least a second."""
+
 _PAGES_AT_CUT = 5
 """Pages that are read on from a time before the cut until one reaches it."""
 
@@ -154,6 +157,7 @@ class ShardLook:
         self._busy_at: float | None = (
             None  # monotonic seconds at which there were records, or of the first look
         )
+        self._used_at = float("-inf")  # monotonic seconds of the last read
         # Of this look:
         self._patient = False
         self._count: int | None = None
@@ -187,12 +191,9 @@ class ShardLook:
         if position != self._position:
             self._position = position
             self._cursor = self._following = self._seen_at = None
-        elif (
-            via is not None
-            and self._seen_at is not None
-            and self._io.clock.monotonic() > self._seen_at + _KEEP
-        ):
-            # Its iterator has expired, and a new one must not be opened at a sequence number that is deleted.
+        elif self._io.clock.monotonic() > self._used_at + _KEEP:
+            # Its iterator has expired. Trying it would cost a read, and it would open the next one at a sequence number, which may be
+            # deleted, instead of at ``via``.
             self._cursor = None
         self._via = via
         self._count = count
@@ -293,6 +294,27 @@ class ShardLook:
             cut: The cut.
             closed: Whether the listing says that the shard takes no more records.
         """
+        end = yield from self._find_end(cut, closed=closed)
+        if closed and end.seen_at is not None and end.following is None and not cut.at_tip:
+            end = yield from self._confirm(end)
+        return end
+
+    def _confirm(self, end: End) -> Steps[End]:
+        """Return the end of a closed shard behind whose last record nothing followed, although it does not say that it has ended.
+
+        Its children enter in this batch, because the cut may lie behind their first records. Reads at a limited rate take longer than a
+        record takes to become readable, so nothing follows if they find nothing.
+        """
+        cursor = end.cursor or self._io.cursor(self.shard_id, end.position, via=self._via, pace=self._pace)
+        for _ in range(_CONFIRMATIONS):
+            page = yield from cursor.steps(FIRST_PAGE)
+            if page.ended:
+                break
+            if page.records or not page.caught_up:
+                return end._replace(cursor=None, seen_at=None)
+        return End(Ended(), end.records)
+
+    def _find_end(self, cut: Cut, *, closed: bool) -> Steps[End]:
         if self._gave_up_at is not None and cut.millis <= self._gave_up_at:
             return self._up_to_marks(cut.millis)
         known = self._known_end(cut, closed=closed)
@@ -434,7 +456,8 @@ class ShardLook:
         if self._ended:
             return End(Ended(), records)
         position = self._position if last is None else AfterSequence(last.sequence_number)
-        return End(position, records, cursor=cursor, seen_at=self._io.clock.monotonic())
+        # Not the present: other shards may have taken seconds since the read.
+        return End(position, records, cursor=cursor, seen_at=self._used_at)
 
     def _give_up(self, cut: Cut) -> End:
         """Return an earlier cut, up to which this shard could be read: empty pages hide what follows."""
@@ -478,7 +501,10 @@ class ShardLook:
                 self._busy_at = self._used_at
             if page.records or page.caught_up or (hops >= _HOPS and not self._patient):
                 return page
-            hops += 1
+            if page.dropped:
+                limit = MAX_PAGE  # it was opened at a time before its position, of which up to ten minutes are to be skipped
+            else:
+                hops += 1
 
     def _read_from(self, millis: int, limit: int) -> Steps[tuple[Cursor, Page]]:
         """Read from the first record at or after a time."""

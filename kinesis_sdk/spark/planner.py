@@ -511,7 +511,7 @@ class StreamPlanner:
         while True:
             at_tip = limited_by is None and limit >= now - self._tip_lag
             found = _Found(Cut(limit, now, at_tip))
-            lowered = self._find_ends(found, tracked, looked, count)
+            lowered = self._find_ends(found, tracked, looked, count, oldest)
             if lowered is None:
                 return found, limited_by
             limit, limited_by = lowered.millis, limited_by or lowered.reason
@@ -552,9 +552,18 @@ class StreamPlanner:
         return look.is_due(self._options.idle_probe_interval)
 
     def _find_ends(
-        self, found: _Found, tracked: Mapping[Key, ShardPosition], looked: set[Key], count: int | None
+        self,
+        found: _Found,
+        tracked: Mapping[Key, ShardPosition],
+        looked: set[Key],
+        count: int | None,
+        oldest: int,
     ) -> _Lowered | None:
-        """Find the ends of a batch at its cut. Returns an earlier cut if a shard needs one, otherwise None."""
+        """Find the ends of a batch at its cut. Returns an earlier cut if a shard needs one, otherwise None.
+
+        A child never lowers the cut so far that the batch would not have the oldest record, which arrived at ``oldest``. Otherwise, if
+        arrival times are out of order, it could exclude the last record of its own parent: neither would ever be read.
+        """
         cut = found.cut
         lowered: list[_Lowered] = []
         families = {name: Families() for name in self._listings}
@@ -587,9 +596,9 @@ class StreamPlanner:
                 if families[key.stream].admits(key.shard, ended):
                     entered.append(key)
                     if look.count_limit is not None and look.count_limit < cut.millis:
-                        lowered.append(_Lowered(look.count_limit, "maxRecordsPerShard"))
+                        lowered.append(_Lowered(max(look.count_limit, oldest + 1), "maxRecordsPerShard"))
                 else:
-                    lowered.append(_Lowered(look.lower_bound(cut.now), "reshards"))
+                    lowered.append(_Lowered(max(look.lower_bound(cut.now), oldest + 1), "reshards"))
             if not entered:
                 break
             found.entered.update(entered)

@@ -109,6 +109,8 @@ def read_range(io: ShardIo, item: ShardRange, policy: ReadPolicy) -> Iterator[li
         read += len(records)
         if records:
             empty, progress = 0, began
+        elif page.caught_up:
+            empty += 1
         met = passed = False
         if goal is not None and records and int(records[-1].sequence_number) >= goal:
             records = [record for record in records if int(record.sequence_number) <= goal]
@@ -118,7 +120,6 @@ def read_range(io: ShardIo, item: ShardRange, policy: ReadPolicy) -> Iterator[li
                 records.pop()
         if item.before is not None:
             records = [record for record in records if arrival_of(record) < item.before]
-        is_empty = not page.records
         if records:
             yield records
             # Pages have up to 10 MB: this one must be gone when the next one is read.
@@ -126,7 +127,6 @@ def read_range(io: ShardIo, item: ShardRange, policy: ReadPolicy) -> Iterator[li
         if met or (page.ended and goal is None):
             return
         if goal is not None:
-            empty = empty + 1 if page.caught_up and is_empty else empty
             gone = empty >= _CONFIRMATIONS and began - progress >= _CONFIRM_SECONDS
             if passed or page.ended or gone:
                 _lose(item, policy)
@@ -136,7 +136,8 @@ def read_range(io: ShardIo, item: ShardRange, policy: ReadPolicy) -> Iterator[li
                 f"stream {item.stream.name}, shard {item.shard_id} returned no record for {began - progress:.0f} s, "
                 f"although the batch continues {_name(item.end)}"
             )
-        # While the range waits for a missing record, read at most five times per second, whatever the interval is.
+        # While the range waits for a missing record, or for a closed shard to end, read at most five times per second, whatever the
+        # interval is.
         pause = max(policy.interval, 0.2 if empty else 0.0) - (io.clock.monotonic() - began)
         if pause > 0:
             io.sleep(pause)

@@ -46,12 +46,14 @@ class Page(NamedTuple):
         caught_up: Whether nothing followed at that time.
         ended: Whether the shard ends after the records.
         behind: Milliseconds from the last record to the tip; None if Kinesis reports no lag.
+        dropped: Number of records before the requested position.
     """
 
     records: list[KinesisRecord]
     caught_up: bool
     ended: bool
     behind: int | None
+    dropped: int = 0
 
 
 def arrival_of(record: KinesisRecord) -> int:
@@ -223,7 +225,8 @@ class Cursor:
         self._cursor.advance(page)
         header = page.header
         caught_up = header.ended or is_at_tip(page, limit)
-        return Page(records, caught_up, header.ended, header.millis_behind_latest)
+        dropped = len(page.records) - len(records)
+        return Page(records, caught_up, header.ended, header.millis_behind_latest, dropped)
 
     def _fetch(self, limit: int) -> GetRecordsPage:
         try:

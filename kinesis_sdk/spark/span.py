@@ -8,7 +8,8 @@ driver, without any report from the executors:
 - Where doubling stops paying, the duration of that batch, or ten seconds, becomes the goal, and the span follows it. Every eighth
   batch tries a doubled span: batches that were slow for another reason become large again.
 - It is never less than one and a half times what has passed since the last plan, unless the batches themselves became slow: the
-  lag then falls by at least half an interval with every batch, for any trigger.
+  lag then falls by at least half an interval with every batch, for any trigger. If a larger batch took longer than what it
+  held, the cluster is too slow for any span, and a larger one would only make batches longer and longer.
 
 ``maxBatchSpan`` is an upper bound of it.
 """
@@ -28,6 +29,9 @@ _KEEPS_UP = 1.5
 _PAYS = 1.25
 """Factor of speed by which a doubled span must be faster, and of duration by which a batch may miss the goal."""
 
+_GREW = 1.2
+"""Factor by which a span, or a duration, is larger than the last one."""
+
 _RETRY_EVERY = 8
 
 
@@ -46,7 +50,8 @@ class BatchSpan:
         self._speed = 0.0
         self._judged = 0
         self._shrunk = False
-        self._duration = 0.0
+        self._slow = False  # whether batches take longer than what they hold, so that no span keeps up
+        self._last: tuple[float, float] | None = None  # span and duration of the last limited batch
 
     def next(self, now: float, *, limited: bool) -> float:
         """Return the seconds of stream time that the next batch may hold. Call it once for each batch that is planned.
@@ -60,30 +65,37 @@ class BatchSpan:
             return self._bounded(self._span)
         passed = max(now - planned_at, 0.001)
         if not limited:
+            self._last = None
             return self._bounded(max(self._span, _KEEPS_UP * passed))
         before = self._span
         self._judge(passed)
-        if self._goal is None or passed <= _PAYS * self._goal:
+        if not self._slow and (self._goal is None or passed <= _PAYS * self._goal):
             self._span = max(self._span, _KEEPS_UP * passed)
         if self._longest is not None:
             self._span = min(self._span, self._longest)
-        self._shrunk, self._duration = self._span < 0.8 * before, passed
+        self._shrunk, self._last = self._span < 0.8 * before, (before, passed)
         return self._bounded(self._span)
 
     def _judge(self, passed: float) -> None:
         """Change the span by what the last batch, which it ended, took."""
         self._judged += 1
         speed = self._span / passed
+        last_span, last = self._last or (self._span, passed)
+        if speed >= 1:
+            self._slow = False
+        elif self._span > _GREW * last_span:
+            # A batch that held more took longer, so it was the batch and not the trigger that took so long.
+            self._slow = passed > _GREW * last
         if self._judged == 1:
             return  # a query starts between two triggers, so that its first interval is short and proves nothing
         if self._goal is None:
             if speed >= _PAYS * self._speed:
                 self._span, self._speed = 2 * self._span, speed
             else:
-                self._goal = max(passed, _MIN_GOAL)
+                self._goal = max(last if self._slow else passed, _MIN_GOAL)
         elif self._judged % _RETRY_EVERY == 0 and passed <= _PAYS * self._goal:
             self._span *= 2  # if it does not pay, the next batch takes it back
-        elif self._shrunk and passed > 0.9 * self._duration and speed < 1:
+        elif self._shrunk and passed > 0.9 * last and speed < 1:
             self._goal = passed  # a smaller batch took as long: that is what a batch costs now
         else:
             self._span = max(_MIN_SPAN, self._span * min(2.0, max(0.5, self._goal / passed)))

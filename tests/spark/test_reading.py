@@ -57,6 +57,29 @@ def test_a_range_is_exclusive_at_its_start_and_inclusive_at_its_end() -> None:
     assert payloads(world, ShardRange(ORDERS, SHARD, TrimHorizon(), AfterSequence(found[0]))) == put[:1]
 
 
+def test_a_shard_that_has_not_ended_yet_is_read_at_most_five_times_a_second() -> None:
+    # The listing said that it was closed, before its readers may see that. An interval of 0 must not mean a thousand reads.
+    world = World()
+    put = world.put(3)
+    begun = world.clock.monotonic()
+    reads: list[float] = []
+    io = io_of(world)
+    ordinary = io.sleep
+
+    def sleep(seconds: float) -> None:
+        ordinary(seconds)
+        reads.append(world.clock.monotonic() - begun)
+        if len(reads) == 10:
+            world.split(SHARD)
+
+    io.sleep = sleep
+    world.aws.faults.add(Fault(kind="error", operation="GetRecords", code="TooMany", status=400, after=50))
+    policy = ReadPolicy(limit=10_000, interval=0.0, stall_timeout=60.0, fail_on_data_loss=True)
+    item = ShardRange(ORDERS, SHARD, TrimHorizon(), Ended())
+    assert [record.data for records in read_range(io, item, policy) for record in records] == put
+    assert reads[9] == pytest.approx(2.0)
+
+
 def test_an_exclusive_end_stops_before_a_record_that_is_there() -> None:
     world = World()
     put = world.put(10)

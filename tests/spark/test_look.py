@@ -1,0 +1,134 @@
+"""What the driver does in one shard, against the fake account in virtual time."""
+
+from __future__ import annotations
+
+from random import Random
+
+from kinesis_sdk.common.position import AfterSequence, AtTimestamp, Ended, TrimHorizon
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.spark.look import Cut, End, ShardLook
+from kinesis_sdk.spark.shardio import ShardIo
+from kinesis_sdk.spark.steps import run
+from kinesis_sdk.testing import Fault
+from tests.spark.support import STREAM, World
+
+SHARD = "shardId-000000000000"
+
+
+class Looker:
+    """One look after another at the first shard of a stream."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.io = ShardIo(
+            world.client,
+            StreamId.parse(STREAM),
+            clock=world.clock,
+            sleep=world.clock.advance,
+            rng=Random(1),
+            retry_timeout=60.0,
+        )
+        self.shard = ShardLook(self.io, SHARD, 300)
+
+    def walk(self) -> None:
+        run(self.shard.walk(), self.world.clock, self.world.clock.advance)
+
+    def find_end(self, cut: int, *, closed: bool = False) -> End:
+        now = self.io.service_clock.millis()
+        steps = self.shard.find_end(Cut(cut, now, cut > now), closed=closed)
+        return run(steps, self.world.clock, self.world.clock.advance)
+
+    def end_at_tip(self) -> End:
+        self.walk()
+        return self.find_end(self.io.service_clock.millis() + 1)
+
+
+def test_an_iterator_that_has_expired_is_replaced_instead_of_tried() -> None:
+    # A rejected read counts as well: with those of other readers, it is one of five per second.
+    world = World()
+    world.put(3)
+    looker = Looker(world)
+    looker.shard.begin(TrimHorizon())
+    end = looker.end_at_tip()
+    looker.shard.accept(end)
+    for _ in range(3):
+        world.clock.advance(301)
+        before = world.calls()
+        looker.shard.begin(end.position)
+        looker.shard.accept(looker.end_at_tip())
+        after = world.calls()
+        for operation in ("GetRecords", "GetShardIterator"):
+            assert after[operation] - before[operation] == 1, operation
+
+
+def test_a_shard_was_seen_empty_when_it_was_read_and_not_when_the_look_ended() -> None:
+    # Other shards may take seconds in between, and a record may come meanwhile.
+    world = World()
+    world.put(3)
+    looker = Looker(world)
+    looker.shard.begin(TrimHorizon())
+    looker.walk()
+    read_at = world.clock.monotonic()
+    cut = looker.io.service_clock.millis() + 1
+    world.clock.advance(3)
+    looker.shard.accept(looker.find_end(cut))
+    assert looker.shard.was_seen_empty_since(read_at)
+    assert not looker.shard.was_seen_empty_since(read_at + 1)
+
+
+def test_records_before_an_old_position_do_not_count_as_empty_pages() -> None:
+    # A position that Kinesis may no longer know is opened at an earlier time. What lies in between can be many pages.
+    world = World()
+    opened = AtTimestamp(round(world.clock.time() * 1000))
+    world.put_bulk(2_000)
+    world.clock.advance(1)
+    numbers = read_all(world)
+    position = AfterSequence(numbers[-2])
+    looker = Looker(world)
+    looker.shard.begin(position, via=opened, count=10)
+    end = looker.end_at_tip()
+    assert end.cut is None
+    assert end.position == AfterSequence(numbers[-1])
+
+
+def read_all(world: World) -> list[str]:
+    """Return the sequence numbers of the shard."""
+    iterator = world.client.get_shard_iterator(
+        StreamName=STREAM, ShardId=SHARD, ShardIteratorType="TRIM_HORIZON"
+    )["ShardIterator"]
+    answer = world.client.get_records(ShardIterator=iterator, Limit=10_000)
+    return [record["SequenceNumber"] for record in answer["Records"]]
+
+
+def closed_behind_the_cut(empty: int) -> tuple[End, int, float]:
+    """Find the end at a cut behind the last record of a closed shard that answers a number of reads without saying that it has ended.
+
+    Returns:
+        The end, and the reads and seconds that it took.
+    """
+    world = World()
+    world.put(3)
+    world.clock.advance(1)
+    world.split(SHARD)
+    world.clock.advance(100)
+    looker = Looker(world)
+    looker.shard.begin(AfterSequence(read_all(world)[-1]))
+    world.aws.faults.add(Fault(kind="empty_read", count=empty))
+    begun, reads = world.clock.monotonic(), world.calls()["GetRecords"]
+    looker.walk()
+    end = looker.find_end(round(world.clock.time() * 1000) - 50_000, closed=True)
+    return end, world.calls()["GetRecords"] - reads, world.clock.monotonic() - begun
+
+
+def test_a_closed_shard_is_read_on_until_it_says_that_it_has_ended() -> None:
+    # Its children may have records before the cut, and they enter only when it has ended.
+    end, reads, _ = closed_behind_the_cut(2)
+    assert end.position == Ended()
+    assert reads == 3
+
+
+def test_a_closed_shard_that_stays_empty_for_a_second_has_ended() -> None:
+    end, reads, seconds = closed_behind_the_cut(50)
+    assert end.position == Ended()
+    assert reads == 5
+    assert seconds >= 1
