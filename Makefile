@@ -8,14 +8,15 @@ REPEAT ?= 1
 SCHEDULES ?= 2000
 FLEETS ?= 2000
 READERS ?= 100
+QUERIES ?= 200
 MINUTES ?= 2
 SEED ?=
 ARGS ?=
 COMPILE = .cache/uv/bin/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' $(ARGS)
-FUZZ = KINESIS_SDK_SCHEDULES=$(SCHEDULES) KINESIS_SDK_FLEETS=$(FLEETS) KINESIS_SDK_READERS=$(READERS)
+FUZZ = KINESIS_SDK_SCHEDULES=$(SCHEDULES) KINESIS_SDK_FLEETS=$(FLEETS) KINESIS_SDK_READERS=$(READERS) KINESIS_SDK_QUERIES=$(QUERIES)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo example test unit integration spark spark-full spark-scale java fuzz soak check english format bench bench-producer bench-consumer bench-calls bench-fleet bench-java bench-spark-jvm docs lock clean
+.PHONY: help install demo example test unit integration spark spark-full spark-scale java fuzz soak check english format bench bench-producer bench-consumer bench-calls bench-fleet bench-spark-plan bench-java bench-spark-jvm docs lock clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -78,13 +79,13 @@ docs: install  ## Write the tables of docs/metrics.md from the catalogue of metr
 example: install  ## Send flights through PySpark and Kinesis into a chart, flights.png (needs Java 17).
 	@python=$$($(BIN)/python -m integration.spark.environments) && $$python examples/flights_pipeline.py $(ARGS)
 
-fuzz: install  ## Run random schedules, fleets and Spark readers in virtual time (FLEETS=100000 for a long run).
+fuzz: install  ## Run random schedules, fleets and Spark queries in virtual time (FLEETS=100000 for a long run).
 	@$(FUZZ) $(BIN)/python -m tools.run_tests fuzz
 
 soak: install  ## Run producers and workers with random faults (MINUTES=15, SEED=7); draws soak.png.
 	@$(BIN)/python -m integration.endtoend.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-bench: bench-producer bench-consumer bench-calls bench-fleet install  ## Print every benchmark table.
+bench: bench-producer bench-consumer bench-calls bench-fleet bench-spark-plan install  ## Print every benchmark table.
 	@$(BIN)/python benchmarks/bench_codec.py
 	@$(BIN)/python benchmarks/bench_transport.py
 	@$(BIN)/python benchmarks/bench_hot_shard.py
@@ -101,6 +102,9 @@ bench-calls: install  ## Print the CPU time of a poller's calls, compared with b
 
 bench-fleet: install  ## Print how fleets share leases: `balanced` compared with the KCL 2.x strategy.
 	@$(BIN)/python benchmarks/bench_fleet.py
+
+bench-spark-plan: install  ## Print what the Spark source's planner costs per trigger, by the number of shards.
+	@$(BIN)/python benchmarks/bench_spark_plan.py $(ARGS)
 
 bench-java: install  ## Print costs and times compared with the real Java KCL (needs Java 17, npm; 20 minutes).
 	@$(BIN)/python benchmarks/bench_java.py

@@ -50,8 +50,8 @@ SUITES = (
     Suite("unit", "no network, no sleeping", 1, ((*_TWO, "tests"),)),
     Suite(
         "fuzz",
-        "random schedules, fleets and Spark readers in virtual time",
-        4,
+        "random schedules, fleets and Spark queries in virtual time",
+        5,
         (
             (*_TWO, "tests/producer/test_schedules.py"),
             (
@@ -61,6 +61,7 @@ SUITES = (
                 "tests/consumer/leases/test_handoff.py::test_lost_responses_and_failures_at_any_step_only_delay",
             ),
             (*_TWO, "tests/spark/test_planner.py", "-k", "through_everything"),
+            (*_TWO, "tests/spark/test_simulation.py", "-k", "every_promise or sixteen_threads"),
         ),
     ),
     Suite(
@@ -95,7 +96,7 @@ SUITES = (
     Suite("spark", "two versions of Spark", 10, (("integration/test_spark.py",),)),
 )
 GROUPS = {"integration": ("processes", "conformance", "endtoend", "java", "spark")}
-FUZZ_VARIABLES = {"KINESIS_SDK_SCHEDULES", "KINESIS_SDK_FLEETS", "KINESIS_SDK_READERS"}
+FUZZ_VARIABLES = {"KINESIS_SDK_SCHEDULES", "KINESIS_SDK_FLEETS", "KINESIS_SDK_READERS", "KINESIS_SDK_QUERIES"}
 """Environment variables for the number of random cases; the other suites run with their small defaults."""
 
 
