@@ -574,6 +574,11 @@ class StreamPlanner:
             if end.cut is not None:
                 lowered.append(_Lowered(end.cut, "emptyPages"))
 
+        def lower(millis: int, reason: str) -> None:
+            # Not where it changes nothing: the children of other shards are still to be found.
+            if max(millis, oldest + 1) < cut.millis:
+                lowered.append(_Lowered(max(millis, oldest + 1), reason))
+
         following = [key for key, position in tracked.items() if not isinstance(position, Ended)]
         for key in following:
             if key not in looked:
@@ -595,10 +600,10 @@ class StreamPlanner:
                 ended = [parent for parent in parents if Key(key.stream, parent) in found.ends]
                 if families[key.stream].admits(key.shard, ended):
                     entered.append(key)
-                    if look.count_limit is not None and look.count_limit < cut.millis:
-                        lowered.append(_Lowered(max(look.count_limit, oldest + 1), "maxRecordsPerShard"))
+                    if look.count_limit is not None:
+                        lower(look.count_limit, "maxRecordsPerShard")
                 else:
-                    lowered.append(_Lowered(max(look.lower_bound(cut.now), oldest + 1), "reshards"))
+                    lower(look.lower_bound(cut.now), "reshards")
             if not entered:
                 break
             found.entered.update(entered)
