@@ -19,7 +19,7 @@ FUZZ = KINESIS_SDK_SCHEDULES=$(SCHEDULES) KINESIS_SDK_FLEETS=$(FLEETS) KINESIS_S
 .PHONY: help install demo example test unit integration spark spark-full spark-scale java fuzz soak check english format bench bench-producer bench-consumer bench-calls bench-fleet bench-spark-plan bench-java bench-spark-jvm docs lock clean
 
 help:  ## Show this list.
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 install: $(STAMP)  ## Create .venv and install the package with its development tools (LOCK=.ci/requirements.txt for CI's).
 
