@@ -29,7 +29,7 @@ LARGEST = 10 * MIB
 SHARDS = 8
 """As many as a task reads at the same time, so that one Python worker meets several of these records at once."""
 
-WORKER_LIMIT = 800 * MIB
+WORKER_LIMIT = 900 * MIB
 """Maximum resident memory of a Python worker: two pages of 10 MiB that are being read, seven that wait, and the conversion of
 a record of 10 MiB into a million rows."""
 
