@@ -382,13 +382,15 @@ class Client:
                 log.empty_left -= 1
                 fault = service.aws.faults.add(Fault(kind="empty_read"))
             # A shard that has just closed has not ended for its readers before its last records can be read.
-            closed_at = shard.closed_at
+            stream = service.aws.kinesis.registry.by_name(name)
+            closed_at, closed = shard.closed_at, stream._closed
             if len(log.numbers) < len(log.plan.stored):
-                shard.closed_at = None
+                # The stream must not look at the closing times now: it deletes shards that closed long ago.
+                shard.closed_at, stream._closed = None, deque()
             try:
                 answer = service.kinesis.get_records(**request)
             finally:
-                shard.closed_at = closed_at
+                shard.closed_at, stream._closed = closed_at, closed
                 if fault is not None:
                     service.aws.faults.remove(fault)
             return answer
