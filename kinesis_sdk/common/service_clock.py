@@ -98,7 +98,7 @@ class ServiceClock:
 
 
 class EstimatedServiceClock:
-    """Best estimate of the time at Kinesis in epoch milliseconds.
+    """Best estimate of the time at Kinesis in epoch milliseconds. Thread-safe.
 
     A ``Date`` header has whole seconds, so each response bounds the difference between the clock of Kinesis and the clock
     of this machine from both sides. Where the machine's clock lies within the bounds, it is used; elsewhere it is moved to
@@ -108,10 +108,11 @@ class EstimatedServiceClock:
         clock: Clock of this machine.
     """
 
-    __slots__ = ("_clock", "_lower", "_upper")
+    __slots__ = ("_clock", "_lock", "_lower", "_upper")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._lock = threading.Lock()
         self._lower = float("-inf")
         self._upper = float("inf")
 
@@ -127,11 +128,12 @@ class EstimatedServiceClock:
         if second is None:
             return
         lower, upper = second - received, second + 1 - sent
-        if lower > self._upper or upper < self._lower:
-            # One of the clocks was set: the earlier bounds no longer hold.
-            self._lower, self._upper = lower, upper
-        self._lower = max(self._lower, lower)
-        self._upper = min(self._upper, upper)
+        with self._lock:
+            if lower > self._upper or upper < self._lower:
+                # One of the clocks was set: the earlier bounds no longer hold.
+                self._lower, self._upper = lower, upper
+            self._lower = max(self._lower, lower)
+            self._upper = min(self._upper, upper)
 
     def millis(self) -> int:
         """Return the estimated time at Kinesis in epoch milliseconds."""

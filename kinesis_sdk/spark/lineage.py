@@ -33,7 +33,7 @@ def initial_positions(
 
     Returns:
         Positions of the oldest candidates; younger ones enter when their parents are finished. A shard that the user named
-        replaces its ancestors and descendants.
+        replaces its ancestors; its siblings start at the default position, and its descendants enter when it is finished.
 
     Raises:
         ConfigError: If a named shard does not exist.
@@ -47,10 +47,15 @@ def initial_positions(
         # Shards that were open at the same time do not descend from each other. Some emulators list others, too. An old
         # parent among them would let its children enter at their oldest record.
         chosen -= ancestors(graph, chosen)
+    # A named shard replaces its ancestors. Their other descendants, such as its sibling in a split, are read from the default.
+    replaced = ancestors(graph, named)
+    chosen |= _descendants(graph, chosen & replaced)
+    chosen -= replaced
     younger = _descendants(graph, chosen | named)
     chosen -= younger
-    chosen -= ancestors(graph, named)
     chosen |= named - _descendants(graph, named)
+    # A merge of a named shard and another one enters after both, so the other one is tracked, although it may be closed.
+    chosen |= {parent for child in younger for parent in graph.parents(child)} - younger - chosen - replaced
     return {name: starting.resolve(name, started) for name in sorted(chosen)}
 
 
@@ -87,8 +92,15 @@ def admitted(graph: ShardGraph, tracked: Mapping[str, ShardPosition], old: Colle
     return [
         name
         for name in sorted(graph.shards.keys() - tracked.keys())
-        if name not in old and all(isinstance(tracked.get(parent), Ended) for parent in graph.parents(name))
+        if name not in old
+        and all(_is_finished(graph, tracked, parent) for parent in graph.shards[name].parents)
     ]
+
+
+def _is_finished(graph: ShardGraph, tracked: Mapping[str, ShardPosition], parent: str) -> bool:
+    """Return whether a child of a shard may enter. A tracked parent counts even if a listing omits it."""
+    position = tracked.get(parent)
+    return isinstance(position, Ended) if position is not None else parent not in graph.shards
 
 
 def retired(graph: ShardGraph, tracked: Mapping[str, ShardPosition]) -> set[str]:

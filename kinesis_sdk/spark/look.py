@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 from kinesis_sdk.common.errors import InvalidPositionError
 from kinesis_sdk.common.position import AfterSequence, AtSequence, AtTimestamp, Ended, TrimHorizon
+from kinesis_sdk.spark.errors import StalledError
 from kinesis_sdk.spark.offsets import ShardPosition
 from kinesis_sdk.spark.shardio import Cursor, Page, ShardIo, arrival_of, first_number
 from kinesis_sdk.spark.steps import Pace, Steps
@@ -388,7 +389,11 @@ class ShardLook:
             floor = marks[-1] if marks else floor
             page = yield from self._read(cursor, _WALK_PAGE)
         if page.records and floor is not None:
-            return End(AfterSequence(floor.sequence_number), self._expected(cut), cursor=cursor)
+            # Not even these pages reach the cut, so the other shards must not go further than this one.
+            reached = AfterSequence(floor.sequence_number)
+            return End(reached, self._expected(cut), cut=min(floor.arrival + 1, cut.millis), cursor=cursor)
+        if not page.records and not page.caught_up:
+            return self._give_up(cut)
         low = max(lowest, floor.arrival) if floor is not None else lowest
         return (yield from self._search(cut, low, at - back, floor, behind))
 
@@ -397,8 +402,8 @@ class ShardLook:
 
         Args:
             cut: The cut.
-            low: Time at or after which there is a record, in epoch milliseconds.
-            high: Time from which on there is none.
+            low: Time at or after which there is a record, in epoch milliseconds, if ``floor`` is given.
+            high: Time from which on no record can be read.
             floor: Last record that was read on from the position; None if none was.
             behind: Milliseconds behind the tip that the read of ``floor`` reported, if Kinesis said so. Whether that is the
                 distance to the newest record or to the present is not documented; as a first guess both are good.
@@ -411,7 +416,7 @@ class ShardLook:
             if not self._marks:
                 return self._give_up(cut)
             floor, behind = self._marks[-1], page.behind
-            low = max(low, floor.arrival)
+            low = floor.arrival  # without a walk, the time that was passed says nothing
         guess = min(high, low + behind if behind else high) - _LAST_SECONDS
         while high - low > _CLOSE_ENOUGH:
             middle = guess if low < guess < high else (low + high) // 2
@@ -428,7 +433,17 @@ class ShardLook:
                 high = middle
             else:
                 return self._give_up(cut)
-        return End(AfterSequence(floor.sequence_number), self._expected(cut))
+        # What follows the floor arrived within a moment: one call may have put hundreds of records.
+        cursor = self._io.cursor(self.shard_id, AfterSequence(floor.sequence_number), pace=self._pace)
+        while True:
+            page = yield from self._read(cursor, _WALK_PAGE)
+            marks = self._unread(page)
+            end = self._end_in([floor, *marks], page, cut.millis, cursor, self._expected(cut))
+            if end is not None:
+                return end
+            if not marks:
+                return self._give_up(cut)
+            floor = marks[-1]
 
     def _end_in(
         self, marks: list[Mark], page: Page, cut: int, cursor: Cursor | None, records: int
@@ -477,6 +492,7 @@ class ShardLook:
     def accept(self, end: End) -> None:
         """Make an end that `find_end` or `stay` returned the position from which the next look is expected to begin."""
         self._position = end.position
+        self._marks = []
         self._cursor, self._following, self._seen_at = end.cursor, end.following, end.seen_at
 
     # -- reading --------------------------------------------------------------------------------------------------
@@ -494,6 +510,7 @@ class ShardLook:
     def _read(self, cursor: Cursor, limit: int) -> Steps[Page]:
         """Read the next page that has records, or that nothing follows."""
         hops = 0
+        began = self._io.clock.monotonic()
         while True:
             page = yield from cursor.steps(limit)
             self._used_at = self._io.clock.monotonic()
@@ -501,6 +518,11 @@ class ShardLook:
                 self._busy_at = self._used_at
             if page.records or page.caught_up or (hops >= _HOPS and not self._patient):
                 return page
+            if self._patient and self._used_at > began + self._io.retry_timeout:
+                raise StalledError(
+                    f"stream {self._io.stream.name}, shard {self.shard_id} returned only empty pages for "
+                    f"{self._used_at - began:.0f} s, although records follow"
+                )
             if page.dropped:
                 limit = MAX_PAGE  # it was opened at a time before its position, of which up to ten minutes are to be skipped
             else:

@@ -83,8 +83,8 @@ class QueryOffset:
         started: Time that LATEST was resolved to, in epoch milliseconds. Every offset repeats it, because the checkpoint does
             not contain the initial offset of a query. If LATEST were resolved again after a crash in the first batch, the
             records that arrived in between would be skipped.
-        cut: Epoch milliseconds. Every record that arrived before it is consumed, in all shards. None in the initial offset of a
-            query only.
+        cut: Epoch milliseconds. The records that arrived before it are consumed, in all shards, but for those that could not be read
+            when the batch was planned. None in the initial offset of a query only.
         streams: Positions by stream name. It is never an ARN, so that a query may change from the name to the ARN of a stream.
     """
 

@@ -7,7 +7,8 @@ would not drop from records that are read as they arrive.
 
 The state of a planner is a cache: everything that decides what is read is in the offsets.
 
-A call of `plan` within ``minProbeInterval`` makes no calls and returns the start. `kinesis_sdk.spark.look` tells what a look costs in a
+A call of `plan` within ``minProbeInterval`` makes no calls and returns the start, unless a limit ended the last batch, or the query stops
+at the current records. `kinesis_sdk.spark.look` tells what a look costs in a
 shard, `kinesis_sdk.spark.listing` in a stream.
 """
 
@@ -26,7 +27,7 @@ from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.position import AfterSequence, AtSequence, AtTimestamp, Ended, Latest, TrimHorizon
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.spark.errors import DataLossError, OffsetError
+from kinesis_sdk.spark.errors import DataLossError, OffsetError, StalledError
 from kinesis_sdk.spark.lineage import Families, initial_positions, retired, start_of
 from kinesis_sdk.spark.listing import StreamListing
 from kinesis_sdk.spark.look import Cut, End, ShardLook
@@ -67,6 +68,10 @@ clock of Kinesis."""
 
 _FALLING_BEHIND = 8
 """Number of limited batches over which the lag is compared; half of them are enough for the first comparison."""
+
+
+_OWN_LIMITS = frozenset({"span", "maxBatchSpan", "maxRecordsPerShard"})
+"""Limits that leave records for the next batch, which need not wait for ``minProbeInterval``."""
 
 
 class Key(NamedTuple):
@@ -249,14 +254,20 @@ class StreamPlanner:
         now = self._clock.monotonic()
         interval = self._options.min_probe_interval
         early = now < self._looked_at + interval - min(_JITTER, interval / 10)
-        if early and self._stop is None and self._planned == start:
+        catching_up = self._lag.limited_by in _OWN_LIMITS
+        if early and self._stop is None and self._planned == start and not catching_up:
             return start
         self._looked_at = now
         self._check_streams(start)
         for listing in self._listings.values():
             listing.refresh()
         begin = self._begin(start)
-        found, limited_by = self._look(begin, unlimited=unlimited)
+        try:
+            found, limited_by = self._look(start, begin, unlimited=unlimited)
+        except BaseException:
+            # Their cursors were read on, and the positions were not: a look that continued would not see what they read.
+            self._looks.clear()
+            raise
         self._lag.note(found.cut, limited_by)
         end = self._end_offset(start, begin, found)
         self._planned = end
@@ -350,10 +361,15 @@ class StreamPlanner:
             look.begin(read.start, patient=True)
             if cut.at_tip:
                 yield from look.walk()
-            closed = not self._listings[read.stream].graph.shards[read.shard].is_open
+            closed = self._is_closed(Key(read.stream, read.shard))
             ends[read] = yield from look.find_end(cut, closed=closed)
 
         self._run(find(read) for read in reads)
+        for read, end in ends.items():
+            if end.cut is not None and end.cut < cut.millis:
+                raise StalledError(
+                    f"stream {read.stream}, shard {read.shard} could not be read up to its end"
+                )
         return [
             ShardRange(
                 self._streams[read.stream],
@@ -464,7 +480,7 @@ class StreamPlanner:
         age = self._io[name].service_clock.millis() - cut
         if age > retention:
             self._lose(
-                f"shard {shard_id} of stream {name} was read {age / 3_600_000:.1f} h ago; the retention period is "
+                f"shard {shard_id} of stream {name} was read up to {age / 3_600_000:.1f} h ago; the retention period is "
                 f"{retention / 3_600_000:g} h, so records in between may be deleted",
                 shard_id,
             )
@@ -475,7 +491,7 @@ class StreamPlanner:
 
     # -- the look -------------------------------------------------------------------------------------------------
 
-    def _look(self, begin: QueryOffset, *, unlimited: bool) -> tuple[_Found, str | None]:
+    def _look(self, start: QueryOffset, begin: QueryOffset, *, unlimited: bool) -> tuple[_Found, str | None]:
         """Find the cut and the ends of a batch; also what limited it."""
         options = self._options
         count = None if unlimited else options.max_records_per_shard
@@ -484,11 +500,20 @@ class StreamPlanner:
         now = self._now()
         for key, position in tracked.items():
             if not isinstance(position, Ended):
-                self._start(key, position, begin, count)
+                # A child that enters was not read up to the cut, and neither was a stream that was added or recreated.
+                before = start.streams.get(key.stream)
+                is_read = (
+                    before is not None
+                    and key.shard in before.shards
+                    and before.created == begin.streams[key.stream].created
+                )
+                self._start(key, position, begin.cut if is_read else None, count)
         due = [
             key for key, position in tracked.items() if not isinstance(position, Ended) and self._is_due(key)
         ]
         self._run(self._looks[key].walk() for key in due)
+        # The clock of this machine may have been set forward since the last response; those of the walk show it.
+        now = min(now, self._now())
         looked = set(due)
         oldest = min((self._looks[key].lower_bound(now) for key in due), default=now)
         # The cut is exclusive: what arrived up to now belongs to the batch. If a clock was set back, the cut stays where it was until the
@@ -501,7 +526,10 @@ class StreamPlanner:
                 self._clock.monotonic(), limited=self._lag.limited_by in {"span", "maxBatchSpan"}
             )
             if oldest + held * 1000 < min(tip, now) - self._tip_lag:
-                limit = oldest + round(held * 1000)
+                # Records that are about to be deleted belong to the batch, however many they are. The cut says of all streams up to
+                # when they were read, so the shortest retention period counts.
+                keep = min(listing.retention for listing in self._listings.values()) * _FRESH
+                limit = max(oldest + round(held * 1000), now - round(keep))
                 limited_by = "maxBatchSpan" if options.max_batch_span == held else "span"
         for key in due:
             arrival = self._looks[key].count_limit
@@ -537,12 +565,16 @@ class StreamPlanner:
             tracked.update((Key(name, shard_id), position) for shard_id, position in shards.items())
         return tracked
 
-    def _start(self, key: Key, position: ShardPosition, begin: QueryOffset, count: int | None) -> None:
+    def _is_closed(self, key: Key) -> bool:
+        """Return whether the listing says that a shard takes no more records; not if it has left the listing since the look began."""
+        shard = self._listings[key.stream].graph.shards.get(key.shard)
+        return shard is not None and not shard.is_open
+
+    def _start(self, key: Key, position: ShardPosition, cut: int | None, count: int | None) -> None:
         look = self._looks.get(key)
         if look is None:
             look = self._looks[key] = ShardLook(self._io[key.stream], key.shard, self._tip_lag)
-        same = key.shard in begin.streams[key.stream].shards
-        via = self._via(key.stream, key.shard, position, begin.cut if same else None)
+        via = self._via(key.stream, key.shard, position, cut)
         look.begin(position, via=via, count=count, patient=self._stop is not None)
 
     def _is_due(self, key: Key) -> bool:
@@ -569,7 +601,7 @@ class StreamPlanner:
         families = {name: Families() for name in self._listings}
 
         def find(key: Key) -> Steps[None]:
-            closed = not self._listings[key.stream].graph.shards[key.shard].is_open
+            closed = self._is_closed(key)
             end = found.ends[key] = yield from self._looks[key].find_end(cut, closed=closed)
             if end.cut is not None:
                 lowered.append(_Lowered(end.cut, "emptyPages"))
@@ -603,7 +635,9 @@ class StreamPlanner:
                     if look.count_limit is not None:
                         lower(look.count_limit, "maxRecordsPerShard")
                 else:
-                    lower(look.lower_bound(cut.now), "reshards")
+                    bound = look.lower_bound(cut.now)
+                    if bound < cut.now:  # otherwise the child has no unread record
+                        lower(bound, "reshards")
             if not entered:
                 break
             found.entered.update(entered)
@@ -640,6 +674,7 @@ class StreamPlanner:
     def _end_offset(self, start: QueryOffset, begin: QueryOffset, found: _Found) -> QueryOffset:
         """Return the offset of what a look found, or the start itself; keep for the next look what saves calls."""
         positions: dict[str, dict[str, ShardPosition]] = {}
+        moved = False
         for name, before in begin.streams.items():
             graph = self._listings[name].graph
             gone = retired(graph, before.shards)
@@ -654,12 +689,10 @@ class StreamPlanner:
             if any(isinstance(end.position, Ended) for key, end in found.ends.items() if key.stream == name):
                 self._listings[name].refresh_soon()
             positions[name] = shards
-        moved = any(
-            name not in start.streams
-            or begin.streams[name].created != start.streams[name].created
-            or shards != start.streams[name].shards
-            for name, shards in positions.items()
-        )
+            old = start.streams.get(name)
+            # A parent that leaves the offset does not make a batch necessary: it leaves with the next one.
+            with_gone = {**shards, **{n: before.shards[n] for n in gone}}
+            moved = moved or old is None or old.created != before.created or old.shards != with_gone
         result = start
         if moved or self._cut_is_due(start, found.cut):
             for key, end in found.ends.items():

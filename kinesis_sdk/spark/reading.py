@@ -122,6 +122,7 @@ def read_range(io: ShardIo, item: ShardRange, policy: ReadPolicy) -> Iterator[li
             records = [record for record in records if arrival_of(record) < item.before]
         if records:
             yield records
+            progress = io.clock.monotonic()  # the time for which the caller kept the page does not count
             # Pages have up to 10 MB: this one must be gone when the next one is read.
             records, page = [], page._replace(records=[])
         if met or (page.ended and goal is None):

@@ -103,7 +103,7 @@ class ShardIo:
         self.sleep = sleep
         self.service_clock: EstimatedServiceClock = EstimatedServiceClock(clock)
         self._rng = rng
-        self._retry_timeout = retry_timeout
+        self.retry_timeout: float = retry_timeout
 
     def retry(self, call: Callable[[], T], what: str, pace: Pace | None = None) -> Steps[T]:
         """Make a call until it succeeds, fails permanently, or ``retry_timeout`` is over.
@@ -117,7 +117,7 @@ class ShardIo:
             AwsError: If the last attempt failed.
             ProtocolError: If the last response was malformed.
         """
-        deadline = self.clock.monotonic() + self._retry_timeout
+        deadline = self.clock.monotonic() + self.retry_timeout
         failures = 0
         while True:
             if pace is not None:

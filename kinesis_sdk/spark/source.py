@@ -337,7 +337,7 @@ class KinesisStreamReader(_StreamReader):  # type: ignore[misc]
         self.planner.stop_at_now()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 — Spark's name
-        """Return the lag per shard, for ``sources[].latestOffset`` of the query's progress (4.2 and later)."""
+        """Return the cut and the lag of the query, for ``sources[].latestOffset`` of the query's progress (4.2 and later)."""
         return self.planner.report()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:

@@ -54,7 +54,7 @@ class BatchSpan:
         self._last: tuple[float, float] | None = None  # span and duration of the last limited batch
 
     def next(self, now: float, *, limited: bool) -> float:
-        """Return the seconds of stream time that the next batch may hold. Call it once for each batch that is planned.
+        """Return the seconds of stream time that the next batch may hold. Call it once at each plan.
 
         Args:
             now: Monotonic seconds.

@@ -155,7 +155,7 @@ class _Crew:
                     self._left -= 1
                     if not self._left:
                         self._changed.notify_all()
-            except Exception as error:  # noqa: BLE001 — raised by `run`
+            except BaseException as error:  # noqa: BLE001 — raised by `run`
                 with self._changed:
                     self._error = self._error or error
                     self._changed.notify_all()

@@ -84,10 +84,14 @@ def test_the_oldest_candidates_begin() -> None:
     # An emulator lists shards that were closed long ago: their children must not come in at their oldest record.
     assert begin("LATEST", "a", "b", "c", "d", "e") == {"b": AtTimestamp(9), "e": AtTimestamp(9)}
     assert begin('{"default": "TRIM_HORIZON", "c": "TRIM_HORIZON"}', *"abcde") == {
+        "b": TrimHorizon(),  # the sibling, which a split between the two would otherwise lose
         "c": TrimHorizon(),
         "d": TrimHorizon(),
     }
-    assert begin('{"default": "LATEST", "a": "TRIM_HORIZON"}', "b", "e") == {"a": TrimHorizon()}
+    assert begin('{"default": "LATEST", "a": "TRIM_HORIZON"}', "b", "e") == {
+        "a": TrimHorizon(),
+        "d": AtTimestamp(9),  # the other parent of e, which enters after both
+    }
     with pytest.raises(ConfigError, match="zzz"):
         begin('{"zzz": "LATEST"}', "b")
 

@@ -14,7 +14,8 @@ from kinesis_sdk.common.aggregate_reader import Aggregate
 from kinesis_sdk.common.errors import AwsError, ConfigError
 from kinesis_sdk.common.hashkeys import HashKeyRange, hash_partition_key
 from kinesis_sdk.common.position import AfterSequence, AtTimestamp, Ended, TrimHorizon
-from kinesis_sdk.spark.errors import DataLossError, OffsetError
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.spark.errors import DataLossError, OffsetError, StalledError
 from kinesis_sdk.spark.look import FIRST_PAGE as PEEK
 from kinesis_sdk.spark.offsets import QueryOffset, StreamOffset
 from kinesis_sdk.spark.planner import StreamPlanner
@@ -323,6 +324,8 @@ def test_children_come_in_the_batch_in_which_their_parent_ends() -> None:
         item.shard_id: item for item in query.planner.ranges(query.log[finished - 1], query.log[finished])
     }
     assert items[SECOND].parents == items["shardId-000000000002"].parents == (FIRST,)
+    world.put(1)
+    query.run(5)
     assert set(shards_of(query.log[finished + 1])) == {SECOND, "shardId-000000000002"}, "the parent left"
 
 
@@ -385,6 +388,8 @@ def test_generations_of_splits_while_down() -> None:
             put += world.put(2, hash_key=int(shard["HashKeyRange"]["StartingHashKey"]))
     query.restart()
     query.run(30)
+    put += world.put(1)
+    query.run(10)
     assert sorted(query.payloads) == sorted(put)
     assert len(shards_of(query.log[-1])) == 8, "finished shards leave the offset"
 
@@ -1027,3 +1032,184 @@ def test_the_positions_of_an_offset_are_those_that_were_planned() -> None:
     query2 = Query(world2, TRIM)
     assert query2.run_batch() == 0
     assert shards_of(query2.log[0]) == {FIRST: TrimHorizon()}
+
+
+# -- batch reads and plans that were once wrong --------------------------------------------------------------------------
+
+
+def rows_of_a_batch_read(world: World, **chosen: Any) -> int:
+    query = Query(world, {**TRIM, **chosen})
+    return sum(len(read(world, item, query.options)) for item in query.planner.plan_read())
+
+
+def test_a_batch_read_finds_the_last_record_of_a_shard_that_has_been_quiet() -> None:
+    world = World(throttle=True)
+    for _ in range(3):
+        world.put_bulk(500)  # record 1,025, with which the walk ends, lies inside a burst
+        world.clock.advance(1.05)
+    world.clock.advance(3_600)
+    assert rows_of_a_batch_read(world) == 1_500
+
+
+def test_a_batch_read_to_a_time_in_the_past_finds_the_last_record_before_it() -> None:
+    world = World(throttle=True)
+    for _ in range(1_500):
+        world.put(1)
+        world.clock.advance(1)
+    ending = AtTimestamp(round(world.clock.time() * 1000))
+    world.clock.advance(3_600)
+    assert rows_of_a_batch_read(world, ending_position=ending) == 1_500
+
+
+def test_a_batch_read_of_an_endpoint_that_only_sends_empty_pages_fails() -> None:
+    world = World()
+    world.put(3)
+    world.aws.faults.add(Fault(kind="empty_read"))
+    with pytest.raises(StalledError, match="only empty pages"):
+        rows_of_a_batch_read(world)
+
+
+def test_a_clock_that_is_corrected_forward_between_two_batches_moves_no_position_into_the_future() -> None:
+    """The time before the look comes from the last responses; the machine's clock was set since then."""
+    world = World(2)
+
+    class Behind:
+        offset = -3_600.0
+        monotonic = staticmethod(world.clock.monotonic)
+
+        def time(self) -> float:
+            return world.clock.time() + self.offset
+
+    clock = Behind()
+    query = Query(world)
+    query.planner = StreamPlanner(
+        Dated(world),  # type: ignore[arg-type]
+        query.options,
+        clock=clock,
+        sleep=world.clock.advance,
+        rng=Random(1),
+    )
+    query.initial = query.planner.initial()
+    put = world.put(1, hash_key=0) + world.put(1, hash_key=HALF)
+    for _ in range(6):
+        world.clock.advance(1.5)
+        query.run_batch()
+    put += world.put(1, hash_key=0)
+    world.clock.advance(1.5)
+    clock.offset = 0.0
+    query.run_batch()
+    assert query.start.cut is not None
+    assert query.start.cut <= world.clock.time() * 1000 + 1_000, "a Date header has whole seconds"
+    world.clock.advance(20)
+    put += world.put(3, hash_key=HALF)
+    for _ in range(5):
+        world.clock.advance(1.5)
+        query.run_batch()
+    assert sorted(query.payloads) == sorted(put)
+
+
+def two_streams(world: World) -> dict[str, Any]:
+    world.client.create_stream(StreamName="other", ShardCount=1)
+    world.clock.advance(5)
+    return {**TRIM, "streams": (StreamId.parse(STREAM), StreamId.parse("other"))}
+
+
+def test_a_stream_with_a_long_backlog_does_not_cost_another_one_its_retention() -> None:
+    world = World()
+    chosen = two_streams(world)
+    world.client.increase_stream_retention_period(StreamName="other", RetentionPeriodHours=168)
+    world.clock.advance(5)
+    for number in range(10):
+        world.client.put_record(StreamName="other", Data=b"other:%d" % number, PartitionKey="k")
+        world.clock.advance(12 * 3_600)
+    world.put(5)
+    world.clock.advance(60)
+    query = Query(world, chosen, span=None)
+    query.run(30)
+    assert len(query.rows) == 15
+
+
+def test_a_stream_full_to_its_retention_is_read_with_a_trigger_longer_than_the_first_span() -> None:
+    world = World()
+    for _ in range(24 * 12 + 6):
+        world.put(1)
+        world.clock.advance(300)
+    query = Query(world, TRIM, span=None)
+    query.run(900, step=300)
+    assert len(query.rows) >= 24 * 12 - 2
+
+
+def test_a_stream_that_was_added_is_not_as_old_as_the_checkpoint() -> None:
+    world = World()
+    chosen = two_streams(world)
+    world.client.increase_stream_retention_period(StreamName=STREAM, RetentionPeriodHours=168)
+    world.clock.advance(5)
+    query = Query(world, TRIM)
+    world.put(3)
+    world.clock.advance(2)
+    assert query.run_batch() == 3
+    world.clock.advance(48 * 3_600)
+    world.client.put_record(StreamName="other", Data=b"other:0", PartitionKey="k")
+    world.clock.advance(2)
+    query.options = options(**{"max_batch_span": 0.0, **chosen})
+    query.restart()
+    assert query.run_batch() == 1
+
+
+def test_a_look_that_failed_in_the_middle_hides_no_record_from_the_next_one() -> None:
+    """One shard was read on, the other one failed: the next look must not continue behind what the first one read."""
+    world = World(2)
+    query = Query(world, {**TRIM, "retry_timeout": 1.0})
+    query.run_batch()
+    world.clock.advance(3)
+    world.put(5, hash_key=0)
+    world.put(2, hash_key=HALF)
+    world.clock.advance(3)
+
+    class OneShardFails:
+        failing = True
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(world.client, name)
+
+        def get_records(self, **request: Any) -> Any:
+            response = world.client.get_records(**request)
+            if self.failing and len(response["Records"]) == 2:
+                raise OSError("the connection broke")
+            return response
+
+    client = query.planner._io[STREAM].client = OneShardFails()  # type: ignore[assignment]
+    for look in query.planner._looks.values():
+        look._cursor = None
+    with pytest.raises(AwsError):
+        query.run_batch()
+    client.failing = False
+    world.clock.advance(3)
+    assert query.run_batch() == 7
+
+
+def test_the_rest_of_a_limited_batch_does_not_wait_for_the_interval() -> None:
+    world = World()
+    query = Query(world, {**TRIM, "max_records_per_shard": 10})
+    world.put(25)
+    world.clock.advance(5)
+    batches = []
+    for _ in range(4):
+        batches.append(query.run_batch())
+        world.clock.advance(0.2)
+    assert batches == [10, 10, 5, None]
+
+
+def test_a_parent_that_leaves_the_offset_is_no_batch() -> None:
+    world = World()
+    query = Query(world, TRIM)
+    world.put(3)
+    query.run(3)
+    world.split(FIRST)
+    world.clock.advance(15)
+    assert query.run_batch() == 0, "the parent ended"
+    query.run(60)
+    assert query.batches == [3, 0]
+    world.put(1)
+    query.run(3)
+    assert FIRST not in shards_of(query.log[-1])

@@ -572,3 +572,19 @@ def test_a_start_by_time_holds_where_a_client_sends_whole_seconds_only() -> None
     io.client = Cutting()
     item = ShardRange(ORDERS, SHARD, moment, AfterSequence(found[-1]))
     assert [record.data for records in read_range(io, item, POLICY) for record in records] == put
+
+
+def test_a_page_that_the_caller_keeps_for_long_is_no_stall() -> None:
+    """Spark may take minutes for a page. The next read may find nothing at first; the shard has not been silent."""
+    world = World()
+    put = world.put(10)
+    last = numbers(world)[-1]
+    item = ShardRange(ORDERS, SHARD, TrimHorizon(), AfterSequence(last))
+    policy = ReadPolicy(**{**POLICY.__dict__, "limit": 5})
+    found: list[bytes] = []
+    for records in read_range(io_of(world), item, policy):
+        found += [record.data for record in records]
+        if len(found) == 5:
+            world.clock.advance(10 * POLICY.stall_timeout)
+            world.aws.faults.add(Fault(kind="empty_read", count=1))
+    assert found == put
