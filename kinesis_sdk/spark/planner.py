@@ -539,7 +539,7 @@ class StreamPlanner:
         while True:
             at_tip = limited_by is None and limit >= now - self._tip_lag
             found = _Found(Cut(limit, now, at_tip))
-            lowered = self._find_ends(found, tracked, looked, count, oldest)
+            lowered = self._find_ends(found, tracked, looked, count)
             if lowered is None:
                 return found, limited_by
             limit, limited_by = lowered.millis, limited_by or lowered.reason
@@ -589,12 +589,11 @@ class StreamPlanner:
         tracked: Mapping[Key, ShardPosition],
         looked: set[Key],
         count: int | None,
-        oldest: int,
     ) -> _Lowered | None:
         """Find the ends of a batch at its cut. Returns an earlier cut if a shard needs one, otherwise None.
 
-        A child never lowers the cut so far that the batch would not have the oldest record, which arrived at ``oldest``. Otherwise, if
-        arrival times are out of order, it could exclude the last record of its own parent: neither would ever be read.
+        A child never lowers the cut so far that the batch would have no record of its ancestors. Otherwise, if arrival times are out of
+        order, it could exclude the last record of its own parent: neither would ever be read.
         """
         cut = found.cut
         lowered: list[_Lowered] = []
@@ -606,10 +605,11 @@ class StreamPlanner:
             if end.cut is not None:
                 lowered.append(_Lowered(end.cut, "emptyPages"))
 
-        def lower(millis: int, reason: str) -> None:
+        def lower(key: Key, millis: int, reason: str) -> None:
+            least = max(millis, self._first_of_ancestors(key, found) + 1)
             # Not where it changes nothing: the children of other shards are still to be found.
-            if max(millis, oldest + 1) < cut.millis:
-                lowered.append(_Lowered(max(millis, oldest + 1), reason))
+            if least < cut.millis:
+                lowered.append(_Lowered(least, reason))
 
         following = [key for key, position in tracked.items() if not isinstance(position, Ended)]
         for key in following:
@@ -633,16 +633,30 @@ class StreamPlanner:
                 if families[key.stream].admits(key.shard, ended):
                     entered.append(key)
                     if look.count_limit is not None:
-                        lower(look.count_limit, "maxRecordsPerShard")
+                        lower(key, look.count_limit, "maxRecordsPerShard")
                 else:
                     bound = look.lower_bound(cut.now)
                     if bound < cut.now:  # otherwise the child has no unread record
-                        lower(bound, "reshards")
+                        lower(key, bound, "reshards")
             if not entered:
                 break
             found.entered.update(entered)
             self._run(find(key) for key in entered)
         return min((item for item in lowered if item.millis < cut.millis), default=None)
+
+    def _first_of_ancestors(self, key: Key, found: _Found) -> int:
+        """Return a time before which the ancestors of a shard have no unread record in a batch; 0 if they have none at all."""
+        graph = self._listings[key.stream].graph
+        bounds: list[int] = []
+        todo, seen = [key.shard], {key.shard}
+        while todo:
+            for parent in graph.parents(todo.pop()):
+                name = Key(key.stream, parent)
+                if parent not in seen and name in found.ends:
+                    seen.add(parent)
+                    todo.append(parent)
+                    bounds.append(self._looks[name].lower_bound(found.cut.now))
+        return min((bound for bound in bounds if bound < found.cut.now), default=0)
 
     def _born(self, found: _Found, tracked: Mapping[Key, ShardPosition]) -> list[Key]:
         """Return the children whose parents all ended in this batch, or before, and that did not enter yet."""

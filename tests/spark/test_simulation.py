@@ -193,6 +193,21 @@ def test_a_count_limit_reads_on_although_a_child_has_a_record_from_before_its_pa
     assert max(sim.outcome.sizes) <= 2
 
 
+def test_a_count_limit_of_a_child_holds_all_shards_back_although_its_parent_is_empty() -> None:
+    shards = [
+        Shard([10.0], closed=20.0),
+        Shard(steady(1, 21, 60), born=20.0, parents=(0,)),
+        Shard(steady(0.1, 21, 60), born=20.0, parents=(0,)),
+    ]
+    sim = query(shards, {**TRIM, "max_records_per_shard": 5}, begin=15, bounds=Bounds(unseen=0.0))
+    sim.run(16)
+    sim.service.clock.advance_to(100)
+    sim.settle()
+    assert sim.audit.left() == 0
+    assert max(sim.outcome.sizes) == 6
+    assert sim.audit.slack <= 0.1
+
+
 # -- time -----------------------------------------------------------------------------------------------------------
 
 
@@ -539,6 +554,7 @@ def anything(seed: int) -> Simulation:
     # A query that is down for about the retention period loses what is deleted meanwhile, and nothing else.
     down = rng.choice((20, 22.5, 24, 24 - begin / HOUR, 30)) * HOUR if rng.random() < 0.1 else 0.0
     values["fail_on_data_loss"] = not down
+    available = rng.random() < 0.2
     sim = query(
         service,
         values,
@@ -551,12 +567,12 @@ def anything(seed: int) -> Simulation:
             visible_after=habits.visible_after,
             # AvailableNow stops a second after it began, and does not look again at a shard that was empty meanwhile.
             unseen=max(values["idle_probe_interval"], 1.0),
-            # The Date header of a response has whole seconds.
-            clock=1.0 if habits.clock_skew else 0.0,
+            # The Date header of a response has whole seconds, and AvailableNow reads on for one.
+            clock=1.0 if habits.clock_skew or available else 0.0,
         ),
     )
     unlimited = rng.random() < 0.1
-    if rng.random() < 0.2:
+    if available:
         sim.run_available()
         sim.restart()  # it goes on under a trigger
         service.clock.advance_to(max(service.clock.monotonic(), end))
