@@ -228,8 +228,8 @@ class Attempt:
 
     def __init__(self, owner: LeanKinesis, operation: str, parameters: Mapping[str, Any]) -> None:
         self._owner = owner
-        self.operation = operation
-        self.parameters = parameters
+        self.operation: str = operation
+        self.parameters: Mapping[str, Any] = parameters
         self.outcome: Any = None
         self.body: bytes | None = None
         self.learns: tuple[object, ...] | None = None

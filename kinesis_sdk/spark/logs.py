@@ -15,7 +15,7 @@ import logging
 import os
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 LEVEL_VARIABLE = "KINESIS_SDK_LOG_LEVEL"
 """Environment variable with the level for processes whose reader or writer has no option ``logLevel``."""
@@ -26,7 +26,13 @@ _PACKAGE = "kinesis_sdk"
 _LOGGER = logging.getLogger(__name__)
 
 
-class ProcessLog(logging.StreamHandler):  # type: ignore[type-arg]
+if TYPE_CHECKING:
+    _TextHandler = logging.StreamHandler[TextIO]
+else:
+    _TextHandler = logging.StreamHandler  # it has no type argument before Python 3.11
+
+
+class ProcessLog(_TextHandler):
     """Handler for the package's logger in one process of Spark.
 
     Args:
@@ -35,7 +41,7 @@ class ProcessLog(logging.StreamHandler):  # type: ignore[type-arg]
         output: Text stream for the lines; None for standard error.
     """
 
-    def __init__(self, package: logging.Logger, root: logging.Logger, output: object = None) -> None:
+    def __init__(self, package: logging.Logger, root: logging.Logger, output: TextIO | None = None) -> None:
         super().__init__(output or sys.__stderr__)
         self._package = package
         self._root = root
