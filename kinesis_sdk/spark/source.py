@@ -239,7 +239,7 @@ def _read(
             for batch in builders[item.stream.name].build(item.shard_id, records, owned=item.owned):
                 rows += batch.num_rows
                 yield batch
-    _LOGGER.info("%d rows of %d shards read by this task", rows, len(ranges))
+    _LOGGER.info("%s: %d rows of %d shards read by this task", options.stream_names, rows, len(ranges))
 
 
 class KinesisReader(DataSourceReader):  # type: ignore[misc]

@@ -23,9 +23,12 @@ from pyspark.sql.types import (
 
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.position import Ended, TrimHorizon
+from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.spark import source
 from kinesis_sdk.spark.arrow import COLUMNS
-from kinesis_sdk.spark.offsets import StreamOffset
+from kinesis_sdk.spark.offsets import QueryOffset
+from kinesis_sdk.spark.options import SourceOptions
+from kinesis_sdk.spark.python_environment import MAX_TASKS_VARIABLE
 from kinesis_sdk.spark.reading import ShardRange
 from kinesis_sdk.spark.source import (
     HAS_ADMISSION_CONTROL,
@@ -115,7 +118,7 @@ def test_a_table_keeps_its_options_in_its_schema(aws: FakeAws) -> None:
     reader: Any = KinesisDataSource({}).reader(schema)
     assert reader._options == KinesisDataSource(OPTIONS).reader(SCHEMA)._options
     query: Any = KinesisDataSource({"minProbeInterval": "2s"}).streamReader(schema)
-    assert (query._options.stream.name, query._options.min_probe_interval) == ("orders", 2.0)
+    assert (query._options.stream_names, query._options.min_probe_interval) == ("orders", 2.0)
     with pytest.raises(ConfigError, match="INSERT INTO … WITH"):
         KinesisDataSource({}).writer(schema, overwrite=False)
     with pytest.raises(ConfigError, match="INSERT INTO … WITH"):
@@ -174,7 +177,7 @@ def test_a_query_with_and_without_a_start(aws: FakeAws) -> None:
     assert end != begin
     assert new.latestOffset(end) == end
     old = stream_reader(minProbeInterval="200ms")
-    assert StreamOffset.from_dict(old.latestOffset()).shards == StreamOffset.from_dict(end).shards
+    assert QueryOffset.from_dict(old.latestOffset()).streams == QueryOffset.from_dict(end).streams
     restarted = stream_reader()
     assert restarted.partitions(end, end) == []
     assert restarted.latestOffset() == end
@@ -196,31 +199,37 @@ def test_a_query_with_and_without_a_start(aws: FakeAws) -> None:
     assert new.stop() is None
 
 
-def test_shards_are_grouped_so_that_there_are_at_most_64_tasks() -> None:
-    def sizes(shards: int, per_task: int | None) -> list[int]:
-        ranges = [ShardRange(f"shardId-{n:012d}", TrimHorizon(), Ended()) for n in range(shards)]
-        return [len(part.value) for part in source._group(ranges, per_task)]
+def test_the_options_decide_how_shards_are_grouped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(MAX_TASKS_VARIABLE, raising=False)
 
-    assert sizes(3, None) == [1, 1, 1]
-    assert sizes(64, None) == [1] * 64
-    assert sizes(65, None) == [2] * 32 + [1]
-    assert sizes(1_000, None) == [16] * 62 + [8]
-    assert sizes(5, 2) == [2, 2, 1]
-    assert sizes(0, None) == []
+    def sizes(shards: int, **chosen: str) -> list[int]:
+        stream = StreamId.parse("orders")
+        ranges = [ShardRange(stream, f"shardId-{n:012d}", TrimHorizon(), Ended()) for n in range(shards)]
+        tasks = source._group(ranges, SourceOptions.parse({**OPTIONS, **chosen}))
+        return sorted((len(task.value) for task in tasks), reverse=True)
+
+    assert sizes(3) == [1, 1, 1]
+    assert sizes(64) == [1] * 64
+    assert sizes(65) == [2] + [1] * 63
+    assert sizes(1_000) == [16] * 40 + [15] * 24
+    assert sizes(5, shardsPerTask="2") == [2, 2, 1]
+    assert sizes(5, maxTasks="2") == [3, 2]
+    assert sizes(0) == []
+    monkeypatch.setenv(MAX_TASKS_VARIABLE, "4")
+    assert sizes(12) == [3] * 4, "as many as suit the session"
 
 
 @pytest.mark.skipif(not HAS_ADMISSION_CONTROL, reason="pyspark before 4.2 has no read limits")
 def test_read_limits(aws: FakeAws) -> None:
-    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
+    """Anything but `ReadAllAvailable` keeps the limits of the options, whatever number it has."""
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-    limit: Any = stream_reader().getDefaultReadLimit()
-    assert isinstance(limit, ReadMaxBytes)
-    assert limit.max_bytes == 120 * 1024 * 1024
+    assert isinstance(stream_reader().getDefaultReadLimit(), ReadMaxRows)
+    assert isinstance(stream_reader(maxBatchSpan="100ms").getDefaultReadLimit(), ReadMaxRows)
     assert isinstance(stream_reader(maxBatchSpan="0").getDefaultReadLimit(), ReadAllAvailable)
     assert isinstance(
-        stream_reader(maxBatchSpan="0", maxRecordsPerShard="5").getDefaultReadLimit(), ReadMaxBytes
+        stream_reader(maxBatchSpan="0", maxRecordsPerShard="5").getDefaultReadLimit(), ReadMaxRows
     )
-    assert stream_reader(maxBatchSpan="100ms").getDefaultReadLimit().max_bytes == round(0.1 * 1024**2)
     put(aws, *[b"%d" % n for n in range(30)])
     limited = stream_reader(maxRecordsPerShard="3")
     begin = limited.initialOffset()
