@@ -63,4 +63,9 @@ def register(spark: Any) -> None:
 
     use_this_environment(spark)
     pass_on_parallelism(spark)
-    spark.dataSource.register(KinesisDataSource)
+    try:
+        spark.dataSource.register(KinesisDataSource)
+    except Exception as error:
+        # Spark 4.0 has found the package by itself before, for an earlier read or write of this session, and keeps what it found.
+        if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
+            raise
