@@ -147,12 +147,10 @@ class _Found:
     Attributes:
         cut: The cut.
         ends: Ends by shard.
-        entered: Shards that entered in this batch.
     """
 
     cut: Cut
     ends: dict[Key, End] = field(default_factory=dict)
-    entered: set[Key] = field(default_factory=set)
 
 
 class StreamPlanner:
@@ -640,7 +638,6 @@ class StreamPlanner:
                         lower(key, bound, "reshards")
             if not entered:
                 break
-            found.entered.update(entered)
             self._run(find(key) for key in entered)
         return min((item for item in lowered if item.millis < cut.millis), default=None)
 
