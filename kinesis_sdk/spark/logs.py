@@ -15,7 +15,7 @@ import logging
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 LEVEL_VARIABLE = "KINESIS_SDK_LOG_LEVEL"
 """Environment variable with the level for processes whose reader or writer has no option ``logLevel``."""
@@ -26,13 +26,7 @@ _PACKAGE = "kinesis_sdk"
 _LOGGER = logging.getLogger(__name__)
 
 
-if TYPE_CHECKING:
-    _TextHandler = logging.StreamHandler[TextIO]
-else:
-    _TextHandler = logging.StreamHandler  # it has no type argument before Python 3.11
-
-
-class ProcessLog(_TextHandler):
+class ProcessLog(logging.Handler):
     """Handler for the package's logger in one process of Spark.
 
     Args:
@@ -42,7 +36,8 @@ class ProcessLog(_TextHandler):
     """
 
     def __init__(self, package: logging.Logger, root: logging.Logger, output: TextIO | None = None) -> None:
-        super().__init__(output or sys.__stderr__)
+        super().__init__()
+        self._lines: logging.Handler = logging.StreamHandler(output or sys.__stderr__)
         self._package = package
         self._root = root
         self._context = ""
@@ -51,7 +46,7 @@ class ProcessLog(_TextHandler):
         formatter.converter = time.gmtime
         formatter.default_time_format = "%Y-%m-%dT%H:%M:%S"
         formatter.default_msec_format = "%s.%03dZ"
-        self.setFormatter(formatter)
+        self._lines.setFormatter(formatter)
 
     def configure(self, where: str, level: str | None) -> None:
         """Name what the process does from now on, and set the level.
@@ -70,6 +65,14 @@ class ProcessLog(_TextHandler):
             # A worker is reused: the level of another query's task must not stay.
             self._level_set = None
             self._package.setLevel(logging.NOTSET)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record as a line."""
+        self._lines.handle(record)
+
+    def flush(self) -> None:
+        """Flush the output."""
+        self._lines.flush()
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Skip records that another handler shows, and add the context to the others."""
