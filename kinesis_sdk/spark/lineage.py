@@ -7,7 +7,7 @@ partition key keep their order across splits and merges, and a child's first rec
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.position import Ended, Latest, TrimHorizon
@@ -59,25 +59,23 @@ def initial_positions(
     return {name: starting.resolve(name, started) for name in sorted(chosen)}
 
 
-def _descendants(graph: ShardGraph, names: Collection[str]) -> set[str]:
+def _descendants(graph: ShardGraph, names: Iterable[str]) -> set[str]:
     """Return the listed shards that descend from others."""
-    found: set[str] = set()
-    layer = list(names)
-    while layer:
-        children = {child for name in layer for child in graph.children(name)}
-        layer = sorted(children - found)
-        found |= children
-    return found
+    return _reached(names, graph.children)
 
 
 def ancestors(graph: ShardGraph, names: Iterable[str]) -> set[str]:
     """Return the listed shards from which others descend."""
+    return _reached(names, graph.parents)
+
+
+def _reached(names: Iterable[str], step: Callable[[str], Iterable[str]]) -> set[str]:
+    """Return the shards that are reached from others by one step or more, each looked at once."""
     found: set[str] = set()
-    layer = list(names)
+    layer = set(names)
     while layer:
-        parents = {parent for name in layer for parent in graph.parents(name)}
-        layer = sorted(parents - found)
-        found |= parents
+        layer = {other for name in layer for other in step(name)} - found
+        found |= layer
     return found
 
 
