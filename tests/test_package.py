@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 import kinesis_sdk
-from kinesis_sdk import consumer, metrics, producer, spark
+from kinesis_sdk import admin, consumer, metrics, producer, spark
 from kinesis_sdk.common import errors
 
 PUBLIC = [
@@ -100,7 +100,7 @@ def test_exported_names_are_pinned() -> None:
     assert dir(kinesis_sdk) == PUBLIC
 
 
-LAZY = (kinesis_sdk, metrics, producer, spark)
+LAZY = (kinesis_sdk, admin, metrics, producer, spark)
 """Packages whose names are imported on first use, see `kinesis_sdk._lazy`."""
 
 

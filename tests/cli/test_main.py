@@ -116,7 +116,7 @@ def test_an_aws_error_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(demo_runner, "run_demo", run)
     result = CliRunner().invoke(cli, ["demo", "--endpoint-url", "http://localhost:1"])
-    assert result.exit_code == 1
+    assert result.exit_code == 3
     assert result.output.strip().splitlines()[-1].startswith("Error: CreateStream at http://localhost:1")
 
 

@@ -1,0 +1,301 @@
+"""What is known of a fleet at one moment, as plain data.
+
+The lease table has no times: a row shows *that* it was changed, by its counter, and each observer measures *when* by its own
+monotonic clock. So ages are those that this observer saw, and None where it has not seen a change yet; `FleetView.watched`
+says for how long it has been looking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from kinesis_sdk.admin.plain import plain
+from kinesis_sdk.common.hashkeys import HashKeyRange
+from kinesis_sdk.common.sequence import ExtendedSequenceNumber
+
+TREND_STEP = 10.0
+"""Seconds between two values of `LeaseView.trend` and `OwnerView.trend`."""
+TREND_LENGTH = 60
+"""Largest number of values of a trend: ten minutes."""
+
+
+class OwnerKind(str, Enum):
+    """What kind of worker an owner is, as far as its rows show it."""
+
+    SDK = "kinesis_sdk"
+    """This SDK: its rows name it in ``handoffOwner``."""
+    KCL3 = "KCL 3"
+    """Java KCL 3.x: it has fresh worker metrics."""
+    OTHER = "KCL 1 or 2"
+    """Anything else, so also a worker that nothing is known of. It does not hear handoff requests."""
+
+
+class LeaseState(str, Enum):
+    """What happens to a shard, as far as its row shows it."""
+
+    HELD = "held"
+    """An owner renews the lease."""
+    SILENT = "silent"
+    """The owner has not renewed the lease for longer than the failover time."""
+    HANDOFF = "handoff"
+    """The holder finishes its work before the next owner begins."""
+    UNOWNED = "unowned"
+    """Nobody holds the lease."""
+    WAITING = "waiting for parents"
+    """A parent of the shard is not finished."""
+    FINISHED = "finished"
+    """The shard was processed to its end."""
+    UNREADABLE = "unreadable"
+    """The row cannot be read as a lease."""
+    MISSING = "no lease"
+    """The stream lists the shard, and the table has no row for it."""
+
+
+class LagSource(str, Enum):
+    """Where a lag comes from."""
+
+    PROGRESS = "progress"
+    """The owner wrote it to the row, with a renewal."""
+    PROBE = "probe"
+    """The stream was asked: a read at the checkpoint."""
+
+
+class Severity(str, Enum):
+    """How bad a problem is."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LagReading:
+    """How far behind the tip of its shard a position is.
+
+    Attributes:
+        millis: Milliseconds behind latest, as Kinesis reported them.
+        age: Seconds since it was measured, by the observer's clock.
+        source: Who measured it.
+    """
+
+    millis: int
+    age: float
+    source: LagSource
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """Something that keeps records from being processed, or soon will.
+
+    Attributes:
+        code: Stable name for programs, for example ``near-horizon``.
+        severity: How bad it is.
+        title: Two or three words for people.
+        text: What was seen, in one sentence, with numbers.
+        remedy: What to do, in one sentence.
+        command: Arguments of ``kinesis-sdk`` that help, empty if none does.
+        lease_key: The lease it is about; None if it is about an owner or the whole application.
+        shard_id: The shard of that lease.
+        owner: The worker it is about, or that owns the lease; None if nobody does.
+        count: Leases that it concerns.
+    """
+
+    code: str
+    severity: Severity
+    title: str
+    text: str
+    remedy: str
+    command: tuple[str, ...] = ()
+    lease_key: str | None = None
+    shard_id: str | None = None
+    owner: str | None = None
+    count: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeaseView:
+    """One row of the lease table, decoded, or a shard without a row.
+
+    Attributes:
+        lease_key: Key of the row.
+        shard_id: The shard.
+        stream: ``account:name:creationEpoch`` in a table of several streams; None in the usual one.
+        state: What happens to the shard.
+        owner: Worker that works on it now, or did before it fell silent; None if nobody does.
+        next_owner: Worker that waits for a handoff.
+        kind: Kind of the owner; None without an owner.
+        counter: Lease counter.
+        owner_switches: Changes of the owner since the last checkpoint.
+        checkpoint: Stored position; None if the row is missing or unreadable.
+        parents: Parent shards, from the row and the stream.
+        children: Child shards, from the row and the stream.
+        hash_key_range: Range of the shard.
+        throughput_kbps: KB/s, as a KCL 3 or this SDK last stored it.
+        renewed_ago: Seconds since the counter was last seen to change; None if it was not.
+        checkpointed_ago: Seconds since the checkpoint was last seen to change; None if it was not.
+        handler_seconds: For how long the handler's running call has been running, if the owner tells; else None.
+        lag: The newest reading; None if there is none.
+        lag_note: Why there is no fresh reading, or an empty text.
+        trend: Milliseconds behind latest each `TREND_STEP` seconds, oldest first; None where it was not known.
+        retention_left: Seconds until the oldest unprocessed record is trimmed: retention minus lag; None if unknown.
+        pinned_to: Worker that the lease is pinned to.
+        other_attributes: Names of attributes that this SDK does not know.
+        note: Why the row is unreadable, or an empty text.
+    """
+
+    lease_key: str
+    shard_id: str
+    stream: str | None = None
+    state: LeaseState
+    owner: str | None = None
+    next_owner: str | None = None
+    kind: OwnerKind | None = None
+    counter: int = 0
+    owner_switches: int = 0
+    checkpoint: ExtendedSequenceNumber | None = None
+    parents: tuple[str, ...] = ()
+    children: tuple[str, ...] = ()
+    hash_key_range: HashKeyRange | None = None
+    throughput_kbps: float | None = None
+    renewed_ago: float | None = None
+    checkpointed_ago: float | None = None
+    handler_seconds: float | None = None
+    lag: LagReading | None = None
+    lag_note: str = ""
+    trend: tuple[int | None, ...] = ()
+    retention_left: float | None = None
+    pinned_to: str | None = None
+    other_attributes: tuple[str, ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnerView:
+    """One worker, as the table shows it.
+
+    Attributes:
+        worker_id: Its id.
+        group: Its group: what stands before ``|`` in the id; None without one.
+        kind: What kind of worker it is.
+        lease_keys: Leases that it holds and that are not finished, by shard.
+        silent_for: Seconds since any of its rows was seen to change, if that is longer than the failover time; else None.
+        is_standby: Whether it holds nothing and shows itself by a heartbeat.
+        is_draining: Whether it is to give up its leases.
+        worst_lag_millis: Largest lag of its leases; None if none is known.
+        throughput_kbps: Sum of its leases; None if none is known.
+        trend: Largest lag of its leases each `TREND_STEP` seconds, oldest first.
+    """
+
+    worker_id: str
+    group: str | None = None
+    kind: OwnerKind
+    lease_keys: tuple[str, ...] = ()
+    silent_for: float | None = None
+    is_standby: bool = False
+    is_draining: bool = False
+    worst_lag_millis: int | None = None
+    throughput_kbps: float | None = None
+    trend: tuple[int | None, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Move:
+    """A change of the owner of a lease, as the observer saw it.
+
+    Attributes:
+        at: Wall time of the observer, in epoch seconds.
+        lease_key: The lease.
+        shard_id: Its shard.
+        before: Worker that held it; None for nobody.
+        after: Worker that holds it now; None for nobody.
+        reason: ``handoff``, ``released``, ``taken`` (it had no owner), ``expired``, ``stolen`` (taken from a live worker) or
+            ``new shard``.
+        idle: Seconds between the last sign of the old owner and the first of the new one, as seen; None if unknown.
+    """
+
+    at: float
+    lease_key: str
+    shard_id: str
+    before: str | None
+    after: str | None
+    reason: str
+    idle: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Totals:
+    """The first line of the screen.
+
+    Attributes:
+        leases: Leases that are not finished, shards without a lease included.
+        finished: Finished leases that are still in the table.
+        unowned: Leases that nobody holds, and that could be read now.
+        owners: Workers that renew.
+        silent_owners: Workers that do not.
+        measured: Leases with a known lag.
+        worst_lag_millis: Largest lag; None if none is known.
+        worst_shard: Its shard.
+        total_lag_millis: Sum of the lags.
+        behind_a_minute: Leases that are more than a minute behind.
+        throughput_kbps: Sum of the throughputs that the rows carry.
+        moves: Moves in the last ten minutes.
+    """
+
+    leases: int = 0
+    finished: int = 0
+    unowned: int = 0
+    owners: int = 0
+    silent_owners: int = 0
+    measured: int = 0
+    worst_lag_millis: int | None = None
+    worst_shard: str | None = None
+    total_lag_millis: int = 0
+    behind_a_minute: int = 0
+    throughput_kbps: float = 0.0
+    moves: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetView:
+    """An application at one moment.
+
+    Attributes:
+        application: Name of the application, which is the name of its lease table.
+        streams: Names of the streams that it consumes, as far as they are known.
+        at: Wall time of the observer, in epoch seconds.
+        watched: Seconds since the observer's first look.
+        table_age: Seconds since the table was last read.
+        retention: Retention of the stream in seconds; None if unknown or if there are several streams.
+        failover_time: Seconds without a change after which an owner counts as silent.
+        totals: Sums.
+        problems: Worst first.
+        owners: In a stable order: by group, then by id.
+        leases: In a stable order: by stream, then by shard.
+        moves: Newest first.
+        entities: Number of rows that are not leases, by their ``entityType`` (KCL 3.5 keeps its state in the table).
+        calls_per_minute: API calls that this view costs a minute, by operation, as measured over the last minute.
+        error: Why the newest look failed, or an empty text. The rest is then older than ``table_age`` says it should be.
+    """
+
+    application: str
+    streams: tuple[str, ...] = ()
+    at: float
+    watched: float = 0.0
+    table_age: float = 0.0
+    retention: float | None = None
+    failover_time: float = 10.0
+    totals: Totals = Totals()
+    problems: tuple[Problem, ...] = ()
+    owners: tuple[OwnerView, ...] = ()
+    leases: tuple[LeaseView, ...] = ()
+    moves: tuple[Move, ...] = ()
+    entities: Mapping[str, int] = field(default_factory=dict)
+    calls_per_minute: Mapping[str, int] = field(default_factory=dict)
+    error: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the view as data that ``json.dumps`` accepts."""
+        result: dict[str, Any] = plain(self)
+        return result

@@ -1,0 +1,129 @@
+"""The command ``kinesis-sdk demo``."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from kinesis_sdk.cli.output import ExitCode, with_exit_codes
+
+
+@click.command(short_help="Put records, consume them during a split and a crash, and account for each one.")
+@click.option(
+    "--repeat",
+    type=click.IntRange(1, 1000),
+    default=1,
+    show_default=True,
+    help="How many times to put the 20,000 flights.",
+)
+@click.option(
+    "--shards",
+    type=click.IntRange(1, 100),
+    default=4,
+    show_default=True,
+    help="Shards of the stream that the demo creates.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 16),
+    default=2,
+    show_default=True,
+    help="Consumer worker processes; of two or more, one is killed during the run.",
+)
+@click.option(
+    "--duration",
+    type=click.FloatRange(0, 3600),
+    default=12.0,
+    show_default=True,
+    help="Seconds over which the puts are spread; 0 puts as fast as the shards accept them.",
+)
+@click.option(
+    "--failover-time",
+    type=click.FloatRange(1, 300),
+    default=3.0,
+    show_default=True,
+    help="Seconds after which the leases of a worker that stopped renewing are taken over.",
+)
+@click.option(
+    "--split-shard/--no-split-shard",
+    default=True,
+    help="Split a shard during the run.",
+    show_default=True,
+)
+@click.option(
+    "--kill-worker/--no-kill-worker",
+    default=True,
+    help="Kill a worker (SIGKILL) during the run.",
+    show_default=True,
+)
+@click.option(
+    "--endpoint-url",
+    help="Use this endpoint for Kinesis and DynamoDB, for example LocalStack's "
+    "http://localhost:4566, instead of the fake AWS that the demo starts.",
+)
+@click.option(
+    "--stream",
+    help="Use this existing stream, and your AWS account unless --endpoint-url is given. "
+    "It is not resharded and not deleted.",
+)
+@click.option(
+    "--region", help="AWS region; by default from the usual AWS settings, or us-east-1 on the fake."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object and nothing else.")
+@with_exit_codes
+def demo(
+    *,
+    repeat: int,
+    shards: int,
+    workers: int,
+    duration: float,
+    failover_time: float,
+    split_shard: bool,
+    kill_worker: bool,
+    endpoint_url: str | None,
+    stream: str | None,
+    region: str | None,
+    as_json: bool,
+) -> None:
+    r"""Put records, consume them during a split and a crash, and account for each one.
+
+    Starts a fake AWS in its own process, creates a stream, and puts 20,000 flights (US on-time statistics,
+    2001), partitioned by origin. Worker processes consume them through a DynamoDB lease table. During the
+    run one shard is split and one worker is killed, so that its leases are taken over. At the end, every
+    record that was put is compared with every record that was processed.
+
+    Exits with 1 if a record was lost, delivered out of order, or duplicated without a reason.
+
+    \b
+    Examples:
+      kinesis-sdk demo
+      kinesis-sdk demo --repeat 10 --json
+      kinesis-sdk demo --endpoint-url http://localhost:4566
+      kinesis-sdk demo --stream my-stream --region eu-west-1 --no-kill-worker
+    """
+    from kinesis_sdk.cli.demo.options import DemoOptions
+    from kinesis_sdk.cli.demo.progress import make_progress
+    from kinesis_sdk.cli.demo.report import print_report
+    from kinesis_sdk.cli.demo.runner import run_demo
+
+    options = DemoOptions(
+        repeat=repeat,
+        shards=shards,
+        workers=workers,
+        duration=duration,
+        failover_time=failover_time,
+        split_shard=split_shard and stream is None,
+        kill_worker=kill_worker and workers > 1,
+        endpoint_url=endpoint_url,
+        stream=stream,
+        region=region,
+    )
+    try:
+        with make_progress(quiet=as_json) as progress:
+            report = run_demo(options, progress)
+    except KeyboardInterrupt:
+        click.echo("Stopped. Worker processes and the fake AWS have ended.", err=True)
+        sys.exit(ExitCode.INTERRUPTED)
+    print_report(report, as_json=as_json)
+    sys.exit(ExitCode.DONE if report.passed else ExitCode.BAD_ANSWER)

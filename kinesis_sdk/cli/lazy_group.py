@@ -1,0 +1,51 @@
+"""A group of commands that are imported when they run, so that ``kinesis-sdk --help`` and completion stay fast."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+import click
+
+
+class LazyGroup(click.Group):
+    """A click group whose commands are given by the module that defines them.
+
+    Args:
+        homes: ``"module:attribute"`` of each command with its short help, by name. A command is imported when it runs or
+            when its own help is shown, not when it is listed.
+    """
+
+    def __init__(self, *args: Any, homes: Mapping[str, tuple[str, str]] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._homes = dict(homes or {})
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands: in the order of their table, then those that are added directly."""
+        return [*self._homes, *(name for name in super().list_commands(ctx) if name not in self._homes)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return a command."""
+        home = self._homes.get(cmd_name)
+        if home is None:
+            return super().get_command(ctx, cmd_name)
+        module, _, attribute = home[0].partition(":")
+        command = getattr(import_module(module), attribute)
+        if not isinstance(command, click.Command):
+            raise TypeError(f"{home[0]} is not a click command")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        rows: list[tuple[str, str]] = []
+        for name in self.list_commands(ctx):
+            home = self._homes.get(name)
+            if home is not None:
+                rows.append((name, home[1]))
+                continue
+            command = super().get_command(ctx, name)
+            if command is not None and not command.hidden:
+                rows.append((name, command.get_short_help_str(80)))
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)

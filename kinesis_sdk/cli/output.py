@@ -1,0 +1,128 @@
+"""What commands print, and with which code they exit.
+
+Results go to standard output; progress, notes and questions go to standard error, so that a pipe gets results only.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+from collections.abc import Callable
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import click
+
+from kinesis_sdk.admin.plain import plain
+from kinesis_sdk.common.errors import ConfigError, KinesisSdkError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+class ExitCode(IntEnum):
+    """Exit codes of every command."""
+
+    DONE = 0
+    """The command did what it was asked, and the answer is good."""
+    BAD_ANSWER = 1
+    """It did, and the answer is bad: a threshold was passed, a record failed, a check is red."""
+    USAGE = 2
+    """The arguments are wrong; nothing was called."""
+    CALL_FAILED = 3
+    """A call failed: AWS, network, credentials, permissions."""
+    REFUSED = 4
+    """Nothing was changed: not confirmed, unsafe, or the row was changed by somebody else."""
+    INTERRUPTED = 130
+    """Ctrl-C."""
+
+
+class CommandError(click.ClickException):
+    """An error message with an exit code.
+
+    Args:
+        message: What is wrong, for people.
+        code: Exit code.
+    """
+
+    def __init__(self, message: str, code: ExitCode) -> None:
+        super().__init__(message)
+        self.exit_code = int(code)  # type: ignore[misc]
+
+
+def refuse(message: str) -> NoReturn:
+    """End the command because it would not be safe, or was not wanted."""
+    raise CommandError(message, ExitCode.REFUSED)
+
+
+def with_exit_codes(function: _F) -> _F:
+    """Turn errors of the SDK and Ctrl-C into messages and exit codes. For the callback of every command."""
+
+    @functools.wraps(function)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except ConfigError as error:
+            raise CommandError(str(error), ExitCode.USAGE) from error
+        except KinesisSdkError as error:
+            raise CommandError(str(error), ExitCode.CALL_FAILED) from error
+        except KeyboardInterrupt:
+            click.echo("Stopped.", err=True)
+            sys.exit(ExitCode.INTERRUPTED)
+        except BrokenPipeError:
+            # The reader of the pipe, for example `head`, has all that it wanted. Without the redirection, Python would
+            # complain once more when it flushes standard output at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(ExitCode.DONE)
+
+    return guarded  # type: ignore[return-value]
+
+
+def print_json(value: object) -> None:
+    """Print one JSON document on standard output: dataclasses and what `plain` knows."""
+    click.echo(json.dumps(plain(value), indent=2, ensure_ascii=False))
+
+
+def print_json_line(value: object) -> None:
+    """Print one JSON document as one line: for commands whose results come one after another."""
+    click.echo(json.dumps(plain(value), ensure_ascii=False))
+
+
+def note(message: str) -> None:
+    """Tell the user something that is no result."""
+    click.echo(message, err=True)
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Return a rich console that does not read square brackets in data as markup.
+
+    Args:
+        stderr: Whether it writes to standard error.
+    """
+    from rich.console import Console
+
+    return Console(stderr=stderr, markup=False, highlight=False, soft_wrap=False)
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask before a change.
+
+    Args:
+        question: The question, with what will happen above it already printed.
+        yes: Whether ``--yes`` was given.
+
+    Raises:
+        CommandError: If the answer is no, or if nobody can answer because standard input is no terminal.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        refuse(
+            "Nothing was changed: standard input is no terminal, so nobody can confirm. Add --yes for scripts."
+        )
+    if not click.confirm(question, err=True):
+        refuse("Nothing was changed.")
