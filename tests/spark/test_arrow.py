@@ -226,10 +226,17 @@ def test_an_aggregate_that_would_expand_without_end_is_delivered_as_it_is_stored
 ) -> None:
     # 10 MiB on the stream can be terabytes of rows: a task that has to write them out never gets past the record.
     key, explicit = ("k" * 5_000_000, None) if column == "partition key" else ("k", "0" * 5_000_000 + "7")
-    aggregate = Aggregate(1 << 30, 1 << 30)
-    for _ in range(800_000):
-        assert aggregate.try_append(key, explicit, b"", bytes(16))
-    bomb = carrier(aggregate.encode(), 2)
+    bodies = []
+    for count in (2, 3):
+        aggregate = Aggregate(1 << 30, 1 << 30)
+        assert all(aggregate.try_append(key, explicit, b"", bytes(16)) for _ in range(count))
+        bodies.append(aggregate.encode()[len(MAGIC) : -16])
+    two, three = bodies
+    # What the second one has more is a user record. Repeating its bytes is cheaper than to append 800,000 of them.
+    record = three[len(two) :]
+    assert three == two + record
+    body = two + record * 799_998
+    bomb = carrier(MAGIC + body + md5(body, usedforsecurity=False).digest(), 2)
     assert len(bomb.data) < 13_000_000
     page = [carrier(b"before", 1), bomb, carrier(pack([("k", None, b"after")] * 2), 3)]
     batches = list(BatchBuilder("orders", deaggregate=True).build(SHARD, page))
