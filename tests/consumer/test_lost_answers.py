@@ -93,6 +93,7 @@ WRITES = {
         lambda held: held.prepare(POSITION, b"state"),
         lambda row: (row.pending_checkpoint, row.pending_checkpoint_state) == (POSITION, b"state"),
     ),
+    "mark_processed": (lambda held: held.mark_processed(5), lambda row: row.was_processed_until(5)),
     "pin": (lambda held: held.pin(5), lambda row: row.initial_timestamp_millis == 5),
     "release": (lambda held: held.release(), lambda row: row.owner in (None, "peer")),
 }

@@ -13,6 +13,7 @@ from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer import Conflict, InMemoryLeaseStore, Lease, TableScan
 from kinesis_sdk.consumer.leases.table import contract, transitions
 from kinesis_sdk.consumer.leases.table.contract import LEASE_STORE_CHECKS, RACERS
+from kinesis_sdk.consumer.leases.table.lease import ProcessedUntil
 
 
 def by_name(check):
@@ -257,6 +258,12 @@ class OneHeartbeatPerRow(InMemoryLeaseStore):
         return self._set(lease_key, standby_heartbeats={} if heartbeat is None else {worker_id: heartbeat})
 
 
+class MarkForgetsItsPosition(InMemoryLeaseStore):
+    def mark_processed(self, lease, millis):
+        mark = ProcessedUntil(millis, ExtendedSequenceNumber("TRIM_HORIZON"))
+        return self._swap(lease, lambda row: replace(row, counter=row.counter + 1, processed_until=mark))
+
+
 class ScanMissesUnownedRows(InMemoryLeaseStore):
     def scan(self, *, consistent=False):
         return TableScan(leases=[row for row in super().scan().leases if row.owner is not None])
@@ -289,6 +296,7 @@ BROKEN = {
     ConflictWithTheOldRow: "old_counter_loses",
     DeletesWhatIsOwned: "unowned_lease_is_deleted_as_seen",
     OneHeartbeatPerRow: "standby_heartbeats_leave_the_counter",
+    MarkForgetsItsPosition: "processed_mark_names_the_checkpoint",
     ScanMissesUnownedRows: "create_is_conditional",
 }
 CHECKS = {check.__name__: check for check in LEASE_STORE_CHECKS}

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -11,7 +12,13 @@ from hypothesis import strategies as st
 
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY, HashKeyRange
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
-from kinesis_sdk.consumer.leases.table.lease import Lease, is_lease_item, lease_from_item, lease_to_item
+from kinesis_sdk.consumer.leases.table.lease import (
+    Lease,
+    ProcessedUntil,
+    is_lease_item,
+    lease_from_item,
+    lease_to_item,
+)
 
 DATA = Path(__file__).parents[1] / "data"
 GROUPS = json.loads((DATA / "kcl_leases.json").read_text())
@@ -140,6 +147,7 @@ leases = st.builds(
     throughput_kbps=st.none() | st.integers(0, 10**9).map(lambda n: n / 1_000_000),
     checkpoint_owner=st.none() | names,
     initial_timestamp_millis=st.none() | st.integers(0, 2**43),
+    processed_until=st.none() | st.builds(ProcessedUntil, st.integers(0, 2**43), positions),
     extra=st.dictionaries(st.sampled_from(["x", "y"]), st.just({"S": "kept"})),
 )
 
@@ -147,3 +155,36 @@ leases = st.builds(
 @given(leases)
 def test_every_lease_round_trips(lease):
     assert lease_from_item(lease_to_item(lease)) == lease
+
+
+@pytest.mark.parametrize(
+    ("marked_at", "checkpoint", "processed"),
+    [
+        (("5", 2), ("5", 2), True),
+        (("5", 2), ("5", 3), True),
+        (("5", 2), ("SHARD_END", 0), True),
+        (("5", 2), ("5", 1), False),  # an operator moved it back
+        (("5", 2), ("TRIM_HORIZON", 0), False),
+        (("TRIM_HORIZON", 0), ("TRIM_HORIZON", 0), True),
+        (("AT_TIMESTAMP", 0), ("TRIM_HORIZON", 0), False),
+        (("LATEST", 0), ("5", 0), False),  # nobody knows whether the record was there then
+    ],
+)
+def test_a_mark_holds_from_its_position_on(marked_at, checkpoint, processed):
+    lease = Lease(
+        lease_key="s",
+        checkpoint=ExtendedSequenceNumber(*checkpoint),
+        processed_until=ProcessedUntil(1000, ExtendedSequenceNumber(*marked_at)),
+    )
+    assert lease.was_processed_until(1000) is processed
+    assert lease.was_processed_until(999) is processed
+    assert not lease.was_processed_until(1001)
+    assert not replace(lease, processed_until=None).was_processed_until(0)
+
+
+@pytest.mark.parametrize("text", ["", "5", "5|x|0", "x|5|0", "5|5|-1", "5|5|0|0"])
+def test_a_damaged_mark_reads_as_absent(text):
+    item = {**lease_to_item(Lease(lease_key="s", checkpoint=ExtendedSequenceNumber("5")))}
+    item["processedUntil"] = {"S": text}
+    lease = lease_from_item(item)
+    assert (lease.processed_until, lease.damaged) == (None, ("processedUntil",))

@@ -212,6 +212,14 @@ class HeldLease:
         """Store the time for which the start position LATEST stands. Raises the errors of `renew`."""
         self._write(lambda lease: self._store.pin(lease, timestamp_millis))
 
+    def mark_processed(self, millis: int) -> None:
+        """Store that every record which arrived before a time is processed. Raises the errors of `renew`.
+
+        Args:
+            millis: The time in epoch milliseconds by the clock of Kinesis.
+        """
+        self._write(lambda lease: self._store.mark_processed(lease, millis))
+
     def release(self) -> None:
         """Release the lease, to its requester if there is one. Raises the errors of `renew`.
 

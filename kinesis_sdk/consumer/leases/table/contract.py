@@ -34,7 +34,7 @@ from kinesis_sdk.common.sequence import (
     TRIM_HORIZON,
     ExtendedSequenceNumber,
 )
-from kinesis_sdk.consumer.leases.table.lease import Lease
+from kinesis_sdk.consumer.leases.table.lease import Lease, ProcessedUntil
 from kinesis_sdk.consumer.leases.table.memory import InMemoryLeaseStore
 from kinesis_sdk.consumer.leases.table.store import LeaseStore
 from kinesis_sdk.consumer.leases.table.transitions import Conflict
@@ -136,6 +136,9 @@ def every_attribute_is_stored(store: LeaseStore) -> None:
         shard_id="shardId-000000000001",
         initial_timestamp_millis=1_700_000_000_123,
         handoff_owner="a|host:1",
+        processed_until=ProcessedUntil(
+            1_700_000_000_456, _position("49590338271490256608559692538361571", 7)
+        ),
         standby_heartbeats={"c|host:3": 5},
         extra={"fromTheFuture": {"L": [{"S": "x"}]}},
     )
@@ -185,6 +188,7 @@ def old_counter_loses(store: LeaseStore) -> None:
         ("checkpoint", store.checkpoint(mine, _position("7"))),
         ("prepare", store.prepare(mine, _position("7"), b"x")),
         ("pin", store.pin(mine, 5)),
+        ("mark_processed", store.mark_processed(mine, 5)),
         ("release", store.release(mine)),
         ("take", store.take(mine, "c")),
     ):
@@ -206,6 +210,18 @@ def pin_renew_release(store: LeaseStore) -> None:
     )
     _equal(store.get(KEY), row, "release stores the row that it returns")
     _equal(_row(store.take(row, "b")).owner_switches, 0, "taking a released lease counts no switch")
+
+
+def processed_mark_names_the_checkpoint(store: LeaseStore) -> None:
+    """A mark is stored with the checkpoint beside which it was written, and stays with later writes."""
+    row = _row(store.checkpoint(_taken(store), _position("12", 3)))
+    row = _row(store.mark_processed(row, 1_700_000_000_000))
+    mark = ProcessedUntil(1_700_000_000_000, _position("12", 3))
+    _equal((row.processed_until, row.counter), (mark, 3), "mark_processed adds one to the counter")
+    _equal(store.get(KEY), row, "mark_processed stores the row that it returns")
+    row = _row(store.checkpoint(_row(store.renew(row)), _position("13")))
+    _equal(row.processed_until, mark, "renewals and checkpoints keep the mark as it was written")
+    _true(row.was_processed_until(1_700_000_000_000), "a mark holds for later positions")
 
 
 def throughput_is_stored_with_renewals(store: LeaseStore) -> None:
@@ -577,6 +593,7 @@ def _operation(
             ("checkpoint", lambda store: store.checkpoint(measured, position)),
             ("prepare", lambda store: store.prepare(row, position, state)),
             ("pin", lambda store: store.pin(row, moment)),
+            ("mark_processed", lambda store: store.mark_processed(row, moment)),
             ("release", lambda store: store.release(row)),
             ("request_handoff", lambda store: store.request_handoff(owned, requester)),
             ("request_handoff", lambda store: store.request_handoff(owned, requester)),
@@ -633,6 +650,7 @@ def random_sequences_match_the_reference(store: LeaseStore) -> None:
         "checkpoint",
         "prepare",
         "pin",
+        "mark_processed",
         "release",
         "request_handoff",
         "complete_handoff",
@@ -647,6 +665,7 @@ LEASE_STORE_CHECKS: tuple[Check, ...] = (
     take_counts_switches,
     old_counter_loses,
     pin_renew_release,
+    processed_mark_names_the_checkpoint,
     throughput_is_stored_with_renewals,
     checkpoint_clears_what_is_over,
     prepared_checkpoint,

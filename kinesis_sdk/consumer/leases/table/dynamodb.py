@@ -35,6 +35,7 @@ from kinesis_sdk.consumer.leases.table.lease import (
     is_lease_item,
     lease_from_item,
     lease_to_item,
+    processed_until_attributes,
     range_attributes,
 )
 from kinesis_sdk.consumer.leases.table.store import TableScan
@@ -367,6 +368,12 @@ class DynamoDBLeaseStore:
         """Store the instant of a resolved sentinel position."""
         changes = {attributes.INITIAL_TIMESTAMP: {"N": str(timestamp_millis)}}
         return self._update(lease, transitions.pinned(lease, timestamp_millis), changes, ())
+
+    def mark_processed(self, lease: Lease, millis: int) -> Lease | Conflict:
+        """Store that every record which arrived before a time is processed."""
+        wanted = transitions.marked_processed(lease, millis)
+        assert wanted.processed_until is not None
+        return self._update(lease, wanted, processed_until_attributes(wanted.processed_until), ())
 
     def release(self, lease: Lease) -> Lease | Conflict:
         """Remove the owner."""

@@ -2,8 +2,8 @@
 
 Attribute names and types are those of the KCL's ``DynamoDBLeaseSerializer`` (1.x to 3.x). Every KCL can read the rows
 that are written here, and the rows of every KCL can be read here. Unknown attributes are kept, because rows are changed
-by update expressions only. This SDK adds three kinds of attributes, which the Java KCL ignores and keeps:
-`INITIAL_TIMESTAMP`, `HANDOFF_OWNER`, and those that begin with `STANDBY`.
+by update expressions only. This SDK adds attributes that the Java KCL ignores and keeps:
+`INITIAL_TIMESTAMP`, `HANDOFF_OWNER`, `PROCESSED_UNTIL`, and those that begin with `STANDBY`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, ExtendedSequenceNumber
@@ -46,6 +46,8 @@ epoch milliseconds."""
 HANDOFF_OWNER = "handoffOwner"
 """This SDK's: a present or next owner that supports `CHECKPOINT_OWNER`. Valid only while it equals ``leaseOwner``: a Java
 worker that takes or requests the lease leaves it unchanged."""
+PROCESSED_UNTIL = "processedUntil"
+"""This SDK's: ``millis|sequenceNumber|subSequenceNumber``, see `ProcessedUntil`."""
 STANDBY = "standby:"
 """This SDK's: prefix of the attribute that carries a standby heartbeat; the worker id follows. See `ownership.standby`."""
 
@@ -53,6 +55,21 @@ _LEASE_ENTITY = "LEASE"
 
 Item = Mapping[str, Any]
 """A DynamoDB item in its wire form: attribute name to ``{type: value}``."""
+
+
+class ProcessedUntil(NamedTuple):
+    """How far a worker with ``until`` processed a shard.
+
+    The mark holds only for the position beside which it was written: if an operator moves the checkpoint back, records from
+    before the time are due again, and the mark says nothing.
+
+    Attributes:
+        millis: Every record that arrived before this time is processed, in epoch milliseconds by the clock of Kinesis.
+        checkpoint: Checkpoint of the row when the mark was written.
+    """
+
+    millis: int
+    checkpoint: ExtendedSequenceNumber
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +93,7 @@ class Lease:
         shard_id: Shard id where the lease key is not one, in multi-stream tables only.
         initial_timestamp_millis: See `INITIAL_TIMESTAMP`.
         handoff_owner: See `HANDOFF_OWNER`.
+        processed_until: How far a worker with ``until`` processed the shard; None if none did. See `was_processed_until`.
         standby_heartbeats: Heartbeats of standby workers, by worker id; see `STANDBY`.
         extra: Attributes that this SDK does not know, in DynamoDB's wire form.
         damaged: Names of optional attributes whose values cannot be read; they read as absent.
@@ -97,6 +115,7 @@ class Lease:
     shard_id: str | None = None
     initial_timestamp_millis: int | None = None
     handoff_owner: str | None = None
+    processed_until: ProcessedUntil | None = None
     standby_heartbeats: Mapping[str, int] = field(default_factory=dict)
     extra: Item = field(default_factory=dict)
     damaged: tuple[str, ...] = ()
@@ -125,6 +144,19 @@ class Lease:
     def in_handoff(self) -> bool:
         """Whether ``owner`` still has to wait for ``checkpoint_owner``."""
         return self.checkpoint_owner is not None
+
+    def was_processed_until(self, millis: int) -> bool:
+        """Return whether every record of the shard that arrived before a time is known to be processed.
+
+        Args:
+            millis: The time in epoch milliseconds by the clock of Kinesis.
+        """
+        mark = self.processed_until
+        if mark is None or mark.millis < millis:
+            return False
+        # Sentinels have no order in time: TRIM_HORIZON may be before or after an AT_TIMESTAMP.
+        is_past = not mark.checkpoint.is_sentinel and self.checkpoint > mark.checkpoint
+        return is_past or self.checkpoint == mark.checkpoint
 
     @classmethod
     def for_shard(cls, shard: Shard, checkpoint: str) -> Lease:
@@ -233,6 +265,14 @@ def _timestamp(item: Item) -> int | None:
     return millis
 
 
+def _processed_until(item: Item) -> ProcessedUntil | None:
+    text = _text(item, PROCESSED_UNTIL)
+    if text is None:
+        return None
+    millis, number, sub_number = text.split("|")
+    return ProcessedUntil(_whole(millis), ExtendedSequenceNumber(number, _whole(sub_number)))
+
+
 _UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError)
 
 # Groups of attributes without which a lease can be used, with the function that reads each group. The throughput is an
@@ -243,6 +283,7 @@ _OPTIONAL: tuple[tuple[tuple[str, ...], Callable[[Item], object]], ...] = (
     ((OWNER_SWITCHES,), lambda item: _number(item, OWNER_SWITCHES)),
     ((STARTING_HASH_KEY, ENDING_HASH_KEY), _range),
     ((CHILD_SHARD_IDS,), lambda item: _shard_ids(item, CHILD_SHARD_IDS)),
+    ((PROCESSED_UNTIL,), _processed_until),
     ((PENDING_CHECKPOINT, PENDING_CHECKPOINT_SUB, PENDING_CHECKPOINT_STATE), _pending),
 )
 
@@ -314,6 +355,7 @@ def _read(item: Item) -> Lease:
         shard_id=_id(item, SHARD_ID),
         initial_timestamp_millis=_timestamp(item),
         handoff_owner=_text(item, HANDOFF_OWNER) or None,
+        processed_until=_processed_until(item),
         standby_heartbeats={
             name[len(STANDBY) :]: _whole(value["N"])
             for name, value in item.items()
@@ -343,6 +385,7 @@ _KNOWN = frozenset(
         SHARD_ID,
         INITIAL_TIMESTAMP,
         HANDOFF_OWNER,
+        PROCESSED_UNTIL,
     }
 )
 
@@ -357,6 +400,13 @@ def checkpoint_attributes(checkpoint: ExtendedSequenceNumber) -> dict[str, Any]:
         CHECKPOINT: {"S": checkpoint.sequence_number},
         CHECKPOINT_SUB: {"N": str(checkpoint.sub_sequence_number)},
     }
+
+
+def processed_until_attributes(mark: ProcessedUntil) -> dict[str, Any]:
+    """Return the attribute of a mark, see `ProcessedUntil`."""
+    checkpoint = mark.checkpoint
+    text = f"{mark.millis}|{checkpoint.sequence_number}|{checkpoint.sub_sequence_number}"
+    return {PROCESSED_UNTIL: {"S": text}}
 
 
 def range_attributes(hash_key_range: HashKeyRange) -> dict[str, Any]:
@@ -400,6 +450,8 @@ def lease_to_item(lease: Lease) -> dict[str, Any]:
     ):
         if text:
             item[name] = {"S": text}
+    if lease.processed_until is not None:
+        item.update(processed_until_attributes(lease.processed_until))
     if lease.initial_timestamp_millis is not None:
         item[INITIAL_TIMESTAMP] = {"N": str(lease.initial_timestamp_millis)}
     for worker, heartbeat in lease.standby_heartbeats.items():

@@ -84,6 +84,10 @@ class InMemoryLeaseStore:
         """Store the instant of a resolved sentinel position."""
         return self._swap(lease, lambda row: transitions.pinned(row, timestamp_millis))
 
+    def mark_processed(self, lease: Lease, millis: int) -> Lease | Conflict:
+        """Store that every record which arrived before a time is processed."""
+        return self._swap(lease, lambda row: transitions.marked_processed(row, millis))
+
     def release(self, lease: Lease) -> Lease | Conflict:
         """Remove the owner."""
         return self._swap(lease, transitions.released, no_handoff=not lease.in_handoff)

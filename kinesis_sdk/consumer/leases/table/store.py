@@ -169,6 +169,16 @@ class LeaseStore(Protocol):
         """
         ...
 
+    def mark_processed(self, lease: Lease, millis: int) -> Lease | Conflict:
+        """Store that every record which arrived before a time is processed (`transitions.marked_processed`).
+
+        It is conditional on the counter, and valid for the checkpoint of ``lease``.
+
+        Raises:
+            KinesisSdkError: If the call fails. A retryable one is repeated.
+        """
+        ...
+
     def release(self, lease: Lease) -> Lease | Conflict:
         """Remove the owner (`transitions.released`), so that another worker takes the lease after its next scan.
 

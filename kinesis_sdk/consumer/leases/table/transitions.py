@@ -16,6 +16,7 @@ disturb the owner: the handoff request, metadata (children, hash key range), and
 | ``checkpoint`` | `checkpointed` | counter | ``checkpoint``, ``checkpointSubSequenceNumber``, ``leaseCounter`` + 1, ``ownerSwitchesSinceCheckpoint`` 0, pending attributes and ``initialTimestampMillis`` removed, ``throughputKBps`` as `renewed` | ``DynamoDBCheckpointer.setCheckpoint`` |
 | ``prepare`` | `prepared` | counter | ``pendingCheckpoint``, ``pendingCheckpointSubSequenceNumber``, ``pendingCheckpointState``, ``leaseCounter`` + 1, ``ownerSwitchesSinceCheckpoint`` 0 | ``DynamoDBCheckpointer.prepareCheckpoint`` |
 | ``pin`` | `pinned` | counter | ``initialTimestampMillis``, ``leaseCounter`` + 1 | – (this SDK's) |
+| ``mark_processed`` | `marked_processed` | counter | ``processedUntil``, ``leaseCounter`` + 1 | – (this SDK's) |
 | ``release`` | `released` | counter; no ``checkpointOwner``, unless the row as passed has one | ``leaseOwner``, ``checkpointOwner``, ``handoffOwner`` removed, ``leaseCounter`` + 1 | ``evictLease`` |
 | ``request_handoff`` | `handoff_requested` | ``leaseOwner`` as passed, no ``checkpointOwner``; any counter | ``checkpointOwner`` = old owner, ``leaseOwner`` = ``handoffOwner`` = requester | ``initiateGracefulLeaseHandoff`` |
 | ``complete_handoff`` | `handed_off` | counter; ``leaseOwner`` and ``checkpointOwner`` as passed | ``checkpointOwner``, ``handoffOwner`` removed, ``leaseCounter`` + 1 | ``evictLease`` |
@@ -38,7 +39,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
-from kinesis_sdk.consumer.leases.table.lease import Lease
+from kinesis_sdk.consumer.leases.table.lease import Lease, ProcessedUntil
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,11 @@ def pinned(lease: Lease, timestamp_millis: int) -> Lease:
     return replace(lease, counter=lease.counter + 1, initial_timestamp_millis=timestamp_millis)
 
 
+def marked_processed(lease: Lease, millis: int) -> Lease:
+    """Return the row after `LeaseStore.mark_processed`."""
+    return replace(lease, counter=lease.counter + 1, processed_until=ProcessedUntil(millis, lease.checkpoint))
+
+
 def released(lease: Lease) -> Lease:
     """Return the row after `LeaseStore.release`."""
     return replace(lease, counter=lease.counter + 1, owner=None, checkpoint_owner=None, handoff_owner=None)
@@ -135,6 +141,7 @@ def has_effect_of(current: Lease | None, wanted: Lease) -> bool:
         and current.pending_checkpoint == wanted.pending_checkpoint
         and current.pending_checkpoint_state == wanted.pending_checkpoint_state
         and current.initial_timestamp_millis == wanted.initial_timestamp_millis
+        and current.processed_until == wanted.processed_until
     )
 
 
