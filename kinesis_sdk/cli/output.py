@@ -36,7 +36,7 @@ class ExitCode(IntEnum):
     CALL_FAILED = 3
     """A call failed: AWS, network, credentials, permissions."""
     REFUSED = 4
-    """Nothing was changed: not confirmed, unsafe, or the row was changed by somebody else."""
+    """Nothing was changed: not confirmed, unsafe, or the row was changed meanwhile."""
     INTERRUPTED = 130
     """Ctrl-C."""
 
@@ -116,13 +116,13 @@ def confirm(question: str, *, yes: bool) -> None:
         yes: Whether ``--yes`` was given.
 
     Raises:
-        CommandError: If the answer is no, or if nobody can answer because standard input is no terminal.
+        CommandError: If the answer is no, or if standard input is not a terminal.
     """
     if yes:
         return
     if not sys.stdin.isatty():
         refuse(
-            "Nothing was changed: standard input is no terminal, so nobody can confirm. Add --yes for scripts."
+            "Nothing was changed: standard input is not a terminal, so the change cannot be confirmed. Add --yes for scripts."
         )
     if not click.confirm(question, err=True):
         refuse("Nothing was changed.")

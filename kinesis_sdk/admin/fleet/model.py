@@ -43,7 +43,7 @@ class LeaseState(str, Enum):
     HANDOFF = "handoff"
     """The holder finishes its work before the next owner begins."""
     UNOWNED = "unowned"
-    """Nobody holds the lease."""
+    """No worker holds the lease."""
     WAITING = "waiting for parents"
     """A parent of the shard is not finished."""
     FINISHED = "finished"
@@ -98,7 +98,7 @@ class Problem:
         command: Arguments of ``kinesis-sdk`` that help, empty if none does.
         lease_key: The lease it is about; None if it is about an owner or the whole application.
         shard_id: The shard of that lease.
-        owner: The worker it is about, or that owns the lease; None if nobody does.
+        owner: The worker it is about, or that owns the lease; None if there is none.
         count: Leases that it concerns.
     """
 
@@ -123,7 +123,7 @@ class LeaseView:
         shard_id: The shard.
         stream: ``account:name:creationEpoch`` in a table of several streams; None in the usual one.
         state: What happens to the shard.
-        owner: Worker that works on it now, or did before it fell silent; None if nobody does.
+        owner: Worker that works on it now, or did before it fell silent; None if there is none.
         next_owner: Worker that waits for a handoff.
         kind: Kind of the owner; None without an owner.
         counter: Lease counter.
@@ -208,8 +208,8 @@ class Move:
         at: Wall time of the observer, in epoch seconds.
         lease_key: The lease.
         shard_id: Its shard.
-        before: Worker that held it; None for nobody.
-        after: Worker that holds it now; None for nobody.
+        before: Worker that held it; None for no worker.
+        after: Worker that holds it now; None for no worker.
         reason: ``handoff``, ``released``, ``taken`` (it had no owner), ``expired``, ``stolen`` (taken from a live worker) or
             ``new shard``.
         idle: Seconds between the last sign of the old owner and the first of the new one, as seen; None if unknown.
@@ -231,7 +231,7 @@ class Totals:
     Attributes:
         leases: Leases that are not finished, shards without a lease included.
         finished: Finished leases that are still in the table.
-        unowned: Leases that nobody holds, and that could be read now.
+        unowned: Leases that no worker holds, and that could be read now.
         owners: Workers that renew.
         silent_owners: Workers that do not.
         measured: Leases with a known lag.
