@@ -59,12 +59,14 @@ class ExtendedSequenceNumber:
     Args:
         sequence_number: Decimal sequence number, or ``TRIM_HORIZON``, ``LATEST``, ``AT_TIMESTAMP``,
             ``SHARD_END``.
-        sub_sequence_number: Position inside an aggregated record, from 0; 0 for anything else.
+        sub_sequence_number: Position inside an aggregated record, from 0; 0 for anything else. A negative one is the
+            position before all user records of the Kinesis record: reading begins at exactly that record. Only operators
+            write it; the Java KCL reads it in the same way.
 
     Raises:
         TypeError: If the sequence number is not text.
         ValueError: If the sequence number is neither decimal (1 to 129 digits) nor a sentinel, or if the sub-sequence
-            number is not an int of at least 0.
+            number is not an int.
     """
 
     __slots__ = ("_key", "sequence_number", "sub_sequence_number")
@@ -79,8 +81,8 @@ class ExtendedSequenceNumber:
         rank = _RANKS.get(sequence_number, _NUMBER_RANK)
         if rank == _NUMBER_RANK and not is_sequence_number(sequence_number):
             raise ValueError(f"not a sequence number or sentinel: {sequence_number[:80]!r}")
-        if not isinstance(sub_sequence_number, int) or sub_sequence_number < 0:
-            raise ValueError(f"sub-sequence number must be an int of at least 0, not {sub_sequence_number!r}")
+        if not isinstance(sub_sequence_number, int):
+            raise ValueError(f"sub-sequence number must be an int, not {sub_sequence_number!r}")  # noqa: TRY004 - as documented
         number = int(sequence_number) if rank == _NUMBER_RANK else 0
         object.__setattr__(self, "sequence_number", sequence_number)
         object.__setattr__(self, "sub_sequence_number", sub_sequence_number)

@@ -213,6 +213,10 @@ class Checkpointer:
             extended = ExtendedSequenceNumber(position, sub_sequence_number or 0)
         except (ValueError, TypeError) as error:
             raise InvalidCheckpointError(f"shard {self.shard_id}: {error}") from error
+        if extended.sub_sequence_number < 0:
+            raise InvalidCheckpointError(
+                f"shard {self.shard_id}: sub_sequence_number must be at least 0, not {extended.sub_sequence_number}"
+            )
         if extended.is_sentinel:
             raise InvalidCheckpointError(
                 f"shard {self.shard_id}: cannot checkpoint at {position} explicitly; call checkpoint() without arguments"

@@ -96,10 +96,17 @@ def test_positions_are_text(value: object) -> None:
         ExtendedSequenceNumber(value)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("sub", [-1, 1.0, "1", None])
-def test_sub_sequence_numbers_are_ints_from_zero(sub: object) -> None:
-    with pytest.raises(ValueError, match="at least 0"):
+@pytest.mark.parametrize("sub", [1.0, "1", None])
+def test_sub_sequence_numbers_are_ints(sub: object) -> None:
+    with pytest.raises(ValueError, match="an int"):
         ExtendedSequenceNumber("5", sub)  # type: ignore[arg-type]
+
+
+def test_a_negative_sub_sequence_number_is_the_position_before_the_record() -> None:
+    before, first, previous = (ExtendedSequenceNumber(*of) for of in (("5", -1), ("5", 0), ("4", 10**6)))
+    assert previous < before < first
+    assert not before.is_sentinel
+    assert str(before) == "5/-1"
 
 
 def test_sentinels_and_comparison_with_strangers() -> None:

@@ -182,7 +182,7 @@ def test_a_mark_holds_from_its_position_on(marked_at, checkpoint, processed):
     assert not replace(lease, processed_until=None).was_processed_until(0)
 
 
-@pytest.mark.parametrize("text", ["", "5", "5|x|0", "x|5|0", "5|5|-1", "5|5|0|0"])
+@pytest.mark.parametrize("text", ["", "5", "5|x|0", "x|5|0", "5|5|1.5", "5|5|0|0"])
 def test_a_damaged_mark_reads_as_absent(text):
     item = {**lease_to_item(Lease(lease_key="s", checkpoint=ExtendedSequenceNumber("5")))}
     item["processedUntil"] = {"S": text}

@@ -19,7 +19,14 @@ from kinesis_sdk.common.errors import (
 )
 from kinesis_sdk.common.hashkeys import HashKeyRange, hash_partition_key
 from kinesis_sdk.common.metrics import NOT_MEASURED
-from kinesis_sdk.common.position import AfterSequence, AtTimestamp, Latest, TrimHorizon
+from kinesis_sdk.common.position import (
+    AfterSequence,
+    AtSequence,
+    AtTimestamp,
+    Latest,
+    TrimHorizon,
+    iterator_start,
+)
 from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.response_header import ResponseHeader
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
@@ -262,6 +269,26 @@ def test_a_resume_inside_an_aggregate():
     scene = Scene(FetchResult(records=records, header=AT_TIP), got(7), lease=lease)
     scene.run()
     assert scene.delivered == [b"5/2", b"5/3", b"6", b"7"]
+
+
+def test_a_negative_sub_sequence_number_starts_at_exactly_that_record():
+    """As in the Java KCL: an operator writes it, so that all of an aggregate is processed again."""
+    lease = Lease(lease_key="s", checkpoint=at(5, -1), hash_key_range=FULL)
+    scene = recorded(FetchResult(records=[aggregate(5, "a", "b")], header=AT_TIP), got(6), lease=lease)
+    scene.run()
+    assert scene.delivered == [b"5/0", b"5/1", b"6"]
+    assert scene.opened == [AfterSequence("5", sub_sequence_number=-1)]
+    assert iterator_start(scene.opened[0]) == AtSequence("5")
+
+
+def test_a_stop_before_anything_was_delivered_keeps_the_inclusive_start():
+    lease = Lease(lease_key="s", checkpoint=at(5, -1), hash_key_range=FULL)
+    scene = recorded(lease=lease)
+    scene.run(1)
+    scene.consumer.request_stop()
+    assert scene.run() is None
+    assert scene.events == ["initialize", "shutdown_requested"]
+    assert (scene.row.checkpoint, scene.row.owner) == (at(5, -1), None)
 
 
 @pytest.mark.parametrize("position", [AT_TIMESTAMP, LATEST, TRIM_HORIZON])

@@ -47,6 +47,7 @@ def resolved(lease, requested=None, *, follows_parent=False):
     [
         (at(7, 3), AfterSequence("7", sub_sequence_number=3), at(7, 3)),
         ("7", AfterSequence("7", sub_sequence_number=0), at(7)),
+        (at(7, -1), AfterSequence("7", sub_sequence_number=-1), at(7, -1)),
         ("TRIM_HORIZON", TrimHorizon(), None),
         (ExtendedSequenceNumber(TRIM_HORIZON), TrimHorizon(), None),
         ("LATEST", Latest(), None),
