@@ -72,8 +72,8 @@ class TableConnection:
         self._process.wait(self._delay())
         return row
 
-    def delete(self, lease_key: str) -> None:
-        self._table.delete(lease_key)
+    def delete(self, lease_key: str, *, unowned: Lease | None = None, finished: bool = False) -> bool:
+        return self._table.delete(lease_key, unowned=unowned, finished=finished)
 
     def create_if_absent(self, lease: Lease) -> bool:
         return self._write(lambda: self._table.create_if_absent(lease))

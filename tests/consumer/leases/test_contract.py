@@ -97,7 +97,7 @@ class CounterGoesDown(InMemoryLeaseStore):
 
 class RenewalWithoutCounter(InMemoryLeaseStore):
     def renew(self, lease):
-        return self._swap(lease, lambda row: transitions.with_throughput_of(row, lease), no_handoff=True)
+        return self._swap(lease, lambda row: transitions.with_measurements_of(row, lease), no_handoff=True)
 
 
 class LostCheckpoint(InMemoryLeaseStore):
@@ -218,7 +218,9 @@ class RenewalHidesTheRequest(InMemoryLeaseStore):
     """The owner would never learn that its lease is requested."""
 
     def renew(self, lease):
-        return self._swap(lease, lambda row: transitions.renewed(transitions.with_throughput_of(row, lease)))
+        return self._swap(
+            lease, lambda row: transitions.renewed(transitions.with_measurements_of(row, lease))
+        )
 
 
 class ReleaseIgnoresTheRequest(InMemoryLeaseStore):
@@ -249,8 +251,60 @@ class ConflictWithTheOldRow(InMemoryLeaseStore):
 
 
 class DeletesWhatIsOwned(InMemoryLeaseStore):
-    def delete(self, lease_key, *, unowned=None):
-        return super().delete(lease_key)
+    def delete(self, lease_key, *, unowned=None, finished=False):
+        return super().delete(lease_key, finished=finished)
+
+
+class DeletesWhatWasRewound(InMemoryLeaseStore):
+    def delete(self, lease_key, *, unowned=None, finished=False):
+        return super().delete(lease_key, unowned=unowned)
+
+
+class DeleteOfAFinishedLeaseNeedsAnUnchangedRow(InMemoryLeaseStore):
+    """A worker that renews its finished lease would keep it for ever."""
+
+    def delete(self, lease_key, *, unowned=None, finished=False):
+        row = self.get(lease_key)
+        if finished and row is not None and row.counter != 2:
+            return False
+        return super().delete(lease_key, unowned=unowned, finished=finished)
+
+
+class OneMarkPerRow(InMemoryLeaseStore):
+    def set_drain(self, lease_key, worker_id, on):
+        return self._set(lease_key, draining=(worker_id,) if on else ())
+
+
+class RenewalRemovesMarks(InMemoryLeaseStore):
+    """Writes the whole row as its owner knows it."""
+
+    def renew(self, lease):
+        outcome = super().renew(lease)
+        if isinstance(outcome, Lease):
+            outcome = self._rows[lease.lease_key] = replace(
+                outcome, draining=lease.draining, pinned_to=lease.pinned_to
+            )
+        return outcome
+
+
+class PinRaisesTheCounter(InMemoryLeaseStore):
+    def set_pin(self, lease_key, worker_id):
+        row = self.get(lease_key)
+        return row is not None and self._set(lease_key, counter=row.counter + 1, pinned_to=worker_id)
+
+
+class ProgressOfTheFormerOwnerStays(InMemoryLeaseStore):
+    def take(self, lease, owner):
+        before = self.get(lease.lease_key)
+        outcome = super().take(lease, owner)
+        if isinstance(outcome, Lease):
+            outcome = self._rows[lease.lease_key] = replace(outcome, progress=before.progress)
+        return outcome
+
+
+class RefusesInclusiveStarts(InMemoryLeaseStore):
+    def create_if_absent(self, lease):
+        return lease.checkpoint.sub_sequence_number >= 0 and super().create_if_absent(lease)
 
 
 class OneHeartbeatPerRow(InMemoryLeaseStore):
@@ -295,6 +349,13 @@ BROKEN = {
     TakeLeavesTheMarker: "take_ends_a_handoff",
     ConflictWithTheOldRow: "old_counter_loses",
     DeletesWhatIsOwned: "unowned_lease_is_deleted_as_seen",
+    DeletesWhatWasRewound: "finished_lease_is_deleted_only_while_it_is_finished",
+    DeleteOfAFinishedLeaseNeedsAnUnchangedRow: "finished_lease_is_deleted_only_while_it_is_finished",
+    OneMarkPerRow: "drain_marks_leave_the_counter",
+    RenewalRemovesMarks: "drain_marks_leave_the_counter",
+    PinRaisesTheCounter: "pins_leave_the_counter",
+    ProgressOfTheFormerOwnerStays: "progress_is_stored_with_renewals",
+    RefusesInclusiveStarts: "inclusive_starts_are_stored",
     OneHeartbeatPerRow: "standby_heartbeats_leave_the_counter",
     MarkForgetsItsPosition: "processed_mark_names_the_checkpoint",
     ScanMissesUnownedRows: "create_is_conditional",

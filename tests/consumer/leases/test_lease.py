@@ -19,6 +19,7 @@ from kinesis_sdk.consumer.leases.table.lease import (
     lease_from_item,
     lease_to_item,
 )
+from kinesis_sdk.consumer.leases.table.progress import Progress
 
 DATA = Path(__file__).parents[1] / "data"
 GROUPS = json.loads((DATA / "kcl_leases.json").read_text())
@@ -124,9 +125,79 @@ def test_entities_beside_leases_are_told_apart():
         assert not is_lease_item({"entityType": {"S": kind}})
 
 
+BASE = {"leaseKey": {"S": "s"}, "leaseCounter": {"N": "3"}, "checkpoint": {"S": "LATEST"}}
+
+
+def test_an_inclusive_start_that_an_operator_wrote_is_read_as_java_reads_it():
+    """It used to be read as no lease at all, and its shard was not consumed."""
+    item = {**BASE, "checkpoint": {"S": "5"}, "checkpointSubSequenceNumber": {"N": "-1"}}
+    lease = lease_from_item(item)
+    assert lease.checkpoint == ExtendedSequenceNumber("5", -1)
+    assert lease.is_started
+    assert lease_to_item(lease)["checkpointSubSequenceNumber"] == {"N": "-1"}
+    pending = {"pendingCheckpoint": {"S": "6"}, "pendingCheckpointSubSequenceNumber": {"N": "-1"}}
+    lease = lease_from_item({**item, **pending})
+    assert (lease.pending_checkpoint, lease.damaged) == (ExtendedSequenceNumber("6", -1), ())
+
+
+@pytest.mark.parametrize(
+    ("text", "progress"),
+    [
+        ("1500|1700000000000|250|a|host:7", Progress(1500, 1_700_000_000_000, 250, "a|host:7")),
+        ("|||w", Progress(None, None, None, "w")),
+        ("0||0|w", Progress(0, None, 0, "w")),
+    ],
+)
+def test_progress_round_trips_as_text(text, progress):
+    lease = lease_from_item({**BASE, "progress": {"S": text}})
+    assert (lease.progress, lease.damaged) == (progress, ())
+    assert lease_to_item(lease)["progress"] == {"S": text}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"S": ""},
+        {"S": "1|2|3|"},
+        {"S": "1|2|w"},
+        {"S": "-1|2|3|w"},
+        {"S": "1.5|2|3|w"},
+        {"S": "²|2|3|w"},
+        {"S": "9" * 30 + "|2|3|w"},
+        {"N": "5"},
+    ],
+)
+def test_progress_that_cannot_be_read_is_absent_and_named(value):
+    lease = lease_from_item({**BASE, "progress": value})
+    assert (lease.progress, lease.damaged, lease.extra) == (None, ("progress",), {})
+
+
+def test_progress_counts_only_while_its_writer_holds_the_lease():
+    mine = Progress(0, None, None, "me")
+
+    def current(**owners):
+        return Lease(
+            lease_key="s", checkpoint=ExtendedSequenceNumber("5"), progress=mine, **owners
+        ).current_progress
+
+    assert current(owner="me") == mine
+    assert current(owner="you", checkpoint_owner="me") == mine, "the old owner works until it has handed off"
+    assert current(owner="you") is None
+    assert current() is None
+
+
+def test_marks_of_operators_are_read_and_damaged_ones_are_named():
+    marks = {"drain:b|host:2": {"N": "1"}, "drain:a": {"N": "1"}, "pinnedTo": {"S": "c|host:3"}}
+    lease = lease_from_item({**BASE, **marks})
+    assert (lease.draining, lease.pinned_to, lease.extra) == (("a", "b|host:2"), "c|host:3", {})
+    assert {name: value for name, value in lease_to_item(lease).items() if name in marks} == marks
+    lease = lease_from_item({**BASE, "drain:a": {"S": "yes"}, "pinnedTo": {"N": "1"}})
+    assert (lease.draining, lease.pinned_to, lease.damaged) == ((), None, ("drain:a", "pinnedTo"))
+
+
 positions = st.one_of(
     st.sampled_from([AT_TIMESTAMP, TRIM_HORIZON, LATEST, SHARD_END]).map(ExtendedSequenceNumber),
-    st.builds(ExtendedSequenceNumber, st.integers(0, 2**186).map(str), st.integers(0, 10_000)),
+    st.builds(ExtendedSequenceNumber, st.integers(0, 2**186).map(str), st.integers(-3, 10_000)),
 )
 names = st.text("abc-0", min_size=1, max_size=8)
 ranges = st.tuples(st.integers(0, MAX_HASH_KEY), st.integers(0, MAX_HASH_KEY)).map(
@@ -148,6 +219,14 @@ leases = st.builds(
     checkpoint_owner=st.none() | names,
     initial_timestamp_millis=st.none() | st.integers(0, 2**43),
     processed_until=st.none() | st.builds(ProcessedUntil, st.integers(0, 2**43), positions),
+    handoff_owner=st.none() | names,
+    standby_heartbeats=st.dictionaries(names, st.integers(0, 10**6), max_size=2),
+    progress=st.none()
+    | st.builds(
+        Progress, *[st.none() | st.integers(0, 2**43)] * 3, st.text("abc|0:", min_size=1, max_size=8)
+    ),
+    pinned_to=st.none() | names,
+    draining=st.sets(names, max_size=2).map(lambda s: tuple(sorted(s))),
     extra=st.dictionaries(st.sampled_from(["x", "y"]), st.just({"S": "kept"})),
 )
 

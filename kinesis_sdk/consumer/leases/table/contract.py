@@ -36,6 +36,7 @@ from kinesis_sdk.common.sequence import (
 )
 from kinesis_sdk.consumer.leases.table.lease import Lease, ProcessedUntil
 from kinesis_sdk.consumer.leases.table.memory import InMemoryLeaseStore
+from kinesis_sdk.consumer.leases.table.progress import Progress
 from kinesis_sdk.consumer.leases.table.store import LeaseStore
 from kinesis_sdk.consumer.leases.table.transitions import Conflict
 
@@ -140,6 +141,9 @@ def every_attribute_is_stored(store: LeaseStore) -> None:
             1_700_000_000_456, _position("49590338271490256608559692538361571", 7)
         ),
         standby_heartbeats={"c|host:3": 5},
+        progress=Progress(1_500, None, 12, "b|host:2"),
+        pinned_to="d|host:4",
+        draining=("e|host:5", "f|host:6"),
         extra={"fromTheFuture": {"L": [{"S": "x"}]}},
     )
     bare = Lease(lease_key="bare", checkpoint=_position(LATEST))
@@ -158,6 +162,15 @@ def sentinels_are_stored(store: LeaseStore) -> None:
         lease = Lease(lease_key=name, checkpoint=_position(name))
         store.create_if_absent(lease)
         _equal(store.get(name), lease, f"the position {name} is stored")
+
+
+def inclusive_starts_are_stored(store: LeaseStore) -> None:
+    """A position before a record, which operators write with a negative sub-sequence number, is read as it was written."""
+    lease = new_lease(checkpoint=_position("7", -1))
+    store.create_if_absent(lease)
+    _equal(store.get(KEY), lease, "a negative sub-sequence number is stored")
+    _row(store.checkpoint(_row(store.take(lease, "a")), _position("7", 0)))
+    _equal(_row(store.get(KEY)).checkpoint, _position("7", 0), "a checkpoint replaces it")
 
 
 # Taking, renewing, releasing
@@ -233,6 +246,20 @@ def throughput_is_stored_with_renewals(store: LeaseStore) -> None:
     row = _row(store.get(KEY))
     store.checkpoint(replace(row, throughput_kbps=0.000001), _position("5"))
     _equal(_row(store.get(KEY)).throughput_kbps, 0.000001, "checkpoint stores the throughput")
+
+
+def progress_is_stored_with_renewals(store: LeaseStore) -> None:
+    """Renewals and checkpoints store the progress, if the row as passed has one; a take removes it."""
+    first, second = Progress(None, None, None, "a"), Progress(0, 1_700_000_000_000, 250, "a")
+    row = _row(store.renew(replace(_taken(store), progress=first)))
+    _equal(_row(store.get(KEY)).progress, first, "renew stores the progress")
+    row = _row(store.checkpoint(replace(row, progress=second), _position("5")))
+    _equal(_row(store.get(KEY)).progress, second, "checkpoint stores the progress")
+    _row(store.renew(replace(row, progress=None)))
+    row = _row(store.get(KEY))
+    _equal(row.progress, second, "a renewal without progress keeps the stored one")
+    _row(store.take(row, "b"))
+    _equal(_row(store.get(KEY)).progress, None, "take removes the progress of the former owner")
 
 
 # Checkpoints
@@ -483,6 +510,42 @@ def standby_heartbeats_leave_the_counter(store: LeaseStore) -> None:
     _equal(store.get("other"), None, "heartbeats create no row")
 
 
+def drain_marks_leave_the_counter(store: LeaseStore) -> None:
+    """Drain marks are stored by worker, without disturbing the owner or each other."""
+    mine = _taken(store)
+    _equal(store.set_drain(KEY, "c:2", True), True, "a mark is stored")
+    _equal(store.set_drain(KEY, "b|1", True), True, "and another worker's")
+    _equal(store.set_drain(KEY, "b|1", True), True, "storing it again succeeds")
+    _equal(store.get(KEY), replace(mine, draining=("b|1", "c:2")), "marks are sorted, nothing else changes")
+    mine = _row(store.renew(mine), "the owner need not know of marks")
+    _row(store.checkpoint(mine, _position("5")), "the owner need not know of marks")
+    _equal(_row(store.get(KEY)).draining, ("b|1", "c:2"), "writes of the owner keep them")
+    _equal({row.draining for row in store.scan().leases}, {("b|1", "c:2")}, "a scan returns them")
+    _equal(store.set_drain(KEY, "b|1", False), True, "a mark is removed")
+    _equal(store.set_drain(KEY, "unknown", False), True, "removing one that does not exist succeeds")
+    _equal(_row(store.get(KEY)).draining, ("c:2",), "the other worker's stays")
+    for on in (True, False):
+        _equal(store.set_drain("other", "b|1", on), False, "there is no such row")
+    _equal(store.get("other"), None, "marks create no row")
+
+
+def pins_leave_the_counter(store: LeaseStore) -> None:
+    """A pin is stored, replaced and removed without disturbing the owner."""
+    mine = _taken(store)
+    _equal(store.set_pin(KEY, "b|1"), True, "a pin is stored")
+    _equal(store.get(KEY), replace(mine, pinned_to="b|1"), "nothing else changes")
+    _equal(store.set_pin(KEY, "c:2"), True, "a pin is replaced")
+    mine = _row(store.renew(mine), "the owner need not know of the pin")
+    _row(store.checkpoint(mine, _position("5")), "the owner need not know of the pin")
+    _equal(_row(store.get(KEY)).pinned_to, "c:2", "writes of the owner keep it")
+    _equal(store.set_pin(KEY, None), True, "a pin is removed")
+    _equal(store.set_pin(KEY, None), True, "removing one that does not exist succeeds")
+    _equal(_row(store.get(KEY)).pinned_to, None, "it is gone")
+    for worker in ("b|1", None):
+        _equal(store.set_pin("other", worker), False, "there is no such row")
+    _equal(store.get("other"), None, "pins create no row")
+
+
 def delete_is_final(store: LeaseStore) -> None:
     """A deleted row is not brought back by any write."""
     mine = _taken(store)
@@ -511,6 +574,21 @@ def unowned_lease_is_deleted_as_seen(store: LeaseStore) -> None:
     _equal(store.delete(KEY, unowned=released), True, "a lease that is as seen is deleted")
     _equal(store.get(KEY), None, "it is gone")
     _equal(store.delete(KEY, unowned=released), True, "a repeated delete whose response was lost succeeds")
+
+
+def finished_lease_is_deleted_only_while_it_is_finished(store: LeaseStore) -> None:
+    """Clean-up deletes a finished lease that its worker still renews, but not one that was rewound meanwhile."""
+    mine = _row(store.checkpoint(_taken(store), _position(SHARD_END)))
+    renewed = _row(store.renew(mine))
+    rewound = _row(store.checkpoint(renewed, _position("7")), "a store does not judge positions")
+    _equal(store.delete(KEY, finished=True), False, "a lease that was rewound meanwhile is not deleted")
+    _equal(store.get(KEY), rewound, "it is unchanged")
+    again = _row(store.checkpoint(rewound, _position(SHARD_END)))
+    _row(store.renew(again))
+    _equal(store.delete(KEY, unowned=again, finished=True), False, "both conditions must hold")
+    _equal(store.delete(KEY, finished=True), True, "a finished lease is deleted although it was renewed")
+    _equal(store.get(KEY), None, "it is gone")
+    _equal(store.delete(KEY, finished=True), True, "a repeated delete whose response was lost succeeds")
 
 
 # Races
@@ -579,7 +657,11 @@ def _operation(
     position = _position(rng.choice(["5", "6", SHARD_END, TRIM_HORIZON]))
     if not position.is_sentinel:
         position = _position(position.sequence_number, rng.randrange(3))
-    measured = replace(row, throughput_kbps=rng.choice([None, 0.5, 0.000001]))
+    measured = replace(
+        row,
+        throughput_kbps=rng.choice([None, 0.5, 0.000001]),
+        progress=rng.choice([None, Progress(0, None, None, owner), Progress(None, 5, 7, owner)]),
+    )
     wrong = replace(row, owner=owner, checkpoint_owner=rng.choice(_WORKERS))
     requested = row if row.owner and row.in_handoff else wrong
     owned = replace(row, owner=row.owner or owner)
@@ -602,7 +684,10 @@ def _operation(
             ("set_child_shard_ids", lambda store: store.set_child_shard_ids(key, ["y", "x"])),
             ("set_hash_key_range", lambda store: store.set_hash_key_range(key, HashKeyRange(1, 2))),
             ("put_standby_heartbeat", lambda store: store.put_standby_heartbeat(key, owner, moment or None)),
+            ("set_drain", lambda store: store.set_drain(key, owner, moment > 0)),
+            ("set_pin", lambda store: store.set_pin(key, owner if moment else None)),
             ("delete", lambda store: moment == 0 and step % 5 == 0 and store.delete(key)),
+            ("delete if finished", lambda store: store.delete(key, finished=True)),
             ("delete as seen", lambda store: moment == 0 and store.delete(key, unowned=row)),
             ("get", lambda store: store.get(key)),
         ]
@@ -623,7 +708,16 @@ def _comparable(outcome: object) -> object:
 
 
 def _plain(row: Lease) -> Lease:
-    return replace(row, child_shard_ids=(), hash_key_range=None, throughput_kbps=None, standby_heartbeats={})
+    return replace(
+        row,
+        child_shard_ids=(),
+        hash_key_range=None,
+        throughput_kbps=None,
+        standby_heartbeats={},
+        progress=None,
+        draining=(),
+        pinned_to=None,
+    )
 
 
 def random_sequences_match_the_reference(store: LeaseStore) -> None:
@@ -662,11 +756,13 @@ LEASE_STORE_CHECKS: tuple[Check, ...] = (
     create_is_conditional,
     every_attribute_is_stored,
     sentinels_are_stored,
+    inclusive_starts_are_stored,
     take_counts_switches,
     old_counter_loses,
     pin_renew_release,
     processed_mark_names_the_checkpoint,
     throughput_is_stored_with_renewals,
+    progress_is_stored_with_renewals,
     checkpoint_clears_what_is_over,
     prepared_checkpoint,
     lost_response_counts_as_success,
@@ -681,8 +777,11 @@ LEASE_STORE_CHECKS: tuple[Check, ...] = (
     children_leave_the_counter,
     ranges_leave_the_counter,
     standby_heartbeats_leave_the_counter,
+    drain_marks_leave_the_counter,
+    pins_leave_the_counter,
     delete_is_final,
     unowned_lease_is_deleted_as_seen,
+    finished_lease_is_deleted_only_while_it_is_finished,
     one_racer_takes,
     one_racer_creates,
     random_sequences_match_the_reference,

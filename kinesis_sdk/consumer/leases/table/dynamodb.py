@@ -22,7 +22,7 @@ from kinesis_sdk.common.errors import (
     TransientAwsError,
 )
 from kinesis_sdk.common.hashkeys import HashKeyRange
-from kinesis_sdk.common.sequence import ExtendedSequenceNumber
+from kinesis_sdk.common.sequence import SHARD_END, ExtendedSequenceNumber
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.common.truncated_responses import reject_truncated_responses
 from kinesis_sdk.consumer.leases.table import lease as attributes
@@ -324,11 +324,12 @@ class DynamoDBLeaseStore:
             attributes.OWNER_SWITCHES: {"N": str(wanted.owner_switches)},
             attributes.HANDOFF_OWNER: {"S": owner},
         }
-        return self._update(lease, wanted, changes, (attributes.CHECKPOINT_OWNER,))
+        removed = (attributes.CHECKPOINT_OWNER, attributes.PROGRESS)
+        return self._update(lease, wanted, changes, removed)
 
     def renew(self, lease: Lease) -> Lease | Conflict:
         """Renew the lease."""
-        changes = _throughput(lease)
+        changes = _measurements(lease)
         conditions = () if lease.in_handoff else (_NO_HANDOFF,)
         return self._update(lease, transitions.renewed(lease), changes, (), conditions, return_row=False)
 
@@ -338,7 +339,7 @@ class DynamoDBLeaseStore:
             **checkpoint_attributes(checkpoint),
             attributes.OWNER_SWITCHES: {"N": "0"},
             # A checkpoint counts as a renewal, with which the KCL writes the throughput.
-            **_throughput(lease),
+            **_measurements(lease),
         }
         removed = (
             attributes.PENDING_CHECKPOINT,
@@ -428,20 +429,36 @@ class DynamoDBLeaseStore:
         name = attributes.STANDBY + worker_id
         return self._set(lease_key, {name: None if heartbeat is None else {"N": str(heartbeat)}})
 
-    def delete(self, lease_key: str, *, unowned: Lease | None = None) -> bool:
+    def set_drain(self, lease_key: str, worker_id: str, on: bool) -> bool:
+        """Put or remove the mark that tells a worker to hold no leases."""
+        return self._set(lease_key, {attributes.DRAIN + worker_id: {"N": "1"} if on else None})
+
+    def set_pin(self, lease_key: str, worker_id: str | None) -> bool:
+        """Store the worker that gets this lease while it is alive."""
+        return self._set(lease_key, {attributes.PINNED_TO: {"S": worker_id} if worker_id else None})
+
+    def delete(self, lease_key: str, *, unowned: Lease | None = None, finished: bool = False) -> bool:
         """Remove a lease."""
         request: dict[str, Any] = {
             "TableName": self.table_name,
             "Key": {attributes.LEASE_KEY: {"S": lease_key}},
         }
+        demanded: dict[str, dict[str, str]] = {}
         if unowned is not None:
+            demanded[attributes.LEASE_COUNTER] = {"N": str(unowned.counter)}
+        if finished:
+            demanded[attributes.CHECKPOINT] = {"S": SHARD_END}
+        if demanded:
             # An absent row counts as success: the response to an earlier attempt may have been lost.
-            request["ConditionExpression"] = "attribute_not_exists(#key) OR #c = :seen"
+            conditions = " AND ".join(f"#d{n} = :d{n}" for n in range(len(demanded)))
+            request["ConditionExpression"] = f"attribute_not_exists(#key) OR ({conditions})"
             request["ExpressionAttributeNames"] = {
                 "#key": attributes.LEASE_KEY,
-                "#c": attributes.LEASE_COUNTER,
+                **{f"#d{n}": name for n, name in enumerate(demanded)},
             }
-            request["ExpressionAttributeValues"] = {":seen": {"N": str(unowned.counter)}}
+            request["ExpressionAttributeValues"] = {
+                f":d{n}": value for n, value in enumerate(demanded.values())
+            }
         try:
             with translate_errors("DeleteItem", self._client):
                 self._client.delete_item(**request)
@@ -550,6 +567,11 @@ def _readable(item: Item) -> Lease | None:
         return None
 
 
-def _throughput(lease: Lease) -> dict[str, Any]:
-    value = lease.throughput_kbps
-    return {} if value is None else {attributes.THROUGHPUT_KBPS: {"N": format(value, "f")}}
+def _measurements(lease: Lease) -> dict[str, Any]:
+    """Return the attributes that each heartbeat may change: throughput and progress."""
+    result: dict[str, Any] = {}
+    if lease.throughput_kbps is not None:
+        result[attributes.THROUGHPUT_KBPS] = {"N": format(lease.throughput_kbps, "f")}
+    if lease.progress is not None:
+        result[attributes.PROGRESS] = {"S": lease.progress.to_text()}
+    return result

@@ -3,7 +3,8 @@
 Attribute names and types are those of the KCL's ``DynamoDBLeaseSerializer`` (1.x to 3.x). Every KCL can read the rows
 that are written here, and the rows of every KCL can be read here. Unknown attributes are kept, because rows are changed
 by update expressions only. This SDK adds attributes that the Java KCL ignores and keeps:
-`INITIAL_TIMESTAMP`, `HANDOFF_OWNER`, `PROCESSED_UNTIL`, and those that begin with `STANDBY`.
+`INITIAL_TIMESTAMP`, `HANDOFF_OWNER`, `PROCESSED_UNTIL`, `PROGRESS`, `PINNED_TO`, and those that begin with `STANDBY` or
+`DRAIN`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, ExtendedSequenceNumber
 from kinesis_sdk.common.shards import Shard
 from kinesis_sdk.common.text import printable
+from kinesis_sdk.consumer.leases.table.progress import Progress
 
 LEASE_KEY = "leaseKey"
 LEASE_COUNTER = "leaseCounter"
@@ -50,6 +52,13 @@ PROCESSED_UNTIL = "processedUntil"
 """This SDK's: ``millis|sequenceNumber|subSequenceNumber``, see `ProcessedUntil`."""
 STANDBY = "standby:"
 """This SDK's: prefix of the attribute that carries a standby heartbeat; the worker id follows. See `ownership.standby`."""
+PROGRESS = "progress"
+"""This SDK's: what the holder knows about its shard; see `Progress`."""
+PINNED_TO = "pinnedTo"
+"""This SDK's: id of the worker that gets this lease while it is alive."""
+DRAIN = "drain:"
+"""This SDK's: prefix of the attribute that tells a worker to hold no leases; the worker id follows. It may stand on any row.
+See `ownership.drain`."""
 
 _LEASE_ENTITY = "LEASE"
 
@@ -95,6 +104,9 @@ class Lease:
         handoff_owner: See `HANDOFF_OWNER`.
         processed_until: How far a worker with ``until`` processed the shard; None if none did. See `was_processed_until`.
         standby_heartbeats: Heartbeats of standby workers, by worker id; see `STANDBY`.
+        progress: What its last writer knew about the shard; see `current_progress`.
+        pinned_to: Worker that gets this lease while it is alive; see `PINNED_TO`.
+        draining: Ids of workers that hold no leases, sorted; see `DRAIN`.
         extra: Attributes that this SDK does not know, in DynamoDB's wire form.
         damaged: Names of optional attributes whose values cannot be read; they read as absent.
     """
@@ -117,6 +129,9 @@ class Lease:
     handoff_owner: str | None = None
     processed_until: ProcessedUntil | None = None
     standby_heartbeats: Mapping[str, int] = field(default_factory=dict)
+    progress: Progress | None = None
+    pinned_to: str | None = None
+    draining: tuple[str, ...] = ()
     extra: Item = field(default_factory=dict)
     damaged: tuple[str, ...] = ()
 
@@ -157,6 +172,12 @@ class Lease:
         # Sentinels have no order in time: TRIM_HORIZON may be before or after an AT_TIMESTAMP.
         is_past = not mark.checkpoint.is_sentinel and self.checkpoint > mark.checkpoint
         return is_past or self.checkpoint == mark.checkpoint
+
+    @property
+    def current_progress(self) -> Progress | None:
+        """Progress of the present holder; None if it has not written any."""
+        progress = self.progress
+        return progress if progress is not None and progress.owner == self.holder else None
 
     @classmethod
     def for_shard(cls, shard: Shard, checkpoint: str) -> Lease:
@@ -273,6 +294,14 @@ def _processed_until(item: Item) -> ProcessedUntil | None:
     return ProcessedUntil(_whole(millis), ExtendedSequenceNumber(number, _whole(sub_number)))
 
 
+def _progress(item: Item) -> Progress | None:
+    return Progress.from_text(item[PROGRESS]["S"]) if PROGRESS in item else None
+
+
+def _pinned_to(item: Item) -> str | None:
+    return (item[PINNED_TO]["S"] or None) if PINNED_TO in item else None
+
+
 _UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError)
 
 # Groups of attributes without which a lease can be used, with the function that reads each group. The throughput is an
@@ -285,6 +314,8 @@ _OPTIONAL: tuple[tuple[tuple[str, ...], Callable[[Item], object]], ...] = (
     ((CHILD_SHARD_IDS,), lambda item: _shard_ids(item, CHILD_SHARD_IDS)),
     ((PROCESSED_UNTIL,), _processed_until),
     ((PENDING_CHECKPOINT, PENDING_CHECKPOINT_SUB, PENDING_CHECKPOINT_STATE), _pending),
+    ((PROGRESS,), _progress),
+    ((PINNED_TO,), _pinned_to),
 )
 
 
@@ -318,7 +349,7 @@ def _damaged(item: Item) -> set[str]:
         except _UNREADABLE:
             result.update(name for name in names if name in item)
     for name, value in item.items():
-        if name.startswith(STANDBY):
+        if name.startswith((STANDBY, DRAIN)):
             try:
                 _whole(value["N"])
             except _UNREADABLE:
@@ -338,6 +369,7 @@ def _read(item: Item) -> Lease:
     if checkpoint is None:
         raise ValueError(f"{key} has no checkpoint")
     pending, state = _pending(item)
+    heartbeats, draining, extra = _others(item)
     return Lease(
         lease_key=key,
         counter=counter,
@@ -356,12 +388,11 @@ def _read(item: Item) -> Lease:
         initial_timestamp_millis=_timestamp(item),
         handoff_owner=_text(item, HANDOFF_OWNER) or None,
         processed_until=_processed_until(item),
-        standby_heartbeats={
-            name[len(STANDBY) :]: _whole(value["N"])
-            for name, value in item.items()
-            if name.startswith(STANDBY)
-        },
-        extra={name: value for name, value in item.items() if not _is_known(name, value)},
+        standby_heartbeats=heartbeats,
+        progress=_progress(item),
+        pinned_to=_pinned_to(item),
+        draining=draining,
+        extra=extra,
     )
 
 
@@ -386,12 +417,28 @@ _KNOWN = frozenset(
         INITIAL_TIMESTAMP,
         HANDOFF_OWNER,
         PROCESSED_UNTIL,
+        PROGRESS,
+        PINNED_TO,
     }
 )
 
 
-def _is_known(name: str, value: Mapping[str, Any]) -> bool:
-    return name in _KNOWN or (name == PENDING_CHECKPOINT_STATE and "B" in value) or name.startswith(STANDBY)
+def _others(item: Item) -> tuple[dict[str, int], tuple[str, ...], dict[str, Any]]:
+    """Return what has no fixed name: the standby heartbeats, the draining workers, the unknown attributes."""
+    heartbeats: dict[str, int] = {}
+    draining: list[str] = []
+    extra: dict[str, Any] = {}
+    for name, value in item.items():
+        if name in _KNOWN:
+            continue
+        if name.startswith(STANDBY):
+            heartbeats[name[len(STANDBY) :]] = _whole(value["N"])
+        elif name.startswith(DRAIN):
+            _whole(value["N"])
+            draining.append(name[len(DRAIN) :])
+        elif name != PENDING_CHECKPOINT_STATE or "B" not in value:
+            extra[name] = value
+    return heartbeats, tuple(sorted(draining)), extra
 
 
 def checkpoint_attributes(checkpoint: ExtendedSequenceNumber) -> dict[str, Any]:
@@ -447,6 +494,8 @@ def lease_to_item(lease: Lease) -> dict[str, Any]:
         (STREAM_NAME, lease.stream_name),
         (SHARD_ID, lease.shard_id),
         (HANDOFF_OWNER, lease.handoff_owner),
+        (PINNED_TO, lease.pinned_to),
+        (PROGRESS, lease.progress.to_text() if lease.progress is not None else None),
     ):
         if text:
             item[name] = {"S": text}
@@ -456,4 +505,6 @@ def lease_to_item(lease: Lease) -> dict[str, Any]:
         item[INITIAL_TIMESTAMP] = {"N": str(lease.initial_timestamp_millis)}
     for worker, heartbeat in lease.standby_heartbeats.items():
         item[STANDBY + worker] = {"N": str(heartbeat)}
+    for worker in lease.draining:
+        item[DRAIN + worker] = {"N": "1"}
     return item

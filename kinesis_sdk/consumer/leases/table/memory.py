@@ -15,7 +15,7 @@ from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer.leases.table import transitions
 from kinesis_sdk.consumer.leases.table.lease import Lease
 from kinesis_sdk.consumer.leases.table.store import TableScan
-from kinesis_sdk.consumer.leases.table.transitions import Conflict, with_throughput_of
+from kinesis_sdk.consumer.leases.table.transitions import Conflict, with_measurements_of
 
 
 class InMemoryLeaseStore:
@@ -64,14 +64,14 @@ class InMemoryLeaseStore:
         """Renew the lease."""
         return self._swap(
             lease,
-            lambda row: transitions.renewed(with_throughput_of(row, lease)),
+            lambda row: transitions.renewed(with_measurements_of(row, lease)),
             no_handoff=not lease.in_handoff,
         )
 
     def checkpoint(self, lease: Lease, checkpoint: ExtendedSequenceNumber) -> Lease | Conflict:
         """Store a position."""
         return self._swap(
-            lease, lambda row: transitions.checkpointed(with_throughput_of(row, lease), checkpoint)
+            lease, lambda row: transitions.checkpointed(with_measurements_of(row, lease), checkpoint)
         )
 
     def prepare(
@@ -128,11 +128,28 @@ class InMemoryLeaseStore:
             self._rows[lease_key] = replace(row, standby_heartbeats=heartbeats)
             return True
 
-    def delete(self, lease_key: str, *, unowned: Lease | None = None) -> bool:
+    def set_drain(self, lease_key: str, worker_id: str, on: bool) -> bool:
+        """Put or remove the mark that tells a worker to hold no leases."""
+        with self._lock:
+            row = self._rows.get(lease_key)
+            if row is None:
+                return False
+            others = {*row.draining} - {worker_id}
+            draining = sorted({*others, worker_id} if on else others)
+            self._rows[lease_key] = replace(row, draining=tuple(draining))
+            return True
+
+    def set_pin(self, lease_key: str, worker_id: str | None) -> bool:
+        """Store the worker that gets this lease while it is alive."""
+        return self._set(lease_key, pinned_to=worker_id or None)
+
+    def delete(self, lease_key: str, *, unowned: Lease | None = None, finished: bool = False) -> bool:
         """Remove a lease."""
         with self._lock:
             row = self._rows.get(lease_key)
             if row is not None and unowned is not None and row.counter != unowned.counter:
+                return False
+            if row is not None and finished and not row.is_finished:
                 return False
             self._rows.pop(lease_key, None)
             return True

@@ -133,7 +133,7 @@ class LeaseStore(Protocol):
 
         It also demands that the row has no handoff marker (``checkpoint_owner``), unless ``lease`` has one. So the first
         renewal after a handoff request fails and shows the request to the owner, which then renews the row with the
-        marker. If ``lease.throughput_kbps`` is not None, it is stored as well.
+        marker. ``lease.throughput_kbps`` and ``lease.progress`` are stored as well, each unless it is None.
 
         Raises:
             KinesisSdkError: If the call fails. A retryable one is repeated while the lease has not expired.
@@ -143,7 +143,7 @@ class LeaseStore(Protocol):
     def checkpoint(self, lease: Lease, checkpoint: ExtendedSequenceNumber) -> Lease | Conflict:
         """Store a position (`transitions.checkpointed`), on the condition that the counter is as in ``lease``.
 
-        It counts as a renewal, and stores the throughput in the same way. Position and counter change together.
+        It counts as a renewal, and stores throughput and progress in the same way. Position and counter change together.
 
         Raises:
             KinesisSdkError: If the call fails. A retryable one is repeated for ``checkpoint_timeout``; then the
@@ -248,16 +248,44 @@ class LeaseStore(Protocol):
         """
         ...
 
-    def delete(self, lease_key: str, *, unowned: Lease | None = None) -> bool:
-        """Remove a lease, whether or not it exists.
+    def set_drain(self, lease_key: str, worker_id: str, on: bool) -> bool:
+        """Put or remove the mark that tells a worker to hold no leases; marks of other workers stay. The counter stays.
+
+        Args:
+            lease_key: Row that carries it.
+            worker_id: Worker to drain.
+            on: Whether to put the mark; False removes it, if there is one.
+
+        Returns:
+            False if there is no row with this key; none may be created.
+
+        Raises:
+            KinesisSdkError: If the call fails; a retryable one is repeated.
+        """
+        ...
+
+    def set_pin(self, lease_key: str, worker_id: str | None) -> bool:
+        """Store the worker that gets this lease while it is alive; None removes the pin. The counter stays.
+
+        Returns:
+            False if there is no row with this key; none may be created.
+
+        Raises:
+            KinesisSdkError: If the call fails.
+        """
+        ...
+
+    def delete(self, lease_key: str, *, unowned: Lease | None = None, finished: bool = False) -> bool:
+        """Remove a lease, whether or not it exists. Without a condition, it is removed in any state.
 
         Args:
             lease_key: Its key.
-            unowned: The row as seen, without an owner. It is removed only if its counter is the same. None removes it
-                unconditionally, as the KCL does: a finished lease may be deleted while a worker still renews it.
+            unowned: The row as seen, without an owner. It is removed only if its counter is the same.
+            finished: Whether the row is removed only if its checkpoint is ``SHARD_END``. The counter does not matter: as
+                in the KCL, a finished lease may be deleted while a worker still renews it.
 
         Returns:
-            False if ``unowned`` was given and the row was changed since.
+            False if a condition did not hold. A row that does not exist counts as removed.
 
         Raises:
             KinesisSdkError: If the call fails; it is repeated with the next clean-up.

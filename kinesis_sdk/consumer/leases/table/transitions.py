@@ -5,15 +5,15 @@ own transaction, calls the function, and writes the result; `InMemoryLeaseStore`
 cases, condition and write must be one atomic step.
 
 Ownership is fenced by the counter. A writer names the counter that it saw last, and every write of an owner adds one, so
-a worker whose lease was taken cannot write it any more. Three writes leave the counter alone, because they must not
-disturb the owner: the handoff request, metadata (children, hash key range), and standby heartbeats.
+a worker whose lease was taken cannot write it any more. Some writes leave the counter alone, because they must not
+disturb the owner: the handoff request, metadata (children, hash key range), standby heartbeats, drain marks and pins.
 
 | `LeaseStore` method | function | condition | attributes changed | KCL source |
 |---|---|---|---|---|
 | ``create_if_absent`` | – | no row has this key | all | ``createLeaseIfNotExists`` |
-| ``take`` | `taken` | counter | ``leaseOwner``, ``leaseCounter`` + 1, ``ownerSwitchesSinceCheckpoint`` + 1 if another worker held it, ``checkpointOwner`` removed, ``handoffOwner`` | ``takeLease`` |
-| ``renew`` | `renewed` | counter; no ``checkpointOwner``, unless the row as passed has one | ``leaseCounter`` + 1, ``throughputKBps`` if the row as passed has one | ``renewLease`` |
-| ``checkpoint`` | `checkpointed` | counter | ``checkpoint``, ``checkpointSubSequenceNumber``, ``leaseCounter`` + 1, ``ownerSwitchesSinceCheckpoint`` 0, pending attributes and ``initialTimestampMillis`` removed, ``throughputKBps`` as `renewed` | ``DynamoDBCheckpointer.setCheckpoint`` |
+| ``take`` | `taken` | counter | ``leaseOwner``, ``leaseCounter`` + 1, ``ownerSwitchesSinceCheckpoint`` + 1 if another worker held it, ``checkpointOwner`` and ``progress`` removed, ``handoffOwner`` | ``takeLease`` |
+| ``renew`` | `renewed` | counter; no ``checkpointOwner``, unless the row as passed has one | ``leaseCounter`` + 1, ``throughputKBps`` and ``progress`` if the row as passed has them | ``renewLease`` |
+| ``checkpoint`` | `checkpointed` | counter | ``checkpoint``, ``checkpointSubSequenceNumber``, ``leaseCounter`` + 1, ``ownerSwitchesSinceCheckpoint`` 0, pending attributes and ``initialTimestampMillis`` removed, ``throughputKBps`` and ``progress`` as `renewed` | ``DynamoDBCheckpointer.setCheckpoint`` |
 | ``prepare`` | `prepared` | counter | ``pendingCheckpoint``, ``pendingCheckpointSubSequenceNumber``, ``pendingCheckpointState``, ``leaseCounter`` + 1, ``ownerSwitchesSinceCheckpoint`` 0 | ``DynamoDBCheckpointer.prepareCheckpoint`` |
 | ``pin`` | `pinned` | counter | ``initialTimestampMillis``, ``leaseCounter`` + 1 | – (this SDK's) |
 | ``mark_processed`` | `marked_processed` | counter | ``processedUntil``, ``leaseCounter`` + 1 | – (this SDK's) |
@@ -23,7 +23,9 @@ disturb the owner: the handoff request, metadata (children, hash key range), and
 | ``set_hash_key_range`` | – | the row exists | ``startingHashKey``, ``endingHashKey`` | ``updateLeaseWithMetaInfo`` |
 | ``set_child_shard_ids`` | – | the row exists | ``childShardIds`` | ``updateLeaseWithMetaInfo`` |
 | ``put_standby_heartbeat`` | – | the row exists | ``standby:<worker id>`` | – (this SDK's) |
-| ``delete`` | – | none; with ``unowned``: the counter, or no row | the row | ``deleteLease`` |
+| ``set_drain`` | – | the row exists | ``drain:<worker id>`` | – (this SDK's) |
+| ``set_pin`` | – | the row exists | ``pinnedTo`` | – (this SDK's) |
+| ``delete`` | – | none; with ``unowned``: the counter, or no row; with ``finished``: ``checkpoint`` = ``SHARD_END``, or no row | the row | ``deleteLease`` |
 
 The methods of the KCL are those of ``DynamoDBLeaseRefresher`` (3.x), its conditions those of ``DynamoDBLeaseSerializer``.
 
@@ -63,6 +65,7 @@ def taken(lease: Lease, owner: str) -> Lease:
         owner_switches=lease.owner_switches + switched,
         checkpoint_owner=None,
         handoff_owner=owner,
+        progress=None,
     )
 
 
@@ -120,9 +123,11 @@ def handed_off(lease: Lease) -> Lease:
     return replace(lease, counter=lease.counter + 1, checkpoint_owner=None, handoff_owner=None)
 
 
-def with_throughput_of(row: Lease, seen: Lease) -> Lease:
-    """Return a row with the throughput that the writer measured, if it measured any; see `LeaseStore.renew`."""
-    return row if seen.throughput_kbps is None else replace(row, throughput_kbps=seen.throughput_kbps)
+def with_measurements_of(row: Lease, seen: Lease) -> Lease:
+    """Return a row with the throughput and the progress that the writer measured, if any; see `LeaseStore.renew`."""
+    if seen.throughput_kbps is not None:
+        row = replace(row, throughput_kbps=seen.throughput_kbps)
+    return row if seen.progress is None else replace(row, progress=seen.progress)
 
 
 def has_effect_of(current: Lease | None, wanted: Lease) -> bool:
