@@ -290,8 +290,16 @@ class LeaderTasks:
             if not plan_sync(shards, own, tracked.config.initial_checkpoint, unreadable):
                 listed = {shard.shard_id for shard in shards}
         for shard_id in plan_cleanup(own, listed):
-            self._store.delete(tracked.lease_key(shard_id))
-            _LOGGER.info("lease %s: deleted, its shard is finished", tracked.lease_key(shard_id))
+            # The rows are read; an operator rewinds a finished lease; the row is deleted. Without the condition, the rewind
+            # would vanish, and if the shard's children already have checkpoints, no worker would read the shard again. The
+            # counter is no condition: a Java worker renews its finished leases until they are deleted.
+            if self._store.delete(tracked.lease_key(shard_id), finished=True):
+                _LOGGER.info("lease %s: deleted, its shard is finished", tracked.lease_key(shard_id))
+            else:
+                _LOGGER.warning(
+                    "lease %s: not deleted, it is no longer finished: it was rewound from outside",
+                    tracked.lease_key(shard_id),
+                )
 
     def _former_streams(self, seen: Sequence[Lease], now: float) -> set[str]:
         wait = self._settings.wait_period_to_delete_former_streams

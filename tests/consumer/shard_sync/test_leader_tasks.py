@@ -17,6 +17,7 @@ from kinesis_sdk.common.shards import Shard
 from kinesis_sdk.consumer import ConsumerConfig, CoordinationConfig, InMemoryLeaseStore, Lease, LeaseConfig
 from kinesis_sdk.consumer.leases.java.leader_lock import LeaderLock, LeaderLockMonitor
 from kinesis_sdk.consumer.leases.leader import is_leader
+from kinesis_sdk.consumer.shard_sync import leader_tasks
 from kinesis_sdk.consumer.shard_sync.audit import (
     HashRangeHoleTracker,
     find_contradiction,
@@ -383,6 +384,54 @@ def test_a_trimmed_lease_stays_until_its_successors_have_leases():
     assert tasks.sync()
     assert {row.checkpoint.sequence_number for row in fleet.store.list()} == {"SHARD_END", "TRIM_HORIZON"}
     tasks.clean_up(rows, fleet.clock.monotonic())
+    assert fleet.store.get(key(0)) is None
+
+
+def split_and_finished():
+    """Return a fleet whose first shard is finished and can be cleaned up."""
+    fleet = on_dynamodb(1)
+    engine = fleet.add("a", fleet.recorder("a"))
+    fleet.put(5)
+    fleet.run(5)
+    fleet.split()
+    fleet.run(5)
+    fleet.put(20)
+    fleet.run(5)
+    assert fleet.store.get(key(0)).is_finished
+    return fleet, engine.coordinator._leader_tasks
+
+
+def test_cleanup_does_not_swallow_a_rewind(monkeypatch, caplog):
+    """The rows are read; an operator rewinds the finished lease; the delete comes last."""
+    fleet, tasks = split_and_finished()
+    row = fleet.store.get(key(0))
+    plan = leader_tasks.plan_cleanup
+
+    def rewound_meanwhile(*arguments):
+        keys = plan(*arguments)
+        assert keys == [key(0)]
+        rewound = {"checkpoint": {"S": "TRIM_HORIZON"}, "leaseCounter": {"N": str(row.counter + 2)}}
+        fleet.store._set(key(0), rewound)
+        return keys
+
+    monkeypatch.setattr(leader_tasks, "plan_cleanup", rewound_meanwhile)
+    tasks.clean_up(fleet.store.list(), fleet.clock.monotonic())
+    assert fleet.store.get(key(0)).checkpoint.sequence_number == "TRIM_HORIZON"
+    assert "not deleted, it is no longer finished" in caplog.text
+
+
+def test_cleanup_deletes_a_finished_lease_that_its_worker_still_renews(monkeypatch):
+    """A Java worker renews its finished leases until they are deleted."""
+    fleet, tasks = split_and_finished()
+    plan = leader_tasks.plan_cleanup
+
+    def renewed_meanwhile(*arguments):
+        keys = plan(*arguments)
+        fleet.store.renew(fleet.store.get(key(0)))
+        return keys
+
+    monkeypatch.setattr(leader_tasks, "plan_cleanup", renewed_meanwhile)
+    tasks.clean_up(fleet.store.list(), fleet.clock.monotonic())
     assert fleet.store.get(key(0)) is None
 
 
