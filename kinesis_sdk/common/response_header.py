@@ -49,6 +49,8 @@ class ResponseHeader:
         read_at: Monotonic seconds of this process at which the response arrived; None if there was no response, only
             nothing to deliver yet.
         arrivals: Arrival times of the records; None if the response has no records or they are not known.
+        service_time: Epoch seconds that the clock of Kinesis had reached when the response was requested, or when a fan-out
+            event arrived; None if that is not known.
     """
 
     millis_behind_latest: int | None = None
@@ -56,6 +58,7 @@ class ResponseHeader:
     child_shards: tuple[Shard, ...] = ()
     read_at: float | None = None
     arrivals: ArrivalTimes | None = None
+    service_time: float | None = None
 
     @classmethod
     def from_api(cls, response: Mapping[str, Any], *, ended: bool) -> ResponseHeader:

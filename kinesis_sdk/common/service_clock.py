@@ -64,6 +64,16 @@ class ServiceClock:
             elif bound > self._now:
                 self._now = bound
 
+    def time_at(self, at: float) -> float | None:
+        """Return a time in epoch seconds that Kinesis had reached at a moment of this process; None if nothing is known.
+
+        Args:
+            at: Monotonic seconds of this process.
+        """
+        with self._lock:
+            bound = max(self._before, self._now)
+        return None if bound == _UNKNOWN else bound + at
+
     def arrivals(
         self, records: Sequence[KinesisRecord], millis_behind_latest: int | None, read_at: float
     ) -> ArrivalTimes | None:

@@ -39,6 +39,7 @@ from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
 from kinesis_sdk.consumer.leases.table.store import LeaseStore
 from kinesis_sdk.consumer.runtime.worker_threads import RENEWAL_THREADS, WorkerThreads
 from kinesis_sdk.consumer.streams import Streams
+from kinesis_sdk.consumer.until import UntilOption, check_until
 
 if TYPE_CHECKING:
     import boto3
@@ -91,6 +92,10 @@ class Worker:
         worker_id: Unique id in the lease table, 1 to 1,024 characters; None uses ``host:pid:random``. With a stable id, a
             restarted worker resumes its leases at once. Two live workers must never share an id. The
             ``LeaseConfig.worker_group`` is prepended unless the id already starts with it.
+        until: The moment at which the worker ends by itself, as after a clean stop: a datetime with a time zone, or
+            ``"now"``, the moment of the start by the clock of Kinesis. Records that arrived before it are processed and
+            checkpointed, in every shard of the application, by this worker or by others with ``until``; each shard stops
+            before its first record that arrived at that moment or later. None: the worker runs until it is stopped.
 
     Attributes:
         worker_id: Id of this worker in the lease table, including its group.
@@ -117,6 +122,7 @@ class Worker:
         clock: Clock | None = None,
         rng: Random | None = None,
         worker_id: str | None = None,
+        until: UntilOption | None = None,
     ) -> None:
         if (stream is None) == (streams is None):
             raise ConfigError("stream", stream, "either stream or streams, not both")
@@ -125,6 +131,8 @@ class Worker:
         check_text("application_name", application_name, 1, 255)
         if worker_id is not None:
             check_text("worker_id", worker_id, 1, 1024)
+        check_until(until)
+        self._until = until
         self._application_name = application_name
         self._handlers = HandlerSource.of(handler)
         self._config = config or ConsumerConfig()
@@ -160,7 +168,7 @@ class Worker:
         self._stop_requested = threading.Event()
 
     def run(self) -> None:
-        """Consume until stopped. Blocks.
+        """Consume until stopped, or until everything before ``until`` is processed. Blocks.
 
         In the main thread, SIGINT and SIGTERM stop the worker cleanly: running callbacks finish, handlers may checkpoint,
         leases are released. A second signal stops it immediately and leaves its leases to expire.
@@ -215,6 +223,7 @@ class Worker:
             runtime=self._threads,
             metrics=self._metrics,
             membership=self._membership(),
+            until=self._until,
         )
         engine.start()
         self._engine = engine
@@ -239,6 +248,17 @@ class Worker:
         # A signal, or another thread, requested the stop while `start` ran: `request_stop` found no engine then.
         if self._stop_requested.is_set():
             engine.request_stop()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the end of a worker that was started: of a stop, or because ``until`` is reached.
+
+        Args:
+            timeout: Maximum seconds to wait; None waits indefinitely.
+
+        Returns:
+            Whether the worker has ended. Call `stop` afterwards in any case; it raises the error that ended the worker.
+        """
+        return self._threads.wait(timeout)
 
     def stop(self, timeout: float | None = None) -> bool:
         """Stop cleanly and wait for the end.

@@ -13,12 +13,14 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 
-from kinesis_sdk.common.aws import KinesisClient
+from kinesis_sdk.common.aws import KinesisClient, call_with_retries
 from kinesis_sdk.common.errors import (
     AwsConfigError,
+    ConfigError,
     KinesisSdkError,
     LeaseLostError,
     PermanentAwsError,
+    ProtocolError,
 )
 from kinesis_sdk.common.metrics import (
     APPLICATION_NAME,
@@ -32,6 +34,7 @@ from kinesis_sdk.common.metrics import (
     stream_dimensions,
 )
 from kinesis_sdk.common.position import Position
+from kinesis_sdk.common.service_clock import response_date
 from kinesis_sdk.common.shards import Shard, list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.text import printable
@@ -53,6 +56,7 @@ from kinesis_sdk.consumer.shard.runtime import ShardRuntime
 from kinesis_sdk.consumer.shard.state import ShardState, ShutdownReason
 from kinesis_sdk.consumer.shard_sync.children import ChildLeases
 from kinesis_sdk.consumer.streams import StreamDirectory, Streams, TrackedStream
+from kinesis_sdk.consumer.until import Until, UntilOption
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -80,6 +84,7 @@ class ConsumerEngine:
         runtime: Time, randomness and threads.
         metrics: Sink for metrics; None records nothing.
         membership: Membership in a fleet of Java KCL 3 workers; None for a fleet without them.
+        until: The moment at which the worker ends, see `Worker`; None if it does not end by itself.
 
     Attributes:
         coordinator: The lease loops.
@@ -101,8 +106,11 @@ class ConsumerEngine:
         runtime: Runtime,
         metrics: Metrics | None = None,
         membership: JavaMembership | None = None,
+        until: UntilOption | None = None,
     ) -> None:
         self.worker_id = worker_id
+        self._until_option = until
+        self._until: Until | None = None
         self.error: BaseException | None = None
         self._config = config
         self._streams = StreamDirectory(config, kinesis, stream=stream, streams=streams, sleep=runtime.sleep)
@@ -184,6 +192,7 @@ class ConsumerEngine:
                 budget=self._budget,
                 run_step=self._runtime.run_step,
                 run_async=self._runtime.run_async,
+                until=self._until,
             )
         return runtime
 
@@ -201,8 +210,28 @@ class ConsumerEngine:
             KinesisSdkError: If the worker cannot work: no such stream, access denied, endpoint not reachable.
         """
         self.coordinator.start()
+        if self._until_option is not None:
+            self._until = self.coordinator.until = self._resolve_until(self._until_option)
+            _LOGGER.info("worker %s: ends once everything until %s is processed", self.worker_id, self._until)
         # Not on the pool for steps: if handlers hang in all of its threads, this is what has to report it.
         self.scheduler.wake(self.scheduler.add(self._check_stalls, run_now))
+
+    def _resolve_until(self, until: UntilOption) -> Until:
+        """Ask Kinesis for its time, which "now" means and by which idle shards are judged. Cost: one ListShards."""
+        tracked = next(iter(self._streams.current()), None)
+        if tracked is None:
+            raise ConfigError("streams", "none", "at least one stream at the start of a worker with until")
+        response = call_with_retries(
+            lambda: self._kinesis.list_shards(**tracked.stream.request, MaxResults=1),
+            operation="ListShards",
+            client=self._kinesis,
+            sleep=self._runtime.sleep,
+        )
+        date = response_date(response.get("ResponseMetadata"))
+        if date is None:
+            raise ProtocolError("ListShards: the response has no Date header, by which until is measured")
+        self._fetchers.observe_service_time(date, self._clock.monotonic())
+        return Until.resolve(until, date)
 
     def tick(self, now: float) -> float | None:
         """Do everything that is due, on the caller's thread.
@@ -261,6 +290,11 @@ class ConsumerEngine:
             self.scheduler.wake(task)
         self._report_stopped()
 
+    def on_until_reached(self) -> None:
+        """End: everything that arrived before ``until`` was processed by the fleet."""
+        _LOGGER.info("worker %s: everything until %s is processed", self.worker_id, self._until)
+        self.request_stop()
+
     def on_fatal_error(self, error: BaseException) -> None:
         """Record a fatal error, unless there was one before, and begin a clean stop."""
         with self._lock:
@@ -285,6 +319,11 @@ class ConsumerEngine:
         for consumer in consumers:
             consumer.metrics.retire()
         self._metrics.retire()
+
+    @property
+    def until(self) -> Until | None:
+        """The moment at which the worker ends; None if it does not end by itself, and before `start`."""
+        return self._until
 
     @property
     def is_stopping(self) -> bool:
@@ -435,6 +474,8 @@ class ConsumerEngine:
         now: float,
         on_ready: Callable[[], None],
         metrics: BoundMetrics,
+        *,
+        polled: bool = False,
     ) -> Fetcher:
         key = tracked.lease_key(shard_id)
         return self._fetchers.open(
@@ -446,6 +487,7 @@ class ConsumerEngine:
             on_ready,
             metrics=metrics,
             consumer_arn=tracked.config.retrieval.consumer_arn,
+            polled=polled,
         )
 
     # Stalls (`StallHandler`)

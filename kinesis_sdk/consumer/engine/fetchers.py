@@ -77,6 +77,7 @@ class FetcherSource:
         *,
         metrics: BoundMetrics,
         consumer_arn: str | None = None,
+        polled: bool = False,
     ) -> Fetcher:
         """Start reading a shard.
 
@@ -89,13 +90,14 @@ class FetcherSource:
             on_ready: Called from any thread when there is something to fetch.
             metrics: Metrics of the shard.
             consumer_arn: ARN of the stream's registered consumer; None looks it up by name.
+            polled: Whether to poll the shard also with enhanced fan-out.
 
         Raises:
             AwsError: If a LATEST start could not be resolved.
         """
         polling = self._poll(stream, shard_id, key, start, now, metrics)
         polling.resolve_start()
-        if self._retrieval.retrieval_mode == "polling":
+        if polled or self._retrieval.retrieval_mode == "polling":
             return self._prefetch(polling, on_ready)
         pushed = FanOutFetcher(
             cast(FanOutClient, self._kinesis),
@@ -115,6 +117,10 @@ class FetcherSource:
         )
         self._schedule(pushed)
         return pushed
+
+    def observe_service_time(self, service_time: float, at: float) -> None:
+        """Record a time that Kinesis had reached, see `ServiceClock.observe`."""
+        self._service_clock.observe(service_time, at)
 
     def forget(self, key: str) -> None:
         """Forget the read rate of a shard whose lease ended."""

@@ -45,6 +45,7 @@ from kinesis_sdk.consumer.runtime.runtime import Runtime
 from kinesis_sdk.consumer.shard_sync.audit import find_cycles, find_row_problems
 from kinesis_sdk.consumer.shard_sync.leader_tasks import LeaderTasks
 from kinesis_sdk.consumer.streams import StreamDirectory, StreamListener, TrackedStream
+from kinesis_sdk.consumer.until import Until
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -58,6 +59,9 @@ _NEVER = float("inf")
 
 class CoordinatorListener(LeaseListener, StreamListener, Protocol):
     """Receiver of everything that a coordinator reports; `ConsumerEngine` is one."""
+
+    def on_until_reached(self) -> None:
+        """Every record from before the worker's ``until`` is processed. Called from the table loop."""
 
 
 class LeaseCoordinator:
@@ -79,6 +83,7 @@ class LeaseCoordinator:
     Attributes:
         held: The leases held by this worker.
         problems: Why no worker can consume a shard, by lease key, as of the last scan. Replaced, never modified.
+        until: The moment at which the worker ends; None if it does not end by itself. Set before `start`.
     """
 
     def __init__(
@@ -155,6 +160,7 @@ class LeaseCoordinator:
             metrics=metrics,
         )
         self._membership = membership
+        self.until: Until | None = None
         self._leads = False
         self._rows: list[Lease] = []
         self._to_sync: list[TrackedStream] = []
@@ -273,9 +279,10 @@ class LeaseCoordinator:
         self._handoffs.observe(leases, seen_at)
         self._standby.observe(leases, seen_at)
         intervals = self._config.leases.intervals(len(leases))
+        planned = leases if self.until is None else self.until.open_leases(leases)
         plan = self._strategy.plan(
             TableView(
-                leases=leases,
+                leases=planned,
                 observed=self._observer,
                 me=self._worker_id,
                 now=now,
@@ -306,12 +313,37 @@ class LeaseCoordinator:
         )
         self._due["standby"] = self._standby.due
         self._measure(leases, len(plan.takes) if plan.most is None else plan.most, now)
+        if self.until is not None and not planned and self._is_all_processed(self.until, leases):
+            self._listener.on_until_reached()
         due = seen_at + (intervals.rescan if plan.rescan_soon else intervals.scan)
         if not intervals.scan_at_expiry:
             return due
         expiry = self._observer.next_expiry(seen_at)
         # Add 1 ms: a lease is expired only once its age exceeds failover_time.
         return due if expiry is None else min(due, expiry + 0.001)
+
+    def _is_all_processed(self, until: Until, leases: list[Lease]) -> bool:
+        """Return whether every record from before ``until`` is processed, after a scan that showed no lease with more.
+
+        That scan alone proves nothing: it may be stale, and it is not a snapshot. It may show a parent after its end, and
+        miss the leases of its children, which were created meanwhile. The second scan began after all that the first one
+        shows. So if it finds no further lease and all of them are still done, there are none that both scans missed. The
+        shard sync in between finds shards that have no lease. Cost: one ListShards per stream and two Scans, once.
+        """
+        current = self._streams.current()
+        if len(current) < len(self._streams.all()) or self.problems:
+            return False  # a suspended stream, or a row that cannot be read, may have more
+        if self._leader_tasks.sync():
+            self.request("scan")
+            return False
+        scan = self._store.scan(consistent=True)
+        again = [lease for lease in scan.leases if self._streams.find(lease) is not None]
+        return (
+            not until.open_leases(again)
+            and {lease.lease_key for lease in again} <= {lease.lease_key for lease in leases}
+            and not find_row_problems(scan, self._streams)
+            and all(any(map(tracked.owns, again)) for tracked in current)
+        )
 
     def _poll_incoming(self, now: float) -> float:
         for row, reason in self._handoffs.poll_incoming(now):

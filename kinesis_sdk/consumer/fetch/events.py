@@ -135,8 +135,10 @@ def read_event(
         child_shards=children,
         read_at=read_at,
         arrivals=service_clock.arrivals(read, header.millis_behind_latest, read_at),
+        service_time=service_clock.time_at(read_at),
     )
-    return FetchResult(records=read, header=header, started_at_millis=started_at_millis), following
+    result = FetchResult(records=read, header=header, started_at_millis=started_at_millis, pushed=True)
+    return result, following
 
 
 def joined(results: list[FetchResult]) -> FetchResult:
@@ -161,6 +163,7 @@ def joined(results: list[FetchResult]) -> FetchResult:
         records=[record for result in results for record in result.records],
         header=replace(last.header, arrivals=arrivals),
         started_at_millis=last.started_at_millis,
+        pushed=last.pushed,
         on_done=done,
         charge=charge,
     )

@@ -32,6 +32,8 @@ class FetchResult:
         header: What the response says besides its records; `NO_RESPONSE` if no call was made.
         started_at_millis: Time that a LATEST start was resolved to, in epoch milliseconds by the clock of Kinesis; None
             for other starts, or if Kinesis sent no date.
+        pushed: Whether it is a fan-out event. It may have waited on its way for any time, so nothing tells when Kinesis
+            made it.
         on_done: Called once the records are no longer in memory; returns their bytes to the budget.
         charge: Called with the bytes that the user records currently take beyond the Kinesis records.
     """
@@ -39,6 +41,7 @@ class FetchResult:
     records: list[KinesisRecord]
     header: ResponseHeader
     started_at_millis: int | None = None
+    pushed: bool = False
     on_done: Callable[[], None] = field(default=_nothing, compare=False, repr=False)
     charge: Callable[[int], None] = field(default=_free, compare=False, repr=False)
 

@@ -146,9 +146,10 @@ class PollingFetcher:
         """Make one GetRecords call. See `Fetcher.fetch`."""
         self._read_rate.sent(now)
         limit = self._limit
+        requested_at = self._clock.monotonic()
         try:
             page = self._cursor.fetch(limit)
-            result = self._accept(page)
+            result = self._accept(page, requested_at)
         except KinesisSdkError as error:
             self._failures += 1
             if isinstance(error, ThrottledError):
@@ -172,7 +173,7 @@ class PollingFetcher:
             self._due = now
         return result
 
-    def _accept(self, page: GetRecordsPage) -> FetchResult:
+    def _accept(self, page: GetRecordsPage, requested_at: float) -> FetchResult:
         """Check a page completely, then move the position (KCL ``DataFetcher.isValidResult``)."""
         try:
             children = self._child_shards(page)
@@ -189,6 +190,7 @@ class PollingFetcher:
             child_shards=children,
             read_at=read_at,
             arrivals=self._service_clock.arrivals(page.records, page.header.millis_behind_latest, read_at),
+            service_time=self._service_clock.time_at(requested_at),
         )
         return FetchResult(records=page.records, header=header, started_at_millis=self.started_at_millis)
 

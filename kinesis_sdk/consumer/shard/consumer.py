@@ -5,7 +5,8 @@ WAITING_ON_PARENTS ──► INITIALIZING ──► PROCESSING ──► SHUTTIN
         │                   │           (per batch)          ▲
         └───────────────────┴── lease lost, stop requested ──┘
 ```
-Reasons for a shutdown, strongest first: lease lost, shard end, stop requested. `ShardConsumer.step` does one piece of work
+Reasons for a shutdown, strongest first: lease lost, shard end, ``until`` reached, stop requested. `ShardConsumer.step` does
+one piece of work
 and returns when the next one is due. The scheduler never runs two steps of a shard at once, so the callbacks of a shard do
 not overlap. This module starts no threads and reads no clock except the one that it was given.
 """
@@ -31,6 +32,7 @@ from kinesis_sdk.consumer.checkpointer import Checkpointer
 from kinesis_sdk.consumer.error_policy import RetryBatch, StopWorker
 from kinesis_sdk.consumer.handler import AwaitingHandler, ShardContext
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
+from kinesis_sdk.consumer.leases.table.lease import Lease
 from kinesis_sdk.consumer.shard.auto_checkpoint import AutoCheckpoint
 from kinesis_sdk.consumer.shard.bad_position import Quarantine
 from kinesis_sdk.consumer.shard.delivery import Delivery
@@ -187,7 +189,7 @@ class ShardConsumer:
             since = reader.waiting_since
         if since is not None:
             return max(0.0, now - since)
-        if reader is not None and reader.ended:
+        if reader is not None and reader.is_done:
             return 0.0
         last_read = self._last_read
         read_at, millis = last_read.read_at, last_read.millis_behind_latest
@@ -302,7 +304,7 @@ class ShardConsumer:
         self._error = f"{type(error).__name__}: {error}"
         self._log_throttle.log(now, type(error).__name__, "shard %s: %s; retrying", self.shard_id, error)
         reader = self._reader
-        waits = self.state is ShardState.PROCESSING and reader is not None and not reader.ended
+        waits = self.state is ShardState.PROCESSING and reader is not None and not reader.is_done
         if waits and reader is not None and not reader.has_pending and reader.due > now:
             return reader.due  # the fetcher has a backoff of its own
         return now + backoff(
@@ -325,6 +327,9 @@ class ShardConsumer:
         for parent in lease.parent_shard_ids:
             # A parent without a lease was finished and deleted, or was trimmed before this application started.
             row = self._runtime.store.get(self._runtime.lease_key(parent))
+            if row is not None and not row.is_finished and self._is_past_until(row):
+                # What is left of the parent, and with it all of this shard, arrived at the worker's `until` or later.
+                return self._release(now)
             if row is not None and not row.is_finished:
                 self._failures, self._error = 0, None  # the row could be read, so an earlier failure is over
                 return now + self._config.coordination.parent_shard_poll_interval
@@ -332,6 +337,9 @@ class ShardConsumer:
         self.state = ShardState.INITIALIZING
         self._recovered(now)
         return now
+
+    def _is_past_until(self, lease: Lease) -> bool:
+        return self._runtime.until is not None and self._runtime.until.is_marked(lease)
 
     # INITIALIZING
 
@@ -425,12 +433,12 @@ class ShardConsumer:
             if self._unoffered_since is None:
                 self._unoffered_since = reader.waiting_since  # these records are dropped here and read again
             reader.close()
-        if not reader.is_open and not reader.ended:
+        if not reader.is_open and not reader.is_done:
             retry_at = self._open(now, handler)
             if retry_at is not None:
                 return retry_at
         due = self._advance(delivery, now)
-        if delivery.has_room and not reader.ended:
+        if delivery.has_room and not reader.is_done:
             if self._unoffered_since is None:
                 self._unoffered_since = reader.waiting_since
             batch = reader.take(now)
@@ -447,15 +455,15 @@ class ShardConsumer:
                     batch.on_done()
         if self.held.gone is not None:
             return now  # a checkpoint of the handler found that the lease is lost
-        if reader.ended and delivery.is_empty:
-            self._begin_shutdown(ShutdownReason.SHARD_END)
+        if reader.is_done and delivery.is_empty:
+            self._begin_shutdown(ShutdownReason.SHARD_END if reader.ended else ShutdownReason.UNTIL)
             return now
         self._auto.run(delivery.records_delivered, now)
         if self._should_free_memory(delivery):
             self._unoffered_since = delivery.waiting_since
             reader.rewind(self._checkpointer.delivered)
             return now + delivery.forget(now)
-        if delivery.has_room and not reader.ended:
+        if delivery.has_room and not reader.is_done:
             due = min(due, max(now, reader.due))
         return min(due, max(now, self._auto.due))
 
@@ -522,11 +530,12 @@ class ShardConsumer:
                     _LOGGER.exception("shard %s: lease_lost failed", self.shard_id)
             self._complete()
             return None
-        if self.reason is ShutdownReason.SHARD_END:
+        if self.reason in (ShutdownReason.SHARD_END, ShutdownReason.UNTIL):
             # A worker that stops or hands the lease off tries once, then leaves the end of the shard to the next owner.
             is_leaving = self._stop_requested or self.held.handoff_requester is not None
+            is_shard_end = self.reason is ShutdownReason.SHARD_END
             try:
-                due = self._end_shard(now)
+                due = self._end_shard(now) if is_shard_end else self._end_until(now)
             except KinesisSdkError as error:
                 if not is_leaving or not error.retryable:
                     raise
@@ -558,6 +567,32 @@ class ShardConsumer:
         if not self._is_finished():
             missing = HandlerError("shard_ended returned without a checkpoint")
             return self._handler_failed(now, "shard_ended", missing)
+        self._recovered(now)
+        return None
+
+    def _end_until(self, now: float) -> float | None:
+        """Let the handler checkpoint, and mark the shard as processed; return None once done, else when to retry."""
+        assert self._handler is not None
+        assert self._runtime.until is not None
+        try:
+            self._handler.shutdown_requested(self._checkpointer)
+        except LeaseLostError:
+            raise
+        except Exception as error:  # noqa: BLE001 - errors of a handler are subject to the policy
+            return self._handler_failed(now, "shutdown_requested", error)
+        if self._runtime.handlers.auto_checkpoint:
+            self._checkpointer.checkpoint()
+        last = self._checkpointer.last_checkpoint
+        if last < self._checkpointer.largest_delivered:
+            # Once more would not help: the handler has processed these records and chose not to checkpoint them.
+            _LOGGER.warning(
+                "shard %s: processed until %s, but the handler checkpointed %s only; the next run starts there",
+                self.shard_id,
+                self._runtime.until,
+                last,
+            )
+        self.held.mark_processed(self._runtime.until.millis)
+        _LOGGER.info("shard %s: processed until %s, checkpoint %s", self.shard_id, self._runtime.until, last)
         self._recovered(now)
         return None
 

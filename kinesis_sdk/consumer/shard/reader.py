@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from itertools import accumulate
 from operator import itemgetter
@@ -33,6 +33,7 @@ from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 from kinesis_sdk.consumer.shard.runtime import ShardRuntime
 from kinesis_sdk.consumer.shard.start import resolve_start
 from kinesis_sdk.consumer.shard.watermark import position_of
+from kinesis_sdk.consumer.until import Until
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -140,6 +141,7 @@ class ShardReader:
 
     Attributes:
         ended: Whether all records of the shard were taken.
+        reached_until: Whether all records that arrived before the worker's ``until`` were taken.
         child_shards: Children of the shard; empty until it ended.
         reading_since: Monotonic seconds at which the running call of the fetcher began; None if none is running.
         requested_start: Position that the handler asked for; None reads from the lease's checkpoint. Set it before `open`.
@@ -155,6 +157,7 @@ class ShardReader:
         metrics: BoundMetrics,
     ) -> None:
         self.ended: bool = False
+        self.reached_until: bool = False
         self.child_shards: tuple[Shard, ...] = ()
         self.reading_since: float | None = None
         self.requested_start: StartingPosition | None = None
@@ -172,8 +175,17 @@ class ShardReader:
         self._rewound: ExtendedSequenceNumber | None = None
         # Whether the lease's checkpoint (and not a position of the handler's) decides where reading starts.
         self._starts_at_lease = True
+        # Whether to poll although fan-out is configured: only the response to a request shows what exists at a time.
+        self._polled = False
+        # Whether the response that is taken now holds a record that arrived at `until` or later.
+        self._found_until = False
         # Sequence number that the first response must begin with: it names a record, so it exists or has expired.
         self._expected_first: str | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is nothing more to take: the shard ended, or the rest comes after ``until``."""
+        return self.ended or self.reached_until
 
     @property
     def is_open(self) -> bool:
@@ -225,7 +237,7 @@ class ShardReader:
             position, self._skip_through, self._starts_at_lease = start
         if self._fetcher is None:
             self._fetcher = self._runtime.open_fetcher(
-                self._held.shard_id, position, now, self._on_ready, self._metrics
+                self._held.shard_id, position, now, self._on_ready, self._metrics, polled=self._polled
             )
             opened = iterator_start(position)
             self._expected_first = opened.sequence_number if isinstance(opened, AtSequence) else None
@@ -275,7 +287,7 @@ class ShardReader:
             delivered: Last position that was delivered under this lease; None starts at the starting position again.
         """
         self.close()
-        self.ended = False
+        self.ended = self.reached_until = False
         self._taken_through = None
         # Read at the record itself and skip: it may be an aggregate of which only a part was delivered.
         self._rewound = delivered
@@ -295,7 +307,7 @@ class ShardReader:
                 return None
             self.reading_since = now
             try:
-                self._response = _Response(fetcher.fetch(now))
+                self._response = _Response(self._before_until(fetcher.fetch(now)))
             except ResourceNotFoundError as error:
                 self._response = _Response(self._explain_missing(error))
             finally:
@@ -316,7 +328,32 @@ class ShardReader:
             if result.header.ended:
                 self.ended = True
                 self.child_shards = result.header.child_shards
+            elif self._runtime.until is not None:
+                self._note_until(self._runtime.until, result)
         return UserBatch(records, result.header, charge, on_done)
+
+    def _before_until(self, result: FetchResult) -> FetchResult:
+        """Leave out the records that arrived at the worker's ``until`` or later."""
+        until = self._runtime.until
+        end = None if until is None else until.cut(result.records)
+        self._found_until = end is not None
+        if end is None:
+            return result
+        # What the header says of the shard comes after the records that are left out.
+        header = replace(result.header, ended=False, child_shards=(), millis_behind_latest=None)
+        return replace(result, records=result.records[:end], header=header)
+
+    def _note_until(self, until: Until, result: FetchResult) -> None:
+        """Find out whether all records from before ``until`` were taken, once a response was taken completely."""
+        if self._found_until or (
+            not result.pushed and until.is_tip_after(result.header, empty=not result.records)
+        ):
+            self.reached_until = True
+            self.close()
+        elif result.pushed and until.is_over(result.header.service_time) and not self._polled:
+            # No event tells how far the shard was read at a time. So the end of a subscribed shard is read by polling.
+            self._polled = True
+            self.close()
 
     def _explain_missing(self, error: ResourceNotFoundError) -> FetchResult:
         """Return the end of a shard that Kinesis no longer knows because its retention is over.

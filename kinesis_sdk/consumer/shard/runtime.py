@@ -21,6 +21,7 @@ from kinesis_sdk.consumer.leases.table.store import LeaseStore
 from kinesis_sdk.consumer.runtime.runtime import OnDone, run_now
 from kinesis_sdk.consumer.runtime.threads import run_inline, wait_for
 from kinesis_sdk.consumer.shard_sync.children import ChildLeases
+from kinesis_sdk.consumer.until import Until
 
 
 class OpenFetcher(Protocol):
@@ -34,6 +35,8 @@ class OpenFetcher(Protocol):
         on_ready: Callable[[], None],
         metrics: BoundMetrics,
         /,
+        *,
+        polled: bool = False,
     ) -> Fetcher:
         """Return a fetcher that begins at a position.
 
@@ -43,6 +46,7 @@ class OpenFetcher(Protocol):
             now: Monotonic seconds.
             on_ready: Called from any thread when the fetcher has a result.
             metrics: Metrics of the shard.
+            polled: Whether to poll also where enhanced fan-out is configured.
 
         Raises:
             AwsError: If the position could not be resolved.
@@ -74,6 +78,7 @@ class ShardRuntime:
         sleep: Waits between two attempts of a checkpoint, in seconds.
         run_step: Runs a call of a handler now or soon, on any thread.
         run_async: Starts an awaitable on the event loop of the worker and reports its outcome.
+        until: The moment at which the worker ends; None if it does not end by itself.
     """
 
     stream: StreamId
@@ -92,6 +97,7 @@ class ShardRuntime:
     budget: ByteBudget = field(default_factory=lambda: ByteBudget(sys.maxsize))
     run_step: Callable[[Callable[[], None]], object] = run_now
     run_async: Callable[[Awaitable[None], OnDone], None] = run_inline
+    until: Until | None = None
 
     def wait_for(self, awaitable: Awaitable[None]) -> None:
         """Run an awaitable on the event loop of the worker and wait until it ends; raise what it raises.

@@ -22,6 +22,8 @@ class ShutdownReason(Enum):
     """Another worker owns the lease, or this worker could not renew it in time."""
     SHARD_END = "shard_end"
     """All records of the shard were delivered."""
+    UNTIL = "until"
+    """All records of the shard that arrived before the worker's ``until`` were delivered."""
     REQUESTED = "requested"
     """The worker stops, or it no longer consumes the stream."""
     HANDOFF = "handoff"

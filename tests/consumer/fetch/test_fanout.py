@@ -709,7 +709,7 @@ class FanOutEngine(ConsumerEngine):
 
     registration = None
 
-    def _open_fetcher(self, tracked, shard_id, start, now, on_ready, metrics):
+    def _open_fetcher(self, tracked, shard_id, start, now, on_ready, metrics, *, polled=False):
         if self.registration is None:
             self.registration = ConsumerRegistration(self._kinesis, tracked.stream, name="app")
         polling = PollingFetcher(

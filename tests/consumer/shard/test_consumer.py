@@ -148,8 +148,9 @@ class Scene:
     def sync(self):
         self.syncs += 1
 
-    def open(self, shard_id, start, now, on_ready, metrics):
+    def open(self, shard_id, start, now, on_ready, metrics, *, polled=False):
         self.opened.append(start)
+        self.polled = polled
         self.script.due = now
         return self.script
 

@@ -67,7 +67,7 @@ Item = Mapping[str, Any]
 
 
 class ProcessedUntil(NamedTuple):
-    """How far a worker with ``until`` processed a shard.
+    """Mark of how far a worker with ``until`` processed a shard.
 
     The mark holds only for the position beside which it was written: if an operator moves the checkpoint back, records from
     before the time are due again, and the mark says nothing.

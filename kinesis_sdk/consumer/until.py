@@ -1,0 +1,121 @@
+"""The end of a worker with ``until``: which records come before it, when a shard and the application are done. Pure.
+
+The end is one moment T by the clock of Kinesis. In each shard, records are delivered up to the first one that arrived at T
+or later; the checkpoint stands before that record. A shard without such a record is done once a read that began at T or
+later found its tip. What is done stands in the lease table (`ProcessedUntil`), because every worker of the fleet has to
+know it, also if the worker that read the shard is gone.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import Literal
+
+from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.records import KinesisRecord
+from kinesis_sdk.common.response_header import ResponseHeader
+from kinesis_sdk.consumer.leases.table.lease import Lease
+
+UntilOption = Literal["now"] | datetime
+"""Value of ``until`` as users give it: a moment, or the moment at which the worker starts."""
+
+_EPOCH = datetime.fromtimestamp(0, timezone.utc)
+
+_VISIBLE_AFTER = 2.0
+"""Seconds after which a record that Kinesis accepted is sure to be in the responses of its shard. The delay is usually far
+below a second. A shard counts as read up to T only if a read that began this long after T found its tip."""
+
+
+def check_until(until: UntilOption | None) -> None:
+    """Check what a user gave.
+
+    Raises:
+        ConfigError: If it is neither "now" nor a datetime with a time zone, nor None.
+    """
+    if until is None or until == "now" or (isinstance(until, datetime) and until.tzinfo is not None):
+        return
+    raise ConfigError("until", until, '"now", a datetime with a time zone, or None')
+
+
+@dataclass(frozen=True)
+class Until:
+    """The moment at which a worker ends.
+
+    Attributes:
+        millis: Records that arrived before it are processed, in epoch milliseconds by the clock of Kinesis.
+    """
+
+    millis: int
+
+    @classmethod
+    def resolve(cls, until: UntilOption, service_date: float) -> Until:
+        """Return the moment that a user's value means.
+
+        Args:
+            until: The value.
+            service_date: ``Date`` of a response of Kinesis, in epoch seconds. It has no fractions, so "now" is the end of
+                this second: everything that was acknowledged before the worker started is processed.
+        """
+        if isinstance(until, datetime):
+            return cls((until - _EPOCH) // timedelta(milliseconds=1))
+        return cls(int(service_date) * 1000 + 1000)
+
+    @property
+    def moment(self) -> datetime:
+        """The moment as a datetime in UTC."""
+        return _EPOCH + timedelta(milliseconds=self.millis)
+
+    def __str__(self) -> str:
+        return self.moment.isoformat(timespec="milliseconds")
+
+    def cut(self, records: Sequence[KinesisRecord]) -> int | None:
+        """Return the index of the first record that arrived at the moment or later; None if there is none."""
+        moment = self.moment
+        for index, record in enumerate(records):
+            arrived = record.approximate_arrival_timestamp
+            if arrived is not None and arrived >= moment:
+                return index
+        return None
+
+    def is_tip_after(self, header: ResponseHeader, *, empty: bool) -> bool:
+        """Return whether a response shows that no further record from before the moment exists.
+
+        Args:
+            header: Header of the response. It must not be of a fan-out event, which may have waited on its way.
+            empty: Whether the response has no records. Some emulators report no lag; then it must be empty.
+        """
+        behind = header.millis_behind_latest
+        at_tip = behind == 0 or (behind is None and empty)
+        return at_tip and self.is_over(header.service_time)
+
+    def is_over(self, service_time: float | None) -> bool:
+        """Return whether all records from before the moment are visible at a time of Kinesis, in epoch seconds."""
+        return service_time is not None and service_time >= self.millis / 1000 + _VISIBLE_AFTER
+
+    def open_leases(self, leases: Iterable[Lease]) -> list[Lease]:
+        """Return the leases under which records from before the moment may still have to be processed.
+
+        A lease is not among them if its shard is finished or marked as processed, or if that holds for an unfinished parent
+        or an earlier ancestor: the ancestor has records left that arrived at the moment or later, and all records of its
+        descendants arrived after those.
+        """
+        leases = [*leases]
+        children: dict[tuple[str | None, str], list[Lease]] = defaultdict(list)
+        for lease in leases:
+            for parent in lease.parent_shard_ids:
+                children[lease.stream_name, parent].append(lease)
+        todo = [lease for lease in leases if not lease.is_finished and self.is_marked(lease)]
+        done: set[str] = set()
+        while todo:
+            lease = todo.pop()
+            if lease.lease_key not in done:
+                done.add(lease.lease_key)
+                todo += (child for child in children[lease.stream_name, lease.shard] if not child.is_finished)
+        return [lease for lease in leases if not lease.is_finished and lease.lease_key not in done]
+
+    def is_marked(self, lease: Lease) -> bool:
+        """Return whether a row says that its shard is processed up to the moment."""
+        return lease.was_processed_until(self.millis)
