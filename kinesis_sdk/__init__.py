@@ -15,6 +15,7 @@ from kinesis_sdk._version import __version__ as __version__
 
 TYPE_CHECKING = False  # type checkers read it as True; importing typing would cost more than all of this
 if TYPE_CHECKING:
+    from kinesis_sdk.common.errors import AdminError as AdminError
     from kinesis_sdk.common.errors import AwsConfigError as AwsConfigError
     from kinesis_sdk.common.errors import AwsError as AwsError
     from kinesis_sdk.common.errors import BufferFullError as BufferFullError
@@ -179,6 +180,7 @@ else:
                 "StreamRecreatedError",
                 # errors of AWS calls
                 "AwsError",
+                "AdminError",
                 "AwsConfigError",
                 "PermanentAwsError",
                 "ResourceNotFoundError",

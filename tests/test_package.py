@@ -19,6 +19,7 @@ from kinesis_sdk.common import errors
 PUBLIC = [
     "AsyncProducer",
     "Attempt",
+    "AdminError",
     "AwsConfigError",
     "AwsError",
     "BalancedStrategy",

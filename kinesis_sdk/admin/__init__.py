@@ -22,6 +22,23 @@ if TYPE_CHECKING:
     from kinesis_sdk.admin.fleet.model import Problem as Problem
     from kinesis_sdk.admin.fleet.model import Severity as Severity
     from kinesis_sdk.admin.fleet.model import Totals as Totals
+    from kinesis_sdk.admin.lineage import Lineage as Lineage
+    from kinesis_sdk.admin.lineage import LineageShard as LineageShard
+    from kinesis_sdk.admin.lineage import Origin as Origin
+    from kinesis_sdk.admin.lineage import make_lineage as make_lineage
+    from kinesis_sdk.admin.payload import DecodedPayload as DecodedPayload
+    from kinesis_sdk.admin.payload import PayloadKind as PayloadKind
+    from kinesis_sdk.admin.payload import decode_payload as decode_payload
+    from kinesis_sdk.admin.records import RecordPage as RecordPage
+    from kinesis_sdk.admin.records import parse_position as parse_position
+    from kinesis_sdk.admin.records import position_text as position_text
+    from kinesis_sdk.admin.records import read_page as read_page
+    from kinesis_sdk.admin.scaling import ScalePlan as ScalePlan
+    from kinesis_sdk.admin.streams import ScaleResult as ScaleResult
+    from kinesis_sdk.admin.streams import StreamConsumer as StreamConsumer
+    from kinesis_sdk.admin.streams import StreamDescription as StreamDescription
+    from kinesis_sdk.admin.streams import Streams as Streams
+    from kinesis_sdk.admin.streams import StreamSummary as StreamSummary
 else:
     __all__, __getattr__, __dir__ = lazy_names(
         __name__,
@@ -39,6 +56,17 @@ else:
                 "Problem",
                 "Severity",
                 "Totals",
+            ),
+            "kinesis_sdk.admin.lineage": ("Lineage", "LineageShard", "Origin", "make_lineage"),
+            "kinesis_sdk.admin.payload": ("DecodedPayload", "PayloadKind", "decode_payload"),
+            "kinesis_sdk.admin.records": ("RecordPage", "parse_position", "position_text", "read_page"),
+            "kinesis_sdk.admin.scaling": ("ScalePlan",),
+            "kinesis_sdk.admin.streams": (
+                "ScaleResult",
+                "StreamConsumer",
+                "StreamDescription",
+                "StreamSummary",
+                "Streams",
             ),
         },
     )

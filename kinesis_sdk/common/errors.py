@@ -21,6 +21,7 @@ KinesisSdkError                      retryable: True if repeating the call later
 │   ├── BufferFullError              the producer's buffer is full (retryable)
 │   ├── SpoolError                   a failed record could not be spooled: file full, disk full
 │   └── ProducerClosedError          put after close, or closed before the record was acknowledged
+├── AdminError                       an administrative change was not made, or was not finished in time
 └── ConsumerError
     ├── LeaseLostError               this worker no longer holds the lease
     ├── LeaseStoreError              a call to a lease store that is not DynamoDB failed
@@ -269,6 +270,10 @@ class SpoolError(ProducerError):
 
 class ProducerClosedError(ProducerError):
     """The producer is closed, or it belongs to the parent of this forked process."""
+
+
+class AdminError(KinesisSdkError):
+    """A change of a stream was not made, or was not finished in time. The message says how far it came."""
 
 
 class ConsumerError(KinesisSdkError):

@@ -36,7 +36,7 @@ class FakeAws:
         throttle: Whether shards enforce the limits of Kinesis: 1,000 records and 1 MiB written, 5 reads, 2 MiB read
             and 5 iterators per second.
         throttle_control_plane: Whether control plane calls are limited for each account as well
-            (LimitExceededException).
+            (LimitExceededException), and UpdateShardCount to ten calls in 24 hours for each stream.
         region: Region in ARNs. The region for which requests are signed is ignored.
         account_id: Twelve digits.
         shard_limit: Maximum open shards in the account.

@@ -145,6 +145,7 @@ class FakeKinesis:
                 max_record_kib=size,
                 delay=registry.stream_delay,
                 reshard_delay=registry.reshard_delay,
+                limit_scalings=registry.throttle_control_plane,
             )
             stream.tags.update(request.get("Tags") or {})
             registry.streams[name] = stream

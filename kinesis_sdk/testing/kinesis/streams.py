@@ -24,6 +24,9 @@ from kinesis_sdk.testing.kinesis.shard import Shard
 
 HASH_SPACE = 1 << 128
 DEFAULT_RETENTION_HOURS = 24
+_SCALINGS_A_DAY = 10
+_DAY = 86_400.0
+_SCALED_SHARDS = 10_000
 _HASH_KEY = re.compile(r"0|[1-9]\d{0,38}", re.ASCII)
 
 
@@ -51,6 +54,7 @@ class Stream:
         max_record_kib: Largest record in KiB, data and partition key together.
         delay: Seconds for which the stream stays CREATING.
         reshard_delay: Seconds for which a change of shards leaves it UPDATING.
+        limit_scalings: Whether UpdateShardCount is accepted only ten times in 24 hours.
     """
 
     def __init__(
@@ -65,6 +69,7 @@ class Stream:
         max_record_kib: int = 1024,
         delay: float = 0.0,
         reshard_delay: float = 0.0,
+        limit_scalings: bool = False,
     ) -> None:
         self.name = name
         self.arn = arn
@@ -87,6 +92,9 @@ class Stream:
         self._open: list[Shard] = []
         self._closed: deque[Shard] = deque()
         self._pending: tuple[float, str, Callable[[], None]] | None = None
+        self._limit_scalings = limit_scalings
+        # Monotonic times of the accepted UpdateShardCount calls of the last day.
+        self._scaled_at: deque[float] = deque(maxlen=_SCALINGS_A_DAY)
         self._later("CREATING", delay, lambda: self._lay_out(shard_count))
 
     # -- time ---------------------------------------------------------------------------------------------------
@@ -269,8 +277,25 @@ class Stream:
                 f"UpdateShardCount cannot scale down below half your current open shard count. "
                 f"Current open shard count: {current} Target shard count: {target}",
             )
+        if target > _SCALED_SHARDS:
+            raise AwsError(
+                "LimitExceededException",
+                f"UpdateShardCount cannot scale up to more than {_SCALED_SHARDS} shards. Target shard count: {target}",
+            )
         if target == current and self._starts == uniform_starts(target):
             raise invalid_argument(f"Stream {self.name} already has {target} open shards of equal size")
+        now = self.clock.monotonic()
+        if (
+            self._limit_scalings
+            and len(self._scaled_at) == _SCALINGS_A_DAY
+            and now - self._scaled_at[0] < _DAY
+        ):
+            raise AwsError(
+                "LimitExceededException",
+                f"UpdateShardCount cannot scale stream {self.name} more than {_SCALINGS_A_DAY} times in a rolling 24-hour "
+                "period.",
+            )
+        self._scaled_at.append(now)
         self._later("UPDATING", self._reshard_delay, lambda: self._scale_now(target))
 
     def _scale_now(self, target: int) -> None:

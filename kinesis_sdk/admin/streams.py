@@ -1,0 +1,947 @@
+"""Streams: list, describe, create, delete, reshard, fan-out consumers, retention.
+
+Each call is retried if it was throttled or failed in a way that passes. A change whose answer was lost is looked for in the
+stream before it is asked for again, so that a retry never splits a second shard or reports a stream of one's own as taken.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from random import Random
+from typing import Any, Literal
+
+from kinesis_sdk.admin.connection import Connection
+from kinesis_sdk.admin.lineage import Lineage, find_shard, make_lineage, shard_label
+from kinesis_sdk.admin.scaling import (
+    MAX_UPDATES,
+    MergeAt,
+    ScaleMethod,
+    ScalePlan,
+    SplitAt,
+    UpdateCount,
+    plan_scaling,
+)
+from kinesis_sdk.common.aws import call_with_retries, translate_errors
+from kinesis_sdk.common.backoff import backoff
+from kinesis_sdk.common.clock import Clock, SystemClock
+from kinesis_sdk.common.errors import (
+    AdminError,
+    AwsError,
+    ConfigError,
+    ProtocolError,
+    ResourceNotFoundError,
+    TransientAwsError,
+)
+from kinesis_sdk.common.shards import Shard, list_shards
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.common.validation import check_int, check_seconds
+
+ACTIVE = "ACTIVE"
+MIN_RETENTION_HOURS = 24
+MAX_RETENTION_HOURS = 8760
+MIN_RECORD_KIB = 1024
+MAX_RECORD_KIB = 10_240
+_MAX_TAGS = 50
+_POLL = 1.0
+"""Seconds between two looks at a change: of the 20 DescribeStreamSummary calls a second of an account, one."""
+_ATTEMPTS = 6
+"""Attempts of a change. LimitExceededException may mean five calls a second, which passes, or a quota, which does not."""
+_FIRST_BACKOFF = 0.5
+_MAX_BACKOFF = 5.0
+_IN_USE = "ResourceInUseException"
+_UPDATE_IMPOSSIBLE = frozenset(
+    {
+        "LimitExceededException",
+        "UnknownOperationException",
+        "AccessDeniedException",
+        "AccessDenied",
+        "InternalFailure",
+    }
+)
+"""Codes with which UpdateShardCount is given up for splits and merges: its quota, permissions, an emulator without it."""
+
+StreamMode = Literal["PROVISIONED", "ON_DEMAND"]
+Progress = Callable[[str], None]
+"""Called with a sentence that says how far a change is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamSummary:
+    """One stream of a listing.
+
+    Attributes:
+        name: Stream name.
+        arn: ARN; None if the service does not list it.
+        status: ``CREATING``, ``ACTIVE``, ``UPDATING`` or ``DELETING``; None if the service does not list it.
+        mode: ``PROVISIONED`` or ``ON_DEMAND``; None if the service does not list it.
+        created_at: Creation time; None if the service does not list it.
+    """
+
+    name: str
+    arn: str | None = None
+    status: str | None = None
+    mode: str | None = None
+    created_at: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamDescription:
+    """Description of a stream by DescribeStreamSummary.
+
+    Attributes:
+        name: Stream name.
+        arn: ARN.
+        status: ``CREATING``, ``ACTIVE``, ``UPDATING`` or ``DELETING``.
+        mode: ``PROVISIONED`` or ``ON_DEMAND``.
+        open_shards: Number of shards that accept records.
+        retention_hours: Hours for which records are kept.
+        created_at: Creation time.
+        consumers: Number of registered fan-out consumers.
+        encryption: ``NONE`` or ``KMS``.
+        max_record_kib: Largest record in KiB; None if the service does not say it.
+        shard_metrics: Metrics that CloudWatch gets by shard; empty without enhanced monitoring.
+        tags: Tags; None if they were not asked for.
+    """
+
+    name: str
+    arn: str
+    status: str
+    mode: str
+    open_shards: int
+    retention_hours: int
+    created_at: datetime | None
+    consumers: int
+    encryption: str
+    max_record_kib: int | None = None
+    shard_metrics: tuple[str, ...] = ()
+    tags: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamConsumer:
+    """A registered consumer of enhanced fan-out.
+
+    Attributes:
+        name: Consumer name.
+        arn: ARN.
+        status: ``CREATING``, ``ACTIVE`` or ``DELETING``.
+        created_at: Registration time.
+    """
+
+    name: str
+    arn: str
+    status: str
+    created_at: datetime | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaleResult:
+    """Result of a scaling.
+
+    Attributes:
+        before: Open shards before it.
+        after: Open shards after it.
+        splits: SplitShard calls.
+        merges: MergeShards calls.
+        updates: UpdateShardCount calls.
+        seconds: How long it took.
+    """
+
+    before: int
+    after: int
+    splits: int
+    merges: int
+    updates: int
+    seconds: float
+
+
+def _silent(message: str) -> None:
+    del message
+
+
+class Streams:
+    """The streams of a connection. Thread-safe, as the connection is.
+
+    Streams are named by their name or ARN. Methods that change shards wait until the stream is ACTIVE, before and after.
+
+    Args:
+        connection: Account and region.
+        clock: Measures waits; replaced in tests.
+        sleep: Called with the seconds to wait; replaced in tests.
+        rng: Source of the jitter of retries; replaced in tests.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        clock: Clock | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+        rng: Random | None = None,
+    ) -> None:
+        self._connection = connection
+        self._clock: Clock = clock or SystemClock()
+        self._sleep = sleep
+        self._rng = rng or Random()
+
+    # -- looking ------------------------------------------------------------------------------------------------
+
+    def names(self, prefix: str = "") -> list[str]:
+        """Return the names of all streams of the account and region, sorted.
+
+        Args:
+            prefix: Only names that begin with it.
+
+        Raises:
+            AwsError: If ListStreams fails.
+        """
+        return [one.name for one in self.list_streams(prefix)]
+
+    def list_streams(self, prefix: str = "") -> list[StreamSummary]:
+        """Return all streams of the account and region, sorted by name. One ListStreams call for each 100.
+
+        Args:
+            prefix: Only names that begin with it.
+
+        Raises:
+            AwsError: If ListStreams fails.
+        """
+        found: list[StreamSummary] = []
+        request: dict[str, Any] = {}
+        while True:
+            page = self._read("ListStreams", "list_streams", **request)
+            names = [str(name) for name in page.get("StreamNames", ())]
+            summaries = {str(one.get("StreamName")): one for one in page.get("StreamSummaries") or ()}
+            found.extend(_stream_summary(name, summaries.get(name, {})) for name in names)
+            if not page.get("HasMoreStreams") or not names:
+                break
+            if request.get("ExclusiveStartStreamName") == names[-1]:
+                raise ProtocolError("ListStreams: a page was repeated")
+            request = {"ExclusiveStartStreamName": names[-1]}
+        return sorted((one for one in found if one.name.startswith(prefix)), key=lambda one: one.name)
+
+    def describe(self, stream: str | StreamId, *, tags: bool = False) -> StreamDescription:
+        """Return what Kinesis says of a stream. One DescribeStreamSummary call.
+
+        Args:
+            stream: Name or ARN.
+            tags: Whether to ask for the tags as well: one ListTagsForStream call more.
+
+        Raises:
+            ResourceNotFoundError: If there is no such stream.
+            AwsError: If a call fails otherwise.
+        """
+        stream = StreamId.parse(stream)
+        response = self._read("DescribeStreamSummary", "describe_stream_summary", **stream.request)
+        summary = response.get("StreamDescriptionSummary")
+        if not isinstance(summary, Mapping):
+            raise ProtocolError("DescribeStreamSummary: the response has no StreamDescriptionSummary")
+        monitoring = summary.get("EnhancedMonitoring") or ()
+        return StreamDescription(
+            name=str(summary.get("StreamName", stream.name)),
+            arn=str(summary.get("StreamARN") or stream.arn or ""),
+            status=str(summary.get("StreamStatus", "")),
+            mode=str((summary.get("StreamModeDetails") or {}).get("StreamMode") or "PROVISIONED"),
+            open_shards=int(summary.get("OpenShardCount", 0)),
+            retention_hours=int(summary.get("RetentionPeriodHours", MIN_RETENTION_HOURS)),
+            created_at=_moment(summary.get("StreamCreationTimestamp")),
+            consumers=int(summary.get("ConsumerCount") or 0),
+            encryption=str(summary.get("EncryptionType") or "NONE"),
+            max_record_kib=summary.get("MaxRecordSizeInKiB"),
+            shard_metrics=tuple(
+                str(name) for one in monitoring for name in one.get("ShardLevelMetrics") or ()
+            ),
+            tags=self.tags(stream) if tags else None,
+        )
+
+    def tags(self, stream: str | StreamId) -> dict[str, str]:
+        """Return the tags of a stream.
+
+        Raises:
+            AwsError: If ListTagsForStream fails.
+        """
+        found: dict[str, str] = {}
+        request: dict[str, Any] = dict(StreamId.parse(stream).request)
+        while True:
+            page = self._read("ListTagsForStream", "list_tags_for_stream", **request)
+            listed = {str(one["Key"]): str(one.get("Value", "")) for one in page.get("Tags", ())}
+            if not page.get("HasMoreTags") or not listed.keys() - found.keys():
+                return {**found, **listed}
+            found.update(listed)
+            request["ExclusiveStartTagKey"] = next(reversed(listed))
+
+    def shards(self, stream: str | StreamId, *, only_open: bool = False) -> list[Shard]:
+        """Return the shards of a stream in the order of their ids. One ListShards call for each 1,000.
+
+        Args:
+            stream: Name or ARN.
+            only_open: Whether to leave out closed shards.
+
+        Raises:
+            AwsError: If a call fails.
+            ProtocolError: If a response cannot be read.
+        """
+        client = self._connection.kinesis
+        stream = StreamId.parse(stream)
+        listed = call_with_retries(
+            lambda: list_shards(client, stream), operation=None, client=client, sleep=self._sleep
+        )
+        return sorted((one for one in listed if one.is_open or not only_open), key=lambda one: one.shard_id)
+
+    def lineage(self, stream: str | StreamId) -> Lineage:
+        """Return hash key ranges, generations, splits and merges of a stream, for a picture.
+
+        Raises:
+            AwsError: If ListShards fails.
+        """
+        return make_lineage(self.shards(stream))
+
+    def wait_until_active(
+        self, stream: str | StreamId, *, timeout: float = 600.0, progress: Progress = _silent
+    ) -> StreamDescription:
+        """Wait until a stream is ACTIVE, and return its description. One call a second.
+
+        Args:
+            stream: Name or ARN.
+            timeout: Maximum seconds to wait, from 0.
+            progress: Called about every ten seconds, and first after one.
+
+        Raises:
+            AdminError: If it is not ACTIVE in time.
+            AwsError: If a call fails; ResourceNotFoundError if there is no such stream.
+        """
+        check_seconds("timeout", timeout, 0)
+        begin = self._clock.monotonic()
+        next_word = begin + 1.0
+        while True:
+            found = self.describe(stream)
+            if found.status == ACTIVE:
+                return found
+            now = self._clock.monotonic()
+            if now - begin >= timeout:
+                raise AdminError(
+                    f"stream {found.name} is still {found.status} after {timeout:g} s; the change goes on at Kinesis"
+                )
+            if now >= next_word:
+                progress(f"{found.name} is {found.status} for {now - begin:.0f} s")
+                next_word = now + 10.0
+            self._sleep(_POLL)
+
+    # -- streams ------------------------------------------------------------------------------------------------
+
+    def create(
+        self,
+        name: str,
+        *,
+        shards: int | None = None,
+        mode: StreamMode = "PROVISIONED",
+        retention_hours: int = MIN_RETENTION_HOURS,
+        max_record_kib: int | None = None,
+        tags: Mapping[str, str] | None = None,
+        wait: bool = True,
+        timeout: float = 600.0,
+        progress: Progress = _silent,
+    ) -> StreamDescription:
+        """Create a stream.
+
+        Args:
+            name: Stream name.
+            shards: Number of shards of a provisioned stream, 1 to 100,000; None for one on demand.
+            mode: ``PROVISIONED`` or ``ON_DEMAND``.
+            retention_hours: Hours for which records are kept, 24 to 8,760. More than 24 needs ``wait``.
+            max_record_kib: Largest record in KiB, 1,024 to 10,240; None for the default of Kinesis.
+            tags: Tags, at most 50.
+            wait: Whether to wait until the stream is ACTIVE.
+            timeout: Maximum seconds to wait.
+            progress: Called while it waits.
+
+        Raises:
+            ConfigError: If an argument is out of range.
+            AdminError: If a stream of that name exists, or the new one is not ACTIVE in time.
+            AwsError: If a call fails.
+        """
+        stream = StreamId.parse(name)
+        if stream.arn is not None:
+            raise ConfigError("stream", name, "a name: the account and the region come from the connection")
+        if mode not in ("PROVISIONED", "ON_DEMAND"):
+            raise ConfigError("mode", mode, "PROVISIONED or ON_DEMAND")
+        if mode == "PROVISIONED":
+            check_int("shards", shards, 1, 100_000)
+        elif shards is not None:
+            raise ConfigError("shards", shards, "None for a stream on demand, which scales by itself")
+        check_int("retention_hours", retention_hours, MIN_RETENTION_HOURS, MAX_RETENTION_HOURS)
+        if retention_hours > MIN_RETENTION_HOURS and not wait:
+            raise ConfigError(
+                "retention_hours", retention_hours, "24 without waiting: it is set when the stream is ACTIVE"
+            )
+        request: dict[str, Any] = {"StreamName": name, "StreamModeDetails": {"StreamMode": mode}}
+        if shards is not None:
+            request["ShardCount"] = shards
+        if max_record_kib is not None:
+            check_int("max_record_kib", max_record_kib, MIN_RECORD_KIB, MAX_RECORD_KIB)
+            request["MaxRecordSizeInKiB"] = max_record_kib
+        if tags:
+            check_int("number of tags", len(tags), 1, _MAX_TAGS)
+            request["Tags"] = dict(tags)
+
+        def taken() -> None:
+            raise AdminError(f"a stream named {name} exists already")
+
+        # Whether a stream of this name is ours can only be told if it was not there before the first attempt.
+        if self._exists(stream):
+            taken()
+        self._change(
+            "CreateStream", "create_stream", request, applied=lambda: self._exists(stream), in_use=taken
+        )
+        if not wait:
+            return self.describe(stream)
+        self.wait_until_active(stream, timeout=timeout, progress=progress)
+        if retention_hours > MIN_RETENTION_HOURS:
+            self.set_retention(stream, retention_hours, timeout=timeout, progress=progress)
+        return self.describe(stream, tags=bool(tags))
+
+    def delete(
+        self,
+        stream: str | StreamId,
+        *,
+        with_consumers: bool = False,
+        wait: bool = True,
+        timeout: float = 600.0,
+        progress: Progress = _silent,
+    ) -> None:
+        """Delete a stream with all its records.
+
+        Args:
+            stream: Name or ARN.
+            with_consumers: Whether to delete it although fan-out consumers are registered, and them with it.
+            wait: Whether to wait until the stream is gone.
+            timeout: Maximum seconds to wait.
+            progress: Called while it waits.
+
+        Raises:
+            AdminError: If fan-out consumers are registered, or the stream is not gone in time.
+            AwsError: If a call fails; ResourceNotFoundError if there is no such stream.
+        """
+        stream = StreamId.parse(stream)
+
+        def in_use() -> None:
+            described = self.describe(stream)
+            if described.consumers and not with_consumers:
+                raise AdminError(
+                    f"stream {stream.name} has {described.consumers} registered fan-out consumers; deregister them, "
+                    "or delete them with the stream"
+                )
+
+        self._change(
+            "DeleteStream",
+            "delete_stream",
+            {**stream.request, "EnforceConsumerDeletion": with_consumers},
+            applied=lambda: not self._exists(stream, also_deleting=False),
+            in_use=in_use,
+        )
+        begin = self._clock.monotonic()
+        while wait and self._exists(stream):
+            waited = self._clock.monotonic() - begin
+            if waited >= timeout:
+                raise AdminError(f"stream {stream.name} is still being deleted after {timeout:g} s")
+            progress(f"{stream.name} is DELETING for {waited:.0f} s")
+            self._sleep(_POLL)
+
+    def set_retention(
+        self,
+        stream: str | StreamId,
+        hours: int,
+        *,
+        timeout: float = 600.0,
+        progress: Progress = _silent,
+    ) -> int:
+        """Set for how long records are kept. Records older than a shorter period are gone at once.
+
+        Args:
+            stream: Name or ARN.
+            hours: 24 to 8,760.
+            timeout: Maximum seconds to wait until the stream is ACTIVE.
+            progress: Called while it waits.
+
+        Returns:
+            The hours before.
+
+        Raises:
+            ConfigError: If ``hours`` is out of range.
+            AdminError: If the stream is not ACTIVE in time.
+            AwsError: If a call fails.
+        """
+        check_int("retention_hours", hours, MIN_RETENTION_HOURS, MAX_RETENTION_HOURS)
+        stream = StreamId.parse(stream)
+        before = self.wait_until_active(stream, timeout=timeout, progress=progress).retention_hours
+        if hours == before:
+            return before
+        word = "Increase" if hours > before else "Decrease"
+        self._change(
+            f"{word}StreamRetentionPeriod",
+            f"{word.lower()}_stream_retention_period",
+            {**stream.request, "RetentionPeriodHours": hours},
+            applied=lambda: self.describe(stream).retention_hours == hours,
+        )
+        self.wait_until_active(stream, timeout=timeout, progress=progress)
+        return before
+
+    # -- shards -------------------------------------------------------------------------------------------------
+
+    def split(
+        self,
+        stream: str | StreamId,
+        shard: str,
+        *,
+        hash_key: int | None = None,
+        timeout: float = 600.0,
+        progress: Progress = _silent,
+    ) -> tuple[str, ...]:
+        """Split an open shard in two, and wait until the stream is ACTIVE again.
+
+        Args:
+            stream: Name or ARN.
+            shard: Shard id or its number.
+            hash_key: First hash key of the right child, above the first one of the shard and up to its last one; None for
+                the middle.
+            timeout: Maximum seconds to wait, before and after the split each.
+            progress: Called while it waits.
+
+        Returns:
+            Ids of the two children.
+
+        Raises:
+            ConfigError: If there is no such shard, it is closed, or the hash key is not inside its range.
+            AdminError: If the stream is on demand, or not ACTIVE in time.
+            AwsError: If a call fails.
+        """
+        stream = StreamId.parse(stream)
+        self._ready_to_reshard(stream, timeout, progress)
+        found = _open_shard("shard", shard, self.shards(stream))
+        owned = found.hash_key_range
+        if hash_key is None:
+            if owned.start == owned.end:
+                raise ConfigError("shard", shard, "a shard with more than one hash key")
+            hash_key = owned.start + (owned.end - owned.start + 1) // 2
+        check_int("hash_key", hash_key, owned.start + 1, owned.end)
+        return self._split(stream, found, hash_key, timeout, progress)
+
+    def merge(
+        self,
+        stream: str | StreamId,
+        shard: str,
+        adjacent: str,
+        *,
+        timeout: float = 600.0,
+        progress: Progress = _silent,
+    ) -> str:
+        """Merge two open shards whose ranges touch, and wait until the stream is ACTIVE again.
+
+        Args:
+            stream: Name or ARN.
+            shard: Shard id or its number.
+            adjacent: Shard id or number of the other one.
+            timeout: Maximum seconds to wait, before and after the merge each.
+            progress: Called while it waits.
+
+        Returns:
+            Id of the child.
+
+        Raises:
+            ConfigError: If there is no such shard, one is closed, or their ranges do not touch; the message names the
+                neighbours.
+            AdminError: If the stream is on demand, or not ACTIVE in time.
+            AwsError: If a call fails.
+        """
+        stream = StreamId.parse(stream)
+        self._ready_to_reshard(stream, timeout, progress)
+        listed = self.shards(stream)
+        first = _open_shard("shard", shard, listed)
+        second = _open_shard("adjacent", adjacent, listed)
+        if first.hash_key_range.end + 1 != second.hash_key_range.start:
+            if second.hash_key_range.end + 1 != first.hash_key_range.start:
+                raise ConfigError("adjacent", adjacent, _neighbours(first, listed))
+            first, second = second, first
+        return self._merge(stream, first, second, timeout, progress)
+
+    def plan_scale(self, stream: str | StreamId, target: int, *, method: ScaleMethod = "auto") -> ScalePlan:
+        """Return the calls that `scale` would make now, without making them.
+
+        Raises:
+            ConfigError: If an argument is out of range, or the forced method cannot lead to the target.
+            AwsError: If a call fails.
+        """
+        return plan_scaling(_starts(self.shards(stream, only_open=True)), target, method=method)
+
+    def scale(
+        self,
+        stream: str | StreamId,
+        target: int,
+        *,
+        method: ScaleMethod = "auto",
+        timeout: float = 600.0,
+        progress: Progress = _silent,
+    ) -> ScaleResult:
+        """Bring a provisioned stream to ``target`` equal shards, step by step.
+
+        The next step is decided from the shards that are open then, so a scaling that was interrupted is continued by calling
+        this again, and a reshard by another program at the same time is noticed. If Kinesis rejects UpdateShardCount (ten calls in
+        24 hours, permissions), ``auto`` goes on with splits and merges.
+
+        Args:
+            stream: Name or ARN.
+            target: Number of shards, 1 to 100,000.
+            method: ``auto`` takes the way with fewer calls; ``update-shard-count`` or ``split-merge`` force one.
+            timeout: Maximum seconds of one step.
+            progress: Called before each step, and while one takes long.
+
+        Raises:
+            ConfigError: If an argument is out of range, or the forced method cannot lead to the target.
+            AdminError: If the stream is on demand, a step is not finished in time, or the shards do not become equal.
+            AwsError: If a call fails.
+        """
+        stream = StreamId.parse(stream)
+        begin = self._clock.monotonic()
+        self._ready_to_reshard(stream, timeout, progress)
+        listed = self.shards(stream, only_open=True)
+        before = len(listed)
+        made = {SplitAt: 0, MergeAt: 0, UpdateCount: 0}
+        updates_left = MAX_UPDATES
+        plan = plan_scaling(_starts(listed), target, method=method)
+        # Each split or merge brings the stream one step nearer, so after more steps than these another program works
+        # against this one.
+        most_steps = 2 * (before + target) + MAX_UPDATES
+        while plan.steps:
+            if sum(made.values()) >= most_steps:
+                raise AdminError(
+                    f"stream {stream.name} has {len(listed)} shards after {sum(made.values())} steps, and they are still "
+                    f"not {target} equal ones: something else changes its shards as well"
+                )
+            step = plan.steps[0]
+            progress(f"{len(listed)} shards, {len(plan.steps)} of the steps left: {_step_text(step, listed)}")
+            if isinstance(step, UpdateCount):
+                updates_left -= 1
+                try:
+                    self._update_count(stream, step.target, len(listed), timeout, progress)
+                except AwsError as error:
+                    if method != "auto" or error.code not in _UPDATE_IMPOSSIBLE:
+                        raise
+                    progress(
+                        f"UpdateShardCount is not possible ({error.code}); going on with splits and merges"
+                    )
+                    updates_left = 0
+            elif isinstance(step, SplitAt):
+                self._split(stream, _shard_at(listed, step.hash_key), step.hash_key, timeout, progress)
+            else:
+                left, right = _shard_at(listed, step.hash_key - 1), _shard_at(listed, step.hash_key)
+                self._merge(stream, left, right, timeout, progress)
+            made[type(step)] += 1
+            listed = self.shards(stream, only_open=True)
+            plan = plan_scaling(_starts(listed), target, method=method, updates_left=updates_left)
+        return ScaleResult(
+            before=before,
+            after=len(listed),
+            splits=made[SplitAt],
+            merges=made[MergeAt],
+            updates=made[UpdateCount],
+            seconds=self._clock.monotonic() - begin,
+        )
+
+    # -- fan-out consumers --------------------------------------------------------------------------------------
+
+    def consumers(self, stream: str | StreamId) -> tuple[StreamConsumer, ...]:
+        """Return the registered fan-out consumers of a stream, sorted by name.
+
+        Raises:
+            AwsError: If a call fails.
+        """
+        return tuple(sorted(self._consumers(self._arn(stream)), key=lambda one: one.name))
+
+    def _consumers(self, arn: str) -> Iterator[StreamConsumer]:
+        request: dict[str, Any] = {"StreamARN": arn}
+        seen: set[str] = set()
+        while True:
+            page = self._read("ListStreamConsumers", "list_stream_consumers", **request)
+            for one in page.get("Consumers", ()):
+                yield _consumer(one)
+            token = page.get("NextToken")
+            if not token:
+                return
+            if token in seen:
+                raise ProtocolError("ListStreamConsumers: a page token was repeated")
+            seen.add(token)
+            request["NextToken"] = token
+
+    def register_consumer(
+        self, stream: str | StreamId, name: str, *, timeout: float = 600.0, progress: Progress = _silent
+    ) -> StreamConsumer:
+        """Register a fan-out consumer, and wait until it is ACTIVE.
+
+        Raises:
+            AdminError: If the stream has a consumer of that name, or it is not ACTIVE in time.
+            AwsError: If a call fails.
+        """
+        arn = self._arn(stream)
+
+        def registered() -> StreamConsumer | None:
+            return next((one for one in self._consumers(arn) if one.name == name), None)
+
+        def taken() -> None:
+            if registered() is not None:
+                raise AdminError(f"the stream has a consumer named {name} already")
+
+        taken()
+        self._change(
+            "RegisterStreamConsumer",
+            "register_stream_consumer",
+            {"StreamARN": arn, "ConsumerName": name},
+            applied=lambda: registered() is not None,
+            in_use=taken,
+        )
+        begin = self._clock.monotonic()
+        while True:
+            found = registered()
+            if found is not None and found.status == ACTIVE:
+                return found
+            waited = self._clock.monotonic() - begin
+            if waited >= timeout:
+                raise AdminError(f"consumer {name} is not ACTIVE after {timeout:g} s")
+            progress(f"{name} is CREATING for {waited:.0f} s")
+            self._sleep(_POLL)
+
+    def deregister_consumer(
+        self, stream: str | StreamId, name: str, *, timeout: float = 600.0, progress: Progress = _silent
+    ) -> None:
+        """Deregister a fan-out consumer, and wait until it is gone. Its subscriptions end.
+
+        Raises:
+            AdminError: If the stream has no consumer of that name, or it is not gone in time.
+            AwsError: If a call fails.
+        """
+        arn = self._arn(stream)
+
+        def registered() -> bool:
+            return any(one.name == name for one in self._consumers(arn))
+
+        if not registered():
+            raise AdminError(f"the stream has no consumer named {name}")
+        self._change(
+            "DeregisterStreamConsumer",
+            "deregister_stream_consumer",
+            {"StreamARN": arn, "ConsumerName": name},
+            applied=lambda: not registered(),
+        )
+        begin = self._clock.monotonic()
+        while registered():
+            waited = self._clock.monotonic() - begin
+            if waited >= timeout:
+                raise AdminError(f"consumer {name} is not gone after {timeout:g} s")
+            progress(f"{name} is DELETING for {waited:.0f} s")
+            self._sleep(_POLL)
+
+    def _arn(self, stream: str | StreamId) -> str:
+        stream = StreamId.parse(stream)
+        return stream.arn or self.describe(stream).arn
+
+    # -- calls --------------------------------------------------------------------------------------------------
+
+    def _read(self, operation: str, method: str, **request: Any) -> Mapping[str, Any]:
+        client = self._connection.kinesis
+        response = call_with_retries(
+            lambda: getattr(client, method)(**request), operation=operation, client=client, sleep=self._sleep
+        )
+        if not isinstance(response, Mapping):
+            raise ProtocolError(f"{operation}: the response is not an object")
+        return response
+
+    def _exists(self, stream: StreamId, *, also_deleting: bool = True) -> bool:
+        try:
+            status = self.describe(stream).status
+        except ResourceNotFoundError:
+            return False
+        return also_deleting or status != "DELETING"
+
+    def _change(
+        self,
+        operation: str,
+        method: str,
+        request: Mapping[str, Any],
+        *,
+        applied: Callable[[], bool],
+        in_use: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Make a change once.
+
+        Args:
+            operation: API operation, for messages.
+            method: Method of the client.
+            request: Its parameters.
+            applied: Returns whether the change is there: asked after an attempt whose answer was lost.
+            in_use: Called when Kinesis says that the resource is in use; raises if waiting does not help.
+
+        Raises:
+            AwsError: If the change fails in another way, or keeps failing.
+        """
+        client = self._connection.kinesis
+        lost = False
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                with translate_errors(operation, client):
+                    getattr(client, method)(**request)
+            except AwsError as error:
+                if lost and applied():
+                    return  # by the attempt before: this one was rejected because of it
+                if not error.retryable:
+                    raise
+                if error.code == _IN_USE:
+                    in_use()
+                elif isinstance(error, TransientAwsError):
+                    lost = True
+                    if applied():
+                        return
+                if attempt == _ATTEMPTS:
+                    raise
+                self._sleep(backoff(attempt, _FIRST_BACKOFF, _MAX_BACKOFF, self._rng))
+            else:
+                return
+
+    def _ready_to_reshard(self, stream: StreamId, timeout: float, progress: Progress) -> None:
+        found = self.wait_until_active(stream, timeout=timeout, progress=progress)
+        if found.mode == "ON_DEMAND":
+            raise AdminError(
+                f"stream {found.name} is ON_DEMAND: Kinesis changes its shards by itself, and rejects splits, merges and "
+                "UpdateShardCount"
+            )
+
+    def _settled(self, stream: StreamId, timeout: float, progress: Progress) -> None:
+        self.wait_until_active(stream, timeout=timeout, progress=progress)
+
+    def _split(
+        self, stream: StreamId, shard: Shard, hash_key: int, timeout: float, progress: Progress
+    ) -> tuple[str, ...]:
+        def children() -> tuple[str, ...]:
+            return tuple(one.shard_id for one in self.shards(stream) if shard.shard_id in one.parents)
+
+        self._change(
+            "SplitShard",
+            "split_shard",
+            {**stream.request, "ShardToSplit": shard.shard_id, "NewStartingHashKey": str(hash_key)},
+            applied=lambda: bool(children()) or self.describe(stream).status == "UPDATING",
+            in_use=lambda: self._settled(stream, timeout, progress),
+        )
+        self.wait_until_active(stream, timeout=timeout, progress=progress)
+        made = children()
+        if len(made) != 2:
+            raise AdminError(f"shard {shard.shard_id} was not split: it has {len(made)} children")
+        return made
+
+    def _merge(
+        self, stream: StreamId, first: Shard, second: Shard, timeout: float, progress: Progress
+    ) -> str:
+        def child() -> str | None:
+            both = {first.shard_id, second.shard_id}
+            return next((one.shard_id for one in self.shards(stream) if set(one.parents) == both), None)
+
+        self._change(
+            "MergeShards",
+            "merge_shards",
+            {
+                **stream.request,
+                "ShardToMerge": first.shard_id,
+                "AdjacentShardToMerge": second.shard_id,
+            },
+            applied=lambda: child() is not None or self.describe(stream).status == "UPDATING",
+            in_use=lambda: self._settled(stream, timeout, progress),
+        )
+        self.wait_until_active(stream, timeout=timeout, progress=progress)
+        made = child()
+        if made is None:
+            raise AdminError(f"shards {first.shard_id} and {second.shard_id} were not merged")
+        return made
+
+    def _update_count(
+        self, stream: StreamId, target: int, before: int, timeout: float, progress: Progress
+    ) -> None:
+        def applied() -> bool:
+            found = self.describe(stream)
+            return found.status == "UPDATING" or found.open_shards != before
+
+        self._change(
+            "UpdateShardCount",
+            "update_shard_count",
+            {**stream.request, "TargetShardCount": target, "ScalingType": "UNIFORM_SCALING"},
+            applied=applied,
+            in_use=lambda: self._settled(stream, timeout, progress),
+        )
+        self.wait_until_active(stream, timeout=timeout, progress=progress)
+
+
+def _starts(shards: list[Shard]) -> list[int]:
+    return sorted(one.hash_key_range.start for one in shards if one.is_open)
+
+
+def _shard_at(shards: list[Shard], hash_key: int) -> Shard:
+    return next(one for one in shards if one.is_open and hash_key in one.hash_key_range)
+
+
+def _open_shard(field: str, text: str, shards: list[Shard]) -> Shard:
+    found = find_shard(text, shards)
+    if not found.is_open:
+        children = [shard_label(one.shard_id) for one in shards if found.shard_id in one.parents]
+        raise ConfigError(
+            field,
+            text,
+            f"an open shard; this one is closed, its children are {', '.join(children) or 'gone'}",
+        )
+    return found
+
+
+def _neighbours(shard: Shard, shards: list[Shard]) -> str:
+    owned = shard.hash_key_range
+    beside = [
+        shard_label(one.shard_id)
+        for one in shards
+        if one.is_open
+        and (one.hash_key_range.end + 1 == owned.start or owned.end + 1 == one.hash_key_range.start)
+    ]
+    who = " or ".join(beside)
+    return (
+        f"a shard whose range touches that of {shard_label(shard.shard_id)}: {who}"
+        if beside
+        else f"nothing: {shard_label(shard.shard_id)} is the only open shard"
+    )
+
+
+def _step_text(step: SplitAt | MergeAt | UpdateCount, shards: list[Shard]) -> str:
+    if isinstance(step, UpdateCount):
+        return f"UpdateShardCount to {step.target}"
+    if isinstance(step, SplitAt):
+        return f"split {shard_label(_shard_at(shards, step.hash_key).shard_id)} at {step.hash_key}"
+    left, right = _shard_at(shards, step.hash_key - 1), _shard_at(shards, step.hash_key)
+    return f"merge {shard_label(left.shard_id)} and {shard_label(right.shard_id)}"
+
+
+def _stream_summary(name: str, item: Mapping[str, Any]) -> StreamSummary:
+    return StreamSummary(
+        name=name,
+        arn=item.get("StreamARN"),
+        status=item.get("StreamStatus"),
+        mode=(item.get("StreamModeDetails") or {}).get("StreamMode"),
+        created_at=_moment(item.get("StreamCreationTimestamp")),
+    )
+
+
+def _consumer(item: Mapping[str, Any]) -> StreamConsumer:
+    return StreamConsumer(
+        name=str(item.get("ConsumerName", "")),
+        arn=str(item.get("ConsumerARN", "")),
+        status=str(item.get("ConsumerStatus", "")),
+        created_at=_moment(item.get("ConsumerCreationTimestamp")),
+    )
+
+
+def _moment(value: object) -> datetime | None:
+    return value.astimezone(timezone.utc) if isinstance(value, datetime) else None
