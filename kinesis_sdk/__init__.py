@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kinesis_sdk.common.errors import ExpiredIteratorError as ExpiredIteratorError
     from kinesis_sdk.common.errors import HandlerError as HandlerError
     from kinesis_sdk.common.errors import InvalidCheckpointError as InvalidCheckpointError
+    from kinesis_sdk.common.errors import InvalidEventError as InvalidEventError
     from kinesis_sdk.common.errors import InvalidPositionError as InvalidPositionError
     from kinesis_sdk.common.errors import InvalidRecordError as InvalidRecordError
     from kinesis_sdk.common.errors import KinesisSdkError as KinesisSdkError
@@ -160,6 +161,7 @@ else:
                 "KinesisSdkError",
                 "ConfigError",
                 "ProtocolError",
+                "InvalidEventError",
                 # errors of the producer
                 "ProducerError",
                 "ProducerClosedError",

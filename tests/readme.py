@@ -1,4 +1,4 @@
-"""The README's code blocks, for tests that read, run or compare them."""
+"""The code blocks of the README and of other pages, for tests that read, run or compare them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Block:
     line: int
 
 
-def blocks(language: str | None = None) -> list[Block]:
-    """All blocks in the order of the page, or those of one language."""
+def blocks(language: str | None = None, page: Path = README) -> list[Block]:
+    """All blocks in the order of a page, or those of one language."""
     found = []
     section = ""
     fence: tuple[str, int] | None = None
     body: list[str] = []
-    for number, line in enumerate(README.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
         if line.startswith("```"):
             if fence is None:
                 fence, body = (line.removeprefix("```").strip(), number), []

@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 import kinesis_sdk
-from kinesis_sdk import admin, consumer, metrics, producer, spark
+from kinesis_sdk import admin, common, consumer, lambda_events, metrics, producer, spark
 from kinesis_sdk.common import errors
 
 PUBLIC = [
@@ -43,6 +43,7 @@ PUBLIC = [
     "HandlerErrorPolicy",
     "InMemoryLeaseStore",
     "InvalidCheckpointError",
+    "InvalidEventError",
     "InvalidPositionError",
     "InvalidRecordError",
     "Kcl2Strategy",
@@ -101,7 +102,7 @@ def test_exported_names_are_pinned() -> None:
     assert dir(kinesis_sdk) == PUBLIC
 
 
-LAZY = (kinesis_sdk, admin, metrics, producer, spark)
+LAZY = (kinesis_sdk, admin, common, lambda_events, metrics, producer, spark)
 """Packages whose names are imported on first use, see `kinesis_sdk._lazy`."""
 
 

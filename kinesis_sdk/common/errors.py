@@ -14,6 +14,7 @@ KinesisSdkError                      retryable: True if repeating the call later
 │   ├── ExpiredIteratorError         a shard iterator is too old          (retryable with a new iterator)
 │   └── TransientAwsError            5xx, timeouts, connection trouble    (retryable)
 │       └── EndpointUnreachableError the endpoint does not respond        (retryable)
+├── InvalidEventError (ValueError)   a Lambda function was invoked with an event of another kind
 ├── ProtocolError                    a response that violates the API's contract (retryable)
 ├── ProducerError
 │   ├── RecordFailedError            a record's final failure: stream, key, attempts, real cause
@@ -117,6 +118,20 @@ class InvalidRecordError(KinesisSdkError, ValueError):
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f"{field}: {problem}")
         self.field = field
+        self.problem = problem
+
+
+class InvalidEventError(KinesisSdkError, ValueError):
+    """A Lambda function was invoked with an event that is not one of Kinesis or Firehose, or with a damaged one.
+
+    Args:
+        place: Path of the field in the event, for example ``Records[0].kinesis.data``.
+        problem: Problem with the value, and accepted values. Never contains the payload.
+    """
+
+    def __init__(self, place: str, problem: str) -> None:
+        super().__init__(f"{place}: {problem}")
+        self.place = place
         self.problem = problem
 
 

@@ -1,0 +1,174 @@
+"""The event that a Kinesis event source mapping passes to a Lambda function, and the response to it.
+
+An event holds Kinesis records of one shard, in order. Lambda knows nothing of aggregates: what it can retry, skip or send to
+a destination is a Kinesis record, never a user record inside of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any, NamedTuple
+
+from kinesis_sdk.common.aggregate_reader import deaggregate
+from kinesis_sdk.common.base64coding import decode
+from kinesis_sdk.common.errors import InvalidEventError
+from kinesis_sdk.common.records import KinesisRecord, UserRecord
+from kinesis_sdk.common.sequence import is_sequence_number
+from kinesis_sdk.common.user_records import UserRecords
+
+SOURCE = "aws:kinesis"
+
+
+class Delivery(NamedTuple):
+    """One Kinesis record of an event with its user records.
+
+    Attributes:
+        key: Stream ARN, shard id and sequence number as one text: the same in every event that has this record.
+        carrier: The Kinesis record.
+        user_records: What it holds: the user records of an aggregate, or the one record that it is.
+    """
+
+    key: str
+    carrier: KinesisRecord
+    user_records: UserRecords
+
+
+class KinesisEvent:
+    """A Kinesis event of Lambda, opened.
+
+    For functions that process a whole batch at once, or that have tumbling windows; `kinesis_handler` is simpler.
+
+        opened = KinesisEvent(event)
+        for record in opened.user_records:
+            ...
+        return opened.failure_at(record)    # or opened.success()
+
+    Args:
+        event: The event as Lambda passes it.
+
+    Attributes:
+        stream_arn: ARN of the stream, or of the consumer if the mapping uses enhanced fan-out; empty if there are no records.
+        shard_id: Shard of the records; empty if there are none.
+
+    Raises:
+        InvalidEventError: If it is not an event of Kinesis, or a record is damaged. The message names the place.
+    """
+
+    def __init__(self, event: Mapping[str, Any]) -> None:
+        items = event.get("Records") if isinstance(event, Mapping) else None
+        if not isinstance(items, list):
+            raise InvalidEventError("Records", "expected a list of records, as in an event of Kinesis")
+        self.stream_arn = ""
+        self.shard_id = ""
+        self._carriers: list[KinesisRecord] = []
+        self._keys: list[str] = []
+        for index, item in enumerate(items):
+            self._add(f"Records[{index}]", item)
+
+    def _add(self, place: str, item: Any) -> None:
+        if not isinstance(item, Mapping) or item.get("eventSource") != SOURCE:
+            source = item.get("eventSource") if isinstance(item, Mapping) else None
+            raise InvalidEventError(f"{place}.eventSource", f"expected {SOURCE!r}, not {source!r}")
+        body, arn, event_id = item.get("kinesis"), item.get("eventSourceARN", ""), item.get("eventID", "")
+        if not isinstance(body, Mapping) or not isinstance(arn, str) or not isinstance(event_id, str):
+            raise InvalidEventError(place, "expected kinesis, eventSourceARN and eventID")
+        carrier = kinesis_record(f"{place}.kinesis", body)
+        if not self._carriers:
+            self.stream_arn, self.shard_id = arn, event_id.rpartition(":")[0]
+        self._carriers.append(carrier)
+        self._keys.append(f"{arn}:{event_id}")
+
+    def __len__(self) -> int:
+        return len(self._carriers)
+
+    def __iter__(self) -> Iterator[Delivery]:
+        """Yield each Kinesis record with its user records, in order; each is opened when it is its turn."""
+        for key, carrier in zip(self._keys, self._carriers, strict=True):
+            yield Delivery(key, carrier, deaggregate([carrier]))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {len(self)} Kinesis records of {self.shard_id or 'no shard'}>"
+
+    @property
+    def kinesis_records(self) -> Sequence[KinesisRecord]:
+        """The Kinesis records, in the order of the shard."""
+        return tuple(self._carriers)
+
+    @property
+    def user_records(self) -> UserRecords:
+        """All user records, in order. They are those of all aggregates, and the Kinesis records that are none."""
+        return deaggregate(self._carriers)
+
+    def success(self) -> dict[str, Any]:
+        """Return the response that says that every record was processed."""
+        return {"batchItemFailures": []}
+
+    def failure_at(self, record: UserRecord | KinesisRecord) -> dict[str, Any]:
+        """Return the response that makes Lambda deliver the rest of the event again, from the Kinesis record of ``record`` on.
+
+        All its user records come again, also those before ``record``. Everything before that Kinesis record must have been
+        processed. If the mapping has not the response type ``ReportBatchItemFailures``, Lambda ignores this response and
+        **takes the whole batch as processed**; raise an error there instead.
+
+        Args:
+            record: The first record that was not processed.
+
+        Raises:
+            ValueError: If it is not a record of this event.
+        """
+        number = record.sequence_number
+        if not any(carrier.sequence_number == number for carrier in self._carriers):
+            raise ValueError(f"the event has no record with the sequence number {number}")
+        return {"batchItemFailures": [{"itemIdentifier": number}]}
+
+
+def kinesis_record(place: str, body: Mapping[str, Any]) -> KinesisRecord:
+    """Return the Kinesis record of the part ``kinesis`` of a record of an event.
+
+    Raises:
+        InvalidEventError: If a field is missing or damaged.
+    """
+    number, key = body.get("sequenceNumber"), body.get("partitionKey") or ""
+    if not is_sequence_number(number):
+        raise InvalidEventError(f"{place}.sequenceNumber", "expected decimal text of 1 to 129 digits")
+    if not isinstance(key, str):
+        raise InvalidEventError(f"{place}.partitionKey", f"expected text, not {type(key).__name__}")
+    arrival = body.get("approximateArrivalTimestamp")
+    return KinesisRecord(
+        payload(f"{place}.data", body.get("data")),
+        key,
+        str(number),
+        None if arrival is None else arrival_time(f"{place}.approximateArrivalTimestamp", arrival, 1.0),
+        body.get("encryptionType"),
+    )
+
+
+def payload(place: str, text: object) -> bytes:
+    """Return the bytes of a payload in base64.
+
+    Raises:
+        InvalidEventError: If it is not base64.
+    """
+    try:
+        if isinstance(text, str):
+            return decode(text)
+    except ValueError as error:
+        raise InvalidEventError(place, f"not base64: {error}") from error
+    raise InvalidEventError(place, f"expected base64 text, not {type(text).__name__}")
+
+
+def arrival_time(place: str, value: object, unit: float) -> datetime:
+    """Return a number of ``unit`` seconds since 1970 as an aware datetime, to the millisecond.
+
+    Raises:
+        InvalidEventError: If it is not a number, or out of range.
+    """
+    try:
+        if isinstance(value, (int, float)):
+            milliseconds = round(value * unit * 1000)
+            whole = datetime.fromtimestamp(milliseconds // 1000, tz=timezone.utc)
+            return whole.replace(microsecond=milliseconds % 1000 * 1000)
+    except (ValueError, OverflowError, OSError) as error:
+        raise InvalidEventError(place, f"not a time: {error}") from error
+    raise InvalidEventError(place, f"expected a number, not {type(value).__name__}")

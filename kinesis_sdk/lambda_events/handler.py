@@ -1,0 +1,231 @@
+"""`kinesis_handler`: a Lambda handler from a function of one user record.
+
+What Lambda does with a result decides what may be returned:
+
+=============================================  =======================================================================
+result                                         Lambda
+=============================================  =======================================================================
+``batchItemFailures`` is empty                 continues behind the batch
+``batchItemFailures`` names a Kinesis record   continues at this record, if the mapping reports batch item failures;
+                                               **otherwise takes the whole batch as processed**
+an error                                       delivers the batch again; in two halves if the mapping bisects batches
+=============================================  =======================================================================
+
+Partial results alone do not isolate a poison record: once it is the first of its batch, every retry begins with it, and when
+the retries end, Lambda discards it with everything behind it in the batch. An error isolates it, because Lambda halves the
+batch, at no retry's cost, until the record is alone. So a failure behind the first Kinesis record is a partial result, which
+repeats nothing that was processed, and a failure in the first one is an error.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, overload
+
+from kinesis_sdk.common.errors import ConfigError, InvalidEventError, KinesisSdkError
+from kinesis_sdk.common.records import UserRecord
+from kinesis_sdk.common.validation import check_bool, check_int, check_seconds
+from kinesis_sdk.lambda_events.events import Delivery, KinesisEvent
+from kinesis_sdk.lambda_events.progress import Progress
+
+_LOGGER = logging.getLogger("kinesis_sdk.lambda_events")
+
+RecordFunction = Callable[[UserRecord], None]
+LambdaHandler = Callable[[Mapping[str, Any], Any], dict[str, Any]]
+
+
+@overload
+def kinesis_handler(function: RecordFunction, /) -> LambdaHandler: ...
+@overload
+def kinesis_handler(
+    *,
+    report_batch_item_failures: bool = False,
+    progress: Progress | None = None,
+    dead_letter: Callable[[UserRecord, Exception], None] | None = None,
+    attempts: int = 1,
+    retry_only: tuple[type[Exception], ...] = (),
+    time_reserve: float = 0.0,
+) -> Callable[[RecordFunction], LambdaHandler]: ...
+def kinesis_handler(
+    function: RecordFunction | None = None,
+    /,
+    *,
+    report_batch_item_failures: bool = False,
+    progress: Progress | None = None,
+    dead_letter: Callable[[UserRecord, Exception], None] | None = None,
+    attempts: int = 1,
+    retry_only: tuple[type[Exception], ...] = (),
+    time_reserve: float = 0.0,
+) -> LambdaHandler | Callable[[RecordFunction], LambdaHandler]:
+    """Make a Lambda handler for Kinesis events from a function of one user record.
+
+    The function is called with each user record, in order; aggregates are opened. When it returns, the record is processed.
+    When it raises, no later record of the event is processed:
+
+    - In the first Kinesis record of the event, or without ``report_batch_item_failures``, the handler raises the same error.
+      Lambda delivers the batch again, halved if the mapping has ``BisectBatchOnFunctionError``.
+    - Otherwise the response names the Kinesis record, and Lambda delivers it again with everything behind it.
+
+    Either way the user records before the failed one in the same aggregate come again, so the function should be idempotent;
+    ``progress`` makes repetitions rare. The function is available as ``handler.__wrapped__``.
+
+    Args:
+        function: The function of one record; its result is ignored.
+        report_batch_item_failures: Whether the event source mapping has ``ReportBatchItemFailures`` among its
+            ``FunctionResponseTypes``. **If it is True and the mapping has not, Lambda takes failed records as processed.**
+        progress: Memory of what was processed: records that come again are skipped.
+        dead_letter: Called with a record whose function failed, and the error. When it returns, the record counts as processed;
+            if it raises, the record has failed with that error. Without it, one poison record takes its whole aggregate to the
+            mapping's on-failure destination, because Lambda does not know user records.
+        attempts: Calls of the function for a record before ``dead_letter``, without a pause; 1 to 100.
+        retry_only: Exception classes that say nothing about a record, for example of a database that is down. They never lead
+            to the dead letter. Errors of this package count as such.
+        time_reserve: Seconds before the function's timeout at which no further record is begun; the rest of the event then
+            comes again, as after a failure. The first record of an event is always processed. 0 to 900; 0 means to go on
+            until Lambda ends the process, which repeats the whole batch.
+
+    Raises:
+        ConfigError: If an argument has the wrong type or is out of range.
+    """
+    check_bool("report_batch_item_failures", report_batch_item_failures)
+    check_int("attempts", attempts, 1, 100)
+    check_seconds("time_reserve", time_reserve, 0, 900)
+    if attempts > 1 and dead_letter is None:
+        raise ConfigError("attempts", attempts, "1 without dead_letter: Lambda repeats failed records")
+    policy = _Policy(report_batch_item_failures, progress, dead_letter, attempts, retry_only, time_reserve)
+
+    def decorate(function: RecordFunction) -> LambdaHandler:
+        if not callable(function):
+            raise ConfigError("function", function, "a function of one record")
+
+        @wraps(function)
+        def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
+            return _process(KinesisEvent(_without_window(event)), context, function, policy)
+
+        return handler
+
+    return decorate if function is None else decorate(function)
+
+
+class _Policy:
+    """The arguments of `kinesis_handler`, and what becomes of one record by them."""
+
+    def __init__(
+        self,
+        report: bool,
+        progress: Progress | None,
+        dead_letter: Callable[[UserRecord, Exception], None] | None,
+        attempts: int,
+        retry_only: tuple[type[Exception], ...],
+        time_reserve: float,
+    ) -> None:
+        self.report = report
+        self.progress = progress
+        self.time_reserve = time_reserve
+        self._dead_letter = dead_letter
+        self._attempts = attempts
+        self._retry_only: tuple[type[Exception], ...] = (KinesisSdkError, *retry_only)
+
+    def process(self, function: RecordFunction, record: UserRecord) -> None:
+        """Process one record; returns if it was processed or became a dead letter."""
+        for attempt in range(1, self._attempts + 1):
+            try:
+                outcome: object = function(record)  # type: ignore[func-returns-value]  # a coroutine, by mistake
+            except Exception as error:
+                poison = self._dead_letter is not None and not isinstance(error, self._retry_only)
+                if self._dead_letter is None or not poison:
+                    raise
+                if attempt == self._attempts:
+                    _LOGGER.warning(
+                        "%s failed %d times and is a dead letter", _place(record), attempt, exc_info=True
+                    )
+                    self._dead_letter(record, error)
+                    return
+            else:
+                _reject_unfinished_work(outcome)
+                return
+
+
+def _reject_unfinished_work(outcome: object) -> None:
+    """Raise an error for a coroutine or generator: nothing has been done yet, but the record would count as processed."""
+    if any(hasattr(outcome, name) for name in ("__await__", "__next__", "__anext__")):
+        if hasattr(outcome, "close"):
+            outcome.close()  # otherwise Python warns that the coroutine was never awaited
+        raise TypeError(
+            "kinesis_handler needs a function that does its work when it is called, not a coroutine"
+        )
+
+
+class _OutOfTimeError(TimeoutError):
+    """The function's timeout is near."""
+
+
+def _process(event: KinesisEvent, context: Any, function: RecordFunction, policy: _Policy) -> dict[str, Any]:
+    for position, delivery in enumerate(event):
+        try:
+            _process_one(delivery, context, function, policy, first=position == 0)
+        except Exception as error:
+            _log(error, position, event, delivery)
+            if position == 0 or not policy.report:
+                raise
+            return event.failure_at(delivery.carrier)
+    return event.success()
+
+
+def _process_one(
+    delivery: Delivery, context: Any, function: RecordFunction, policy: _Policy, *, first: bool
+) -> None:
+    """Process the user records of one Kinesis record that were not processed before."""
+    progress, records = policy.progress, delivery.user_records
+    before = done = 0 if progress is None else min(max(progress.load(delivery.key), 0), len(records))
+    try:
+        for record in records if not before else records[before:]:
+            if not (first and done == before) and _is_late(context, policy.time_reserve):
+                raise _OutOfTimeError(
+                    f"less than {policy.time_reserve:g} s are left of the function's timeout"
+                )
+            policy.process(function, record)
+            done += 1
+    finally:
+        if progress is not None and done > before:
+            _store(progress, delivery.key, done)
+
+
+def _store(progress: Progress, key: str, done: int) -> None:
+    try:
+        progress.store(key, done)
+    except Exception:
+        # The records were processed. Failing them would process them again for certain; this way it is only possible.
+        _LOGGER.warning("the progress of %s could not be stored", key, exc_info=True)
+
+
+def _is_late(context: Any, reserve: float) -> bool:
+    return bool(reserve and context is not None and context.get_remaining_time_in_millis() < reserve * 1000)
+
+
+def _without_window(event: Mapping[str, Any]) -> Mapping[str, Any]:
+    if isinstance(event, Mapping) and "window" in event:
+        raise InvalidEventError(
+            "window", "a function of one record cannot keep the state of a tumbling window; use KinesisEvent"
+        )
+    return event
+
+
+def _place(record: UserRecord) -> str:
+    return f"user record {record.sub_sequence_number} of Kinesis record {record.sequence_number}"
+
+
+def _log(error: Exception, position: int, event: KinesisEvent, delivery: Delivery) -> None:
+    late = isinstance(error, _OutOfTimeError)
+    _LOGGER.log(
+        logging.INFO if late else logging.ERROR,
+        "%s, Kinesis record %s of %s: %d of %d Kinesis records were processed; Lambda delivers the others again",
+        "stopped in time" if late else f"failed with {type(error).__name__}",
+        delivery.carrier.sequence_number,
+        event.shard_id,
+        position,
+        len(event),
+        exc_info=None if late else error,
+    )
