@@ -1,4 +1,4 @@
-"""Where an admin call goes: region, profile, endpoint, and the clients for them."""
+"""The connection of admin calls: region, profile, endpoint, and the clients for them."""
 
 from __future__ import annotations
 

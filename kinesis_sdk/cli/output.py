@@ -1,4 +1,4 @@
-"""What commands print, and with which code they exit.
+"""Output and exit codes of commands.
 
 Results go to standard output; progress, notes and questions go to standard error, so that a pipe gets results only.
 """
@@ -93,7 +93,7 @@ def print_json_line(value: object) -> None:
 
 
 def note(message: str) -> None:
-    """Tell the user something that is no result."""
+    """Print a note for the user, which is not part of the result."""
     click.echo(message, err=True)
 
 

@@ -1,1 +1,1 @@
-"""The view of a fleet: who owns which shard, how far behind it is, and what is wrong. Read from the lease table and the stream."""
+"""The view of a fleet: the owner of each shard, its lag, and its problems. Read from the lease table and the stream."""

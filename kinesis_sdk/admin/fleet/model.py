@@ -1,4 +1,4 @@
-"""What is known of a fleet at one moment, as plain data.
+"""The view of a fleet at one moment, as plain data.
 
 The lease table has no times: a row shows *that* it was changed, by its counter, and each observer measures *when* by its own
 monotonic clock. So ages are those that this observer saw, and None where it has not seen a change yet; `FleetView.watched`
@@ -23,7 +23,7 @@ TREND_LENGTH = 60
 
 
 class OwnerKind(str, Enum):
-    """What kind of worker an owner is, as far as its rows show it."""
+    """The kind of worker that an owner is, as far as its rows show it."""
 
     SDK = "kinesis_sdk"
     """This SDK: its rows name it in ``handoffOwner``."""
@@ -34,7 +34,7 @@ class OwnerKind(str, Enum):
 
 
 class LeaseState(str, Enum):
-    """What happens to a shard, as far as its row shows it."""
+    """The state of a shard, as far as its row shows it."""
 
     HELD = "held"
     """An owner renews the lease."""
@@ -55,7 +55,7 @@ class LeaseState(str, Enum):
 
 
 class LagSource(str, Enum):
-    """Where a lag comes from."""
+    """The origin of a lag."""
 
     PROGRESS = "progress"
     """The owner wrote it to the row, with a renewal."""
@@ -64,7 +64,7 @@ class LagSource(str, Enum):
 
 
 class Severity(str, Enum):
-    """How bad a problem is."""
+    """The severity of a problem."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -72,12 +72,12 @@ class Severity(str, Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class LagReading:
-    """How far behind the tip of its shard a position is.
+    """The lag of a position behind the tip of its shard.
 
     Attributes:
         millis: Milliseconds behind latest, as Kinesis reported them.
         age: Seconds since it was measured, by the observer's clock.
-        source: Who measured it.
+        source: Its origin.
     """
 
     millis: int

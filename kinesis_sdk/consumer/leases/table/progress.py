@@ -15,7 +15,7 @@ _MAX_MILLIS = 253_402_300_799_999
 
 
 class Progress(NamedTuple):
-    """What the owner of a lease knew about its shard when it wrote the row.
+    """The state of a shard, as the owner of its lease knew it when it wrote the row.
 
     Valid only while ``owner`` is the holder of the lease (`Lease.current_progress`): other workers leave the attribute as
     it is. Clocks of two machines are never compared: ``handler_millis`` is a duration, to which a reader adds the time
