@@ -11,6 +11,10 @@ from kinesis_sdk._lazy import lazy_names
 TYPE_CHECKING = False  # type checkers read it as True
 if TYPE_CHECKING:
     from kinesis_sdk.admin.connection import Connection as Connection
+    from kinesis_sdk.admin.doctor.diagnose import diagnose as diagnose
+    from kinesis_sdk.admin.doctor.model import Finding as Finding
+    from kinesis_sdk.admin.doctor.model import Level as Level
+    from kinesis_sdk.admin.doctor.model import Report as Report
     from kinesis_sdk.admin.fleet.model import FleetView as FleetView
     from kinesis_sdk.admin.fleet.model import LagReading as LagReading
     from kinesis_sdk.admin.fleet.model import LagSource as LagSource
@@ -44,6 +48,8 @@ else:
         __name__,
         {
             "kinesis_sdk.admin.connection": ("Connection",),
+            "kinesis_sdk.admin.doctor.diagnose": ("diagnose",),
+            "kinesis_sdk.admin.doctor.model": ("Finding", "Level", "Report"),
             "kinesis_sdk.admin.fleet.model": (
                 "FleetView",
                 "LagReading",

@@ -17,6 +17,10 @@ _COMMANDS = {
         "kinesis_sdk.cli.demo.command:demo",
         "Put records, consume them during a split and a crash, and account for each one.",
     ),
+    "doctor": (
+        "kinesis_sdk.cli.doctor:doctor",
+        "Examine permissions, clock, limits, lease table and records of an application.",
+    ),
 }
 """Home and short help of each command, in the order in which ``--help`` lists them."""
 

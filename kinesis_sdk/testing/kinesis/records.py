@@ -233,6 +233,7 @@ class RecordPlane:
         with stream.lock:
             shard = stream.shard(shard_id, registry.account_id)
             position = self.position(request, stream, shard, kind)
+            reject_dry_run(request)
             if registry.throttle and not shard.iterator_limit.take(1, registry.clock.monotonic()):
                 raise self._read_throttled(stream, shard)
         return {"ShardIterator": self._iterator(stream, shard, position)}
@@ -335,6 +336,7 @@ class RecordPlane:
         position = int(position_text)
         with stream.lock:
             shard = stream.shard(shard_id, registry.account_id)
+            reject_dry_run(request)
             if registry.throttle and not shard.read_limit.admit(registry.clock.monotonic()):
                 raise self._read_throttled(stream, shard)
             horizon = stream.horizon

@@ -358,3 +358,19 @@ def test_a_record_larger_than_a_page_is_a_page() -> None:
         position = page.position
         sizes.append(page.size)
     assert sizes == [10, 500, 10]
+
+
+def test_a_dry_run_of_a_read_names_itself_and_takes_no_read(account: Account, code: Any) -> None:
+    account.stream()
+    request = {"StreamName": "s", "ShardId": "shardId-000000000000", "ShardIteratorType": "TRIM_HORIZON"}
+    for _ in range(20):
+        assert code(account.kinesis.get_shard_iterator, **request, DryRun=True) == "DryRunOperationException"
+    iterator = account.kinesis.get_shard_iterator(**request)["ShardIterator"]
+    for _ in range(20):
+        assert (
+            code(account.kinesis.get_records, ShardIterator=iterator, DryRun=True)
+            == "DryRunOperationException"
+        )
+    assert account.kinesis.get_records(ShardIterator=iterator)["MillisBehindLatest"] == 0
+    missing = {**request, "ShardId": "shardId-000000000099"}
+    assert code(account.kinesis.get_shard_iterator, **missing, DryRun=True) == "ResourceNotFoundException"

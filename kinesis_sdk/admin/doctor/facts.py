@@ -1,0 +1,128 @@
+"""Facts of an examination as plain data: the results of the probes, and the input of the judgements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from kinesis_sdk.common.shards import Shard
+from kinesis_sdk.consumer.leases.table.lease import Item, Lease
+
+
+class Permission(str, Enum):
+    """Whether an action may be carried out with the given credentials."""
+
+    ALLOWED = "allowed"
+    DENIED = "denied"
+    UNKNOWN = "unknown"
+    """The action was not tried, or its response does not tell."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """The outcome of one action.
+
+    Attributes:
+        permission: What is known.
+        reason: Why it is denied or unknown; empty if it is allowed.
+    """
+
+    permission: Permission
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardSample:
+    """Some recent records of a shard, measured. The records themselves are not kept.
+
+    Attributes:
+        shard_id: The shard.
+        records: Kinesis records that were read.
+        data_bytes: Bytes of their data and partition keys.
+        seconds: Seconds of the stream's time that they cover, by their arrival times; at least one.
+        user_records: User records in them.
+        aggregates: Kinesis records that are aggregates.
+        largest: Bytes of the largest Kinesis record.
+        misplaced: Aggregates with a user record outside the shard's hash key range, which a KCL discards.
+        without_key: Records without a partition key.
+        keys: User records by digest of the partition key.
+    """
+
+    shard_id: str
+    records: int
+    data_bytes: int
+    seconds: float
+    user_records: int
+    aggregates: int
+    largest: int
+    misplaced: int = 0
+    without_key: int = 0
+    keys: Mapping[bytes, int] = field(default_factory=dict)
+
+    @property
+    def bytes_per_second(self) -> float:
+        """Rate of the bytes that were written."""
+        return self.data_bytes / self.seconds
+
+    @property
+    def records_per_second(self) -> float:
+        """Rate of the Kinesis records that were written."""
+        return self.records / self.seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """Everything that was found out. A part that could not be read is None, and `failures` says why.
+
+    Attributes:
+        stream: The stream, as it was named.
+        application: Name of the application.
+        roles: Roles that the credentials must have.
+        tried_roles: Roles whose actions were tried.
+        actions: Outcome of each action, for example of ``kinesis:PutRecords``.
+        skew: Bounds of the difference between the clock of AWS and this machine's, in seconds; positive if this machine is
+            behind. None if no response had a date.
+        summary: ``StreamDescriptionSummary``.
+        shards: All listed shards.
+        limits: Response of DescribeLimits.
+        consumers: Registered consumers of the stream.
+        table: ``Table`` of DescribeTable; None if it could not be read or does not exist.
+        table_missing: Whether DynamoDB says that there is no such table.
+        point_in_time_recovery: Whether the lease table has it.
+        java_tables: Names of tables that KCL 3.0 to 3.4 keeps beside the lease table, and that exist.
+        leases: Readable rows of the lease table.
+        unreadable: Reason by key of each row that cannot be read.
+        others: Items that are not leases, by their key.
+        samples: Samples of open shards.
+        sampled_of: Number of open shards from which the samples were chosen.
+        lags: Age of the oldest unprocessed record in seconds, by shard, for the leases that were sampled.
+        throttled: Shards whose reads were throttled while they were sampled.
+        failures: Errors by the name of the probe.
+        unreachable: Errors of services that could not be called at all.
+    """
+
+    stream: str
+    application: str
+    roles: tuple[str, ...] = ()
+    tried_roles: tuple[str, ...] = ()
+    actions: Mapping[str, Tried] = field(default_factory=dict)
+    skew: tuple[float, float] | None = None
+    summary: Mapping[str, Any] | None = None
+    shards: tuple[Shard, ...] | None = None
+    limits: Mapping[str, Any] | None = None
+    consumers: tuple[Mapping[str, Any], ...] | None = None
+    table: Mapping[str, Any] | None = None
+    table_missing: bool = False
+    point_in_time_recovery: bool | None = None
+    java_tables: tuple[str, ...] = ()
+    leases: tuple[Lease, ...] | None = None
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    others: Mapping[str, Item] = field(default_factory=dict)
+    samples: tuple[ShardSample, ...] = ()
+    sampled_of: int = 0
+    lags: Mapping[str, float] = field(default_factory=dict)
+    throttled: tuple[str, ...] = ()
+    failures: Mapping[str, str] = field(default_factory=dict)
+    unreachable: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,78 @@
+"""The result of an examination: findings and a report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from kinesis_sdk.admin.plain import plain
+
+
+class Level(str, Enum):
+    """Rating of a finding."""
+
+    GREEN = "green"
+    """Checked, and in order."""
+    NOTE = "note"
+    """A fact that is neither good nor bad, or a check that could not be made without a side effect."""
+    YELLOW = "yellow"
+    """It works, and it will cost money, time or records one day."""
+    RED = "red"
+    """It does not work, or records will be lost."""
+
+
+_ORDER = (Level.RED, Level.YELLOW, Level.NOTE, Level.GREEN)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """The result of one check.
+
+    Attributes:
+        code: Stable name for programs, for example ``clock-skew``.
+        level: How good or bad it is.
+        title: Two or three words for people.
+        text: What was seen, in one sentence, with numbers.
+        remedy: What to do; empty for a green finding and where there is nothing to do.
+        command: Arguments of ``kinesis-sdk`` that help, empty if none does.
+    """
+
+    code: str
+    level: Level
+    title: str
+    text: str
+    remedy: str = ""
+    command: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """All findings of one examination.
+
+    Attributes:
+        stream: The stream, as it was named.
+        application: The application, whose name is that of its lease table.
+        findings: Worst first.
+        calls: API calls that the examination made, by operation.
+    """
+
+    stream: str
+    application: str
+    findings: tuple[Finding, ...]
+    calls: dict[str, int]
+
+    @property
+    def level(self) -> Level:
+        """The worst level of all findings: red, yellow, or green. Notes count as green."""
+        worst = min((_ORDER.index(finding.level) for finding in self.findings), default=3)
+        return _ORDER[worst] if worst < 2 else Level.GREEN
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as data that ``json.dumps`` accepts."""
+        return {"level": self.level.value, **plain(self)}
+
+
+def worst_first(findings: list[Finding]) -> tuple[Finding, ...]:
+    """Return findings by level, and those of one level in the order in which they were made."""
+    return tuple(sorted(findings, key=lambda finding: _ORDER.index(finding.level)))

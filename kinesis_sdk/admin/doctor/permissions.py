@@ -1,0 +1,109 @@
+"""Actions that each role needs, and the meaning of an error for the permission of the action that failed with it.
+
+Kinesis has a dry run for the data plane (``DryRun``). Elsewhere an action is tried with arguments that can have no effect
+*by their meaning*, so that no changed limit can make them succeed: a write under a condition that contradicts itself, a split
+of a shard that does not exist, a retention that is "increased" to one hour. An action without such arguments is not tried.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kinesis_sdk.admin.doctor.facts import Permission, Tried
+
+ROLES = ("consumer", "producer", "admin")
+"""Purposes of credentials."""
+
+
+@dataclass(frozen=True)
+class Action:
+    """An action of IAM.
+
+    Attributes:
+        name: For example ``kinesis:PutRecords``.
+        roles: Roles that need it.
+        only_for: What needs it, if the role does without it otherwise; empty if the role always needs it.
+        not_tried: Why it is never tried; empty if it is.
+    """
+
+    name: str
+    roles: tuple[str, ...]
+    only_for: str = ""
+    not_tried: str = ""
+
+
+_FAN_OUT = "enhanced fan-out"
+_NO_DRY_RUN = "it has no dry run, and each valid request would have an effect"
+
+ACTIONS = (
+    Action("kinesis:DescribeStreamSummary", ("producer", "admin")),
+    Action("kinesis:ListShards", ("producer", "consumer", "admin")),
+    Action("kinesis:PutRecords", ("producer",)),
+    Action("kinesis:GetShardIterator", ("consumer",)),
+    Action("kinesis:GetRecords", ("consumer",)),
+    Action("kinesis:SubscribeToShard", ("consumer",), only_for=_FAN_OUT),
+    Action("kinesis:DescribeStreamConsumer", ("consumer",), only_for=_FAN_OUT),
+    Action("kinesis:RegisterStreamConsumer", ("consumer", "admin"), only_for=_FAN_OUT, not_tried=_NO_DRY_RUN),
+    Action("dynamodb:DescribeTable", ("consumer", "admin")),
+    Action("dynamodb:Scan", ("consumer", "admin")),
+    Action("dynamodb:GetItem", ("consumer", "admin")),
+    Action("dynamodb:PutItem", ("consumer",)),
+    Action("dynamodb:UpdateItem", ("consumer", "admin")),
+    Action("dynamodb:DeleteItem", ("consumer",)),
+    Action("dynamodb:CreateTable", ("consumer",), only_for="the first start", not_tried=_NO_DRY_RUN),
+    Action("cloudwatch:PutMetricData", ("producer", "consumer"), only_for="metrics in CloudWatch"),
+    Action("kinesis:DescribeLimits", ("admin",)),
+    Action("kinesis:ListStreamConsumers", ("admin",)),
+    Action("kinesis:SplitShard", ("admin",)),
+    Action("kinesis:MergeShards", ("admin",)),
+    Action("kinesis:IncreaseStreamRetentionPeriod", ("admin",)),
+    Action("kinesis:DecreaseStreamRetentionPeriod", ("admin",)),
+    Action("dynamodb:DescribeContinuousBackups", ("admin",)),
+    Action("kinesis:UpdateShardCount", ("admin",), not_tried=_NO_DRY_RUN),
+    Action("kinesis:DeregisterStreamConsumer", ("admin",), only_for=_FAN_OUT, not_tried=_NO_DRY_RUN),
+    Action("kinesis:CreateStream", ("admin",), not_tried=_NO_DRY_RUN),
+    Action("kinesis:DeleteStream", ("admin",), not_tried=_NO_DRY_RUN),
+    Action("dynamodb:DeleteTable", ("admin",), not_tried=_NO_DRY_RUN),
+)
+
+DENIALS = frozenset(
+    {
+        "AccessDenied",
+        "AccessDeniedException",
+        "KMSAccessDeniedException",
+        "NotAuthorized",
+        "NotAuthorizedException",
+        "UnauthorizedOperation",
+    }
+)
+"""Codes of errors that say that the action is not allowed."""
+
+_AFTER_AUTHORIZATION = frozenset(
+    {
+        "ConditionalCheckFailedException",
+        "DryRunOperationException",
+        "InvalidArgumentException",
+        "ProvisionedThroughputExceededException",
+        "ResourceInUseException",
+        "ResourceNotFoundException",
+    }
+)
+"""Codes of errors that a service returns only after it has allowed the action: they depend on the resource."""
+
+
+def permission_of(code: str, message: str) -> Tried:
+    """Return what an error says about the permission for the action that failed with it."""
+    if code in DENIALS:
+        return Tried(Permission.DENIED, message)
+    if code in _AFTER_AUTHORIZATION:
+        return Tried(Permission.ALLOWED)
+    if code == "ParamValidationError":
+        return Tried(
+            Permission.UNKNOWN,
+            "the installed botocore does not know the dry run of this call (pip install -U boto3)",
+        )
+    # A request may be checked for its form before it is authorized.
+    return Tried(Permission.UNKNOWN, f"the response does not tell ({code})")
+
+
+ALLOWED = Tried(Permission.ALLOWED)

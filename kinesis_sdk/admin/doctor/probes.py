@@ -1,0 +1,531 @@
+"""The calls of an examination. None of them has an effect, and none of them ends it: a failure is a fact like any other.
+
+Calls: 17 for all roles, and up to 4 for each sampled shard: a GetShardIterator and a GetRecords for its newest records, and the
+same at its checkpoint. ListShards takes one call for 1,000 shards, and Scan one for 1 MB of the lease table. With a
+registered fan-out consumer there are two calls more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar
+
+from kinesis_sdk.admin.connection import Connection
+from kinesis_sdk.admin.doctor.facts import Facts, Permission, ShardSample, Tried
+from kinesis_sdk.admin.doctor.permissions import ACTIONS, ALLOWED, ROLES, permission_of
+from kinesis_sdk.common.aggregate_reader import decode, is_misplaced
+from kinesis_sdk.common.aws import call_with_retries
+from kinesis_sdk.common.clock import Clock, SystemClock
+from kinesis_sdk.common.errors import (
+    AwsConfigError,
+    AwsError,
+    EndpointUnreachableError,
+    ResourceNotFoundError,
+    ThrottledError,
+)
+from kinesis_sdk.common.position import AfterSequence, AtTimestamp, Position, TrimHorizon, iterator_request
+from kinesis_sdk.common.service_clock import response_date
+from kinesis_sdk.common.shards import Shard, list_shards
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.common.text import printable
+from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
+from kinesis_sdk.consumer.leases.table.lease import LEASE_KEY, Lease
+
+T = TypeVar("T")
+
+SAMPLE_SECONDS = 600.0
+"""Age in seconds of the oldest record of a sample."""
+SAMPLE_RECORDS = 500
+"""Maximum Kinesis records of a sample."""
+DEFAULT_SAMPLES = 8
+"""Open shards that are sampled."""
+
+_NOBODY = "kinesis-sdk-doctor"
+"""Key of a row, id of a shard and namespace of metrics that do not exist."""
+_CONTRADICTION = {
+    "ConditionExpression": "attribute_exists(#key) AND attribute_not_exists(#key)",
+    "ExpressionAttributeNames": {"#key": LEASE_KEY},
+}
+"""A condition that no row can meet."""
+_JAVA_TABLES = ("WorkerMetricStats", "CoordinatorState")
+
+
+class Probes:
+    """Makes the calls of one examination, and collects what they found out.
+
+    Args:
+        connection: Where the calls go.
+        stream: Name or ARN.
+        application: Name of the application, which is that of its lease table.
+        roles: Roles whose actions are tried.
+        samples: Maximum number of open shards to sample; 0 reads no records.
+        clock: Clock of this machine. Its wall clock is compared with that of AWS.
+        sleep: Called with the seconds before a call is repeated.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        stream: StreamId,
+        application: str,
+        *,
+        roles: tuple[str, ...] = ROLES,
+        samples: int = DEFAULT_SAMPLES,
+        clock: Clock | None = None,
+        sleep: Callable[[float], None] | None = None,
+    ) -> None:
+        self._connection = connection
+        self._stream = stream
+        self._application = application
+        self._roles = roles
+        self._wanted_samples = samples
+        self._clock: Clock = clock or SystemClock()
+        self._sleep = sleep
+        self._calls: Counter[str] = Counter()
+        self._actions: dict[str, Tried] = {}
+        self._failures: dict[str, str] = {}
+        self._unreachable: dict[str, str] = {}
+        self._bounds: tuple[float, float] | None = None
+        self._throttled: list[str] = []
+
+    @property
+    def calls(self) -> dict[str, int]:
+        """Calls that were made, by operation."""
+        return dict(self._calls)
+
+    def collect(self, required: tuple[str, ...]) -> Facts:
+        """Make all calls.
+
+        Args:
+            required: Roles that the credentials must have; they are passed on to the judgements.
+        """
+        named = self._stream.request
+        summary = self._read(
+            "kinesis", "DescribeStreamSummary", lambda client: client.describe_stream_summary(**named)
+        )
+        summary = (summary or {}).get("StreamDescriptionSummary")
+        shards = self._guard("ListShards", "kinesis", lambda client: list_shards(client, self._stream))
+        arn = (summary or {}).get("StreamARN") or self._stream.arn
+        limits = consumers = None
+        if "admin" in self._roles:
+            limits = self._read("kinesis", "DescribeLimits", lambda client: client.describe_limits())
+            if arn:
+                page = self._read(
+                    "kinesis",
+                    "ListStreamConsumers",
+                    lambda client: client.list_stream_consumers(StreamARN=arn),
+                )
+                consumers = None if page is None else tuple(page.get("Consumers") or ())
+        table, missing = self._table(self._application)
+        recovery = self._recovery() if table is not None else None
+        scan = None
+        if table is not None:
+            scan = self._guard(
+                "Scan", "dynamodb", lambda client: DynamoDBLeaseStore(client, self._application).scan()
+            )
+        samples, lags, open_shards = self._sample(shards or [], scan.leases if scan else [])
+        self._try_actions(shards or [], consumers or (), missing=missing)
+        return Facts(
+            stream=str(self._stream),
+            application=self._application,
+            roles=required,
+            tried_roles=self._roles,
+            actions=self._all_actions(),
+            skew=self._bounds,
+            summary=summary,
+            shards=None if shards is None else tuple(shards),
+            limits=limits,
+            consumers=consumers,
+            table=table,
+            table_missing=missing,
+            point_in_time_recovery=recovery,
+            java_tables=tuple(
+                f"{self._application}-{suffix}"
+                for suffix in _JAVA_TABLES
+                if table is not None
+                and self._table(f"{self._application}-{suffix}", optional=True)[0] is not None
+            ),
+            leases=None if scan is None else tuple(scan.leases),
+            unreadable=scan.unreadable if scan else {},
+            others=scan.others if scan else {},
+            samples=tuple(samples),
+            sampled_of=open_shards,
+            lags=lags,
+            throttled=tuple(dict.fromkeys(self._throttled)),
+            failures=self._failures,
+            unreachable=self._unreachable,
+        )
+
+    # Calls
+
+    def _client(self, service: str) -> Any:
+        return _Counted(self._connection.client(service), self._count, self._observe, self._clock)
+
+    def _count(self, operation: str) -> None:
+        self._calls[operation] += 1
+
+    def _call(self, service: str, operation: str, call: Callable[[Any], T], *, attempts: int = 3) -> T:
+        """Make one call, and note what it says about the permission.
+
+        Raises:
+            AwsError: If it failed.
+            KinesisSdkError: If the response could not be read.
+        """
+        action = f"{service}:{operation}"
+        if service in self._unreachable:
+            raise EndpointUnreachableError(
+                self._unreachable[service], operation=operation, code="Unreachable"
+            )
+        try:
+            client = self._client(service)
+            response = call_with_retries(
+                lambda: call(client),
+                operation=operation,
+                client=client,
+                timeout=10.0,
+                attempts=attempts,
+                sleep=self._sleep,
+            )
+        except AwsError as error:
+            if isinstance(error, (EndpointUnreachableError, AwsConfigError)):
+                self._unreachable[service] = str(error)
+            else:
+                self._actions[action] = permission_of(error.code, str(error))
+            raise
+        self._actions[action] = ALLOWED
+        return response
+
+    def _observe(self, response: Any, sent: float) -> None:
+        """Narrow the bounds of the clocks' difference by the ``Date`` of a response."""
+        metadata = response.get("ResponseMetadata") if isinstance(response, Mapping) else None
+        second = response_date(metadata)
+        if second is None:
+            return
+        # The date has whole seconds, and was written at some moment between `sent` and now.
+        lower, upper = second - self._clock.time(), second + 1 - sent
+        if self._bounds is None:
+            self._bounds = lower, upper
+        else:
+            self._bounds = max(lower, self._bounds[0]), min(upper, self._bounds[1])
+
+    def _guard(self, name: str, service: str, call: Callable[[Any], T], *, attempts: int = 3) -> T | None:
+        """Make a call; a failure becomes a fact."""
+        try:
+            return self._call(service, name, call, attempts=attempts)
+        except AwsError as error:
+            if service not in self._unreachable:
+                self._failures[name] = str(error)
+        except Exception as error:  # noqa: BLE001 - the examination reports what its own code cannot read
+            self._failures[name] = f"{type(error).__name__}: {error}"
+        return None
+
+    def _read(self, service: str, operation: str, call: Callable[[Any], Any]) -> dict[str, Any] | None:
+        response = self._guard(operation, service, call)
+        return None if response is None else dict(response)
+
+    # The lease table
+
+    def _table(self, name: str, *, optional: bool = False) -> tuple[Mapping[str, Any] | None, bool]:
+        """Return the description of a table, and whether DynamoDB says that it does not exist."""
+        before = self._actions.get("dynamodb:DescribeTable")
+        try:
+            response = self._call(
+                "dynamodb", "DescribeTable", lambda client: client.describe_table(TableName=name)
+            )
+            return response["Table"], False
+        except ResourceNotFoundError:
+            return None, True
+        except AwsError as error:
+            if not optional and "dynamodb" not in self._unreachable:
+                self._failures["DescribeTable"] = str(error)
+        except Exception as error:  # noqa: BLE001 - as above
+            if not optional:
+                self._failures["DescribeTable"] = f"{type(error).__name__}: {error}"
+        finally:
+            if optional and before is not None:
+                # A policy that names only the lease table is right for all but fleets with Java KCL 3.0 to 3.4.
+                self._actions["dynamodb:DescribeTable"] = before
+        return None, False
+
+    def _recovery(self) -> bool | None:
+        if "admin" not in self._roles:
+            return None
+        response = self._read(
+            "dynamodb",
+            "DescribeContinuousBackups",
+            lambda client: client.describe_continuous_backups(TableName=self._application),
+        )
+        if response is None:
+            return None
+        state = (response.get("ContinuousBackupsDescription") or {}).get(
+            "PointInTimeRecoveryDescription"
+        ) or {}
+        return bool(state.get("PointInTimeRecoveryStatus") == "ENABLED")
+
+    # Samples
+
+    def _sample(
+        self, shards: list[Shard], leases: list[Lease]
+    ) -> tuple[list[ShardSample], dict[str, float], int]:
+        open_shards = sorted((one for one in shards if one.is_open), key=lambda one: one.hash_key_range.start)
+        samples: list[ShardSample] = []
+        lags: dict[str, float] = {}
+        if "consumer" not in self._roles:
+            return samples, lags, len(open_shards)
+        since = AtTimestamp(int((self._aws_time() - SAMPLE_SECONDS) * 1000))
+        for shard in spread(open_shards, self._wanted_samples):
+            sample = self._records(shard.shard_id, since, SAMPLE_RECORDS, partial(measure, shard))
+            if sample is not None:
+                samples.append(sample)
+        unfinished = sorted((one for one in leases if not one.is_finished), key=lambda one: one.shard)
+        for lease in spread(unfinished, self._wanted_samples):
+            position = _checkpoint_of(lease)
+            if position is not None:
+                age = self._records(lease.shard, position, 1, self._age_of_first)
+                if age is not None:
+                    lags[lease.shard] = age
+        return samples, lags, len(open_shards)
+
+    def _aws_time(self) -> float:
+        """Return a time that AWS has reached, in epoch seconds: a start in the future is rejected."""
+        lower, upper = self._bounds or (0.0, 0.0)
+        return self._clock.time() + (0.0 if lower <= 0.0 <= upper else lower)
+
+    def _records(
+        self, shard_id: str, position: Position, limit: int, measured: Callable[[Mapping[str, Any]], T]
+    ) -> T | None:
+        """Read once at a position, and measure the response. A throttled read is not repeated: reads are for the application."""
+        request = {**self._stream.request, "ShardId": shard_id, **iterator_request(position)}
+        named = {"StreamARN": self._stream.arn} if self._stream.arn else {}
+        try:
+            opened = self._call(
+                "kinesis", "GetShardIterator", lambda client: client.get_shard_iterator(**request), attempts=1
+            )
+            iterator = opened["ShardIterator"]
+            response: Mapping[str, Any] = self._call(
+                "kinesis",
+                "GetRecords",
+                lambda client: client.get_records(ShardIterator=iterator, Limit=limit, **named),
+                attempts=1,
+            )
+            return measured(response)
+        except ThrottledError:
+            self._throttled.append(shard_id)
+        except AwsError as error:
+            if "kinesis" not in self._unreachable:
+                self._failures[f"sample of {shard_id}"] = str(error)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._failures[f"sample of {shard_id}"] = f"{type(error).__name__}: {error}"
+        return None
+
+    def _age_of_first(self, response: Mapping[str, Any]) -> float:
+        """Return for how many seconds the first record of a response has been in the stream, at least its lag."""
+        behind = (response.get("MillisBehindLatest") or 0) / 1000
+        arrived: list[float] = [
+            record["ApproximateArrivalTimestamp"].timestamp() for record in response["Records"][:1]
+        ]
+        return max([behind, *(self._aws_time() - moment for moment in arrived)])
+
+    # Permissions
+
+    def _try_actions(
+        self, shards: list[Shard], consumers: Iterable[Mapping[str, Any]], *, missing: bool
+    ) -> None:
+        named = self._stream.request
+        key = {LEASE_KEY: {"S": _NOBODY}}
+        row = {"TableName": self._application, "Key": key}
+        shard = shards[-1].shard_id if shards else "shardId-000000000000"
+        tries: dict[str, Callable[[Any], Any]] = {
+            "kinesis:PutRecords": lambda client: client.put_records(
+                **named, Records=[{"Data": b"", "PartitionKey": _NOBODY}], DryRun=True
+            ),
+            "kinesis:SplitShard": lambda client: client.split_shard(
+                **named, ShardToSplit=_NOBODY, NewStartingHashKey="1"
+            ),
+            "kinesis:MergeShards": lambda client: client.merge_shards(
+                **named, ShardToMerge=_NOBODY, AdjacentShardToMerge=f"{_NOBODY}-2"
+            ),
+            "kinesis:IncreaseStreamRetentionPeriod": lambda client: client.increase_stream_retention_period(
+                **named, RetentionPeriodHours=1
+            ),
+            "kinesis:DecreaseStreamRetentionPeriod": lambda client: client.decrease_stream_retention_period(
+                **named, RetentionPeriodHours=1_000_000
+            ),
+            "dynamodb:Scan": lambda client: client.scan(TableName=self._application, Limit=1),
+            "dynamodb:GetItem": lambda client: client.get_item(**row),
+            "dynamodb:PutItem": lambda client: client.put_item(
+                TableName=self._application, Item=key, **_CONTRADICTION
+            ),
+            "dynamodb:UpdateItem": lambda client: client.update_item(
+                **row, UpdateExpression="REMOVE nothing", **_CONTRADICTION
+            ),
+            "dynamodb:DeleteItem": lambda client: client.delete_item(**row, **_CONTRADICTION),
+            "cloudwatch:PutMetricData": lambda client: client.put_metric_data(
+                Namespace=_NOBODY, MetricData=[]
+            ),
+            "kinesis:GetShardIterator": lambda client: client.get_shard_iterator(
+                **named, ShardId=shard, ShardIteratorType="TRIM_HORIZON", DryRun=True
+            ),
+            "dynamodb:DescribeContinuousBackups": lambda client: client.describe_continuous_backups(
+                TableName=self._application
+            ),
+        }
+        arns = [consumer["ConsumerARN"] for consumer in consumers if consumer.get("ConsumerARN")]
+        if arns:
+            tries["kinesis:DescribeStreamConsumer"] = lambda client: client.describe_stream_consumer(
+                ConsumerARN=arns[0]
+            )
+            tries["kinesis:SubscribeToShard"] = lambda client: client.subscribe_to_shard(
+                ConsumerARN=arns[0], ShardId=shard, StartingPosition={"Type": "LATEST"}, DryRun=True
+            )
+        for action in ACTIONS:
+            call = tries.get(action.name)
+            if action.name in self._actions or call is None or not set(action.roles) & set(self._roles):
+                continue
+            service, _, operation = action.name.partition(":")
+            self._try(service, operation, call)
+        if missing:
+            for name in (
+                "Scan",
+                "GetItem",
+                "PutItem",
+                "UpdateItem",
+                "DeleteItem",
+                "DescribeContinuousBackups",
+            ):
+                if (
+                    tried := self._actions.get(f"dynamodb:{name}")
+                ) and tried.permission is Permission.ALLOWED:
+                    # Without a table there may be nothing that the policy was checked against.
+                    self._actions[f"dynamodb:{name}"] = Tried(
+                        Permission.UNKNOWN, "there is no lease table to try it on"
+                    )
+
+    def _try(self, service: str, operation: str, call: Callable[[Any], Any]) -> None:
+        """Try an action; its outcome is in the table of actions, and its failure is what was expected."""
+        with suppress(AwsError):
+            self._call(service, operation, call, attempts=1)
+
+    def _all_actions(self) -> dict[str, Tried]:
+        """Return the outcome of each action of the tried roles."""
+        result: dict[str, Tried] = {}
+        for action in ACTIONS:
+            if not set(action.roles) & set(self._roles):
+                continue
+            service = action.name.partition(":")[0]
+            tried = self._actions.get(action.name)
+            if tried is None and action.not_tried:
+                tried = Tried(Permission.UNKNOWN, action.not_tried)
+            elif tried is None and service in self._unreachable:
+                tried = Tried(Permission.UNKNOWN, f"{service} could not be called")
+            elif tried is None:
+                tried = Tried(Permission.UNKNOWN, "there was nothing to try it on")
+            result[action.name] = tried
+        return result
+
+
+class _Counted:
+    """A client whose calls are counted, and whose responses are timed.
+
+    Args:
+        client: boto3 client.
+        count: Called with the operation before each call.
+        observe: Called with a response, or with the document of an error, and the wall time before the call.
+        clock: Clock of this machine.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        count: Callable[[str], None],
+        observe: Callable[[Any, float], None],
+        clock: Clock,
+    ) -> None:
+        self._client = client
+        self._count = count
+        self._observe = observe
+        self._clock = clock
+        self.meta = client.meta
+
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        call = getattr(self._client, method)
+        operation = "".join(part.capitalize() for part in method.split("_"))
+
+        def counted(**request: Any) -> Any:
+            self._count(operation)
+            sent = self._clock.time()
+            try:
+                response = call(**request)
+            except Exception as error:
+                # A rejected call has a date as well, and it is the one that matters if the clock is the cause.
+                self._observe(getattr(error, "response", None), sent)
+                raise
+            self._observe(response, sent)
+            return response
+
+        return counted
+
+
+def spread(items: list[T], count: int) -> list[T]:
+    """Return up to `count` items, evenly spread over the list, first and last included if there are two or more."""
+    if len(items) <= count:
+        return items
+    if count < 2:
+        return items[:count]
+    return [items[round(position * (len(items) - 1) / (count - 1))] for position in range(count)]
+
+
+def measure(shard: Shard, response: Mapping[str, Any]) -> ShardSample:
+    """Return what a GetRecords response says about a shard.
+
+    Args:
+        shard: The shard.
+        response: Response to a read that began `SAMPLE_SECONDS` ago.
+    """
+    records = response["Records"]
+    sizes = [len(record["Data"]) + len((record.get("PartitionKey") or "").encode()) for record in records]
+    keys: Counter[bytes] = Counter()
+    users = aggregates = misplaced = 0
+    for record in records:
+        inner = decode(record["Data"])
+        if inner is None:
+            users += 1
+            keys[_digest(record.get("PartitionKey"))] += 1
+            continue
+        aggregates += 1
+        users += len(inner)
+        misplaced += is_misplaced(inner, shard.hash_key_range)
+        keys.update(_digest(one.partition_key) for one in inner)
+    seconds = SAMPLE_SECONDS
+    if records and response.get("MillisBehindLatest"):
+        # The page was full: it covers only the time between its first record and its last one.
+        first, last = (records[at]["ApproximateArrivalTimestamp"].timestamp() for at in (0, -1))
+        seconds = last - first
+    return ShardSample(
+        shard_id=shard.shard_id,
+        records=len(records),
+        data_bytes=sum(sizes),
+        seconds=max(1.0, seconds),
+        user_records=users,
+        aggregates=aggregates,
+        largest=max(sizes, default=0),
+        misplaced=misplaced,
+        without_key=sum(not record.get("PartitionKey") for record in records),
+        keys=keys,
+    )
+
+
+def _digest(key: str | None) -> bytes:
+    """Return a digest of a partition key: keys may be personal data, so they are counted and not kept."""
+    return hashlib.blake2b((key or "").encode(), digest_size=8).digest()
+
+
+def _checkpoint_of(lease: Lease) -> Position | None:
+    """Return where the owner continues; None for a position that is resolved when it is first read."""
+    if not lease.checkpoint.is_sentinel:
+        return AfterSequence(printable(lease.checkpoint.sequence_number))
+    return TrimHorizon() if lease.checkpoint.sequence_number == "TRIM_HORIZON" else None

@@ -1,0 +1,533 @@
+"""The examination of a fake account: what it finds, what it costs, and that it has no effect."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError, ParamValidationError
+from click.testing import CliRunner
+
+from kinesis_sdk.admin import Connection
+from kinesis_sdk.admin.doctor.diagnose import diagnose
+from kinesis_sdk.admin.doctor.model import Level
+from kinesis_sdk.admin.doctor.permissions import ACTIONS, ROLES
+from kinesis_sdk.cli import doctor as command
+from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.hashkeys import hash_partition_key
+from kinesis_sdk.common.sequence import ExtendedSequenceNumber
+from kinesis_sdk.consumer.leases.table.lease import Lease
+from kinesis_sdk.testing import Fault
+from tests.admin.doctor.support import Aggregate, World, only
+
+HOUR = 3600.0
+
+
+def test_a_healthy_application_is_green() -> None:
+    world = World()
+    world.put(600)
+    report = world.examine()
+    assert report.level is Level.GREEN
+    assert [one.code for one in report.findings if one.level in (Level.RED, Level.YELLOW)] == []
+
+
+# Side effects and cost
+
+
+@pytest.mark.parametrize("table", [True, False])
+@pytest.mark.parametrize("mode", ["PROVISIONED", "ON_DEMAND"])
+def test_nothing_is_changed(table: bool, mode: str) -> None:
+    world = World(table=table)
+    world.put(600)
+    arn = world.kinesis.describe_stream_summary(StreamName="orders")["StreamDescriptionSummary"]["StreamARN"]
+    world.kinesis.register_stream_consumer(StreamARN=arn, ConsumerName="fast")
+    world.kinesis.update_stream_mode(StreamARN=arn, StreamModeDetails={"StreamMode": mode})
+    before = world.state()
+    report = world.examine()
+    assert world.state() == before
+    assert report.findings
+
+
+@pytest.mark.parametrize("shards", [1, 3, 8, 20])
+@pytest.mark.parametrize("samples", [0, 8])
+def test_the_help_states_the_cost(shards: int, samples: int) -> None:
+    world = World(shards=shards)
+    world.put(500)
+    arn = world.kinesis.describe_stream_summary(StreamName="orders")["StreamDescriptionSummary"]["StreamARN"]
+    world.kinesis.register_stream_consumer(StreamARN=arn, ConsumerName="fast")
+    before = world.aws.stats()["calls"]
+    report = world.examine(samples=samples)
+    made = {
+        name: count - before.get(name, 0)
+        for name, count in world.aws.stats()["calls"].items()
+        if count > before.get(name, 0)
+    }
+    assert report.calls == made
+    text = " ".join(str(command.doctor.help).split())
+    fixed, each = map(
+        int, re.search(r"at most (\d+) API calls, and up to (\d+) for each sampled", text).groups()
+    )  # type: ignore[union-attr]
+    sampled = min(shards, samples)
+    assert sum(made.values()) <= fixed + each * sampled
+    assert sum(made.values()) >= fixed + each * sampled - 1
+    reads = int(re.search(r"of which (\d+) are reads of the shard", text).group(1))  # type: ignore[union-attr]
+    assert made.get("GetRecords", 0) == reads * sampled
+    writes = int(re.search(r"under a condition that no row meets: (\d+) write units", text).group(1))  # type: ignore[union-attr]
+    assert sum(made[name] for name in ("PutItem", "UpdateItem", "DeleteItem")) == writes
+
+
+def test_a_role_has_only_its_calls_made() -> None:
+    calls = World().examine(roles=["producer"]).calls
+    assert not calls.keys() & {"SplitShard", "GetRecords", "PutItem", "DescribeLimits", "ListStreamConsumers"}
+    assert calls["PutRecords"] == 1
+
+
+# Permissions
+
+
+@pytest.mark.parametrize("action", [one for one in ACTIONS if not one.not_tried], ids=lambda one: one.name)
+def test_each_action_that_is_tried_is_found_to_be_denied(action: Any) -> None:
+    world = World()
+    world.put(100)
+    arn = world.kinesis.describe_stream_summary(StreamName="orders")["StreamDescriptionSummary"]["StreamARN"]
+    world.kinesis.register_stream_consumer(StreamARN=arn, ConsumerName="fast")
+    allowed = world.examine(roles=ROLES)
+    world.denied = {action.name}
+    denied = world.examine(roles=ROLES)
+    for role in action.roles:
+        code = f"permissions-{role}" + ("-optional" if action.only_for else "")
+        assert not any(action.name in one.text for one in allowed.findings if one.code == code)
+        finding = only(denied, code)
+        assert action.name in finding.text
+        assert finding.level is (Level.NOTE if action.only_for else Level.RED)
+
+
+@pytest.mark.parametrize("action", [one for one in ACTIONS if one.not_tried], ids=lambda one: one.name)
+def test_an_action_that_cannot_be_tried_is_listed_with_the_reason(action: Any) -> None:
+    finding = next(
+        one
+        for one in World().examine().findings
+        if one.code == "permissions-not-tried" and action.name in one.text
+    )
+    assert finding.level is Level.NOTE
+    assert action.not_tried in finding.text
+
+
+def test_by_default_only_what_a_consumer_lacks_is_red() -> None:
+    world = World()
+    world.denied = {"kinesis:PutRecords", "kinesis:SplitShard"}
+    report = world.examine()
+    assert report.level is Level.YELLOW
+    assert "--role" in only(report, "permissions-producer").remedy
+    world.denied = {"kinesis:GetRecords"}
+    assert only(world.examine(), "permissions-consumer").level is Level.RED
+
+
+def test_a_botocore_without_dry_run_is_told_apart_from_a_denial() -> None:
+    world = World()
+    world.errors["kinesis:PutRecords"] = ParamValidationError(report='Unknown parameter in input: "DryRun"')
+    report = world.examine(roles=["producer"])
+    assert any("pip install -U boto3" in one.text and "PutRecords" in one.text for one in report.findings)
+    assert world.aws.stats()["records_stored"] == 0
+
+
+# Failures of the probes
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        EndpointConnectionError(endpoint_url="https://kinesis.example"),
+        NoCredentialsError(),
+        ClientError({"Error": {"Code": "UnrecognizedClientException", "Message": "bad token"}}, "X"),  # type: ignore[typeddict-item]
+        ClientError({"Error": {"Code": "InternalFailure", "Message": "oh"}}, "X"),  # type: ignore[typeddict-item]
+        ClientError({"Error": {"Code": "ThrottlingException", "Message": "slow"}}, "X"),  # type: ignore[typeddict-item]
+        RuntimeError("a defect"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+@pytest.mark.parametrize("which", ["each alone", "all"])
+def test_a_call_that_fails_becomes_a_finding(error: Exception, which: str) -> None:
+    actions = [one.name for one in ACTIONS]
+    for failing in [[name] for name in actions] if which == "each alone" else [actions]:
+        world = World()
+        world.errors = dict.fromkeys(failing, error)
+        report = world.examine(samples=1)
+        assert report.findings
+        if failing == actions:
+            assert report.level is not Level.GREEN
+
+
+def test_an_endpoint_that_is_not_there_costs_few_attempts() -> None:
+    world = World()
+    world.errors = dict.fromkeys(
+        (one.name for one in ACTIONS), EndpointConnectionError(endpoint_url="https://kinesis.example")
+    )
+    report = world.examine()
+    assert {one.title for one in report.findings if one.code == "unreachable"} == {
+        "kinesis not reached",
+        "dynamodb not reached",
+        "cloudwatch not reached",
+    }
+    assert sum(report.calls.values()) <= 9
+
+
+@pytest.mark.parametrize("action", [one.name for one in ACTIONS if not one.not_tried])
+@pytest.mark.parametrize(
+    "body", [{}, {"Table": None}, {"Shards": 3}, {"Records": [{}]}, {"Items": [{"leaseKey": 1}]}]
+)
+def test_a_response_that_cannot_be_read_becomes_a_finding(action: str, body: dict[str, Any]) -> None:
+    world = World()
+    world.changes[action] = lambda _response: body
+    assert world.examine(samples=1).findings
+
+
+@pytest.mark.parametrize(
+    ("member", "value"),
+    [
+        ("StreamModeDetails", 5),
+        ("EnhancedMonitoring", 5),
+        ("RetentionPeriodHours", "x"),
+        ("OpenShardCount", None),
+    ],
+)
+def test_a_summary_of_another_shape_does_not_end_the_examination(member: str, value: Any) -> None:
+    world = World()
+    world.put(10)
+
+    def change(response: Any) -> Any:
+        response["StreamDescriptionSummary"][member] = value
+        return response
+
+    world.changes["kinesis:DescribeStreamSummary"] = change
+    assert {"table-status", "clock-skew"} <= {one.code for one in world.examine().findings}
+
+
+def test_throttled_reads_are_reported_and_not_repeated() -> None:
+    world = World()
+    world.aws.faults.add(Fault(kind="throttle", operation="GetRecords"))
+    report = world.examine()
+    assert only(report, "reads-throttled").level is Level.YELLOW
+    assert report.calls["GetRecords"] == 4
+
+
+def test_arguments_out_of_range_are_errors() -> None:
+    connection = Connection(clients={})
+    with pytest.raises(ConfigError, match="samples"):
+        diagnose(connection, "orders", "billing", samples=101)
+    with pytest.raises(ConfigError, match="roles"):
+        diagnose(connection, "orders", "billing", roles=["king"])
+    with pytest.raises(ConfigError, match="stream"):
+        diagnose(connection, "no/stream", "billing")
+
+
+# Clock
+
+
+@pytest.mark.parametrize(
+    ("ahead", "level", "word"),
+    [
+        (0.0, Level.GREEN, "agrees"),
+        (0.7, Level.GREEN, "agrees"),
+        (-0.7, Level.GREEN, "agrees"),
+        (10.0, Level.YELLOW, "ahead of"),
+        (-10.0, Level.YELLOW, "behind"),
+        (400.0, Level.RED, "ahead of"),
+        (-400.0, Level.RED, "behind"),
+    ],
+)
+def test_the_clock(ahead: float, level: Level, word: str) -> None:
+    world = World()
+    world.machine.ahead = ahead
+    finding = world.finding("clock-skew")
+    assert finding.level is level
+    assert word in finding.text
+
+
+def test_a_clock_that_makes_every_signature_invalid_is_named() -> None:
+    world = World()
+    world.machine.ahead = 1000.0
+    date = "Thu, 01 Jan 1970 00:00:00 GMT"
+    world.errors = dict.fromkeys(
+        (one.name for one in ACTIONS),
+        ClientError(
+            {
+                "Error": {"Code": "InvalidSignatureException", "Message": "Signature expired: ..."},
+                "ResponseMetadata": {"HTTPStatusCode": 400, "HTTPHeaders": {"date": date}},  # type: ignore[typeddict-item]
+            },
+            "X",
+        ),
+    )
+    assert world.finding("clock-skew").level is Level.RED
+
+
+# The stream and its limits
+
+
+def change_summary(**members: Any) -> Callable[[Any], Any]:
+    def change(response: Any) -> Any:
+        return {"StreamDescriptionSummary": {**response["StreamDescriptionSummary"], **members}}
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("members", "code", "level"),
+    [
+        ({"StreamStatus": "DELETING"}, "stream-status", Level.RED),
+        ({"StreamStatus": "UPDATING"}, "stream-status", Level.GREEN),
+        ({"RecordDistributionStrategy": "AUTO"}, "distribution-auto", Level.YELLOW),
+        ({"EncryptionType": "KMS", "KeyId": "alias/aws/kinesis"}, "encryption", Level.GREEN),
+        ({"EnhancedMonitoring": [{"ShardLevelMetrics": ["IncomingBytes"]}]}, "enhanced-metrics", Level.NOTE),
+    ],
+)
+def test_the_stream(members: dict[str, Any], code: str, level: Level) -> None:
+    world = World()
+    world.changes["kinesis:DescribeStreamSummary"] = change_summary(**members)
+    assert world.finding(code).level is level
+
+
+def test_limits_of_the_account() -> None:
+    world = World()
+    world.changes["kinesis:DescribeLimits"] = lambda _response: {
+        "ShardLimit": 20,
+        "OpenShardCount": 16,
+        "OnDemandStreamCount": 1,
+        "OnDemandStreamCountLimit": 50,
+    }
+    report = world.examine()
+    assert only(report, "shard-limit").level is Level.YELLOW
+    assert only(report, "on-demand-limit").level is Level.GREEN
+
+
+def test_fan_out_consumers_are_listed_by_name() -> None:
+    world = World()
+    arn = world.kinesis.describe_stream_summary(StreamName="orders")["StreamDescriptionSummary"]["StreamARN"]
+    world.kinesis.register_stream_consumer(StreamARN=arn, ConsumerName="fast")
+    assert "fast" in world.finding("fan-out").text
+
+
+# The table
+
+
+def test_a_missing_table() -> None:
+    report = World(table=False).examine()
+    assert only(report, "table-missing").level is Level.YELLOW
+    # Whether its rows may be read cannot be told without it.
+    assert any("there is no lease table" in one.text for one in report.findings)
+
+
+def test_a_table_with_another_key_is_red() -> None:
+    world = World(table=False)
+    world.aws.client("dynamodb").create_table(
+        TableName="billing",
+        KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    assert world.finding("table-key").level is Level.RED
+
+
+def test_a_table_without_protection_is_yellow() -> None:
+    world = World()
+    world.aws.client("dynamodb").update_table(TableName="billing", DeletionProtectionEnabled=False)
+    assert world.finding("table-deletion-protection").level is Level.YELLOW
+
+
+@pytest.mark.parametrize(("units", "level"), [(100, Level.GREEN), (1, Level.YELLOW)])
+def test_provisioned_capacity_is_compared_with_what_leases_need(units: int, level: Level) -> None:
+    world = World(shards=16)
+    for lease in world.store.list():
+        world.store.take(lease, "w1")
+
+    def change(response: Any) -> Any:
+        table = {
+            **response["Table"],
+            "BillingModeSummary": {},
+            "ProvisionedThroughput": {"ReadCapacityUnits": units, "WriteCapacityUnits": units},
+        }
+        return {"Table": table}
+
+    world.changes["dynamodb:DescribeTable"] = change
+    assert world.finding("table-capacity").level is level
+
+
+def test_rows_that_cannot_be_read_are_red_and_shown_without_control_characters() -> None:
+    world = World()
+    world.aws.client("dynamodb").put_item(
+        TableName="billing", Item={"leaseKey": {"S": "evil\x1b[31m"}, "leaseCounter": {"S": "many"}}
+    )
+    finding = world.finding("rows-unreadable")
+    assert finding.level is Level.RED
+    assert "\x1b" not in finding.text
+
+
+def test_a_shard_without_a_lease_is_red_unless_its_parent_is_still_read() -> None:
+    world = World()
+    world.kinesis.split_shard(
+        StreamName="orders", ShardToSplit="shardId-000000000000", NewStartingHashKey=str(2**126)
+    )
+    assert only(world.examine(), "rows").level is Level.GREEN
+    parent = world.store.get("shardId-000000000000")
+    assert parent is not None
+    world.store.checkpoint(parent, ExtendedSequenceNumber("SHARD_END"))
+    finding = world.finding("shards-without-lease")
+    assert finding.level is Level.RED
+    assert "shardId-000000000002, shardId-000000000003" in finding.text
+
+
+def test_checkpoints_of_a_former_stream_are_red() -> None:
+    world = World()
+    lease = world.store.get("shardId-000000000001")
+    assert lease is not None
+    world.store.checkpoint(lease, ExtendedSequenceNumber("7"))
+    assert world.finding("stream-recreated").level is Level.RED
+
+
+def test_who_wrote_the_table() -> None:
+    world = World(shards=3)
+    leases = world.store.list()
+    world.store.take(leases[0], "ours")
+    client = world.aws.client("dynamodb")
+    for lease, owner in ((leases[1], "java3"), (leases[2], "java2")):
+        client.update_item(
+            TableName="billing",
+            Key={"leaseKey": {"S": lease.lease_key}},
+            UpdateExpression="SET leaseOwner = :o",
+            ExpressionAttributeValues={":o": {"S": owner}},
+        )
+    client.put_item(
+        TableName="billing", Item={"leaseKey": {"S": "java3"}, "entityType": {"S": "WORKER_METRIC_STATS"}}
+    )
+    text = world.finding("table-writers").text
+    assert "KCL 1 or 2: 1 leases; KCL 3: 1 leases; kinesis_sdk: 1 leases" in text
+    assert "KCL 3.5 or later keeps 1 items" in text
+
+
+def test_a_table_of_several_streams_is_not_compared_with_one() -> None:
+    world = World(leases=False)
+    lease = Lease.for_shard(world.shards()[0], "TRIM_HORIZON")
+    world.store.create_if_absent(
+        dataclasses.replace(
+            lease, lease_key=f"1:other:1:{lease.lease_key}", stream_name="1:other:1", shard_id=lease.lease_key
+        )
+    )
+    assert not any(one.code == "shards-without-lease" for one in world.examine().findings)
+
+
+# Records
+
+
+@pytest.mark.parametrize(
+    ("age", "level"), [(1 * HOUR, Level.GREEN), (15 * HOUR, Level.YELLOW), (20 * HOUR, Level.RED)]
+)
+def test_retention_against_lag(age: float, level: Level) -> None:
+    world = World()
+    world.put(10)
+    world.clock.advance(age)
+    finding = world.finding("retention")
+    assert finding.level is level
+    assert (finding.command == ("lag", "billing")) is (level is not Level.GREEN)
+
+
+def test_a_hot_shard() -> None:
+    world = World(shards=4)
+    for _ in range(20):
+        world.kinesis.put_records(
+            StreamName="orders",
+            Records=[{"Data": b"x" * 90_000, "PartitionKey": "one", "ExplicitHashKey": "0"}] * 11,
+        )
+        world.clock.advance(1.0)
+    world.changes["kinesis:GetRecords"] = lambda response: {**response, "MillisBehindLatest": 1}
+    finding = world.finding("distribution")
+    assert finding.level is Level.RED
+    assert finding.command == ("stream", "split", "orders", "shardId-000000000000")
+    assert "shardId-000000000000 has 4.0 times that" in finding.text
+
+
+def test_one_key_that_has_most_records() -> None:
+    world = World()
+    world.put(400, keys=1)
+    assert world.finding("partition-keys").level is Level.YELLOW
+
+
+def test_small_records_without_aggregates() -> None:
+    world = World(shards=1)
+    world.put(5000)
+    world.changes["kinesis:GetRecords"] = lambda response: {**response, "MillisBehindLatest": 1}
+    assert world.finding("aggregation").level is Level.YELLOW
+
+
+def test_aggregates_in_the_wrong_shard() -> None:
+    world = World()
+    aggregate = Aggregate(max_size=1000, max_count=10)
+    key = next(f"k{n}" for n in range(100) if hash_partition_key(f"k{n}")[0] >= 0x80)
+    assert aggregate.try_append(key, None, b"data", hash_partition_key(key))
+    assert aggregate.try_append(key, None, b"more", hash_partition_key(key))
+    aggregate.seal()
+    world.kinesis.put_record(
+        StreamName="orders", Data=aggregate.encode(), PartitionKey="a", ExplicitHashKey="0"
+    )
+    assert world.finding("aggregates-misplaced").level is Level.RED
+
+
+def test_a_record_near_the_limit() -> None:
+    world = World()
+    world.put(1, size=1_000_000)
+    assert world.finding("record-size").level is Level.YELLOW
+
+
+def test_no_partition_key_is_in_the_report() -> None:
+    world = World()
+    world.put(500, keys=1)
+    assert "key-0" not in json.dumps(world.examine().to_dict())
+
+
+# The command
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    def invoke(world: World, *arguments: str) -> Any:
+        monkeypatch.setattr(command, "make_connection", lambda *_options: Connection(clients={}))
+        monkeypatch.setattr(
+            "kinesis_sdk.admin.doctor.diagnose.diagnose",
+            lambda _connection, _stream, _application, **settings: world.examine(**settings),
+        )
+        return CliRunner().invoke(command.doctor, ["orders", "billing", *arguments])
+
+    return invoke
+
+
+def test_exit_codes(run: Callable[..., Any]) -> None:
+    world = World()
+    assert run(world).exit_code == 0
+    assert run(world, "--strict").exit_code == 0
+    world.denied = {"kinesis:SplitShard"}
+    assert run(world).exit_code == 0
+    assert run(world, "--strict").exit_code == 1
+    world.denied = {"kinesis:GetRecords"}
+    assert run(world).exit_code == 1
+
+
+def test_json_is_one_document(run: Callable[..., Any]) -> None:
+    world = World()
+    world.denied = {"kinesis:GetRecords"}
+    document = json.loads(run(world, "--json").stdout)
+    assert document["level"] == "red"
+    assert document["findings"][0]["level"] == "red"
+    assert document["calls"]["DescribeStreamSummary"] == 1
+
+
+def test_the_text_shows_the_remedy_and_hides_what_is_in_order(run: Callable[..., Any]) -> None:
+    world = World()
+    world.denied = {"kinesis:GetRecords"}
+    text = run(world).stdout
+    assert "✕ red" in text
+    assert "→ Add the actions to the policy" in " ".join(text.split())
+    assert "✓ green" not in text
+    assert "✓ green" in run(world, "--all").stdout
