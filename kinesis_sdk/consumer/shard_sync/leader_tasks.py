@@ -292,7 +292,7 @@ class LeaderTasks:
         for shard_id in plan_cleanup(own, listed):
             # The rows are read; an operator rewinds a finished lease; the row is deleted. Without the condition, the rewind
             # would vanish, and if the shard's children already have checkpoints, no worker would read the shard again. The
-            # counter is no condition: a Java worker renews its finished leases until they are deleted.
+            # counter is not a condition: a Java worker renews its finished leases until they are deleted.
             if self._store.delete(tracked.lease_key(shard_id), finished=True):
                 _LOGGER.info("lease %s: deleted, its shard is finished", tracked.lease_key(shard_id))
             else:
