@@ -17,9 +17,9 @@ from kinesis_sdk import admin, common, consumer, lambda_events, metrics, produce
 from kinesis_sdk.common import errors
 
 PUBLIC = [
+    "AdminError",
     "AsyncProducer",
     "Attempt",
-    "AdminError",
     "AwsConfigError",
     "AwsError",
     "BalancedStrategy",
