@@ -33,6 +33,7 @@ from kinesis_sdk.consumer.error_policy import RetryBatch, StopWorker
 from kinesis_sdk.consumer.handler import AwaitingHandler, ShardContext
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 from kinesis_sdk.consumer.leases.table.lease import Lease
+from kinesis_sdk.consumer.leases.table.progress import Progress
 from kinesis_sdk.consumer.shard.auto_checkpoint import AutoCheckpoint
 from kinesis_sdk.consumer.shard.bad_position import Quarantine
 from kinesis_sdk.consumer.shard.delivery import Delivery
@@ -75,6 +76,7 @@ class ShardConsumer:
 
     def __init__(self, runtime: ShardRuntime, held: HeldLease) -> None:
         self.held = held
+        held.measure_progress = self._progress
         self.state: ShardState = ShardState.WAITING_ON_PARENTS
         self.reason: ShutdownReason | None = None
         self.last_progress: float = runtime.clock.monotonic()
@@ -169,6 +171,17 @@ class ShardConsumer:
             since = delivery.calling_since
             running = ("process_records", since) if since is not None else None
         return running
+
+    def _progress(self, now: float) -> Progress:
+        """Return what the next heartbeat tells other programs. Thread-safe; a handler that hangs does not delay it."""
+        running, delivery = self.running_callback, self._delivery
+        arrival = delivery.last_arrival if delivery is not None else None
+        return Progress(
+            self.millis_behind_latest,
+            None if arrival is None else round(arrival.timestamp() * 1000),
+            None if running is None else round((now - running[1]) * 1000),
+            self._runtime.worker_id,
+        )
 
     def oldest_unprocessed_age(self, now: float) -> float | None:
         """Return the seconds since the oldest unprocessed record arrived at Kinesis. Thread-safe.

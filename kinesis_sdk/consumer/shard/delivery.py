@@ -22,6 +22,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.backoff import backoff
@@ -191,6 +192,8 @@ class Delivery:
         failures: Consecutive failures; 0 if the last call succeeded.
         last_error: Last error of the handler; None once a call succeeded after it.
         progress_at: Monotonic seconds at which a call last succeeded.
+        last_arrival: Arrival, by the clock of Kinesis, of the last record up to which all records are finished; None if
+            there is none, or if Kinesis reports none.
         waiting_since: Monotonic seconds at which the oldest record here arrived at Kinesis (with several lanes, the oldest
             record of the oldest response here); None if there is none, or if that is not known.
     """
@@ -232,6 +235,7 @@ class Delivery:
         self.last_error: str | None = None
         self.progress_at: float = runtime.clock.monotonic()
         self.waiting_since: float | None = None
+        self.last_arrival: datetime | None = None
 
     @property
     def is_running(self) -> bool:
@@ -505,6 +509,11 @@ class Delivery:
         self.progress_at = now
         if sub_batch.slots is not None:
             self._tracker.finish(sub_batch.slots)
+            last = self._tracker.last_finished
+        else:
+            last = sub_batch.records[-1] if sub_batch.records else None
+        if last is not None:
+            self.last_arrival = last.approximate_arrival_timestamp
         lane.pending.popleft()
         if lane.pending:
             self._ready.append(lane)

@@ -48,6 +48,11 @@ class WatermarkTracker:
         return self._base
 
     @property
+    def last_finished(self) -> UserRecord | None:
+        """The last record up to which all records are finished; None if the first one is not."""
+        return self._watermark
+
+    @property
     def watermark(self) -> ExtendedSequenceNumber | None:
         """Position up to which all records are finished, inclusive; None if the first one is not."""
         record = self._watermark

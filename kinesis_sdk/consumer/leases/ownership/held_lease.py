@@ -27,6 +27,7 @@ from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer.leases.ownership.throughput_meter import SteadyRate, ThroughputMeter
 from kinesis_sdk.consumer.leases.table.lease import Lease
+from kinesis_sdk.consumer.leases.table.progress import Progress
 from kinesis_sdk.consumer.leases.table.store import LeaseStore, is_rejected_row
 from kinesis_sdk.consumer.leases.table.transitions import Conflict
 
@@ -53,6 +54,8 @@ class HeldLease:
         token: Unique id of this acquisition.
         acquired_counter: Counter of the row after the take. A handoff marker on an older row is history.
         meter: Meter of the bytes that the shard delivers.
+        measure_progress: Returns the progress to write at a monotonic time; set by the shard consumer. Called from any
+            thread.
         renew_at: Monotonic time of the next heartbeat; owned by the renewal loop.
         renewing: Whether a renewal is under way; owned by the renewal loop.
         handoff_requested_at: Monotonic time at which a handoff request was first seen; None while there is none.
@@ -76,6 +79,7 @@ class HeldLease:
         self.token: str = uuid4().hex
         self.acquired_counter: int = lease.counter
         self.meter: ThroughputMeter = ThroughputMeter(clock.monotonic())
+        self.measure_progress: Callable[[float], Progress | None] = lambda _now: None
         self._rate = SteadyRate()
         self._has_kcl3_leader = has_kcl3_leader
         self._metrics = metrics
@@ -187,7 +191,7 @@ class HeldLease:
         return first
 
     def renew(self) -> None:
-        """Write a heartbeat, with the throughput of the shard.
+        """Write a heartbeat, with the throughput and the progress of the shard.
 
         Raises:
             LeaseLostError: If another worker has the lease, or it was not renewed for the failover time.
@@ -247,7 +251,7 @@ class HeldLease:
         rate = self._rate.report(measured, lease.throughput_kbps)
         if measured is not None and self._has_kcl3_leader(now):
             rate = measured
-        return lease if rate == lease.throughput_kbps else replace(lease, throughput_kbps=rate)
+        return replace(lease, throughput_kbps=rate, progress=self.measure_progress(now))
 
     def _release_row(self, lease: Lease) -> Lease | Conflict:
         if lease.checkpoint_owner == self._worker_id:

@@ -36,7 +36,7 @@ class Progress(NamedTuple):
 
     def to_text(self) -> str:
         """Return the value of the attribute."""
-        numbers = ("" if number is None else str(number) for number in self[:3])
+        numbers = ("" if number is None else str(min(max(number, 0), _MAX_MILLIS)) for number in self[:3])
         return _SEPARATOR.join((*numbers, self.owner))
 
     @classmethod
