@@ -457,6 +457,9 @@ class ConsumerEngine:
             if self._consumers.pop(consumer.held.token, None) is not None:
                 self._delivered_before += consumer.records_delivered
             waiting = [task for other, task in self._consumers.values() if other.is_waiting_on_parents]
+        if consumer.held.changed_from_outside and not self._stopping:
+            self.coordinator.request("scan")  # the row still names this worker, which takes the lease again
+            self._runtime.wake("table")
         if consumer.reason is ShutdownReason.SHARD_END:
             self._fetchers.forget(consumer.held.key)
             for task in waiting:

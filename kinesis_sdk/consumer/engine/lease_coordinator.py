@@ -274,6 +274,7 @@ class LeaseCoordinator:
         self._observer.observe(rows, seen_at)
         # Leases of other streams, and of the other form of lease keys, are neither counted nor taken.
         leases = [lease for lease in rows if self._streams.find(lease) is not None]
+        self._find_foreign_changes(leases)
         self._update_leadership(scan, leases, now, seen_at)
         unwritable = self._find_problems(scan, leases, seen_at)
         self._handoffs.observe(leases, seen_at)
@@ -344,6 +345,15 @@ class LeaseCoordinator:
             and not find_row_problems(scan, self._streams)
             and all(any(map(tracked.owns, again)) for tracked in current)
         )
+
+    def _find_foreign_changes(self, leases: list[Lease]) -> None:
+        """End the held leases whose rows another worker or an operator has changed."""
+        rows = {lease.lease_key: lease for lease in leases} if len(self.held) else {}
+        for held in self.held:
+            row = rows.get(held.key)
+            if row is not None and held.observe_foreign_change(row):
+                self.held.remove(held)
+                self._listener.on_lease_lost(held)
 
     def _poll_incoming(self, now: float) -> float:
         for row, reason in self._handoffs.poll_incoming(now):

@@ -5,7 +5,7 @@ from then on a peer may consider the lease expired. After a handoff request (see
 until its shard consumer has finished; `HeldLease.release` then transfers it to the requester.
 
 ```
-                     another counter, or no write for failover_time
+                     another counter (of a write or a scan), or no write for failover_time
         ┌──────────────────────────────────────────────────────────► LOST
  HELD ──┤ release ──────────────────────────────────────────────────► released
         └► REQUESTED (handoff_requester) ── release ────────────────► handed off (handed_off_row)
@@ -14,6 +14,7 @@ until its shard consumer has finished; `HeldLease.release` then transfers it to 
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -30,6 +31,8 @@ from kinesis_sdk.consumer.leases.table.lease import Lease
 from kinesis_sdk.consumer.leases.table.progress import Progress
 from kinesis_sdk.consumer.leases.table.store import LeaseStore, is_rejected_row
 from kinesis_sdk.consumer.leases.table.transitions import Conflict
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class HeldLease:
@@ -62,6 +65,7 @@ class HeldLease:
         handed_off_row: The row as `release` left it, if the requester is a worker of this package; else None.
         unwritable: Why DynamoDB rejects writes of this row by any worker; None while it does not.
         problem: Why the shard cannot be consumed although the lease is held, as of the last scan; None if it can.
+        changed_from_outside: Whether the lease was lost to a row that still names this worker.
     """
 
     def __init__(
@@ -96,6 +100,9 @@ class HeldLease:
         self.handed_off_row: Lease | None = None
         self.unwritable: str | None = None
         self.problem: str | None = None
+        self.changed_from_outside: bool = False
+        # Set before the first release is sent, and never cleared.
+        self._releasing = False
         self._handoff_requester: str | None = None
         self._requester_is_python = False
         # Set while the response of a write is missing: the row may be one counter ahead of `_lease`.
@@ -156,6 +163,37 @@ class HeldLease:
         self._handoff_requester = row.owner
         return True
 
+    def observe_foreign_change(self, row: Lease) -> bool:
+        """Check a scanned row for a change that this worker did not make. Does not block on in-flight writes.
+
+        Operators change rows of a live fleet (`admin.changes`). Without this check the owner would notice at its next write,
+        up to a renewal interval later, and process records meanwhile that its row no longer asks for.
+
+        The scan runs on another thread than the writes, and takes no lock here, because a write may hang for seconds. What
+        it may show of this worker's own writes:
+
+        - A stale read: the counter is lower than, or equal to, the one of the last response.
+        - A write that was sent and not answered yet, or whose answer was lost: one more than the last response, with this
+          worker as the holder. The next write starts from there (`_write` adopts the row before it repeats), so it is
+          never two more. The last response is read after the scan, and its counter only rises, so a write that is
+          answered between the scan and this check makes the difference smaller.
+        - A release or the end of a handoff: one more, with another holder; or two more, if the next owner was fast.
+          `_releasing` was set before it was sent, so it is set here whenever the scan shows its effect.
+
+        Everything else was written by another worker, by an operator, or by another process with this worker's id. One
+        exception: a row that was deleted and created again may be followed by a stale read of the old row. The lease is then
+        taken again at its checkpoint.
+
+        Returns:
+            Whether the lease is lost, which was not known before.
+        """
+        if self._gone is not None or self._releasing:
+            return False
+        ahead = row.counter - self._lease.counter
+        if ahead > 1 or (ahead == 1 and row.holder != self._worker_id):
+            return self._lose_to(row)
+        return False
+
     def accept_repaired_row(self, row: Lease) -> bool:
         """Continue with a row that was repaired manually, if no worker has written it since this one did.
 
@@ -172,10 +210,41 @@ class HeldLease:
         """Whether this worker may still act as the owner."""
         return self._gone is None and now - self._written_at <= self._failover_time
 
-    def mark_lost(self, reason: str) -> None:
-        """Stop acting as the owner, because the lease is lost. The first reason is kept."""
-        if self._end(reason):
+    def mark_lost(self, reason: str) -> bool:
+        """Stop acting as the owner, because the lease is lost. The first reason is kept.
+
+        Returns:
+            Whether this is the first reason.
+        """
+        first = self._end(reason)
+        if first:
             self._metrics.add(catalogue.LOST_LEASES, 1)
+        return first
+
+    def _lose_to(self, row: Lease | None) -> bool:
+        """Stop acting as the owner, because the row is not as this worker left it.
+
+        Returns:
+            As `mark_lost`.
+        """
+        if row is None:
+            return self.mark_lost("its row was deleted, or can no longer be read")
+        if row.holder != self._worker_id:
+            return self.mark_lost(f"its counter is {row.counter}, owner {printable(row.owner or 'none')}")
+        known = self._lease
+        change = f"counter {known.counter} became {row.counter}, checkpoint {known.checkpoint} became {row.checkpoint}"
+        if self._gone is None:
+            # Set before the lease counts as lost: a thread that sees that it is lost reads this next.
+            self.changed_from_outside = True
+        first = self.mark_lost(f"its row was changed from outside: {change}, owner {self._worker_id}")
+        if first:
+            _LOGGER.warning(
+                "lease %s: its row was changed from outside, by an operator or by another process with the id of this worker: "
+                "%s. Records that were read are dropped, and the lease is taken again at the checkpoint of the row",
+                self.key,
+                change,
+            )
+        return first
 
     def let_expire(self, reason: str) -> None:
         """Stop acting as the owner without releasing the lease. The first reason is kept."""
@@ -230,6 +299,7 @@ class HeldLease:
         This object then writes nothing more.
         """
         with self._lock:
+            self._releasing = True
             self._write(self._release_row)
             if (
                 self._handoff_requester is not None
@@ -296,12 +366,7 @@ class HeldLease:
                 self._uncertain = True
                 raise
             if isinstance(outcome, Conflict):
-                current = outcome.current
-                self.mark_lost(
-                    "its row was deleted, or can no longer be read"
-                    if current is None
-                    else f"its counter is {current.counter}, owner {printable(current.owner or 'none')}"
-                )
+                self._lose_to(outcome.current)
                 raise LeaseLostError(f"lease {self.key} is no longer held: {self._gone}")
             self._lease = outcome
             self.observe_handoff_request(outcome, sent_at)

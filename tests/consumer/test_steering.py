@@ -1,0 +1,273 @@
+"""Operators change the lease table of a live fleet: rewinds, skips and drains, seen by whole workers in virtual time."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+
+import pytest
+
+from kinesis_sdk.common.errors import LeaseLostError
+from kinesis_sdk.common.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
+from kinesis_sdk.consumer import ConsumerConfig
+from tests.consumer.fleet.engines import Fleet
+from tests.consumer.fleet.operator import set_position
+from tests.consumer.leases.test_handoff import on_dynamodb
+
+HORIZON = ConsumerConfig(initial_position="TRIM_HORIZON")
+NOTICE = 1.1
+"""Seconds within which a worker notices a change: one scan interval, and the scan."""
+
+
+def key(n):
+    return f"shardId-{n:012d}"
+
+
+def consumed(shards=1, workers=("a",), **options):
+    """Return a fleet at rest that has processed some records of each shard."""
+    fleet = Fleet(shards=shards)
+    for name in workers:
+        fleet.add(name, fleet.recorder(name, **options))
+    fleet.run(15)
+    for _ in range(4):
+        fleet.put(10 * shards)
+        fleet.run(2)
+    assert fleet.all_delivered()
+    return fleet
+
+
+def positions(fleet, shard):
+    """Return the positions of a shard's records in order of their first delivery."""
+    found = [ExtendedSequenceNumber(number, sub) for _, of, _, number, sub in fleet.delivered if of == shard]
+    return sorted(set(found))
+
+
+def after(fleet, moment, what):
+    return next(when for when, _, _, event in fleet.events if when >= moment and event == what)
+
+
+# Changed from outside
+
+
+@pytest.mark.parametrize("phase", range(7))
+def test_a_rewind_is_noticed_in_the_next_scan_and_repeats_exactly_its_window(phase, caplog):
+    fleet = consumed(checkpoint=True)
+    before = Counter(fleet.data())
+    numbers = positions(fleet, key(0))
+    target = numbers[11]
+    fleet.run(phase * 0.97)  # at any time between two renewals
+    written_at = fleet.clock.monotonic()
+    caplog.clear()
+    set_position(fleet.store, key(0), target)
+    fleet.run(5)
+    assert after(fleet, written_at, "lease_lost") - written_at <= NOTICE
+    assert after(fleet, written_at, "initialize") - written_at <= NOTICE + 0.2, "and taken again at once"
+    again = [ExtendedSequenceNumber(number, sub) for _, _, _, number, sub in fleet.delivered[len(numbers) :]]
+    assert again == [position for position in numbers if position > target]
+    assert set(before.values()) == {1}
+    assert fleet.store.get(key(0)).checkpoint == numbers[-1]
+    warnings = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    assert any(f"checkpoint {numbers[-1]} became {target}" in text for text in warnings)
+
+
+def test_an_idle_owner_that_never_writes_notices_too():
+    """It used to notice with its next renewal, up to 6.7 s later."""
+    fleet = consumed(checkpoint=False)
+    written_at = fleet.clock.monotonic()
+    set_position(fleet.store, key(0), ExtendedSequenceNumber(TRIM_HORIZON))
+    fleet.run(3)
+    assert after(fleet, written_at, "lease_lost") - written_at <= NOTICE
+    assert Counter(fleet.data()) == dict.fromkeys(fleet.sent, 2)
+
+
+def test_a_freed_lease_is_let_go_before_a_peer_has_processed_much_of_it():
+    """Two workers on one shard: only for as long as the old owner does not scan."""
+    fleet = consumed(workers=("a", "b"))
+    owner = fleet.owners()[key(0)]
+    written_at = fleet.clock.monotonic()
+    set_position(fleet.store, key(0), ExtendedSequenceNumber(TRIM_HORIZON), free=True)
+    fleet.run(4)
+    (lost_at,) = [when for when, name, _, what in fleet.events if what == "lease_lost" and name == owner]
+    assert lost_at - written_at <= NOTICE
+    assert set(Counter(fleet.data()).values()) == {2}
+
+
+def test_late_calls_on_the_checkpointer_of_the_lost_lease_are_refused():
+    fleet = Fleet()
+    checkpointers = []
+
+    def handle(batch):
+        if not checkpointers or checkpointers[-1] is not batch.checkpointer:
+            checkpointers.append(batch.checkpointer)
+
+    fleet.add("a", handle)
+    fleet.put(10)
+    fleet.run(5)
+    set_position(fleet.store, key(0), ExtendedSequenceNumber(TRIM_HORIZON))
+    fleet.run(5)
+    old, new = checkpointers
+    row = fleet.store.get(key(0))
+    with pytest.raises(LeaseLostError, match="changed from outside"):
+        old.checkpoint()
+    assert fleet.store.get(key(0)) == row
+    assert new.last_checkpoint == row.checkpoint
+
+
+def test_a_change_during_a_call_never_makes_two_consumers():
+    """The row is changed while the handler runs; the lease is taken again only after the call has ended."""
+    fleet = Fleet()
+    running = 0
+    most = 0
+    rewound = []
+
+    def handle(batch):
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        fleet.note("a", batch)
+        if not rewound:
+            rewound.append(set_position(fleet.store, key(0), ExtendedSequenceNumber(TRIM_HORIZON)))
+            engine = fleet.engines["a"]
+            fleet.clock.advance(1.5)
+            engine.tick_table(fleet.clock.monotonic())  # the scan, on the thread of the table loop
+            assert not list(engine.coordinator.held), "the lease is lost while the call runs"
+            fleet.clock.advance(1.5)
+            engine.tick_table(fleet.clock.monotonic())
+            assert fleet.store.get(key(0)).counter == rewound[0].counter, "not taken yet"
+        running -= 1
+
+    fleet.put(5)
+    fleet.add("a", handle)
+    fleet.run(10)
+    assert most == 1
+    assert Counter(fleet.data()) == dict.fromkeys(fleet.sent, 2)
+    assert fleet.store.get(key(0)).counter > rewound[0].counter
+
+
+def test_a_skip_forward_is_honoured():
+    fleet = consumed(checkpoint=False)
+    numbers = positions(fleet, key(0))
+    set_position(fleet.store, key(0), numbers[-1])
+    fleet.run(3)
+    assert len(fleet.delivered) == len(numbers), "nothing comes again"
+    fleet.put(3)
+    assert fleet.run(5, fleet.all_delivered)
+
+
+def test_a_change_of_one_row_costs_one_more_scan():
+    fleet = on_dynamodb(4)
+    fleet.add("a")
+    fleet.run(60)
+    calls = dict(fleet.aws.stats()["calls"])
+    row = fleet.store.get(key(0))
+    fleet.store._set(key(0), {"leaseCounter": {"N": str(row.counter + 2)}})
+    fleet.run(30)
+    more = {name: count - calls.get(name, 0) for name, count in fleet.aws.stats()["calls"].items()}
+    assert more["Scan"] <= 30 * 62 / 60 + 2.5
+    assert more.get("GetItem", 0) <= 1  # the test's own
+    assert fleet.owners()[key(0)] == "a"
+
+
+# Progress
+
+
+def test_progress_is_written_with_renewals_and_checkpoints():
+    fleet = Fleet(shards=1)
+    fleet.add("a", fleet.recorder("a", checkpoint=False))
+    fleet.run(10)
+    progress = fleet.store.get(key(0)).current_progress
+    assert progress == (0, None, None, "a"), "at the tip, nothing processed, no call is running"
+    fleet.put(5)
+    put_at = fleet.clock.time() * 1000
+    fleet.run(10)
+    progress = fleet.store.get(key(0)).current_progress
+    assert progress.last_arrival_millis == pytest.approx(put_at, abs=2)
+    fleet.crash("a")
+    fleet.add("b", fleet.recorder("b", checkpoint=False))
+    assert fleet.run(20, lambda: fleet.owners()[key(0)] == "b")
+    assert fleet.store.get(key(0)).progress is None, "that of the former owner is gone"
+    fleet.run(8)
+    assert fleet.store.get(key(0)).current_progress.owner == "b", "with the first renewal"
+
+
+def test_progress_is_written_with_checkpoints_that_replace_renewals():
+    fleet = Fleet(shards=1)
+    fleet.add("a", fleet.recorder("a"))
+    for _ in range(30):
+        fleet.put(1)
+        put_at = fleet.clock.time() * 1000
+        fleet.run(1)
+    row = fleet.store.get(key(0))
+    assert row.counter > 25, "a checkpoint a second"
+    assert row.current_progress.last_arrival_millis == pytest.approx(put_at - 1000, abs=2), (
+        "the record of the running call is not processed yet"
+    )
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_progress_tells_for_how_long_a_handler_has_been_running(concurrency):
+    fleet = Fleet(config=HORIZON.with_fields(concurrency=concurrency))
+    seen = []
+
+    def hangs(batch):
+        if not seen:
+            (held,) = fleet.engines["a"].coordinator.held
+            for _ in range(3):
+                fleet.clock.advance(6.5)
+                held.renew()  # the thread that renews is not held up by the handler
+                seen.append(fleet.store.get(key(0)).current_progress.handler_millis)
+
+    fleet.put(1)
+    fleet.add("a", hangs)
+    fleet.run(1)
+    assert seen == [6500, 13000, 19500]
+    fleet.run(10)
+    assert fleet.store.get(key(0)).current_progress.handler_millis is None
+
+
+def test_progress_names_the_lag_of_the_last_read():
+    fleet = Fleet(config=HORIZON.with_fields(max_records=1))
+    fleet.add("a", fleet.recorder("a"))
+    fleet.run(3)
+    fleet.put(1)
+    fleet.clock.advance(20)
+    fleet.put(5)
+    behind = []
+    fleet.store.on_write.append(
+        lambda before, row: row.progress is not None and behind.append(row.progress.behind_millis)
+    )
+    fleet.run(5)
+    assert max(behind) >= 20_000
+    assert behind[-1] == 0
+
+
+def test_progress_adds_little_to_a_row():
+    fleet = on_dynamodb(1)
+    fleet.add("zone-a|web-7f6c9d-x2x8p:24:0123abcd")
+    fleet.put(5)
+    fleet.run(20)
+    client = fleet.aws.client("dynamodb")
+    item = client.get_item(TableName="app", Key={"leaseKey": {"S": key(0)}})["Item"]
+    size = len("progress") + len(item["progress"]["S"])
+    assert size <= 40 + len("zone-a|web-7f6c9d-x2x8p:24:0123abcd")
+
+
+# Clean-up
+
+
+def test_a_rewound_parent_is_read_again_and_cleaned_up_afterwards():
+    fleet = Fleet(shards=1)
+    fleet.add("a", fleet.recorder("a"))
+    fleet.put(20)
+    fleet.run(5)
+    fleet.split()
+    fleet.run(5)
+    fleet.put(20)
+    fleet.run(5)
+    assert fleet.store.get(key(0)).checkpoint.sequence_number == SHARD_END
+    set_position(fleet.store, key(0), ExtendedSequenceNumber(TRIM_HORIZON))
+    fleet.run(400)
+    counts = Counter(fleet.data())
+    assert [counts[data] for data in fleet.sent] == [2] * 20 + [1] * 20
+    assert sorted(fleet.owners()) == [key(1), key(2)]
+    assert fleet.store.get(key(0)) is None, "finished again, and deleted"
