@@ -298,10 +298,11 @@ def test_more_workers_than_leases_and_one_left_lying():
 # Fleets in rounds
 
 
-def rounds(names_and_leases, strategy, limit=40, seed=0, lockstep=False, calm=7):
+def rounds(names_and_leases, strategy, limit=40, seed=0, lockstep=False, calm=7, draining=(), final=None):
     """Looks of everybody, one after the other in random order or all on the same scan; returns loads and moves.
 
-    Whoever wants to stand by is known to everybody from the next round on.
+    Whoever wants to stand by is known to everybody from the next round on. Workers that drain do not look. ``final`` gets
+    the table in the end.
     """
     rng = Random(seed)
     workers, table = names_and_leases
@@ -325,6 +326,7 @@ def rounds(names_and_leases, strategy, limit=40, seed=0, lockstep=False, calm=7)
                     held={row.lease_key for row in seen if row.owner == name},
                     claim_grace=1000.0,
                     workers=known,
+                    draining=draining,
                 ),
                 rng,
             )
@@ -342,6 +344,8 @@ def rounds(names_and_leases, strategy, limit=40, seed=0, lockstep=False, calm=7)
             break
     else:
         raise AssertionError(f"no rest after {limit} rounds")
+    if final is not None:
+        final.update(table)
     return Counter(dict.fromkeys(workers, 0)) + Counter(row.owner for row in table.values()), moves
 
 

@@ -17,6 +17,11 @@ not move leases twice.
 depends on all of its workers. With several groups, a worker without a share therefore writes a standby heartbeat (see
 `ownership.standby`), and plans count it like any other worker.
 
+**Pinned leases** (``pinnedTo``) count as held by the worker that they are pinned to, while it is alive, and do not leave it.
+It requests them from the workers that hold them; a worker without leases takes them first. The rest is shared as if they had arrived
+already, so a table at rest stays at rest: each pinned lease moves once. **Draining workers** count as absent, and their leases
+as unassigned, but they are requested and not taken.
+
 **A fleet that is starting** (a scan shows workers that the previous one did not) is not balanced yet: unassigned leases
 are taken at once, those of live workers only when no new worker appears.
 
@@ -27,7 +32,8 @@ both take from a worker that can spare only one lease; the next scan corrects th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from random import Random
 
 from kinesis_sdk.consumer.leases.intervals import Intervals, IntervalSettings, default_intervals
@@ -37,9 +43,10 @@ from kinesis_sdk.consumer.leases.strategies.base import (
     TableView,
     Take,
     TakeReason,
+    effective_pins,
     reason_to_claim,
 )
-from kinesis_sdk.consumer.leases.strategies.by_count import plan_by_count, shares
+from kinesis_sdk.consumer.leases.strategies.by_count import Assignment, plan_by_count, shares
 from kinesis_sdk.consumer.leases.strategies.by_throughput import plan_by_weight, spared_by_weight, weights_of
 from kinesis_sdk.consumer.leases.strategies.groups import SEPARATOR, Groups
 from kinesis_sdk.consumer.leases.table.lease import Lease
@@ -93,28 +100,36 @@ def plan_balanced(
     for worker in standings.silent:
         holdings.pop(worker, None)
     known = standings.leaving.union(view.workers) - standings.silent
+    known.difference_update(view.draining)
     for worker in known:
         holdings.setdefault(worker, [])
     holdings[me] = [*standings.mine, *standings.resumable]
     max_leases = view.limits.max_leases
     weights = weights_of(view.leases) if by_throughput else None
-    if not holdings[me] and me not in known:
-        return _plan_first_lease(view, holdings, standings.free, groups, weights, rng)
-
-    assignments = (
-        plan_by_count(holdings, standings.free, groups, max_leases)
-        if weights is None
-        else plan_by_weight(holdings, standings.free, groups, max_leases, weights)
-    )
+    is_visible = bool(holdings[me]) or me in known
+    # Leases of live workers, which are requested, although they are placed like unassigned ones.
+    surrendered = {lease.lease_key for lease in standings.surrendered}
+    free = [*standings.free, *standings.surrendered] if surrendered else standings.free
+    pins = effective_pins(standings.pinned, holdings, max_leases) if standings.pinned else {}
+    assignments: list[Assignment] = []
+    if pins:
+        holdings, free, assignments = _with_pins(holdings, free, standings.pinned, pins)
+    if is_visible:
+        assignments += (
+            plan_by_count(holdings, free, groups, max_leases, pins)
+            if weights is None
+            else plan_by_weight(holdings, free, groups, max_leases, weights, pins)
+        )
     steals = 0 if view.observed.is_gathering else view.limits.max_steals
     has_assignment = False
     for assignment in assignments:
         if assignment.target != me:
             continue
         has_assignment = True
-        if assignment.lease.lease_key in view.busy or room <= 0:
+        key = assignment.lease.lease_key
+        if key in view.busy or room <= 0:
             continue
-        if assignment.source is None:
+        if assignment.source is None and key not in surrendered:
             takes.append(Take(assignment.lease, reason_to_claim(assignment.lease)))
         elif steals is None or steals > 0:
             takes.append(Take(assignment.lease, TakeReason.STOLEN))
@@ -122,6 +137,10 @@ def plan_balanced(
         else:
             continue
         room -= 1
+    if not is_visible:
+        if takes:  # what is pinned to this worker; its share follows once its peers count it
+            return Plan(takes=tuple(takes), rescan_soon=True)
+        return _plan_first_lease(view, holdings, free, groups, weights, rng, pins, surrendered)
     unclaimed = view.observed.unowned_longer(standings.free, view.now, view.claim_grace)
     takes.extend(_take_unclaimed(view, unclaimed, takes, room, len(holdings), rng))
     return Plan(
@@ -133,6 +152,29 @@ def plan_balanced(
     )
 
 
+def _with_pins(
+    holdings: Mapping[str, Sequence[Lease]],
+    free: Sequence[Lease],
+    pinned: Sequence[Lease],
+    pins: Mapping[str, str],
+) -> tuple[dict[str, list[Lease]], list[Lease], list[Assignment]]:
+    """Return holdings and free leases as they are once all pinned leases have arrived, and the moves until then."""
+    places = {lease.lease_key: worker for worker, held in holdings.items() for lease in held}
+    moves = [
+        Assignment(lease, places.get(lease.lease_key), pins[lease.lease_key])
+        for lease in sorted(pinned, key=lambda lease: lease.lease_key)
+        if lease.lease_key in pins and places.get(lease.lease_key) != pins[lease.lease_key]
+    ]
+    moving = {move.lease.lease_key for move in moves}
+    after = {
+        worker: [lease for lease in held if lease.lease_key not in moving]
+        for worker, held in holdings.items()
+    }
+    for move in moves:
+        after[move.target].append(move.lease)
+    return after, [lease for lease in free if lease.lease_key not in moving], moves
+
+
 def _plan_first_lease(
     view: TableView,
     holdings: Mapping[str, Sequence[Lease]],
@@ -140,10 +182,18 @@ def _plan_first_lease(
     groups: Groups,
     weights: Mapping[str, int] | None,
     rng: Random,
+    pins: Mapping[str, str],
+    surrendered: Collection[str],
 ) -> Plan:
     """Take one lease, to become visible to other workers, if this worker has a share at all."""
     counts = {worker: len(leases) for worker, leases in holdings.items()}
-    share = shares(counts, sum(counts.values()) + len(free), groups, view.limits.max_leases)
+    total = sum(counts.values()) + len(free)
+    share = shares(counts, total, groups, view.limits.max_leases, Counter(pins.values()))
+    if surrendered:
+        requested = [lease for lease in free if lease.lease_key in surrendered]
+        free = [lease for lease in free if lease.lease_key not in surrendered]
+    else:
+        requested = []
     if not share[view.me]:
         # More workers than leases: this worker takes only what no other worker claims. With several groups, the
         # number of workers in each matters.
@@ -156,10 +206,10 @@ def _plan_first_lease(
         # Any lease of a worker that can spare one, not only those that a plan would name: other new workers, which
         # are invisible to this one, would all want the same leases.
         moves = True
-        candidates = (
-            _spared_by_count(holdings, counts, share, groups)
+        candidates = requested or (
+            _spared_by_count(holdings, counts, share, groups, pins)
             if weights is None
-            else spared_by_weight(holdings, groups, view.me, weights)
+            else spared_by_weight(holdings, groups, view.me, weights, pins)
         )
         if view.busy:
             candidates = [lease for lease in candidates if lease.lease_key not in view.busy]
@@ -197,6 +247,7 @@ def _spared_by_count(
     counts: Mapping[str, int],
     share: Mapping[str, int],
     groups: Mapping[str, str],
+    pins: Mapping[str, str],
 ) -> list[Lease]:
     """Return the leases that some plan of the fewest moves takes away.
 
@@ -210,5 +261,5 @@ def _spared_by_count(
         for owner in sorted(counts)
         if counts[owner] >= max(least, 1) and groups[owner] in source_groups
         for lease in holdings[owner]
-        if not lease.in_handoff
+        if not lease.in_handoff and lease.lease_key not in pins
     ]

@@ -6,7 +6,7 @@ decision out with conditional writes. What could not be done is decided again af
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from random import Random
@@ -101,6 +101,8 @@ class TableView:
         busy: Keys that must not be taken now: their previous shard consumer is still shutting down in this worker (two
             callbacks of a shard would overlap), or their rows cannot be written.
         workers: Ids of workers known to live although they hold no lease; owners of leases need not be listed.
+        draining: Ids of workers that an operator drains (`ownership.drain`): they hand off all leases and take none. The
+            plan of a draining worker is not asked for.
         claim_grace: Seconds for which an unassigned lease is left to the worker to which the plan assigns it.
     """
 
@@ -112,6 +114,7 @@ class TableView:
     held: Collection[str] = ()
     busy: Collection[str] = ()
     workers: Collection[str] = ()
+    draining: Collection[str] = ()
     claim_grace: float = 10.0
 
 
@@ -191,6 +194,10 @@ class Standings:
         by_owner: Leases that other workers hold, by their owner.
         silent: Holders of at least one expired lease: probably dead, so no lease is assigned to them.
         leaving: Workers that still work on a lease that is on its way to another worker: they live, too.
+        surrendered: Leases that draining workers hold, without those that are on their way already. Peers request them.
+        pinned: Leases that an operator pinned to a worker (``pinnedTo``), wherever they are; see `effective_pins`.
+
+    Draining workers are in none of the sets of workers.
     """
 
     active: int = 0
@@ -200,6 +207,8 @@ class Standings:
     by_owner: dict[str, list[Lease]] = field(default_factory=dict)
     silent: set[str] = field(default_factory=set)
     leaving: set[str] = field(default_factory=set)
+    surrendered: list[Lease] = field(default_factory=list)
+    pinned: list[Lease] = field(default_factory=list)
 
     @classmethod
     def of(cls, view: TableView) -> Standings:
@@ -211,6 +220,8 @@ class Standings:
             if lease.is_finished:
                 continue
             result.active += 1
+            if lease.pinned_to is not None:
+                result.pinned.append(lease)
             owner = lease.owner
             if lease.lease_key in held:
                 result.mine.append(lease)
@@ -226,8 +237,35 @@ class Standings:
                 # With a handoff marker it is not held here yet: its last owner still works on it.
                 if not lease.in_handoff:
                     result.resumable.append(lease)
-            else:
+            elif owner not in view.draining:
                 result.by_owner.setdefault(owner, []).append(lease)
+            elif not lease.in_handoff:
+                result.surrendered.append(lease)
             if lease.checkpoint_owner is not None and not observed.is_expired(lease, now):
                 result.leaving.add(lease.checkpoint_owner)
+        result.leaving.difference_update(view.draining)
         return result
+
+
+def effective_pins(pinned: Iterable[Lease], alive: Collection[str], max_leases: int) -> dict[str, str]:
+    """Return the worker that gets each pinned lease, by lease key.
+
+    A pin to a worker that is not known to be alive has no effect: the lease is taken as any other. A worker without leases
+    is known only to itself, so it takes the leases that are pinned to it, and its peers leave them alone from then on.
+
+    Args:
+        pinned: The pinned leases.
+        alive: Workers that live and may take leases.
+        max_leases: Maximum leases of one worker; further pins to it have no effect.
+    """
+    result: dict[str, str] = {}
+    counts: dict[str, int] = {}
+    for lease in sorted(pinned, key=lambda lease: lease.lease_key):
+        worker = lease.pinned_to
+        if worker is None or worker not in alive or counts.get(worker, 0) >= max_leases:
+            continue
+        if lease.in_handoff and lease.owner != worker:
+            continue  # it has to arrive before it can move again
+        counts[worker] = counts.get(worker, 0) + 1
+        result[lease.lease_key] = worker
+    return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple
@@ -26,7 +27,11 @@ class Assignment(NamedTuple):
 
 
 def shares(
-    counts: Mapping[str, int], total: int, groups: Mapping[str, str], max_leases: int
+    counts: Mapping[str, int],
+    total: int,
+    groups: Mapping[str, str],
+    max_leases: int,
+    pinned: Mapping[str, int] | None = None,
 ) -> dict[str, int]:
     """Return how many leases each worker should hold.
 
@@ -35,11 +40,31 @@ def shares(
         total: Leases to distribute; at least the sum of the counts.
         groups: Each worker's group.
         max_leases: Maximum leases of one worker.
+        pinned: Number of the leases in ``counts`` that are pinned to each worker; at most ``max_leases``.
 
     Returns:
         A share per worker, floor or floor + 1. Among all shares that are fair to workers and to groups it is one
-        with the fewest moves.
+        with the fewest moves. A worker with more pinned leases than that keeps these and no others, and the other workers
+        share the rest.
     """
+    if not pinned:
+        return _even_shares(counts, total, groups, max_leases)
+    rest, full = dict(counts), dict[str, int]()
+    while True:
+        floor = total // len(rest)
+        # Not all workers of the rest can have more than the floor: the total would not contain their pinned leases.
+        over = {worker: pinned[worker] for worker in rest if pinned.get(worker, 0) > floor}
+        if not over:
+            return {**full, **_even_shares(rest, total, groups, max_leases)}
+        full.update(over)
+        total -= sum(over.values())
+        for worker in over:
+            del rest[worker]
+
+
+def _even_shares(
+    counts: Mapping[str, int], total: int, groups: Mapping[str, str], max_leases: int
+) -> dict[str, int]:
     floor, extra = divmod(total, len(counts))
     if floor >= max_leases or not extra:
         return dict.fromkeys(counts, min(floor, max_leases))
@@ -78,6 +103,7 @@ def plan_by_count(
     free: Iterable[Lease],
     groups: Mapping[str, str],
     max_leases: int,
+    pins: Mapping[str, str] | None = None,
 ) -> list[Assignment]:
     """Assign leases to workers; every worker computes the same result from the same table.
 
@@ -86,6 +112,7 @@ def plan_by_count(
         free: Unassigned and expired leases.
         groups: Each worker's group.
         max_leases: Maximum leases of one worker.
+        pins: Worker of each pinned lease, by lease key; these leases are in its holdings and stay there.
 
     Returns:
         Assignments; applying all of them balances the table, except for leases for which no worker has room.
@@ -93,7 +120,8 @@ def plan_by_count(
     to_place: list[tuple[Lease, str | None]] = [(lease, None) for lease in sorted(free, key=_KEY)]
     counts = {worker: len(leases) for worker, leases in holdings.items()}
     total = sum(counts.values()) + len(to_place)
-    share = shares(counts, total, groups, max_leases)
+    pins = pins or {}
+    share = shares(counts, total, groups, max_leases, Counter(pins.values()))
     workers = sorted(counts)
     places: list[str] = []
     for worker in workers:
@@ -102,7 +130,11 @@ def plan_by_count(
             places.extend([worker] * -surplus)
         elif surplus:
             # A lease in handoff is on its way to this worker; it has to arrive before it can move again.
-            movable = [lease for lease in holdings[worker] if lease.checkpoint_owner is None]
+            movable = [
+                lease
+                for lease in holdings[worker]
+                if lease.checkpoint_owner is None and lease.lease_key not in pins
+            ]
             movable.sort(key=_KEY)
             to_place.extend([(lease, worker) for lease in movable[-surplus:]])
     return [

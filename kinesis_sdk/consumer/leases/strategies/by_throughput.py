@@ -128,6 +128,7 @@ def plan_by_weight(
     groups: Mapping[str, str],
     max_leases: int,
     weights: Mapping[str, int],
+    pins: Mapping[str, str] | None = None,
 ) -> list[Assignment]:
     """Assign leases to workers by weight; every worker computes the same result from the same table.
 
@@ -140,7 +141,9 @@ def plan_by_weight(
         groups: Each worker's group.
         max_leases: Maximum leases of one worker.
         weights: Weight by lease key.
+        pins: Worker of each pinned lease, by lease key; these leases are in its holdings and stay there.
     """
+    pins = pins or {}
     load = _Load(holdings, groups, weights)
     result: dict[str, Assignment] = {}
     heaps: dict[str, list[tuple[int, str]]] = {group: [] for group in load.size}
@@ -164,7 +167,10 @@ def plan_by_weight(
         if load.counts[worker] < max_leases:
             heappush(heaps[group], (load.by_worker[worker], worker))
     # A lease that this plan placed may be placed better still; one in handoff has to arrive before it can move again.
-    movable = {worker: [lease for lease in held if not lease.in_handoff] for worker, held in holdings.items()}
+    movable = {
+        worker: [lease for lease in held if not lease.in_handoff and lease.lease_key not in pins]
+        for worker, held in holdings.items()
+    }
     for placed in result.values():
         movable[placed.target].append(placed.lease)
     for leases in movable.values():
@@ -189,6 +195,7 @@ def spared_by_weight(
     groups: Mapping[str, str],
     me: str,
     weights: Mapping[str, int],
+    pins: Mapping[str, str],
 ) -> list[Lease]:
     """Return the leases of other workers whose move to this one would, each by itself, lower the imbalance."""
     load = _Load(holdings, groups, weights)
@@ -199,6 +206,7 @@ def spared_by_weight(
         for lease in holdings[owner]
         if owner != me
         and not lease.in_handoff
+        and lease.lease_key not in pins
         and load.gain(owner, me, weights[lease.lease_key]) > least_gain
     ]
 

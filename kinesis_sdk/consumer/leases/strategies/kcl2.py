@@ -4,11 +4,15 @@ Source: ``DynamoDBLeaseTaker`` (v2.7.3). It is here for fleets that should behav
 them, and as the yardstick of the default strategy. Its limits: it moves more leases than necessary, it leaves a group of
 workers with more than its share (the floor and the ceiling of a share both count as balanced), and at a cold start the
 first worker takes every lease.
+
+It departs from the KCL where an operator pinned a lease or drains a worker, which no KCL knows: a pinned lease goes to its
+worker and does not leave it, and a draining worker does not count. Without pins and drains it decides as the KCL.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from random import Random
 
 from kinesis_sdk.consumer.leases.intervals import Intervals, IntervalSettings, kcl2_intervals
@@ -18,6 +22,7 @@ from kinesis_sdk.consumer.leases.strategies.base import (
     TableView,
     Take,
     TakeReason,
+    effective_pins,
     reason_to_claim,
 )
 from kinesis_sdk.consumer.leases.table.lease import Lease
@@ -72,34 +77,96 @@ def plan_kcl2(view: TableView, standings: Standings, rng: Random, *, prioritize_
     takes = [Take(lease, TakeReason.RESUMED) for lease in available(standings.resumable)[:room]]
     count = len(standings.mine) + len(takes)
 
+    workers = {*standings.by_owner, view.me}
+    pins = effective_pins(standings.pinned, workers, limits.max_leases) if standings.pinned else {}
+    unpinned = standings.free
+    if pins:
+        unpinned = [lease for lease in standings.free if lease.lease_key not in pins]
+        pinned_here = available(_pinned_here(standings, pins, view.me))[: max(0, limits.max_leases - count)]
+        free_keys = {lease.lease_key for lease in standings.free}
+        claimed = [lease for lease in pinned_here if lease.lease_key in free_keys]
+        stolen = [lease for lease in pinned_here if lease.lease_key not in free_keys][: limits.max_steals]
+        takes += [Take(lease, reason_to_claim(lease)) for lease in claimed]
+        takes += [Take(lease, TakeReason.STOLEN) for lease in stolen]
+        count += len(claimed) + len(stolen)
+
     if prioritize_very_old:
         max_age = VERY_OLD * view.observed.failover_time
-        very_old = [lease for lease in standings.free if view.observed.silence(lease, view.now) > max_age]
+        # A lease that is pinned to another live worker is left to it for as long.
+        very_old = [lease for lease in unpinned if view.observed.silence(lease, view.now) > max_age] + [
+            lease
+            for lease in (standings.free if pins else ())
+            if pins.get(lease.lease_key, view.me) != view.me
+            and view.observed.unowned_for(lease, view.now) > max_age
+        ]
         if very_old:
             room = max(0, limits.max_leases - count)
             old = [Take(lease, reason_to_claim(lease)) for lease in available(very_old)[:room]]
             return Plan(takes=(*takes, *old))
 
-    workers = len(standings.by_owner) + 1
-    share = 1 if workers >= total else -(-total // workers)
-    need = min(share, limits.max_leases) - count
+    share, full = _share(total, workers, Counter(pins.values()))
+    need = 0 if view.me in full else min(share, limits.max_leases) - count
     if need <= 0:
         return Plan(takes=tuple(takes))
-    if standings.free:
-        free = [Take(lease, reason_to_claim(lease)) for lease in available(standings.free)[:need]]
+    if unpinned:
+        free = [Take(lease, reason_to_claim(lease)) for lease in available(unpinned)[:need]]
         return Plan(takes=(*takes, *free))
-    most = max(map(len, standings.by_owner.values()), default=0)
+    loads = {owner: len(owned) for owner, owned in standings.by_owner.items()}
+    if pins:
+        movable = {
+            owner: sum(lease.lease_key not in pins for lease in owned)
+            for owner, owned in standings.by_owner.items()
+        }
+        # What a worker has beside more than a share of pinned leases is all excess.
+        loads = {
+            owner: share + movable[owner] if owner in full else load
+            for owner, load in loads.items()
+            if movable[owner]
+        }
+    most = max(loads.values(), default=0)
     number = _number_to_steal(most, share, need, limits.max_steals)
-    chosen = available(_stealable(standings, most, rng))[:number] if number else ()
+    chosen = available(_stealable(standings, loads, most, pins, rng))[:number] if number else ()
     return Plan(takes=(*takes, *(Take(lease, TakeReason.STOLEN) for lease in chosen)))
 
 
-def _stealable(standings: Standings, most: int, rng: Random) -> Sequence[Lease]:
+def _pinned_here(standings: Standings, pins: Mapping[str, str], me: str) -> list[Lease]:
+    """Return the leases that are pinned to this worker and that it does not hold yet."""
+    here = {lease.lease_key for lease in (*standings.mine, *standings.resumable)}
+    return [
+        lease
+        for lease in standings.pinned
+        if pins.get(lease.lease_key) == me and lease.lease_key not in here and not lease.in_handoff
+    ]
+
+
+def _share(total: int, workers: Collection[str], pinned: Mapping[str, int]) -> tuple[int, set[str]]:
+    """Return the share of a worker, and the workers whose pinned leases are more than that.
+
+    These keep their pinned leases and no others, and the other workers share the rest.
+    """
+    full: set[str] = set()
+    while True:
+        number = len(workers) - len(full)
+        share = 1 if number >= total else -(-total // number)
+        over = {worker for worker in pinned if worker not in full and pinned[worker] > share}
+        if not over:
+            return share, full
+        full |= over
+        total -= sum(pinned[worker] for worker in over)
+
+
+def _stealable(
+    standings: Standings, loads: Mapping[str, int], most: int, pins: Mapping[str, str], rng: Random
+) -> Sequence[Lease]:
     """Return the leases of a worker that holds the most, one of several picked at random."""
     # Sorted, so that the choice depends on the generator and not on the order of the scan.
-    victim = rng.choice(sorted(owner for owner, owned in standings.by_owner.items() if len(owned) == most))
+    victim = rng.choice(sorted(owner for owner, load in loads.items() if load == most))
     # A lease in handoff is on its way already, and a finished one carries no work.
-    return [lease for lease in standings.by_owner[victim] if not lease.in_handoff and not lease.is_finished]
+    return [
+        lease
+        for lease in standings.by_owner[victim]
+        if not lease.in_handoff and not lease.is_finished and lease.lease_key not in pins
+    ]
 
 
 def _number_to_steal(most: int, share: int, need: int, max_steals: int | None) -> int:
