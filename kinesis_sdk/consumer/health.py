@@ -96,6 +96,8 @@ class WorkerHealth:
         worker_id: Id of the worker in the lease table.
         running: Whether the worker was started and has not stopped.
         stopping: Whether a stop was requested.
+        draining: Whether the worker hands off its leases and takes none, because an operator marked it in the lease
+            table. It stays up until the mark is removed.
         leases: Keys of the held leases, sorted.
         shards: One entry per shard consumer, sorted by shard id.
         records_delivered: Number of user records delivered since the start, including shards that are no longer held.
@@ -111,6 +113,7 @@ class WorkerHealth:
     records_delivered: int
     error: BaseException | None
     lease_problems: tuple[LeaseProblem, ...] = ()
+    draining: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return the snapshot as dictionaries, lists, numbers and strings, for example for a health endpoint.

@@ -304,6 +304,7 @@ class Worker:
             records_delivered=engine.records_delivered if engine else 0,
             error=engine.error if engine else None,
             lease_problems=engine.lease_problems() if engine else (),
+            draining=engine is not None and engine.coordinator.is_draining,
         )
 
     def __enter__(self) -> Worker:

@@ -387,6 +387,14 @@ class ConsumerEngine:
         if entry is not None:
             self.scheduler.wake(entry[1])
 
+    def on_release_wanted(self, held: HeldLease) -> None:
+        """Let the shard consumer of a held lease end cleanly and release the lease."""
+        with self._lock:
+            entry = self._consumers.get(held.token)
+        if entry is not None:
+            entry[0].request_stop()
+            self.scheduler.wake(entry[1])
+
     def busy_lease_keys(self) -> Collection[str]:
         """Return the keys of the leases that have a shard consumer, even if it is only winding down."""
         with self._lock:

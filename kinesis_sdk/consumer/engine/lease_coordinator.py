@@ -30,13 +30,14 @@ from kinesis_sdk.consumer.leases.java.leader_lock import CLAIM_TIME, all_leases_
 from kinesis_sdk.consumer.leases.java.migration import MIGRATION_KEY, is_upgrading_from_2x, kcl2_leader
 from kinesis_sdk.consumer.leases.java.worker_metrics import LEADER_GRACE, JavaMembership
 from kinesis_sdk.consumer.leases.leader import is_leader
+from kinesis_sdk.consumer.leases.ownership.drain import Drain
 from kinesis_sdk.consumer.leases.ownership.handoff import supports_handoff
 from kinesis_sdk.consumer.leases.ownership.handoff_manager import HandoffManager
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease, HeldLeases
 from kinesis_sdk.consumer.leases.ownership.listener import LeaseListener
 from kinesis_sdk.consumer.leases.ownership.renewer import LeaseRenewer
 from kinesis_sdk.consumer.leases.ownership.standby import StandbyHeartbeats
-from kinesis_sdk.consumer.leases.strategies import TableView, Take, TakeLimits, TakeReason
+from kinesis_sdk.consumer.leases.strategies import Plan, TableView, Take, TakeLimits, TakeReason
 from kinesis_sdk.consumer.leases.table.expiry import LeaseObserver
 from kinesis_sdk.consumer.leases.table.lease import Lease
 from kinesis_sdk.consumer.leases.table.store import LeaseStore, TableScan, is_rejected_row
@@ -139,10 +140,12 @@ class LeaseCoordinator:
             heartbeat_interval=self._renewal_interval,
             scan_interval=config.leases.lease_scan_interval,
         )
+        self._drain = Drain(store, worker_id)
         self._log_throttle = LogThrottle(_LOGGER)
         self.problems: Mapping[str, str] = {}
         self._problem_log = LogThrottle(_LOGGER, logging.ERROR, _PROBLEM_LOG_INTERVAL)
         self._migration_log = LogThrottle(_LOGGER, interval=_PROBLEM_LOG_INTERVAL)
+        self._drain_log = LogThrottle(_LOGGER, interval=_PROBLEM_LOG_INTERVAL)
         # Rows that DynamoDB does not let any worker write: counter, problem, and monotonic time of the next attempt.
         self._unwritable: dict[str, tuple[int, str, float]] = {}
         self._unwritable_lock = threading.Lock()
@@ -198,6 +201,11 @@ class LeaseCoordinator:
             self._taking = False
 
     @property
+    def is_draining(self) -> bool:
+        """Whether this worker hands off its leases and takes none, because an operator marked it."""
+        return self._drain.active
+
+    @property
     def is_winding_down(self) -> bool:
         """Whether a clean stop still has work to do at the table.
 
@@ -233,6 +241,7 @@ class LeaseCoordinator:
             ("incoming", self._poll_incoming, 0.0),
             ("outgoing", self._reclaim_unclaimed, 0.0),
             ("standby", self._standby.tick, 0.0),
+            ("drain", self._drain.tick, 0.0),
             ("cleanup", self._clean_up, self._jittered(self._config.coordination.lease_cleanup_interval)),
         ):
             if self._due.get(name, _NEVER) > now or not self._taking:
@@ -279,25 +288,30 @@ class LeaseCoordinator:
         unwritable = self._find_problems(scan, leases, seen_at)
         self._handoffs.observe(leases, seen_at)
         self._standby.observe(leases, seen_at)
+        self._drain.observe(rows, seen_at)
+        self._due["drain"] = self._drain.due
         intervals = self._config.leases.intervals(len(leases))
         planned = leases if self.until is None else self.until.open_leases(leases)
-        plan = self._strategy.plan(
-            TableView(
-                leases=planned,
-                observed=self._observer,
-                me=self._worker_id,
-                now=now,
-                limits=self._limits_at(now),
-                held=self._handoffs.held_or_incoming_keys(
-                    leases, lambda row: self._observer.is_expired(row, now)
-                ),
-                busy={*self._listener.busy_lease_keys(), *unwritable},
-                workers=self._standby.workers(seen_at),
-                # After this time, the worker to which a lease is assigned has scanned the table twice.
-                claim_grace=2 * intervals.scan + self._config.leases.lease_scan_interval,
+        view = TableView(
+            leases=planned,
+            observed=self._observer,
+            me=self._worker_id,
+            now=now,
+            limits=self._limits_at(now),
+            held=self._handoffs.held_or_incoming_keys(
+                leases, lambda row: self._observer.is_expired(row, now)
             ),
-            self._rng,
+            busy={*self._listener.busy_lease_keys(), *unwritable},
+            workers=self._standby.workers(seen_at),
+            draining=self._drain.workers,
+            # After this time, the worker to which a lease is assigned has scanned the table twice.
+            claim_grace=2 * intervals.scan + self._config.leases.lease_scan_interval,
         )
+        if self._drain.active:
+            self._hand_off_all(view, seen_at)
+            plan = Plan()
+        else:
+            plan = self._strategy.plan(view, self._rng)
         before = len(self.held) + len(self._handoffs)
         won = 0
         for take in plan.takes:
@@ -355,19 +369,60 @@ class LeaseCoordinator:
                 self.held.remove(held)
                 self._listener.on_lease_lost(held)
 
+    def _hand_off_all(self, view: TableView, seen_at: float) -> None:
+        """Hand off what this worker holds, because it drains.
+
+        Peers request its leases, so that no shard is idle. What no peer has requested within two of their scans is released.
+        """
+        is_overdue = seen_at - self._drain.since >= view.claim_grace
+        if is_overdue:
+            for held in self.held:
+                if held.handoff_requester is None:
+                    self._listener.on_release_wanted(held)
+        held_keys = {*self.held.keys(), *view.busy}
+        for lease in view.leases:
+            # It was assigned to this worker by a leader, or handed off to it, or this process was restarted.
+            resumable = lease.owner == self._worker_id and not lease.in_handoff and not lease.is_finished
+            if resumable and lease.lease_key not in held_keys:
+                self._pass_on(lease)
+        others = {
+            lease.holder
+            for lease in view.leases
+            if lease.holder is not None and not view.observed.is_expired(lease, view.now)
+        }
+        if is_overdue and not {*others, *view.workers} - {*view.draining, self._worker_id}:
+            self._drain_log.log(
+                seen_at,
+                "drain",
+                "worker %s: drains, and no other worker is known that could take its leases: their shards are not consumed "
+                "until another worker takes them, or until a drain ends",
+                self._worker_id,
+            )
+
+    def _pass_on(self, row: Lease) -> None:
+        """Release a lease that was given to this worker and that it does not take."""
+        try:
+            self._store.release(row)
+        except KinesisSdkError as error:
+            if not is_rejected_row(error):
+                raise
+            self._skip_unwritable(row, f"its row cannot be written: {error}")
+
     def _poll_incoming(self, now: float) -> float:
         for row, reason in self._handoffs.poll_incoming(now):
-            if not self._taking:
-                # The stop came after the row was read. Release the lease instead of letting it expire under our id.
+            if not self._taking or self._drain.active:
+                # The stop or the drain came after the request. Release the lease instead of letting it expire under our id.
                 if not row.in_handoff:
-                    self._store.release(row)
+                    self._pass_on(row)
             elif row.lease_key not in self._listener.busy_lease_keys():
                 self._take(row, reason)
         return self._handoffs.next_incoming_poll(now)
 
     def _reclaim_unclaimed(self, now: float) -> float:
         for row, reason in self._handoffs.reclaim_unclaimed(now):
-            if self._taking and row.lease_key not in self._listener.busy_lease_keys():
+            if self._drain.active:
+                self._pass_on(row)
+            elif self._taking and row.lease_key not in self._listener.busy_lease_keys():
                 self._take(row, reason)
         return self._handoffs.next_reclaim(now)
 
@@ -438,6 +493,10 @@ class LeaseCoordinator:
 
     def _report_membership(self, now: float) -> float:
         assert self._membership is not None
+        if self._drain.active:
+            # A KCL 3 leader assigns leases to each worker with fresh metrics, most of them to the one that holds none.
+            self._membership.withdraw()
+            return now + self._config.leases.lease_scan_interval
         return self._membership.tick(now)
 
     def _check_kcl3_leader(self, rows: list[Lease], now: float) -> None:

@@ -235,8 +235,11 @@ class WorkerProcess:
     def on_handoff_requested(self, held: HeldLease) -> None:
         self.fleet.at(self.fleet.now + self.fleet.rng.random(), lambda: self._release(held))
 
+    def on_release_wanted(self, held: HeldLease) -> None:
+        self.on_handoff_requested(held)
+
     def _release(self, held: HeldLease) -> None:
-        if self.life.is_dead:
+        if self.life.is_dead or held.gone is not None:
             return
         if self.life.is_frozen(self.fleet.now):
             self.fleet.at(self.life.frozen_until, lambda: self._release(held))
@@ -418,6 +421,24 @@ class CoordinatorFleet:
     def live(self) -> list[WorkerProcess]:
         return [process for process in self.processes if process.life.is_live]
 
+    def drain(self, process: WorkerProcess) -> None:
+        """Mark a worker as an operator does, on any unfinished row."""
+        rows = self.leases()
+        if rows:
+            self.table.set_drain(self.rng.choice(rows).lease_key, process.name, True)
+
+    def undrain(self, process: WorkerProcess) -> None:
+        """Remove the marks of a worker from all rows."""
+        for row in self.table.list():
+            if process.name in row.draining:
+                self.table.set_drain(row.lease_key, process.name, False)
+
+    @property
+    def takers(self) -> list[WorkerProcess]:
+        """Live workers that are not drained."""
+        drained = {worker for row in self.table.list() for worker in row.draining}
+        return [process for process in self.live if process.name not in drained]
+
     @property
     def java(self) -> list[WorkerProcess]:
         return [process for process in self.live if isinstance(process, KclWorkerProcess)]
@@ -429,12 +450,12 @@ class CoordinatorFleet:
 
     def load(self) -> dict[str, int]:
         counts = Counter(lease.owner for lease in self.leases() if lease.owner)
-        return {process.name: counts[process.name] for process in self.live}
+        return {process.name: counts[process.name] for process in self.takers}
 
     def settled(self) -> str | None:
         """Return None if every lease is owned, held and balanced; else what is not."""
         leases = self.leases()
-        live = {process.name: process for process in self.live}
+        live = {process.name: process for process in self.takers}
         ranges = [lease.hash_key_range for lease in leases if lease.hash_key_range is not None]
         if find_hole(ranges) is not None:
             return "the hash key range is not covered"
@@ -451,7 +472,7 @@ class CoordinatorFleet:
             weights = weights_of(leases)
             if weights is None:
                 return unfair(self.load())
-            return uneven(leases, [process.name for process in self.live], weights)
+            return uneven(leases, [*live], weights)
         # A KCL worker does not take a lease for the sake of its group. It counts finished leases as work, so a fleet
         # of KCL workers alone need not even be level.
         load = self.load()

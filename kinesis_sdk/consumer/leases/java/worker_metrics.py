@@ -161,6 +161,7 @@ class JavaMembership:
                 error,
             )
         self.is_reported = False
+        self._report_due = 0.0
 
     def _report(self) -> None:
         key, values = metrics_item(self._worker_id, self._mode, int(self._clock.time()))

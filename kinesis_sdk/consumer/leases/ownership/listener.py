@@ -24,6 +24,9 @@ class LeaseListener(Protocol):
     def on_handoff_requested(self, held: HeldLease, /) -> None:
         """Finish and release a held lease that another worker has requested. Called once per lease."""
 
+    def on_release_wanted(self, held: HeldLease, /) -> None:
+        """Finish and release a held lease, because this worker drains. May be called repeatedly for a lease."""
+
     def on_fatal_error(self, error: BaseException, /) -> None:
         """Stop the worker because of an error that a retry does not cure."""
 
