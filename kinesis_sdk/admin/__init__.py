@@ -10,11 +10,18 @@ from kinesis_sdk._lazy import lazy_names
 
 TYPE_CHECKING = False  # type checkers read it as True
 if TYPE_CHECKING:
+    from kinesis_sdk.admin.applications import Application as Application
+    from kinesis_sdk.admin.applications import ApplicationInfo as ApplicationInfo
+    from kinesis_sdk.admin.applications import Applications as Applications
+    from kinesis_sdk.admin.applications import StreamFacts as StreamFacts
+    from kinesis_sdk.admin.applications import find_shard as find_shard
     from kinesis_sdk.admin.connection import Connection as Connection
     from kinesis_sdk.admin.doctor.diagnose import diagnose as diagnose
     from kinesis_sdk.admin.doctor.model import Finding as Finding
     from kinesis_sdk.admin.doctor.model import Level as Level
     from kinesis_sdk.admin.doctor.model import Report as Report
+    from kinesis_sdk.admin.fleet.balance import Balance as Balance
+    from kinesis_sdk.admin.fleet.balance import balance_of as balance_of
     from kinesis_sdk.admin.fleet.model import FleetView as FleetView
     from kinesis_sdk.admin.fleet.model import LagReading as LagReading
     from kinesis_sdk.admin.fleet.model import LagSource as LagSource
@@ -26,6 +33,10 @@ if TYPE_CHECKING:
     from kinesis_sdk.admin.fleet.model import Problem as Problem
     from kinesis_sdk.admin.fleet.model import Severity as Severity
     from kinesis_sdk.admin.fleet.model import Totals as Totals
+    from kinesis_sdk.admin.fleet.observe import FleetObserver as FleetObserver
+    from kinesis_sdk.admin.fleet.poller import FleetPoller as FleetPoller
+    from kinesis_sdk.admin.fleet.poller import Subscription as Subscription
+    from kinesis_sdk.admin.fleet.problems import ProblemSettings as ProblemSettings
     from kinesis_sdk.admin.lineage import Lineage as Lineage
     from kinesis_sdk.admin.lineage import LineageShard as LineageShard
     from kinesis_sdk.admin.lineage import Origin as Origin
@@ -47,9 +58,17 @@ else:
     __all__, __getattr__, __dir__ = lazy_names(
         __name__,
         {
+            "kinesis_sdk.admin.applications": (
+                "Application",
+                "ApplicationInfo",
+                "Applications",
+                "StreamFacts",
+                "find_shard",
+            ),
             "kinesis_sdk.admin.connection": ("Connection",),
             "kinesis_sdk.admin.doctor.diagnose": ("diagnose",),
             "kinesis_sdk.admin.doctor.model": ("Finding", "Level", "Report"),
+            "kinesis_sdk.admin.fleet.balance": ("Balance", "balance_of"),
             "kinesis_sdk.admin.fleet.model": (
                 "FleetView",
                 "LagReading",
@@ -63,6 +82,9 @@ else:
                 "Severity",
                 "Totals",
             ),
+            "kinesis_sdk.admin.fleet.observe": ("FleetObserver",),
+            "kinesis_sdk.admin.fleet.poller": ("FleetPoller", "Subscription"),
+            "kinesis_sdk.admin.fleet.problems": ("ProblemSettings",),
             "kinesis_sdk.admin.lineage": ("Lineage", "LineageShard", "Origin", "make_lineage"),
             "kinesis_sdk.admin.payload": ("DecodedPayload", "PayloadKind", "decode_payload"),
             "kinesis_sdk.admin.records": ("RecordPage", "parse_position", "position_text", "read_page"),

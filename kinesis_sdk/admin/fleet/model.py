@@ -142,7 +142,12 @@ class LeaseView:
         retention_left: Seconds until the oldest unprocessed record is trimmed: retention minus lag; None if unknown.
         pinned_to: Worker that the lease is pinned to.
         other_attributes: Names of attributes that this SDK does not know.
-        note: Why the row is unreadable, or an empty text.
+        note: Why the row is unreadable, or what else there is to know of it; usually an empty text.
+        state_for: Seconds since this observer saw the state begin; None if it was so at the first look.
+        checkpoint_trimmed: Whether the retention has passed the checkpoint, so that records after it may be lost; as the
+            newest probe saw it.
+        initial_timestamp_millis: Instant that the checkpoint ``AT_TIMESTAMP`` or ``LATEST`` means, in epoch milliseconds, if
+            the row has it.
     """
 
     lease_key: str
@@ -169,6 +174,9 @@ class LeaseView:
     pinned_to: str | None = None
     other_attributes: tuple[str, ...] = ()
     note: str = ""
+    state_for: float | None = None
+    checkpoint_trimmed: bool = False
+    initial_timestamp_millis: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,8 +218,8 @@ class Move:
         shard_id: Its shard.
         before: Worker that held it; None for no worker.
         after: Worker that holds it now; None for no worker.
-        reason: ``handoff``, ``released``, ``taken`` (it had no owner), ``expired``, ``stolen`` (taken from a live worker) or
-            ``new shard``.
+        reason: ``handoff``, ``released``, ``taken`` (it had no owner), ``expired``, ``stolen`` (taken from a live worker),
+            ``new shard``, or ``unobserved`` (it happened while this observer did not look).
         idle: Seconds between the last sign of the old owner and the first of the new one, as seen; None if unknown.
     """
 

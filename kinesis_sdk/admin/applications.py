@@ -1,0 +1,588 @@
+"""Applications: lease tables that are found by their shape, and the streams that they consume.
+
+A lease table is a DynamoDB table whose only key is ``leaseKey``, whichever KCL created it. The tables
+``<application>-WorkerMetricStats`` and ``<application>-CoordinatorState`` of KCL 3.0 to 3.4 have other keys, so they are not
+taken for applications. KCL 3.5 keeps the same items in the lease table, where they have an ``entityType``.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from kinesis_sdk.admin.connection import Connection
+from kinesis_sdk.common.aws import call_with_retries, translate_errors
+from kinesis_sdk.common.errors import (
+    AwsError,
+    ConfigError,
+    InvalidPositionError,
+    PermanentAwsError,
+    ProtocolError,
+    ResourceNotFoundError,
+)
+from kinesis_sdk.common.shards import Shard, list_shards
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.common.text import printable
+from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
+from kinesis_sdk.consumer.leases.table.lease import ENTITY_TYPE, LEASE_KEY, Item, Lease
+from kinesis_sdk.consumer.leases.table.store import TableScan
+from kinesis_sdk.consumer.shard_sync.audit import find_contradiction
+
+MAX_CANDIDATES = 100
+"""Maximum number of streams that are compared with a lease table to find the one it belongs to: one ListShards each."""
+METRICS_ENTITY = "WORKER_METRIC_STATS"
+"""``entityType`` of a worker's metrics in the lease table of KCL 3.5."""
+
+_MAX_SHOWN = 5
+"""Maximum number of streams that a message names."""
+_MAX_PAGES = 1000
+"""Maximum number of pages of one listing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApplicationInfo:
+    """A lease table, as DescribeTable shows it.
+
+    Attributes:
+        name: Name of the application, which is that of its table.
+        status: ``ACTIVE``, ``CREATING``, ``UPDATING`` or ``DELETING``.
+        created: When the table was created, in epoch seconds; None if unknown.
+        table_id: Id of the table; a table of the same name that is created later has another one. None if unknown.
+        rows: Number of items, which DynamoDB counts about every six hours.
+    """
+
+    name: str
+    status: str = "ACTIVE"
+    created: float | None = None
+    table_id: str | None = None
+    rows: int = 0
+
+
+class Applications:
+    """The applications of an account and region. Thread-safe.
+
+    What a table is is asked once and kept, because a table never changes its key.
+
+    Args:
+        connection: Account and region.
+        names: Applications to look at; then no table is listed. None finds all of them.
+        sleep: Replaces `time.sleep` between attempts, for tests.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        names: Sequence[str] | None = None,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._connection = connection
+        self._names = None if names is None else tuple(names)
+        self._sleep = sleep
+        self._lock = threading.Lock()
+        self._known: dict[str, ApplicationInfo | None] = {}
+
+    def find(self) -> list[ApplicationInfo]:
+        """Return the applications, by name. Names that were given are in the result only if there is such a lease table.
+
+        Cost: one ListTables per 100 tables, unless names were given, and one DescribeTable per table that was not asked before.
+
+        Raises:
+            AwsError: If a call fails.
+        """
+        found = []
+        for name in self._names if self._names is not None else self._table_names():
+            with self._lock:
+                known = name in self._known
+                info = self._known.get(name)
+            if not known:
+                info = self._describe(name)
+                # A missing table is asked for again: the application may create it later.
+                if info is not None or self._names is None:
+                    with self._lock:
+                        self._known[name] = info
+            if info is not None:
+                found.append(info)
+        return sorted(found, key=lambda info: info.name)
+
+    def forget(self) -> None:
+        """Ask again for every table."""
+        with self._lock:
+            self._known.clear()
+
+    def _table_names(self) -> list[str]:
+        client = self._connection.dynamodb
+        names: list[str] = []
+        request: dict[str, Any] = {}
+        for _ in range(_MAX_PAGES):
+            page = call_with_retries(
+                partial(client.list_tables, **request),
+                operation="ListTables",
+                client=client,
+                sleep=self._sleep,
+            )
+            names += page.get("TableNames", [])
+            last = page.get("LastEvaluatedTableName")
+            if not last:
+                return names
+            request = {"ExclusiveStartTableName": last}
+        raise ProtocolError(f"ListTables: no end after {_MAX_PAGES} pages")
+
+    def _describe(self, name: str) -> ApplicationInfo | None:
+        table = describe_table(self._connection, name, sleep=self._sleep)
+        return None if table is None or not is_lease_table(table) else _info_of(table)
+
+
+def describe_table(
+    connection: Connection, name: str, *, sleep: Callable[[float], None] = time.sleep
+) -> Mapping[str, Any] | None:
+    """Return ``Table`` of DescribeTable; None if there is no such table."""
+    client = connection.dynamodb
+    try:
+        response = call_with_retries(
+            lambda: client.describe_table(TableName=name),
+            operation="DescribeTable",
+            client=client,
+            sleep=sleep,
+        )
+    except ResourceNotFoundError:
+        return None
+    table: Mapping[str, Any] = response["Table"]
+    return table
+
+
+def is_lease_table(table: Mapping[str, Any]) -> bool:
+    """Return whether a table has the shape of a lease table: ``leaseKey`` is its only key."""
+    return [(key["AttributeName"], key["KeyType"]) for key in table.get("KeySchema", ())] == [
+        (LEASE_KEY, "HASH")
+    ]
+
+
+def _info_of(table: Mapping[str, Any]) -> ApplicationInfo:
+    created = table.get("CreationDateTime")
+    return ApplicationInfo(
+        name=str(table["TableName"]),
+        status=str(table.get("TableStatus", "ACTIVE")),
+        created=None if created is None else created.timestamp(),
+        table_id=table.get("TableId"),
+        rows=int(table.get("ItemCount") or 0),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamFacts:
+    """Facts of a stream, as DescribeStreamSummary shows them.
+
+    Attributes:
+        name: Name of the stream.
+        arn: Its ARN.
+        status: ``ACTIVE``, ``UPDATING``, ``CREATING`` or ``DELETING``.
+        created: When it was created, in epoch seconds; None if unknown.
+        retention: Retention in seconds.
+        on_demand: Whether its capacity is on demand.
+        consumers: Number of registered consumers (enhanced fan-out).
+    """
+
+    name: str
+    arn: str = ""
+    status: str = "ACTIVE"
+    created: float | None = None
+    retention: float = 86_400.0
+    on_demand: bool = False
+    consumers: int = 0
+
+
+class Application:
+    """One application: its lease table and its streams. Thread-safe; each method makes calls, and keeps nothing but the stream.
+
+    Args:
+        connection: Account and region.
+        name: Name of the application.
+        table_name: Name of the lease table, if it is not the application's.
+        stream: Name or ARN of the stream. A table of several streams names them in its rows, and the table of one stream
+            does not: without this argument, `streams` looks for the stream that fits.
+        sleep: Replaces `time.sleep` between attempts, for tests.
+
+    Attributes:
+        connection: As given.
+        name: As given.
+        table_name: Name of the lease table.
+        store: The lease table. It reads and writes rows as workers do; the table is never created.
+
+    Raises:
+        ConfigError: If ``stream`` is neither a stream name nor an ARN.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        name: str,
+        *,
+        table_name: str | None = None,
+        stream: str | StreamId | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.connection: Connection = connection
+        self.name: str = name
+        self.table_name: str = table_name or name
+        self._given = None if stream is None else StreamId.parse(stream)
+        self._found: StreamId | None = None
+        self._sleep = sleep
+        self.store: DynamoDBLeaseStore = DynamoDBLeaseStore(connection.dynamodb, self.table_name, sleep=sleep)
+
+    def with_connection(self, connection: Connection) -> Application:
+        """Return the same application over other clients."""
+        same = Application(
+            connection, self.name, table_name=self.table_name, stream=self._given, sleep=self._sleep
+        )
+        same._found = self._found
+        return same
+
+    @property
+    def given_stream(self) -> StreamId | None:
+        """The stream that was given."""
+        return self._given
+
+    def info(self) -> ApplicationInfo:
+        """Return what DescribeTable says of the lease table.
+
+        Raises:
+            ConfigError: If there is no such table, or if it has another key.
+            AwsError: If the call fails.
+        """
+        table = describe_table(self.connection, self.table_name, sleep=self._sleep)
+        if table is None or not is_lease_table(table):
+            raise self._no_table()
+        return replace(_info_of(table), name=self.name)
+
+    def scan(self, *, consistent: bool = False) -> TableScan:
+        """Read the lease table.
+
+        Args:
+            consistent: Whether to use strongly consistent reads, which cost twice as much.
+
+        Raises:
+            ConfigError: If there is no such table.
+            AwsError: If the call fails.
+        """
+        try:
+            return self.store.scan(consistent=consistent)
+        except ResourceNotFoundError as error:
+            raise self._no_table() from error
+
+    def streams(self, scan: TableScan) -> dict[str | None, StreamId]:
+        """Return the streams of a table's rows, by their ``streamName``, which is None in the table of one stream.
+
+        Cost: none if the stream was given or the rows name theirs. Otherwise one ListStreams, and for each stream, until
+        `MAX_CANDIDATES`, one ListShards; if several fit, one GetShardIterator each. The answer is kept.
+
+        Args:
+            scan: The rows.
+
+        Raises:
+            ConfigError: If the stream is not known, and none or several fit.
+            AwsError: If a call fails.
+        """
+        return streams_of(scan, self._single_stream)
+
+    def shards(self, stream: StreamId) -> list[Shard]:
+        """Return all shards of a stream, see `list_shards`; a transient failure is repeated."""
+        return call_with_retries(
+            lambda: list_shards(self.connection.kinesis, stream),
+            operation=None,
+            timeout=5.0,
+            attempts=4,
+            sleep=self._sleep,
+        )
+
+    def stream_facts(self, stream: StreamId) -> StreamFacts:
+        """Return what DescribeStreamSummary says of a stream.
+
+        Raises:
+            ResourceNotFoundError: If there is no such stream.
+            AwsError: If the call fails.
+        """
+        client = self.connection.kinesis
+        response = call_with_retries(
+            lambda: client.describe_stream_summary(**stream.request),
+            operation="DescribeStreamSummary",
+            client=client,
+            timeout=5.0,
+            attempts=4,
+            sleep=self._sleep,
+        )
+        summary = response["StreamDescriptionSummary"]
+        created = summary.get("StreamCreationTimestamp")
+        return StreamFacts(
+            name=stream.name,
+            arn=str(summary.get("StreamARN", "")),
+            status=str(summary.get("StreamStatus", "ACTIVE")),
+            created=None if created is None else created.timestamp(),
+            retention=float(summary.get("RetentionPeriodHours", 24)) * 3600.0,
+            on_demand=summary.get("StreamModeDetails", {}).get("StreamMode") == "ON_DEMAND",
+            consumers=int(summary.get("ConsumerCount") or 0),
+        )
+
+    def worker_metrics(self) -> dict[str, float] | None:
+        """Return when each KCL 3.0 to 3.4 worker last reported, in epoch seconds of its own clock, by worker id.
+
+        Cost: a Scan of ``<application>-WorkerMetricStats``, which has one small item per worker.
+
+        Returns:
+            None if there is no such table. KCL 3.5 keeps the items in the lease table, see `metrics_in`.
+        """
+        client = self.connection.dynamodb
+        found: dict[str, float] = {}
+        request: dict[str, Any] = {"TableName": f"{self.name}-WorkerMetricStats"}
+        for _ in range(_MAX_PAGES):
+            try:
+                page = call_with_retries(
+                    partial(client.scan, **request),
+                    operation="Scan",
+                    client=client,
+                    timeout=5.0,
+                    attempts=4,
+                    sleep=self._sleep,
+                )
+            except ResourceNotFoundError:
+                return None
+            for item in page.get("Items", ()):
+                _add_metrics(found, item, "wid")
+            last = page.get("LastEvaluatedKey")
+            if not last:
+                return found
+            request = {**request, "ExclusiveStartKey": last}
+        raise ProtocolError(f"Scan of {request['TableName']}: no end after {_MAX_PAGES} pages")
+
+    def _no_table(self) -> ConfigError:
+        return ConfigError(
+            "application",
+            self.name,
+            f"one with a lease table: there is no DynamoDB table {self.table_name!r} whose only key is leaseKey "
+            "(check the region, and --table if its name is not the application's)",
+        )
+
+    def _single_stream(self, leases: Sequence[Lease]) -> StreamId:
+        found = self._given or self._found
+        if found is None:
+            found = self._found = find_stream(self.connection, self.name, leases, sleep=self._sleep)
+        return found
+
+
+def streams_of(scan: TableScan, single: Callable[[Sequence[Lease]], StreamId]) -> dict[str | None, StreamId]:
+    """Return the streams of a table's rows, by their ``streamName``.
+
+    Args:
+        scan: The rows.
+        single: Finds the stream of the rows that name none.
+    """
+    by_name: dict[str | None, list[Lease]] = {}
+    for lease in scan.leases:
+        by_name.setdefault(lease.stream_name, []).append(lease)
+    found: dict[str | None, StreamId] = {}
+    for name in sorted(by_name, key=lambda name: name or ""):
+        if name is None:
+            found[None] = single(by_name[None])
+            continue
+        parts = name.split(":")
+        try:
+            found[name] = StreamId.parse(parts[1] if len(parts) == 3 else name)
+        except ConfigError:
+            continue  # the row shows its name, and there is no stream to ask
+    if not found:
+        found[None] = single(())
+    return found
+
+
+def metrics_in(others: Mapping[str, Item]) -> dict[str, float]:
+    """Return when each KCL 3.5 worker last reported, in epoch seconds of its own clock, by worker id.
+
+    Args:
+        others: Items of the lease table that are not leases.
+    """
+    found: dict[str, float] = {}
+    for item in others.values():
+        entity = item.get(ENTITY_TYPE)
+        if isinstance(entity, Mapping) and entity.get("S") == METRICS_ENTITY:
+            _add_metrics(found, item, LEASE_KEY)
+    return found
+
+
+def _add_metrics(found: dict[str, float], item: Item, key: str) -> None:
+    """Add a worker's report; an item of another form says nothing about any worker."""
+    try:
+        found[item[key]["S"]] = float(item["lut"]["N"])
+    except (KeyError, TypeError, ValueError):
+        return
+
+
+def fits(shards: Iterable[Shard], leases: Sequence[Lease]) -> bool:
+    """Return whether rows of a table of one stream may belong to a stream.
+
+    At least one row must be of a listed shard, every other row must be finished (its shard has expired), and nothing may
+    contradict, see `find_contradiction`.
+    """
+    listed = {shard.shard_id: shard for shard in shards}
+    if not any(lease.lease_key in listed for lease in leases):
+        return False
+    if any(lease.lease_key not in listed and not lease.is_finished for lease in leases):
+        return False
+    return find_contradiction(listed.values(), leases) is None
+
+
+def find_stream(
+    connection: Connection,
+    application: str,
+    leases: Sequence[Lease],
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+) -> StreamId:
+    """Find the stream that the table of one stream belongs to. Its rows do not name it, so all streams are compared with them.
+
+    Shard ids and hash key ranges exclude streams; streams of the same shape are told apart by a checkpoint, because Kinesis
+    rejects a sequence number of another stream.
+
+    Args:
+        connection: Account and region.
+        application: Name of the application, for messages.
+        leases: Its rows.
+        sleep: Replaces `time.sleep` between attempts.
+
+    Raises:
+        ConfigError: If no stream fits, or if several do; the message says why and asks for the stream.
+        AwsError: If a call fails.
+    """
+
+    def ask(why: str) -> ConfigError:
+        return ConfigError(
+            "stream",
+            "",
+            f"the stream of {application}, because its lease table does not name it: {why}. Give --stream",
+        )
+
+    if not leases:
+        raise ask("the table has no lease")
+    names = _stream_names(connection, sleep)
+    if len(names) > MAX_CANDIDATES:
+        raise ask(f"there are more than {MAX_CANDIDATES} streams to compare it with")
+    candidates: list[tuple[StreamId, dict[str, Shard]]] = []
+    for name in names:
+        stream = StreamId(name)
+        try:
+            shards = call_with_retries(
+                partial(list_shards, connection.kinesis, stream),
+                operation=None,
+                sleep=sleep,
+            )
+        except PermanentAwsError:
+            continue  # no permission to see it, or deleted a moment ago; what it cannot be compared with is left out
+        if fits(shards, leases):
+            candidates.append((stream, {shard.shard_id: shard for shard in shards}))
+    if len(candidates) > 1:
+        candidates = [
+            one for one in candidates if _knows_checkpoint(connection, one[0], one[1], leases, sleep)
+        ]
+    if len(candidates) == 1:
+        return candidates[0][0]
+    if not candidates:
+        raise ask(f"none of the {len(names)} streams that can be listed has its shards and checkpoints")
+    shown = ", ".join(stream.name for stream, _ in candidates[:_MAX_SHOWN])
+    more = f" and {len(candidates) - _MAX_SHOWN} more" if len(candidates) > _MAX_SHOWN else ""
+    raise ask(f"{shown}{more} have the same shards, and no checkpoint tells them apart")
+
+
+def _stream_names(connection: Connection, sleep: Callable[[float], None]) -> list[str]:
+    client = connection.kinesis
+    names: list[str] = []
+    request: dict[str, Any] = {}
+    for _ in range(_MAX_PAGES):
+        page = call_with_retries(
+            partial(client.list_streams, **request), operation="ListStreams", client=client, sleep=sleep
+        )
+        listed = page.get("StreamNames", [])
+        names += listed
+        if not page.get("HasMoreStreams") or not listed or len(names) > MAX_CANDIDATES:
+            return names
+        request = {"ExclusiveStartStreamName": names[-1]}
+    raise ProtocolError(f"ListStreams: no end after {_MAX_PAGES} pages")
+
+
+def _knows_checkpoint(
+    connection: Connection,
+    stream: StreamId,
+    shards: Mapping[str, Shard],
+    leases: Iterable[Lease],
+    sleep: Callable[[float], None],
+) -> bool:
+    """Return whether Kinesis accepts a checkpoint of the table as a position of the stream; also if there is none to ask for."""
+    lease = next(
+        (one for one in leases if not one.checkpoint.is_sentinel and one.lease_key in shards),
+        None,
+    )
+    if lease is None:
+        return True
+    client = connection.kinesis
+
+    def open_iterator() -> None:
+        with translate_errors("GetShardIterator", client):
+            client.get_shard_iterator(
+                **stream.request,
+                ShardId=lease.lease_key,
+                ShardIteratorType="AFTER_SEQUENCE_NUMBER",
+                StartingSequenceNumber=lease.checkpoint.sequence_number,
+            )
+
+    try:
+        call_with_retries(open_iterator, operation=None, sleep=sleep)
+    except InvalidPositionError:
+        return False
+    except AwsError as error:
+        if error.code == "InvalidArgumentException":
+            return False
+        raise
+    return True
+
+
+def short_shard(shard_id: str) -> str:
+    """Return the short form of a shard id for people, ``0003``, escaped: at least four digits, without leading zeros before."""
+    text = printable(shard_id)
+    prefix, found, number = text.rpartition("shardId-")
+    if not found or prefix or not number.isdigit():
+        return text
+    return number.lstrip("0").rjust(4, "0")
+
+
+def find_shard(text: str, shard_ids: Iterable[str]) -> str:
+    """Return the shard that a user means: the full id, or its number with or without leading zeros.
+
+    Args:
+        text: What the user wrote, for example ``3``, ``0003`` or ``shardId-000000000003``. A lease key of a table of several
+            streams, or the end of one after a colon, works as well.
+        shard_ids: What there is.
+
+    Raises:
+        ConfigError: If there is none, or if several match.
+    """
+    there = list(shard_ids)
+    if text in there:
+        return text
+    wanted = text.rpartition(":")[2]
+    wanted = f"shardId-{wanted.zfill(12)}" if wanted.isascii() and wanted.isdigit() else wanted
+    stream = text.rpartition(":")[0]
+    found = [
+        one
+        for one in there
+        if one.rpartition(":")[2] == wanted and (not stream or f":{stream}:" in f":{one}")
+    ]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise ConfigError(
+            "shard", text, f"one of the {len(there)} shards of the application, such as 3 or 0003"
+        )
+    shown = ", ".join(printable(one) for one in found[:_MAX_SHOWN])
+    raise ConfigError("shard", text, f"unambiguous: {shown} match; give the whole lease key")

@@ -1,0 +1,343 @@
+"""Lag of a checkpoint, asked of the stream: when a shard may be asked, and how.
+
+A probe is one GetShardIterator at the checkpoint and one GetRecords with a limit of one record. The ``MillisBehindLatest`` of the
+response is the lag, for workers of every kind. A probe takes one of the five reads a second that all polling consumers of the
+shard share, so `LagSchedule` spaces them: see its rules. Fan-out consumers are not affected.
+
+**What is measured.** An iterator at the checkpoint returns the record that was processed last, and the response says how far that
+record is from the tip. Two cases need a look at the record itself: a checkpoint within an aggregate, whose remaining user records are
+not processed, and a position (TRIM_HORIZON, a timestamp, a trimmed checkpoint) at which the record that is returned is the first
+unprocessed one. Then the lag is the age of that record by the clock of Kinesis, if that is more.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kinesis_sdk.common.aggregate_reader import decode
+from kinesis_sdk.common.clock import Clock, SystemClock
+from kinesis_sdk.common.errors import (
+    AwsError,
+    InvalidPositionError,
+    KinesisSdkError,
+    ResourceNotFoundError,
+    ThrottledError,
+)
+from kinesis_sdk.common.fast_get import GetRecordsPage
+from kinesis_sdk.common.lean_calls import LeanKinesis
+from kinesis_sdk.common.position import AfterSequence, Position
+from kinesis_sdk.common.service_clock import response_date
+from kinesis_sdk.common.shard_cursor import ShardCursor
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.common.text import printable
+
+CALLS_PER_PROBE = 2
+PROBE_INTERVAL = 30.0
+"""Seconds between two probes of a shard that looks stuck or is on the screen: 0.7 % of its reads."""
+FOCUS_INTERVAL = 5.0
+"""Seconds between two probes of the shard whose page is open: 4 % of its reads."""
+REST_INTERVAL = 300.0
+"""Seconds between two probes of any other shard."""
+CALLS_PER_SECOND = 20.0
+"""Maximum calls of all probes of one observer."""
+ONE_LOOK_PROBES_PER_SECOND = 200.0
+"""Maximum probes a second of a single look at all shards, each of which is asked once."""
+THREADS = 16
+"""Threads of a single look: against AWS, a call is mostly waiting."""
+
+_THROTTLE_PAUSE, _MAX_THROTTLE_PAUSE = 60.0, 960.0
+_FAILURE_PAUSE = 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class LagCandidate:
+    """A lease whose lag a probe can tell.
+
+    Attributes:
+        lease_key: The lease.
+        stream: Its stream.
+        shard_id: Its shard.
+        position: Where its checkpoint is.
+        sub_sequence_number: The user record of the checkpoint's Kinesis record that was processed last; None for a sentinel.
+        is_known: Whether its owner tells, so that no probe is needed.
+        is_stuck: Whether the checkpoint does not move although the lease is renewed.
+    """
+
+    lease_key: str
+    stream: StreamId
+    shard_id: str
+    position: Position
+    sub_sequence_number: int | None = None
+    is_known: bool = False
+    is_stuck: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class LagProbeResult:
+    """Result of a probe.
+
+    Attributes:
+        millis: Milliseconds behind latest; None if they are not known.
+        trimmed: Whether the record of the checkpoint is no longer in the stream, and what follows is near the horizon.
+        note: Why there is no lag, or an empty text.
+        throttled: Whether the shard's reads were used up.
+    """
+
+    millis: int | None = None
+    trimmed: bool = False
+    note: str = ""
+    throttled: bool = False
+
+
+class LagSchedule:
+    """Decides which shard is probed when. No clock, no calls. Not thread-safe.
+
+    Rules: a shard is asked at most once in `PROBE_INTERVAL` (once in `FOCUS_INTERVAL` while its page is open), never twice at the
+    same time, and all together at most `CALLS_PER_SECOND`. First come shards that were never measured, then those that look stuck,
+    then those on the screen, and each other one once in `REST_INTERVAL`. A shard whose reads are used up is left alone for a minute,
+    then for two, and so on up to 16. A shard whose owner tells its lag is not asked.
+
+    Args:
+        calls_per_second: Maximum calls of all probes.
+    """
+
+    def __init__(self, calls_per_second: float = CALLS_PER_SECOND) -> None:
+        self._spacing = CALLS_PER_PROBE / calls_per_second
+        self._candidates: dict[str, LagCandidate] = {}
+        self._measured: dict[str, float] = {}
+        self._paused: dict[str, float] = {}
+        self._throttles: dict[str, int] = {}
+        self._running: set[str] = set()
+        self._focused: frozenset[str] = frozenset()
+        self._visible: frozenset[str] = frozenset()
+        self._next_slot = float("-inf")
+
+    def update(self, candidates: Iterable[LagCandidate]) -> None:
+        """Set what can be probed; what is no longer among it is forgotten."""
+        self._candidates = {candidate.lease_key: candidate for candidate in candidates}
+        for memory in (self._measured, self._paused, self._throttles):
+            for key in [key for key in memory if key not in self._candidates]:
+                del memory[key]
+
+    def watch(self, *, focused: Iterable[str] = (), visible: Iterable[str] = ()) -> None:
+        """Set the leases whose page is open, and those that are on the screen."""
+        self._focused, self._visible = frozenset(focused), frozenset(visible)
+
+    def take(self, now: float) -> LagCandidate | None:
+        """Return the lease to probe now, and count its probe as running; None if nothing is due."""
+        if now < self._next_slot:
+            return None
+        best: tuple[int, float, str] | None = None
+        for key, candidate in self._candidates.items():
+            due = self._due_at(candidate)
+            if due is None or due > now:
+                continue
+            order = (self._class_of(candidate), self._measured.get(key, float("-inf")), key)
+            if best is None or order < best:
+                best = order
+        if best is None:
+            return None
+        self._running.add(best[2])
+        self._next_slot = now + self._spacing
+        return self._candidates[best[2]]
+
+    def due(self) -> float | None:
+        """Return when `take` has something next; None if nothing has to be probed."""
+        moments = [due for c in self._candidates.values() if (due := self._due_at(c)) is not None]
+        return max(min(moments), self._next_slot) if moments else None
+
+    def finish(self, lease_key: str, result: LagProbeResult, now: float) -> None:
+        """Process the end of a probe."""
+        self._running.discard(lease_key)
+        if lease_key not in self._candidates:
+            return
+        self._measured[lease_key] = now
+        if result.throttled:
+            count = self._throttles[lease_key] = self._throttles.get(lease_key, 0) + 1
+            self._paused[lease_key] = now + min(
+                _MAX_THROTTLE_PAUSE, _THROTTLE_PAUSE * 2.0 ** min(count - 1, 10)
+            )
+            return
+        self._throttles.pop(lease_key, None)
+        self._paused.pop(lease_key, None)
+        if result.millis is None:
+            self._paused[lease_key] = now + _FAILURE_PAUSE
+
+    def _class_of(self, candidate: LagCandidate) -> int:
+        key = candidate.lease_key
+        if key in self._focused:
+            return 0
+        if key not in self._measured:
+            return 1
+        if candidate.is_stuck:
+            return 2
+        return 3 if key in self._visible else 4
+
+    def _due_at(self, candidate: LagCandidate) -> float | None:
+        key = candidate.lease_key
+        if candidate.is_known or key in self._running:
+            return None
+        measured = self._measured.get(key)
+        if measured is None:
+            return float("-inf")
+        if key in self._focused:
+            interval = FOCUS_INTERVAL
+        elif candidate.is_stuck or key in self._visible:
+            interval = PROBE_INTERVAL
+        else:
+            interval = REST_INTERVAL
+        return max(measured + interval, self._paused.get(key, measured))
+
+
+class LagProbe:
+    """Asks Kinesis for the lag at a checkpoint. Thread-safe.
+
+    Args:
+        client: boto3 Kinesis client or one of its shape.
+        clock: Clock of this process; only for the time of calls.
+        on_call: Called with the name of each operation before it is called; None for no call.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        *,
+        clock: Clock | None = None,
+        on_call: Callable[[str], None] | None = None,
+    ) -> None:
+        self._client = LeanKinesis(client)
+        self._clock: Clock = SystemClock() if clock is None else clock
+        self._on_call = on_call
+
+    def measure(self, candidate: LagCandidate) -> LagProbeResult:
+        """Make one probe.
+
+        Returns:
+            The lag, or why it is not known. A failed call is a result too, so that one shard does not keep others from
+            being asked.
+        """
+        cursor = ShardCursor(
+            self._client, candidate.stream, candidate.shard_id, candidate.position, clock=self._clock
+        )
+        try:
+            self._count("GetShardIterator")
+            cursor.open()
+            self._count("GetRecords")
+            page = cursor.fetch(1)
+        except ThrottledError:
+            return LagProbeResult(throttled=True, note="not measured: the reads of the shard are used up")
+        except ResourceNotFoundError:
+            return LagProbeResult(note="not measured: Kinesis no longer has the stream or the shard")
+        except InvalidPositionError:
+            return LagProbeResult(
+                note="not measured: Kinesis rejects the checkpoint, it is not one of this shard"
+            )
+        except AwsError as error:
+            return LagProbeResult(note=f"not measured: {error.code}: {printable(error.message)}")
+        except KinesisSdkError as error:
+            return LagProbeResult(note=f"not measured: {printable(str(error))}")
+        return read_lag(candidate, page)
+
+    def _count(self, operation: str) -> None:
+        if self._on_call is not None:
+            self._on_call(operation)
+
+
+def read_lag(candidate: LagCandidate, page: GetRecordsPage) -> LagProbeResult:
+    """Return the lag of a checkpoint from the response to a read of one record at it."""
+    behind = page.header.millis_behind_latest
+    if not page.records:
+        if behind is None:
+            return LagProbeResult(note="not measured: the endpoint reports no lag")
+        return LagProbeResult(millis=behind)
+    record = page.records[0]
+    position = candidate.position
+    found = isinstance(position, AfterSequence) and position.sequence_number == record.sequence_number
+    if found and _is_processed(record.data, candidate.sub_sequence_number):
+        if behind is None:
+            return LagProbeResult(note="not measured: the endpoint reports no lag")
+        return LagProbeResult(millis=behind)
+    age = _age(page.metadata, record.approximate_arrival_timestamp)
+    if behind is None and age is None:
+        return LagProbeResult(note="not measured: the endpoint reports no lag")
+    # The record itself is unprocessed, so the lag is at least its age; `behind` counts from its end.
+    trimmed = isinstance(position, AfterSequence) and not found
+    return LagProbeResult(millis=max(behind or 0, age or 0), trimmed=trimmed)
+
+
+def _is_processed(data: bytes, sub_sequence_number: int | None) -> bool:
+    """Return whether a checkpoint covers all user records of its Kinesis record."""
+    if sub_sequence_number is None or sub_sequence_number < 0:
+        return False
+    users = decode(data)
+    return users is None or sub_sequence_number + 1 >= len(users)
+
+
+def _age(metadata: Mapping[str, Any], arrival: Any) -> int | None:
+    """Return the milliseconds since a record arrived, by the clock of Kinesis, whose dates have whole seconds."""
+    date = response_date(metadata)
+    if date is None or arrival is None:
+        return None
+    return max(0, int((date - arrival.timestamp()) * 1000))
+
+
+def measure_all(
+    probe: LagProbe,
+    candidates: Iterable[LagCandidate],
+    on_result: Callable[[LagCandidate, LagProbeResult], None],
+    *,
+    threads: int = THREADS,
+    probes_per_second: float = ONE_LOOK_PROBES_PER_SECOND,
+    clock: Clock | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Probe each lease once, for a single look at an application.
+
+    Args:
+        probe: Makes the calls.
+        candidates: What to probe, in this order.
+        on_result: Called with each result, by one thread at a time.
+        threads: Maximum calls at the same time.
+        probes_per_second: Maximum rate; a second's worth may come at once.
+        clock: Clock of this process.
+        sleep: Replaces `time.sleep`.
+    """
+    clock = SystemClock() if clock is None else clock
+    todo = iter(list(candidates))
+    turn, deliver = threading.Lock(), threading.Lock()
+    start = clock.monotonic()
+    taken = 0
+    failure: list[BaseException] = []
+
+    def work() -> None:
+        nonlocal taken
+        while not failure:
+            with turn:
+                candidate = next(todo, None)
+                if candidate is None:
+                    return
+                taken += 1
+                wait = (taken - probes_per_second) / probes_per_second - (clock.monotonic() - start)
+            if wait > 0:
+                sleep(wait)
+            result = probe.measure(candidate)
+            with deliver:
+                on_result(candidate, result)
+
+    def guarded() -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - raised below, in the caller's thread
+            failure.append(error)
+
+    workers = [threading.Thread(target=guarded, name=f"lag-probe-{n}", daemon=True) for n in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    if failure:
+        raise failure[0]

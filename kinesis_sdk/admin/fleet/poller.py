@@ -1,0 +1,436 @@
+"""The one thread that feeds an observer, for views that stay open. It pauses while no page watches.
+
+| what | how often |
+| --- | --- |
+| Scan of the lease table | each 2 s up to 100 rows, else each 5 s |
+| ListShards and DescribeStreamSummary, per stream | each 60 s |
+| Scan of ``<application>-WorkerMetricStats`` (KCL 3.0 to 3.4), if there are workers of unknown kind | each 60 s |
+| probes of the lag | see `kinesis_sdk.admin.fleet.lag`; none for leases whose owner tells |
+
+A call that fails is repeated with a growing delay, and `FleetView.error` says what failed until it succeeds.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import Any
+
+from kinesis_sdk.admin.applications import Application
+from kinesis_sdk.admin.connection import Connection
+from kinesis_sdk.admin.fleet.lag import LagProbe, LagSchedule
+from kinesis_sdk.admin.fleet.model import FleetView, OwnerKind
+from kinesis_sdk.admin.fleet.observe import FleetObserver
+from kinesis_sdk.common.backoff import backoff
+from kinesis_sdk.common.clock import Clock, SystemClock
+from kinesis_sdk.common.errors import ConfigError, KinesisSdkError, ResourceNotFoundError
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.common.text import printable
+from kinesis_sdk.consumer.leases.table.store import TableScan
+
+SMALL_TABLE = 100
+"""Rows up to which a table is scanned each `FAST_SCAN` seconds: one page of half a dozen read units."""
+FAST_SCAN, SLOW_SCAN = 2.0, 5.0
+STREAM_INTERVAL = 60.0
+"""Seconds between two descriptions of a stream."""
+_PUBLISH = 1.0
+"""Minimum seconds between two views that differ in lag readings only."""
+_FIRST_BACKOFF, _MAX_BACKOFF = 2.0, 60.0
+_THE_TABLE, _THE_STREAM = "the lease table", "the stream"
+_IDLE = 3600.0
+"""Longest sleep; subscribers wake the thread."""
+
+_LOGGER = logging.getLogger(__name__)
+
+Listener = Callable[[FleetView], None]
+
+
+class CallCounter:
+    """API calls of the last minute, by operation. Thread-safe.
+
+    Args:
+        clock: Clock; its monotonic time counts.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._calls: deque[tuple[float, str]] = deque()
+
+    def count(self, operation: str) -> None:
+        """Count a call."""
+        with self._lock:
+            self._calls.append((self._clock.monotonic(), operation))
+
+    def per_minute(self) -> dict[str, int]:
+        """Return the calls of the last 60 seconds."""
+        with self._lock:
+            limit = self._clock.monotonic() - 60.0
+            while self._calls and self._calls[0][0] <= limit:
+                self._calls.popleft()
+            return dict(sorted(Counter(operation for _, operation in self._calls).items()))
+
+
+class _CountingClient:
+    """A client whose calls are counted. Everything else is the client's own."""
+
+    def __init__(self, client: Any, counter: CallCounter) -> None:
+        self._client = client
+        self._counter = counter
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._client, name)
+        if not callable(value) or name.startswith("_"):
+            return value
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            self._counter.count("".join(part.capitalize() for part in name.split("_")))
+            return value(*args, **kwargs)
+
+        return counted
+
+
+class Subscription:
+    """One page that shows the fleet. Use it as a context manager, or `close` it."""
+
+    def __init__(
+        self,
+        listener: Listener | None,
+        on_change: Callable[[], None],
+        on_close: Callable[[Subscription], None],
+    ) -> None:
+        self._listener = listener
+        self._on_change = on_change
+        self._on_close = on_close
+        self._focused: frozenset[str] = frozenset()
+        self._visible: frozenset[str] = frozenset()
+        self._is_active = True
+
+    def focus(self, lease_key: str | None) -> None:
+        """Set the lease whose page is open, so that its lag is measured each 5 s; None for none."""
+        self._focused = frozenset() if lease_key is None else frozenset((lease_key,))
+        self._on_change()
+
+    def show(self, lease_keys: Iterable[str]) -> None:
+        """Set the leases that are on the screen; their lag is measured before that of others, each 30 s."""
+        self._visible = frozenset(lease_keys)
+        self._on_change()
+
+    def set_active(self, active: bool) -> None:
+        """Pause while the page is hidden: a hidden page causes no calls."""
+        self._is_active = active
+        self._on_change()
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the page is seen."""
+        return self._is_active
+
+    @property
+    def focused(self) -> frozenset[str]:
+        """The lease whose page is open."""
+        return self._focused
+
+    @property
+    def visible(self) -> frozenset[str]:
+        """The leases on the screen."""
+        return self._visible
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._on_close(self)
+
+    def publish(self, view: FleetView) -> None:
+        """Pass a view to the page."""
+        if self._listener is not None and self._is_active:
+            self._listener(view)
+
+    def __enter__(self) -> Subscription:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+class FleetPoller:
+    """Watches one application. Thread-safe; `step` is for the thread, and for tests that play it in virtual time.
+
+    Args:
+        application: The application.
+        observer: Observer to feed; a new one by default.
+        probe_lag: Whether lag is asked of the stream where owners do not tell.
+        clock: Clock.
+        rng: Source of jitter for the delays after failures.
+
+    Example::
+
+        with FleetPoller(Application(Connection(), "billing")) as poller, poller.subscribe(print):
+            time.sleep(60)
+    """
+
+    def __init__(
+        self,
+        application: Application,
+        *,
+        observer: FleetObserver | None = None,
+        probe_lag: bool = True,
+        clock: Clock | None = None,
+        rng: Random | None = None,
+    ) -> None:
+        self._clock: Clock = SystemClock() if clock is None else clock
+        self._rng = Random() if rng is None else rng
+        self._counter = CallCounter(self._clock)
+        self._kinesis = application.connection.kinesis
+        self._application = _counting(application, self._counter)
+        self._observer = observer or FleetObserver(application.name)
+        self._schedule = LagSchedule()
+        self._probe_lag = probe_lag
+        self._probe: LagProbe | None = None
+        self._wakeup = threading.Condition()
+        self._is_woken = False
+        self._subscriptions: list[Subscription] = []
+        self._view: FleetView | None = None
+        self._stopped = False
+        self._thread: threading.Thread | None = None
+        # When each part is due, and how often it failed in a row.
+        self._scan_due = self._streams_due = float("-inf")
+        self._streams: dict[str | None, StreamId] | None = None
+        self._newest: TableScan | None = None
+        self._publish_due = float("inf")
+        self._failures: dict[str, int] = {}
+        self._errors: dict[str, str] = {}
+
+    # For pages
+
+    def start(self) -> None:
+        """Start the thread. It makes no call until a page subscribes."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="fleet-poller", daemon=True)
+            self._thread.start()
+
+    def stop(self, timeout: float = 10.0) -> None:
+        """End the thread, after the call that it is making.
+
+        Args:
+            timeout: Maximum seconds to wait for it.
+        """
+        with self._wakeup:
+            self._stopped = True
+            self._wakeup.notify_all()
+        if self._thread is not None:
+            self._thread.join(timeout)
+
+    def __enter__(self) -> FleetPoller:
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+    def subscribe(self, listener: Listener | None = None) -> Subscription:
+        """Watch the fleet: views are taken while there is an active subscription.
+
+        Args:
+            listener: Called with each view by the thread that watches, so it must return soon and not call back; None to
+                ask `view` instead.
+        """
+        subscription = Subscription(listener, self._wake, self._remove)
+        with self._wakeup:
+            self._subscriptions.append(subscription)
+            view = self._view
+        if view is not None:
+            subscription.publish(view)
+        self._wake()
+        return subscription
+
+    def view(self) -> FleetView | None:
+        """Return the newest view; None before the first look."""
+        return self._view
+
+    def refresh(self) -> None:
+        """Read the table again now, for example after a change."""
+        self._scan_due = float("-inf")
+        self._wake()
+
+    def wait(self, timeout: float, newer_than: FleetView | None = None) -> FleetView | None:
+        """Wait for a view, and return it.
+
+        Args:
+            timeout: Maximum seconds to wait.
+            newer_than: A view that does not count.
+
+        Returns:
+            None if there was none in time.
+        """
+        with self._wakeup:
+            self._wakeup.wait_for(lambda: self._view is not None and self._view is not newer_than, timeout)
+            return None if self._view is newer_than else self._view
+
+    # For the thread
+
+    def step(self) -> float:
+        """Do what is due: at most one scan, one look at the streams, or one probe.
+
+        Returns:
+            Monotonic seconds at which to call again.
+        """
+        now = self._clock.monotonic()
+        with self._wakeup:
+            active = [subscription for subscription in self._subscriptions if subscription.is_active]
+        if not active:
+            return now + _IDLE
+        self._schedule.watch(
+            focused=[key for one in active for key in one.focused],
+            visible=[key for one in active for key in one.visible],
+        )
+        if now >= self._scan_due:
+            self._guarded(_THE_TABLE, self._scan)
+        elif now >= self._streams_due:
+            self._guarded(_THE_STREAM, self._look_at_streams)
+        elif self._probe_lag and (due := self._schedule.due()) is not None and due <= now:
+            self._measure(now)
+        if self._clock.monotonic() >= self._publish_due:
+            self._publish()
+        due = self._schedule.due() if self._probe_lag else None
+        moments = [self._scan_due, self._streams_due, self._publish_due]
+        return min(moments if due is None else [*moments, due])
+
+    def _scan(self) -> None:
+        began = self._clock.monotonic()
+        self._scan_due = began + SLOW_SCAN
+        scan = self._application.scan()
+        now = self._clock.monotonic()
+        if len(scan.leases) <= SMALL_TABLE:
+            self._scan_due = began + FAST_SCAN
+        self._observer.observe_table(scan, now, self._clock.time(), began=began)
+        self._publish()  # the list first; the stream and the lag follow
+        self._newest = scan
+        known = self._streams
+        if known is not None and any(lease.stream_name not in known for lease in scan.leases):
+            self._streams, self._streams_due = (
+                None,
+                float("-inf"),
+            )  # an application of several streams got one more
+        self._schedule.update(self._observer.lag_candidates(now))
+
+    def _look_at_streams(self) -> None:
+        began = self._clock.monotonic()
+        self._streams_due = began + STREAM_INTERVAL
+        if self._streams is None:
+            if self._newest is None:
+                return
+            self._streams = self._application.streams(self._newest)
+            self._observer.observe_streams(self._streams)
+        for name, stream in self._streams.items():
+            try:
+                facts = self._application.stream_facts(stream)
+                shards = self._application.shards(stream)
+            except ResourceNotFoundError:
+                self._observer.observe_stream(name, None, self._clock.monotonic())
+                continue
+            now = self._clock.monotonic()
+            self._observer.observe_stream(name, facts, now)
+            self._observer.observe_shards(name, shards, now)
+        if self._has_unknown_workers():
+            metrics = self._application.worker_metrics()
+            if metrics is not None:
+                self._observer.observe_metrics(metrics, self._clock.monotonic(), self._clock.time())
+        self._schedule.update(self._observer.lag_candidates(self._clock.monotonic()))
+        self._publish()
+
+    def _has_unknown_workers(self) -> bool:
+        view = self._view
+        return view is not None and any(owner.kind is not OwnerKind.SDK for owner in view.owners)
+
+    def _measure(self, now: float) -> None:
+        candidate = self._schedule.take(now)
+        if candidate is None:
+            return
+        if self._probe is None:
+            self._probe = LagProbe(self._kinesis, clock=self._clock, on_call=self._counter.count)
+        result = self._probe.measure(candidate)
+        now = self._clock.monotonic()
+        self._schedule.finish(candidate.lease_key, result, now)
+        self._observer.observe_lag(candidate.lease_key, result, now)
+        self._publish_due = min(self._publish_due, now + _PUBLISH)
+
+    def _publish(self) -> None:
+        now = self._clock.monotonic()
+        self._publish_due = float("inf")
+        self._observer.observe_calls(self._counter.per_minute())
+        self._observer.observe_error("; ".join(self._errors.values()))
+        view = self._observer.view(now, self._clock.time())
+        with self._wakeup:
+            self._view = view
+            subscriptions = [*self._subscriptions]
+            self._wakeup.notify_all()
+        for subscription in subscriptions:
+            try:
+                subscription.publish(view)
+            except Exception:
+                _LOGGER.exception("a listener of the fleet of %s failed", printable(self._application.name))
+
+    def _guarded(self, what: str, look: Callable[[], None]) -> None:
+        """Make a look. A failure becomes part of the view, and the look is repeated after a growing delay."""
+        try:
+            look()
+        except Exception as error:
+            if not isinstance(error, KinesisSdkError):
+                _LOGGER.exception("the look at %s of %s failed", what, printable(self._application.name))
+            count = self._failures[what] = self._failures.get(what, 0) + 1
+            self._errors[what] = f"{what} could not be read: {printable(str(error), 400)}"
+            due = self._clock.monotonic() + backoff(count, _FIRST_BACKOFF, _MAX_BACKOFF, self._rng)
+            if isinstance(error, ConfigError):
+                due = max(
+                    due, self._clock.monotonic() + STREAM_INTERVAL
+                )  # repeating it soon gives the same answer
+            if what == _THE_STREAM:
+                self._streams_due = due
+            else:
+                self._scan_due = due
+            self._publish()
+            return
+        if self._errors.pop(what, None) is not None:
+            self._failures.pop(what, None)
+            self._publish()
+
+    def _run(self) -> None:
+        while True:
+            with self._wakeup:
+                if self._stopped:
+                    return
+                self._is_woken = False
+            due = self.step()
+            with self._wakeup:
+                self._wakeup.wait_for(
+                    lambda: self._stopped or self._is_woken,
+                    max(0.0, due - self._clock.monotonic()),
+                )
+
+    def _wake(self) -> None:
+        with self._wakeup:
+            self._is_woken = True
+            self._wakeup.notify_all()
+
+    def _remove(self, subscription: Subscription) -> None:
+        with self._wakeup:
+            if subscription in self._subscriptions:
+                self._subscriptions.remove(subscription)
+
+
+def _counting(application: Application, counter: CallCounter) -> Application:
+    """Return the same application with clients whose calls are counted."""
+    connection = application.connection
+    counted = Connection(
+        region=connection.region,
+        profile=connection.profile,
+        endpoint_url=connection.endpoint_url,
+        clients={
+            "kinesis": _CountingClient(connection.kinesis, counter),
+            "dynamodb": _CountingClient(connection.dynamodb, counter),
+        },
+    )
+    return application.with_connection(counted)

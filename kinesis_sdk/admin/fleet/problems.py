@@ -1,0 +1,674 @@
+"""Problems of a fleet: what keeps records from being processed, or soon will, worst first. Pure.
+
+Each problem has a stable code (`CODES`), one sentence with numbers, a remedy, and a command where one helps. What concerns many leases
+at once, such as a worker that fell silent, is one problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kinesis_sdk.admin.applications import short_shard
+from kinesis_sdk.admin.fleet.balance import balance_of
+from kinesis_sdk.admin.fleet.model import (
+    FleetView,
+    LeaseState,
+    LeaseView,
+    OwnerKind,
+    Problem,
+    Severity,
+)
+from kinesis_sdk.admin.fleet.words import duration
+from kinesis_sdk.common.hashkeys import HashKeyRange
+from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST
+from kinesis_sdk.common.text import printable
+
+SHARD_WRITE_KBPS = 1024.0
+"""KB/s that producers may write to a shard."""
+
+CODES: Mapping[str, tuple[Severity, str]] = {
+    "table-recreated": (Severity.ERROR, "lease table recreated"),
+    "stream-recreated": (Severity.ERROR, "stream recreated"),
+    "stream-missing": (Severity.ERROR, "stream missing"),
+    "trimmed": (Severity.ERROR, "records lost"),
+    "near-horizon": (Severity.ERROR, "near the horizon"),
+    "shard-expired": (Severity.ERROR, "shard expired"),
+    "stopped": (Severity.ERROR, "no worker"),
+    "handler": (Severity.ERROR, "handler"),
+    "silent-owner": (Severity.ERROR, "silent owner"),
+    "unowned": (Severity.ERROR, "no owner"),
+    "no-lease": (Severity.ERROR, "no lease"),
+    "hole": (Severity.ERROR, "hash keys not covered"),
+    "unreadable-row": (Severity.ERROR, "unreadable row"),
+    "no-timestamp": (Severity.ERROR, "no starting time"),
+    "parent-cycle": (Severity.ERROR, "cycle of parents"),
+    "lag": (Severity.ERROR, "lag"),
+    "handoff-stuck": (Severity.WARNING, "handoff does not end"),
+    "parent-unfinished": (Severity.WARNING, "waits for its parent"),
+    "falling-behind": (Severity.WARNING, "falls behind"),
+    "no-checkpoint": (Severity.WARNING, "no checkpoint"),
+    "horizon-soon": (Severity.WARNING, "horizon comes closer"),
+    "hot-shard": (Severity.WARNING, "hot shard"),
+    "latest-unpinned": (Severity.WARNING, "start not fixed"),
+    "foreign-row": (Severity.WARNING, "foreign row"),
+    "damaged-row": (Severity.WARNING, "damaged row"),
+    "unbalanced": (Severity.WARNING, "unbalanced"),
+}
+"""Severity and title of each problem, by its code, worst first."""
+
+_ORDER = {code: place for place, code in enumerate(CODES)}
+_SHOWN = 3
+"""Maximum number of shards that a sentence names."""
+_MAX_OF_ONE_CODE = 10
+"""Maximum number of problems of one code; the rest becomes one line."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProblemSettings:
+    """Thresholds, in seconds unless they say otherwise.
+
+    Attributes:
+        max_lag: Lag that is a problem; None for no limit.
+        near_horizon: Part of the retention that is left when a shard is near the horizon: 0.1 of 24 h are 2 h 24 min.
+        horizon_soon: The same, for a warning.
+        handler: Length of a handler's call that is a problem.
+        unowned: For how long a lease may have no owner: a KCL fleet takes up to 20 s to assign one.
+        no_lease: For how long a shard may have no lease.
+        handoff: Longest handoff.
+        parent: For how long a shard may wait for its parents.
+        no_checkpoint: For how long a renewed lease that is behind may have no new checkpoint.
+        hole: For how long a hole in the hash keys may exist; a reshard makes one for a moment.
+        hot: Part of a shard's write limit.
+        unbalanced: Leases of a worker above its fair share, as a part of it.
+    """
+
+    max_lag: float | None = None
+    near_horizon: float = 0.1
+    horizon_soon: float = 0.25
+    handler: float = 60.0
+    unowned: float = 30.0
+    no_lease: float = 60.0
+    handoff: float = 60.0
+    parent: float = 300.0
+    no_checkpoint: float = 120.0
+    hole: float = 60.0
+    hot: float = 0.9
+    unbalanced: float = 0.5
+
+
+@dataclass(frozen=True)
+class Hole:
+    """Hash keys that no unfinished lease covers.
+
+    Attributes:
+        stream: ``streamName`` of the rows; None in a table of one stream.
+        hash_key_range: The first such range.
+        age: Seconds for which it has been seen.
+    """
+
+    stream: str | None
+    hash_key_range: HashKeyRange
+    age: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableFacts:
+    """Facts that the problems need besides the view.
+
+    Attributes:
+        retentions: Retention in seconds, by ``streamName``.
+        holes: Uncovered hash keys.
+        contradictions: Evidence that rows belong to a deleted stream of the same name, by stream.
+        missing_streams: Streams that do not exist.
+        recreated_streams: Streams whose creation time changed while they were watched.
+        table_recreated_for: Seconds since most counters went back; None if they did not.
+        foreign: Keys of unfinished rows that do not belong to a shard of the stream.
+        expired_shards: Keys of unfinished rows whose shard the stream no longer has.
+        cycles: Leases that wait for themselves, with the reason.
+        is_first_look: Whether the table was read only once, so that nothing is known of times.
+    """
+
+    retentions: Mapping[str | None, float] = field(default_factory=dict)
+    holes: tuple[Hole, ...] = ()
+    contradictions: Mapping[str, str] = field(default_factory=dict)
+    missing_streams: tuple[str, ...] = ()
+    recreated_streams: tuple[str, ...] = ()
+    table_recreated_for: float | None = None
+    foreign: tuple[str, ...] = ()
+    expired_shards: tuple[str, ...] = ()
+    cycles: Mapping[str, str] = field(default_factory=dict)
+    is_first_look: bool = True
+
+
+def find_problems(view: FleetView, facts: TableFacts, settings: ProblemSettings) -> tuple[Problem, ...]:
+    """Return the problems of a fleet, worst first.
+
+    Args:
+        view: The view, without problems.
+        facts: What else is known.
+        settings: Thresholds.
+    """
+    found = [
+        *_of_the_table(view, facts, settings),
+        *_of_owners(view),
+        *_unowned(view, facts, settings),
+        *_without_lease(view, facts, settings),
+        *_of_leases(view, facts, settings),
+        *_unbalanced(view, facts, settings),
+    ]
+    return tuple(
+        problem for _, problem in _limited(sorted(found, key=lambda pair: (_ORDER[pair[1].code], -pair[0])))
+    )
+
+
+_Found = tuple[float, Problem]
+"""A problem with its weight: the larger, the worse among those of its code."""
+
+
+def _problem(
+    view: FleetView,
+    code: str,
+    text: str,
+    remedy: str,
+    *,
+    lease: LeaseView | None = None,
+    command: tuple[str, ...] | None = None,
+    severity: Severity | None = None,
+    owner: str | None = None,
+    count: int = 1,
+    weight: float = 0.0,
+) -> _Found:
+    if command is None:
+        command = () if lease is None else ("leases", "explain", view.application, shard_argument(lease))
+    return weight, Problem(
+        code=code,
+        severity=severity or CODES[code][0],
+        title=CODES[code][1],
+        text=text,
+        remedy=remedy,
+        command=command,
+        lease_key=None if lease is None else lease.lease_key,
+        shard_id=None if lease is None else lease.shard_id,
+        owner=owner if lease is None or owner is not None else lease.owner,
+        count=count,
+    )
+
+
+def shard_argument(lease: LeaseView) -> str:
+    """Return a shard as the user writes it: ``0003``, and the lease key in a table of several streams."""
+    return lease.lease_key if lease.stream is not None else short_shard(lease.shard_id)
+
+
+def names_of(leases: Iterable[LeaseView]) -> str:
+    """Return up to three shards for a sentence."""
+    listed = [short_shard(lease.shard_id) for lease in leases]
+    more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
+    return ", ".join(listed[:_SHOWN]) + more
+
+
+def leases_text(count: int) -> str:
+    """Return ``1 lease`` or ``25 leases``."""
+    return "1 lease" if count == 1 else f"{count:,} leases"
+
+
+def _limited(found: Iterable[_Found]) -> Iterable[_Found]:
+    """Keep the first problems of each code, and say in one line how many more there are."""
+    kept: list[_Found] = []
+    more: dict[str, int] = {}
+    number: dict[str, int] = {}
+    for weight, problem in found:
+        number[problem.code] = number.get(problem.code, 0) + 1
+        if number[problem.code] <= _MAX_OF_ONE_CODE:
+            kept.append((weight, problem))
+        else:
+            more[problem.code] = more.get(problem.code, 0) + problem.count
+    for code, count in more.items():
+        severity, title = CODES[code]
+        last = max(place for place, (_, problem) in enumerate(kept) if problem.code == code)
+        line = Problem(
+            code=code,
+            severity=severity,
+            title=title,
+            text=f"{count:,} more like these",
+            remedy="look for what they have in common: their owner, or the time at which it began",
+            count=count,
+        )
+        kept.insert(last + 1, (0.0, line))
+    return kept
+
+
+def _of_the_table(view: FleetView, facts: TableFacts, settings: ProblemSettings) -> Iterable[_Found]:
+    if facts.table_recreated_for is not None:
+        yield _problem(
+            view,
+            "table-recreated",
+            f"the counters of most rows went back {duration(facts.table_recreated_for)} ago: the lease table was created again, "
+            "or restored from a backup",
+            "check where the shards start now; a new table starts at the initial position of its workers",
+            command=("leases", "show", view.application),
+        )
+    for stream in facts.missing_streams:
+        yield _problem(
+            view,
+            "stream-missing",
+            f"the stream {printable(stream)} does not exist",
+            "create the stream, or delete the application if it is no longer needed",
+        )
+    for stream in facts.recreated_streams:
+        yield _problem(
+            view,
+            "stream-recreated",
+            f"the stream {printable(stream)} was deleted and created again while it was watched: its leases are those of the "
+            "deleted one",
+            "stop the workers, export and delete the application's leases, and start again",
+            command=("leases", "delete-app", view.application),
+        )
+    for stream, evidence in facts.contradictions.items():
+        yield _problem(
+            view,
+            "stream-recreated",
+            f"the leases belong to another stream than {printable(stream)}, probably a deleted one of the same name: {evidence}",
+            "stop the workers, export and delete the application's leases, and start again",
+            command=("leases", "delete-app", view.application),
+        )
+    for hole in facts.holes:
+        if hole.age < settings.hole and not facts.is_first_look:
+            continue
+        first = "" if hole.age >= settings.hole else " at the first look, which a reshard can explain"
+        yield _problem(
+            view,
+            "hole",
+            f"no unfinished lease covers the hash keys {hole.hash_key_range.start} to {hole.hash_key_range.end}{first}: records "
+            "with these keys are not processed",
+            "start a worker: it compares the leases with the shards and creates what is missing",
+            severity=None if hole.age >= settings.hole else Severity.WARNING,
+        )
+    for keys, code, what, remedy in (
+        (
+            facts.expired_shards,
+            "shard-expired",
+            "not finished, but its shard has left the stream: all its records passed the retention",
+            "if its last records were processed, nothing is lost; workers delete such rows",
+        ),
+        (
+            facts.foreign,
+            "foreign-row",
+            "not the key of a shard of the stream; workers of this application leave it alone",
+            "delete it if no other program uses it",
+        ),
+    ):
+        by_key = {lease.lease_key: lease for lease in view.leases}
+        for key in keys:
+            yield _problem(view, code, f"the row {printable(key)} is {what}", remedy, lease=by_key.get(key))
+
+
+def _of_owners(view: FleetView) -> Iterable[_Found]:
+    for owner in view.owners:
+        if owner.silent_for is None:
+            continue
+        count = len(owner.lease_keys)
+        yield _problem(
+            view,
+            "silent-owner",
+            f"{printable(owner.worker_id)}: {leases_text(count)} not renewed for {duration(owner.silent_for)}",
+            "a live worker takes them over; if none does, start one"
+            if view.totals.owners
+            else "start a worker",
+            command=("leases", "show", view.application),
+            owner=owner.worker_id,
+            count=count,
+            weight=owner.silent_for * count,
+        )
+
+
+def _unowned(view: FleetView, facts: TableFacts, settings: ProblemSettings) -> Iterable[_Found]:
+    open_ = [lease for lease in view.leases if lease.state is not LeaseState.FINISHED]
+    unowned = [lease for lease in open_ if lease.state is LeaseState.UNOWNED]
+    if open_ and not any(lease.owner for lease in open_):
+        yield _problem(
+            view,
+            "stopped",
+            f"no worker owns any of the {leases_text(len(open_))}: the application does not run",
+            "start a worker",
+            count=len(open_),
+        )
+        return
+    # The first look does not know for how long: a lease without an owner is then worth a warning.
+    late = [
+        lease
+        for lease in unowned
+        if (view.watched if lease.state_for is None else lease.state_for) >= settings.unowned
+    ]
+    if late or (unowned and facts.is_first_look):
+        shown = late or unowned
+        longest = max(view.watched if lease.state_for is None else lease.state_for for lease in shown)
+        since = f" for {'at least ' if not late else ''}{duration(longest)}" if late else " at this look"
+        yield _problem(
+            view,
+            "unowned",
+            f"no worker owns {leases_text(len(shown))}{since}: {names_of(shown)}",
+            "a live worker takes them within seconds (a KCL within 20); if none does, look for its errors or start one",
+            lease=shown[0] if len(shown) == 1 else None,
+            command=None if len(shown) == 1 else ("leases", "show", view.application),
+            severity=Severity.ERROR if late else Severity.WARNING,
+            count=len(shown),
+        )
+
+
+def _without_lease(view: FleetView, facts: TableFacts, settings: ProblemSettings) -> Iterable[_Found]:
+    missing = [lease for lease in view.leases if lease.state is LeaseState.MISSING]
+    late = [lease for lease in missing if (lease.state_for or 0.0) >= settings.no_lease]
+    shown = late or (missing if facts.is_first_look else [])
+    if shown:
+        yield _problem(
+            view,
+            "no-lease",
+            f"the stream has {len(shown):,} open {'shard' if len(shown) == 1 else 'shards'} without a lease: {names_of(shown)}",
+            "start a worker: it compares the leases with the shards and creates what is missing",
+            lease=shown[0] if len(shown) == 1 else None,
+            severity=Severity.ERROR if late else Severity.WARNING,
+            count=len(shown),
+        )
+
+
+def _of_leases(view: FleetView, facts: TableFacts, settings: ProblemSettings) -> Iterable[_Found]:
+    by_key = {lease.lease_key: lease for lease in view.leases}
+    for lease in view.leases:
+        if lease.state is LeaseState.FINISHED:
+            continue
+        if lease.state is LeaseState.UNREADABLE:
+            yield _problem(
+                view,
+                "unreadable-row",
+                f"the row {printable(lease.lease_key)} cannot be read ({lease.note}), so its shard is not processed",
+                "repair the row by hand, from an export or from the row of a neighbour",
+                lease=lease,
+                command=("leases", "show", view.application),
+            )
+            continue
+        if lease.lease_key in facts.cycles:
+            yield _problem(
+                view,
+                "parent-cycle",
+                f"{short_shard(lease.shard_id)}: {facts.cycles[lease.lease_key]}",
+                "repair parentShardId of one of the rows",
+                lease=lease,
+            )
+        for check in _CHECKS:
+            found = check(_Case(view, lease, facts, settings, by_key))
+            if found is not None:
+                yield found
+
+
+class _Case(NamedTuple):
+    """A lease that is checked, and what is known besides."""
+
+    view: FleetView
+    lease: LeaseView
+    facts: TableFacts
+    settings: ProblemSettings
+    by_key: Mapping[str, LeaseView]
+
+
+def _behind(lease: LeaseView) -> float | None:
+    """Return the lag in seconds."""
+    return None if lease.lag is None else lease.lag.millis / 1000
+
+
+def _horizon(case: _Case) -> _Found | None:
+    view, lease, facts, settings = case.view, case.lease, case.facts, case.settings
+    behind, left = _behind(lease), lease.retention_left
+    retention = facts.retentions.get(lease.stream)
+    if behind is None or left is None or retention is None or behind == 0:
+        return None
+    name = short_shard(lease.shard_id)
+    if left <= 0 or (lease.checkpoint_trimmed and left <= settings.near_horizon * retention):
+        return _problem(
+            view,
+            "trimmed",
+            f"{name}: the retention of {duration(retention)} has passed the checkpoint, and records are lost now: the oldest one "
+            f"left is {duration(behind)} old",
+            "lengthen the retention now, then find out why the shard is behind",
+            lease=lease,
+            weight=-left,
+        )
+    if left <= settings.horizon_soon * retention:
+        near = left <= settings.near_horizon * retention
+        return _problem(
+            view,
+            "near-horizon" if near else "horizon-soon",
+            f"{name}: {duration(behind)} behind, retention {duration(retention)}: loses records in {duration(left)}",
+            "lengthen the retention to win time, then find out why the shard is behind",
+            lease=lease,
+            weight=-left,
+        )
+    return None
+
+
+def _handler(case: _Case) -> _Found | None:
+    view, lease, settings = case.view, case.lease, case.settings
+    seconds = lease.handler_seconds
+    if seconds is None or seconds < settings.handler or lease.state is LeaseState.SILENT:
+        return None
+    renewed = "" if lease.renewed_ago is None else f"; lease renewed {duration(lease.renewed_ago)} ago"
+    return _problem(
+        view,
+        "handler",
+        f"{short_shard(lease.shard_id)}: process_records runs for {duration(seconds)}{renewed}",
+        "look at the stack of the worker (py-spy dump); handler_timeout in its configuration ends such calls",
+        lease=lease,
+        weight=seconds,
+    )
+
+
+def _starting_point(case: _Case) -> _Found | None:
+    view, lease = case.view, case.lease
+    checkpoint = lease.checkpoint
+    if checkpoint is None or lease.initial_timestamp_millis is not None:
+        return None
+    name = short_shard(lease.shard_id)
+    if checkpoint.sequence_number == AT_TIMESTAMP:
+        # A Java worker that is configured with a timestamp takes its own.
+        known = lease.kind is OwnerKind.SDK or lease.kind is None
+        return _problem(
+            view,
+            "no-timestamp",
+            f"{name}: starts AT_TIMESTAMP, and the row has no time: "
+            + (
+                "no worker of this SDK can read it"
+                if known
+                else "a Java worker can only read it with a timestamp in its configuration"
+            ),
+            "set a position that every worker understands",
+            lease=lease,
+            command=(
+                "leases",
+                "rewind",
+                view.application,
+                "--shard",
+                shard_argument(lease),
+                "--to",
+                "TRIM_HORIZON",
+            ),
+            severity=Severity.ERROR if known else Severity.WARNING,
+        )
+    if checkpoint.sequence_number == LATEST and lease.state in (LeaseState.UNOWNED, LeaseState.SILENT):
+        return _problem(
+            view,
+            "latest-unpinned",
+            f"{name}: starts at LATEST, and no worker reads it: what arrives until one does is skipped",
+            "start a worker, or set a position",
+            lease=lease,
+        )
+    return None
+
+
+def _handoff(case: _Case) -> _Found | None:
+    view, lease, settings = case.view, case.lease, case.settings
+    if lease.state is not LeaseState.HANDOFF:
+        return None
+    age = view.watched if lease.state_for is None else lease.state_for
+    if age < settings.handoff:
+        return None
+    return _problem(
+        view,
+        "handoff-stuck",
+        f"{short_shard(lease.shard_id)}: {printable(str(lease.owner))} should hand it off to {printable(str(lease.next_owner))} and "
+        f"has not done so for {duration(age)}",
+        "its handler may hang, or the old owner is a KCL 1 or 2, which does not hear the request",
+        lease=lease,
+        weight=age,
+    )
+
+
+def _parent(case: _Case) -> _Found | None:
+    view, lease, facts, settings = case.view, case.lease, case.facts, case.settings
+    if lease.state is not LeaseState.WAITING or lease.lease_key in facts.cycles:
+        return None
+    age = view.watched if lease.state_for is None else lease.state_for
+    if age < settings.parent:
+        return None
+    prefix = "" if lease.stream is None else f"{lease.stream}:"
+    parents = [
+        parent
+        for shard in lease.parents
+        if (parent := case.by_key.get(prefix + shard)) is not None and parent.state is not LeaseState.FINISHED
+    ]
+    why = "; ".join(f"{short_shard(parent.shard_id)} is {state_text(parent)}" for parent in parents)
+    return _problem(
+        view,
+        "parent-unfinished",
+        f"{short_shard(lease.shard_id)}: waits for its parent for {duration(age)}: {why}",
+        "records of a child wait until its parent is processed; look at the parent",
+        lease=lease,
+        command=("leases", "explain", view.application, shard_argument(parents[0] if parents else lease)),
+        weight=age,
+    )
+
+
+def state_text(lease: LeaseView) -> str:
+    """Return the state of a lease with its lag, for a sentence."""
+    behind = _behind(lease)
+    return lease.state.value if behind is None else f"{lease.state.value}, {duration(behind)} behind"
+
+
+def _progress(case: _Case) -> _Found | None:
+    view, lease, settings = case.view, case.lease, case.settings
+    behind = _behind(lease)
+    if lease.state is not LeaseState.HELD or behind is None:
+        return None
+    if lease.handler_seconds is not None and lease.handler_seconds >= settings.handler:
+        return None  # the same cause has its own problem
+    idle = view.watched if lease.checkpointed_ago is None else lease.checkpointed_ago
+    name = short_shard(lease.shard_id)
+    if lease.renewed_ago is not None and idle >= settings.no_checkpoint and behind >= settings.no_checkpoint:
+        return _problem(
+            view,
+            "no-checkpoint",
+            f"{name}: {duration(behind)} behind and no checkpoint for {duration(idle)}, although its owner renews the lease",
+            "look at the worker's log: its handler hangs or fails, or it checkpoints rarely",
+            lease=lease,
+            weight=behind,
+        )
+    known = [millis for millis in lease.trend if millis is not None]
+    # Six values of ten seconds: a lag that grew by most of the minute is not a slow batch.
+    if len(known) >= 7 and known[-1] - known[-7] >= 40_000 and behind >= 60:
+        return _problem(
+            view,
+            "falling-behind",
+            f"{name}: {duration(behind)} behind, {duration((known[-1] - known[-7]) / 1000)} more than a minute ago",
+            "the worker is too slow for the shard: a faster handler, more workers, or a split of the shard",
+            lease=lease,
+            weight=behind,
+        )
+    return None
+
+
+def _lag(case: _Case) -> _Found | None:
+    view, lease, settings = case.view, case.lease, case.settings
+    behind = _behind(lease)
+    if settings.max_lag is None or behind is None or behind <= settings.max_lag:
+        return None
+    return _problem(
+        view,
+        "lag",
+        f"{short_shard(lease.shard_id)}: {duration(behind)} behind, the limit is {duration(settings.max_lag)}",
+        "find out why the shard is behind",
+        lease=lease,
+        weight=behind,
+    )
+
+
+def _hot(case: _Case) -> _Found | None:
+    view, lease, settings = case.view, case.lease, case.settings
+    rate, behind = lease.throughput_kbps, _behind(lease)
+    # A shard that catches up is read faster than it is written.
+    if rate is None or rate < settings.hot * SHARD_WRITE_KBPS or (behind or 0.0) > 60:
+        return None
+    return _problem(
+        view,
+        "hot-shard",
+        f"{short_shard(lease.shard_id)}: {rate:,.0f} KB/s processed, and a shard accepts {SHARD_WRITE_KBPS:,.0f}",
+        "split the shard, or spread the partition keys",
+        lease=lease,
+        command=("stream", "split", _stream_name(view, lease), short_shard(lease.shard_id)),
+        weight=rate,
+    )
+
+
+def _stream_name(view: FleetView, lease: LeaseView) -> str:
+    if lease.stream is not None and lease.stream.count(":") == 2:
+        return lease.stream.split(":")[1]
+    return view.streams[0] if view.streams else "STREAM"
+
+
+def _damaged(case: _Case) -> _Found | None:
+    view, lease, facts = case.view, case.lease, case.facts
+    if not lease.note or lease.lease_key in facts.cycles or lease.state is LeaseState.WAITING:
+        return None
+    return _problem(
+        view,
+        "damaged-row",
+        f"{short_shard(lease.shard_id)}: attributes of its row {lease.note}",
+        "remove or repair these attributes",
+        lease=lease,
+        command=("leases", "show", view.application),
+    )
+
+
+_CHECKS: tuple[Callable[[_Case], _Found | None], ...] = (
+    _horizon,
+    _handler,
+    _starting_point,
+    _handoff,
+    _parent,
+    _progress,
+    _lag,
+    _hot,
+    _damaged,
+)
+
+
+def _unbalanced(view: FleetView, facts: TableFacts, settings: ProblemSettings) -> Iterable[_Found]:
+    balance = balance_of(view)
+    busiest = balance.busiest
+    if busiest is None or balance.ideal < 1 or facts.is_first_look:
+        return
+    over = busiest.leases - balance.ideal
+    if over < 2 or over < settings.unbalanced * balance.ideal:
+        return
+    rate, total = busiest.throughput_kbps, balance.throughput_kbps
+    # Our strategy balances by throughput where it is known: unequal numbers are right then.
+    if rate is not None and total and rate <= 1.5 * total / balance.workers:
+        return
+    yield _problem(
+        view,
+        "unbalanced",
+        f"{printable(busiest.worker_id)} holds {leases_text(busiest.leases)}, a fair share is {balance.ideal:.1f}",
+        "leases move by themselves where workers balance; a fleet of several strategies does not",
+        command=("balance", view.application),
+        owner=busiest.worker_id,
+        count=busiest.leases,
+    )
