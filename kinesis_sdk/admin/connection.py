@@ -42,6 +42,16 @@ class Connection:
         self._lock = threading.Lock()
 
     @property
+    def session(self) -> Any:
+        """The boto3 session of the clients, for code that makes its own.
+
+        Raises:
+            AwsConfigError: If the profile does not exist.
+        """
+        with self._lock:
+            return self._make_session()
+
+    @property
     def kinesis(self) -> Any:
         """The boto3 client of Kinesis."""
         return self.client("kinesis")

@@ -21,6 +21,10 @@ _COMMANDS = {
         "kinesis_sdk.cli.doctor:doctor",
         "Examine permissions, clock, limits, lease table and records of an application.",
     ),
+    "run": (
+        "kinesis_sdk.cli.run.command:run",
+        "Consume streams with a handler, in supervised worker processes.",
+    ),
 }
 """Home and short help of each command, in the order in which ``--help`` lists them."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -103,6 +104,13 @@ class WorkerHealth:
         records_delivered: Number of user records delivered since the start, including shards that are no longer held.
         error: The fatal error that stopped the worker, or None.
         lease_problems: Leases of the whole table that need repair, as of this worker's last scan, sorted by key.
+        scan_overdue_seconds: Seconds by which the next scan of the lease table is late; 0 while scans succeed in time, None
+            before the first one.
+        renewal_overdue_seconds: Seconds by which the renewal of a held lease is late, of all held leases the most; 0 while
+            renewals succeed in time.
+        failover_time: ``LeaseConfig.failover_time``.
+        stuck_loops: Loops of the worker that have ended, or that have been in one call for more than ten minutes.
+        until: The moment at which the worker ends, in ISO 8601; None if it does not end by itself.
     """
 
     worker_id: str
@@ -114,6 +122,11 @@ class WorkerHealth:
     error: BaseException | None
     lease_problems: tuple[LeaseProblem, ...] = ()
     draining: bool = False
+    scan_overdue_seconds: float | None = None
+    renewal_overdue_seconds: float = 0.0
+    failover_time: float = 10.0
+    stuck_loops: tuple[str, ...] = ()
+    until: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the snapshot as dictionaries, lists, numbers and strings, for example for a health endpoint.
@@ -124,7 +137,71 @@ class WorkerHealth:
         error = self.error
         result = asdict(replace(self, shards=(), error=None))
         result["leases"] = list(self.leases)
+        result["stuck_loops"] = list(self.stuck_loops)
         result["lease_problems"] = [asdict(problem) for problem in self.lease_problems]
         result["shards"] = [shard.to_dict() for shard in self.shards]
         result["error"] = None if error is None else f"{type(error).__name__}: {error}"
         return result
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeResult:
+    """Answer to a health probe.
+
+    Attributes:
+        ok: Whether the answer is yes.
+        problems: Why it is no; empty if it is yes.
+    """
+
+    ok: bool
+    problems: tuple[str, ...]
+
+    @classmethod
+    def of(cls, problems: Iterable[str]) -> ProbeResult:
+        """Return the result for a list of problems."""
+        problems = tuple(problems)
+        return cls(ok=not problems, problems=problems)
+
+
+_LATE_RENEWAL = 1 / 6
+"""Part of the failover time by which a renewal may be late. After a third, the lease is lost."""
+
+
+def liveness(health: WorkerHealth) -> ProbeResult:
+    """Decide ``/live``: whether the process can go on. If it cannot, only a restart helps.
+
+    A worker that cannot reach AWS is live, because a restart would not change that, and so is one that starts or stops.
+    """
+    return ProbeResult.of(_fatal(health))
+
+
+def _fatal(health: WorkerHealth) -> Iterator[str]:
+    if health.error is not None:
+        yield f"the worker failed: {type(health.error).__name__}: {health.error}"
+    for loop in health.stuck_loops:
+        yield f"the loop {loop!r} makes no progress"
+
+
+def readiness(health: WorkerHealth) -> ProbeResult:
+    """Decide ``/ready``: whether the worker takes and processes shards now.
+
+    Handlers that fail or hang, and lag, do not count: they are a matter for alerts, and say nothing about a deployment.
+    """
+    return ProbeResult.of([*_fatal(health), *_unready(health)])
+
+
+def _unready(health: WorkerHealth) -> Iterator[str]:
+    if not health.running:
+        yield "the worker does not run"
+        return
+    if health.stopping:
+        yield "the worker stops"
+    if health.draining:
+        yield "the worker drains: an operator marked it in the lease table"
+    overdue = health.scan_overdue_seconds
+    if overdue is None:
+        yield "the lease table was not read yet"
+    elif overdue > health.failover_time:
+        yield f"the lease table could not be read for {overdue:.0f} s longer than usual"
+    if health.renewal_overdue_seconds > health.failover_time * _LATE_RENEWAL:
+        yield f"the renewal of a lease is {health.renewal_overdue_seconds:.1f} s late"

@@ -1,4 +1,4 @@
-"""The end of a worker with ``until``: which records come before it, when a shard and the application are done. Pure.
+"""The end of a worker with ``until``: which records come before it, when a shard and the application are done. Pure, except `service_date`.
 
 The end is one moment T by the clock of Kinesis. In each shard, records are delivered up to the first one that arrived at T
 or later; the checkpoint stands before that record. A shard without such a record is done once a read that began at T or
@@ -9,14 +9,17 @@ know it, also if the worker that read the shard is gone.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Literal
 
-from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.aws import KinesisClient, call_with_retries
+from kinesis_sdk.common.errors import ConfigError, ProtocolError
 from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.response_header import ResponseHeader
+from kinesis_sdk.common.service_clock import response_date
+from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer.leases.table.lease import Lease
 
 UntilOption = Literal["now"] | datetime
@@ -38,6 +41,33 @@ def check_until(until: UntilOption | None) -> None:
     if until is None or until == "now" or (isinstance(until, datetime) and until.tzinfo is not None):
         return
     raise ConfigError("until", until, '"now", a datetime with a time zone, or None')
+
+
+def service_date(
+    kinesis: KinesisClient, stream: StreamId | str, sleep: Callable[[float], None] | None = None
+) -> float:
+    """Return the ``Date`` of a response of Kinesis, in epoch seconds without fractions. Cost: one ListShards.
+
+    Args:
+        kinesis: boto3 Kinesis client.
+        stream: Any stream.
+        sleep: Waits between two attempts, in seconds; `time.sleep` by default.
+
+    Raises:
+        AwsError: If the call failed.
+        ProtocolError: If the response has no date.
+    """
+    request = StreamId.parse(stream).request
+    response = call_with_retries(
+        lambda: kinesis.list_shards(**request, MaxResults=1),
+        operation="ListShards",
+        client=kinesis,
+        sleep=sleep,
+    )
+    date = response_date(response.get("ResponseMetadata"))
+    if date is None:
+        raise ProtocolError("ListShards: the response has no Date header, by which until is measured")
+    return date
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,8 @@ from kinesis_sdk.common.validation import check_text
 from kinesis_sdk.consumer.config import ConsumerConfig
 from kinesis_sdk.consumer.engine.engine import ConsumerEngine
 from kinesis_sdk.consumer.handler import Handler, HandlerSource
-from kinesis_sdk.consumer.health import WorkerHealth
+from kinesis_sdk.consumer.health import ProbeResult, WorkerHealth, liveness, readiness
+from kinesis_sdk.consumer.health_server import Answer, HealthServer, check_health_address
 from kinesis_sdk.consumer.leases.java.worker_metrics import JavaMembership
 from kinesis_sdk.consumer.leases.strategies.groups import grouped_id
 from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
@@ -52,6 +53,11 @@ _READ_TIMEOUT = 15.0
 5 s."""
 _FAN_OUT_CONNECTIONS = 1_000
 """Maximum connections for subscriptions of enhanced fan-out. Each subscription holds one; they are opened as needed."""
+
+
+_STUCK_AFTER = 600.0
+"""Seconds after which a call of one of the loops counts as stuck. While AWS does not respond, all attempts of all calls of one
+pass may take minutes, and a restart would not help."""
 
 
 class Worker:
@@ -96,6 +102,9 @@ class Worker:
             ``"now"``, the moment of the start by the clock of Kinesis. Records that arrived before it are processed and
             checkpointed, in every shard of the application, by this worker or by others with ``until``; each shard stops
             before its first record that arrived at that moment or later. None: the worker runs until it is stopped.
+        health_port: Port at which to serve ``/live``, ``/ready`` and ``/status`` over HTTP while the worker runs, 0 to
+            65,535; 0 picks a free one, which the attribute of this name tells. None serves nothing.
+        health_host: Address of that endpoint. ``"0.0.0.0"`` lets Kubernetes reach it.
 
     Attributes:
         worker_id: Id of this worker in the lease table, including its group.
@@ -123,6 +132,8 @@ class Worker:
         rng: Random | None = None,
         worker_id: str | None = None,
         until: UntilOption | None = None,
+        health_port: int | None = None,
+        health_host: str = "127.0.0.1",
     ) -> None:
         if (stream is None) == (streams is None):
             raise ConfigError("stream", stream, "either stream or streams, not both")
@@ -131,6 +142,9 @@ class Worker:
         check_text("application_name", application_name, 1, 255)
         if worker_id is not None:
             check_text("worker_id", worker_id, 1, 1024)
+        check_health_address(health_host, health_port)
+        self._health_address = None if health_port is None else (health_host, health_port)
+        self._health_server: HealthServer | None = None
         check_until(until)
         self._until = until
         self._application_name = application_name
@@ -189,6 +203,7 @@ class Worker:
                 raise
             finally:
                 self._threads.close()
+                self._close_health_endpoint()
         self._raise_error()
 
     def start(self) -> None:
@@ -201,6 +216,14 @@ class Worker:
         """
         if self._engine is not None:
             raise ConfigError("worker", self.worker_id, "a worker that was not started before")
+        self._open_health_endpoint()
+        try:
+            self._start()
+        except BaseException:
+            self._close_health_endpoint()
+            raise
+
+    def _start(self) -> None:
         kinesis = self._kinesis or make_client(
             "kinesis",
             session=self._session,
@@ -283,6 +306,7 @@ class Worker:
         if not clean:
             self._abort()
         self._threads.close()
+        self._close_health_endpoint()
         self._raise_error()
         return clean and not self._threads.is_aborted
 
@@ -295,6 +319,7 @@ class Worker:
     def health(self) -> WorkerHealth:
         """Return a snapshot of the worker. Cheap; may be called from any thread."""
         engine = self._engine
+        now = self._clock.monotonic()
         return WorkerHealth(
             worker_id=self.worker_id,
             running=engine is not None and not self._threads.is_stopped,
@@ -305,6 +330,11 @@ class Worker:
             error=engine.error if engine else None,
             lease_problems=engine.lease_problems() if engine else (),
             draining=engine is not None and engine.coordinator.is_draining,
+            scan_overdue_seconds=engine.coordinator.scan_overdue(now) if engine else None,
+            renewal_overdue_seconds=engine.coordinator.renewal_overdue(now) if engine else 0.0,
+            failover_time=self._config.leases.failover_time,
+            stuck_loops=self._threads.stuck_loops(_STUCK_AFTER),
+            until=None if engine is None or engine.until is None else str(engine.until),
         )
 
     def __enter__(self) -> Worker:
@@ -320,6 +350,37 @@ class Worker:
     ) -> None:
         """Stop cleanly and wait for the end."""
         self.stop()
+
+    @property
+    def health_port(self) -> int | None:
+        """Port of the health endpoint once it is open; None before, and without one."""
+        return None if self._health_server is None else self._health_server.port
+
+    def _open_health_endpoint(self) -> None:
+        if self._health_address is None:
+            return
+        host, port = self._health_address
+
+        def probe(name: str, decide: Callable[[WorkerHealth], ProbeResult]) -> Answer:
+            result = decide(self.health())
+            return Answer(result.ok, {name: result.ok, "problems": list(result.problems)})
+
+        self._health_server = HealthServer(
+            host,
+            port,
+            {
+                "/live": lambda: probe("live", liveness),
+                "/ready": lambda: probe("ready", readiness),
+                "/status": lambda: Answer(True, self.health().to_dict()),
+            },
+        )
+        _LOGGER.info(
+            "worker %s: health endpoint at http://%s:%d", self.worker_id, host, self._health_server.port
+        )
+
+    def _close_health_endpoint(self) -> None:
+        if self._health_server is not None:
+            self._health_server.close()
 
     def _dynamodb_client(self) -> DynamoDBClient:
         if self._dynamodb is None:

@@ -13,14 +13,13 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 
-from kinesis_sdk.common.aws import KinesisClient, call_with_retries
+from kinesis_sdk.common.aws import KinesisClient
 from kinesis_sdk.common.errors import (
     AwsConfigError,
     ConfigError,
     KinesisSdkError,
     LeaseLostError,
     PermanentAwsError,
-    ProtocolError,
 )
 from kinesis_sdk.common.metrics import (
     APPLICATION_NAME,
@@ -34,7 +33,6 @@ from kinesis_sdk.common.metrics import (
     stream_dimensions,
 )
 from kinesis_sdk.common.position import Position
-from kinesis_sdk.common.service_clock import response_date
 from kinesis_sdk.common.shards import Shard, list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.text import printable
@@ -56,7 +54,7 @@ from kinesis_sdk.consumer.shard.runtime import ShardRuntime
 from kinesis_sdk.consumer.shard.state import ShardState, ShutdownReason
 from kinesis_sdk.consumer.shard_sync.children import ChildLeases
 from kinesis_sdk.consumer.streams import StreamDirectory, Streams, TrackedStream
-from kinesis_sdk.consumer.until import Until, UntilOption
+from kinesis_sdk.consumer.until import Until, UntilOption, service_date
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -221,15 +219,7 @@ class ConsumerEngine:
         tracked = next(iter(self._streams.current()), None)
         if tracked is None:
             raise ConfigError("streams", "none", "at least one stream at the start of a worker with until")
-        response = call_with_retries(
-            lambda: self._kinesis.list_shards(**tracked.stream.request, MaxResults=1),
-            operation="ListShards",
-            client=self._kinesis,
-            sleep=self._runtime.sleep,
-        )
-        date = response_date(response.get("ResponseMetadata"))
-        if date is None:
-            raise ProtocolError("ListShards: the response has no Date header, by which until is measured")
+        date = service_date(self._kinesis, tracked.stream, self._runtime.sleep)
         self._fetchers.observe_service_time(date, self._clock.monotonic())
         return Until.resolve(until, date)
 

@@ -164,6 +164,7 @@ class LeaseCoordinator:
         )
         self._membership = membership
         self.until: Until | None = None
+        self._next_scan: float | None = None
         self._leads = False
         self._rows: list[Lease] = []
         self._to_sync: list[TrackedStream] = []
@@ -217,6 +218,16 @@ class LeaseCoordinator:
             or (self._membership is not None and self._membership.is_reported)
         )
 
+    def scan_overdue(self, now: float) -> float | None:
+        """Return the seconds by which the next scan is late; None before the first one. Callable from any thread."""
+        due = self._next_scan
+        return None if due is None else max(0.0, now - due)
+
+    def renewal_overdue(self, now: float) -> float:
+        """Return the seconds by which the renewal of a held lease is late, of all the most. Callable from any thread."""
+        oldest = min((held.written_at for held in self.held if held.gone is None), default=now)
+        return max(0.0, now - oldest - self._renewal_interval)
+
     def request(self, loop: str) -> None:
         """Make the loop ``scan``, ``sync`` or ``cleanup`` due now.
 
@@ -266,6 +277,8 @@ class LeaseCoordinator:
                 following = now + backoff(self._failures, _FIRST_BACKOFF, _MAX_BACKOFF, self._rng)
             else:
                 self._failures = 0
+                if name == "scan":
+                    self._next_scan = following
             if following is not None:
                 self._due[name] = min(self._due[name], following)
         return min(self._due.values())

@@ -164,11 +164,23 @@ class LoopThread:
         self._condition = threading.Condition()
         self._woken = False
         self._stopped = False
+        self._busy_since: float | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
+
+    def is_stuck(self, timeout: float) -> bool:
+        """Return whether the thread has ended by itself, or whether one call has been running for too long.
+
+        Args:
+            timeout: Seconds that a call may take.
+        """
+        busy_since = self._busy_since
+        if busy_since is not None and self._clock.monotonic() - busy_since > timeout:
+            return True
+        return not self._stopped and self._thread.ident is not None and not self._thread.is_alive()
 
     def wake(self) -> None:
         """Call the function now."""
@@ -190,12 +202,13 @@ class LoopThread:
                 if self._stopped:
                     return
                 self._woken = False
-            now = self._clock.monotonic()
+            now = self._busy_since = self._clock.monotonic()
             try:
                 due = self._tick(now)
             except BaseException as error:  # noqa: BLE001 - the loop continues, the error goes to its owner
                 self._on_error(error)
                 due = now + _AFTER_ERROR
+            self._busy_since = None
             with self._condition:
                 if not self._woken and not self._stopped:
                     pause = _LONGEST_PAUSE if due is None else due - self._clock.monotonic()

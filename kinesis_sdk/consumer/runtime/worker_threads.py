@@ -121,6 +121,10 @@ class WorkerThreads:
         """Whether the worker was aborted."""
         return self._aborted.is_set()
 
+    def stuck_loops(self, timeout: float) -> tuple[str, ...]:
+        """Return the names of the loops that have ended by themselves, or whose call runs for longer than ``timeout`` seconds."""
+        return tuple(name for name, loop in self._loops.items() if loop.is_stuck(timeout))
+
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end of a stop; return whether it came within the timeout."""
         return self._stopped.wait(timeout)

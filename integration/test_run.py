@@ -1,0 +1,381 @@
+"""`kinesis-sdk run` with real processes and signals, against the fake account."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from kinesis_sdk.common.errors import ResourceNotFoundError
+from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
+from kinesis_sdk.testing import FakeAws, FakeAwsServer
+
+HANG = 60.0
+"""Seconds after which something counts as hung."""
+
+HANDLER = """
+import os, sys, time
+
+def note(what, number):
+    line = f"{what} {os.getpid()} {number}\\n"
+    descriptor = os.open("out.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(descriptor, line.encode())
+    os.close(descriptor)
+
+note("import", 0)
+
+def handle(batch):
+    for record in batch.records:
+        note("record", record.data.decode())
+
+def dies(batch):
+    os.kill(os.getpid(), 9)
+
+def hangs(batch):
+    note("hangs", 0)
+    time.sleep(3600)
+"""
+
+
+class Account:
+    def __init__(self, endpoint_url, aws):
+        self.endpoint_url = endpoint_url
+        self.aws = aws
+        self.kinesis = aws.client("kinesis")
+        self.count = 0
+
+    def put(self, number):
+        records = []
+        for _ in range(number):
+            records.append({"Data": b"%d" % self.count, "PartitionKey": f"k{self.count}"})
+            self.count += 1
+        self.kinesis.put_records(StreamName="orders", Records=records)
+
+    def leases(self):
+        try:
+            return DynamoDBLeaseStore(self.aws.client("dynamodb"), "app").list()
+        except ResourceNotFoundError:
+            return []  # no worker has created the table yet
+
+
+class Command:
+    """The command in a folder of its own, with its output."""
+
+    def __init__(self, account, folder, *options, handler="billing:handle", source=HANDLER):
+        self.folder = folder
+        (folder / "billing.py").write_text(textwrap.dedent(source))
+        self.process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "kinesis_sdk.cli",
+                "run",
+                handler,
+                "--stream",
+                "orders",
+                "--app",
+                "app",
+                "--endpoint-url",
+                account.endpoint_url,
+                "--initial-position",
+                "TRIM_HORIZON",
+                *options,
+            ],
+            cwd=folder,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self.errors = []
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+
+    def _read(self):
+        self.errors.extend(self.process.stderr)
+
+    def log(self):
+        return "".join(self.errors)
+
+    def notes(self, what):
+        path = self.folder / "out.log"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [line.split()[1:] for line in lines if line.startswith(what)]
+
+    def processed(self):
+        return {int(number) for _, number in self.notes("record")}
+
+    def children(self):
+        path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        return [int(pid) for pid in path.read_text().split()]
+
+    def wait_until(self, condition):
+        deadline = time.monotonic() + HANG
+        while not condition():
+            assert time.monotonic() < deadline, self.log()
+            assert self.process.poll() is None or condition(), self.log()
+            time.sleep(0.05)
+
+    def end(self):
+        code = self.process.wait(HANG)
+        self.reader.join(HANG)
+        return code
+
+
+def all_held(account, workers):
+    def check():
+        owners = [lease.owner for lease in account.leases()]
+        return None not in owners and len(set(owners)) == workers
+
+    return check
+
+
+def is_alive(pid):
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+@pytest.fixture
+def account():
+    aws = FakeAws()
+    with FakeAwsServer(aws) as server:
+        aws.client("kinesis").create_stream(StreamName="orders", ShardCount=4)
+        yield Account(server.endpoint_url, aws)
+
+
+@pytest.fixture
+def command(account, tmp_path):
+    started = []
+
+    def start(*options, **more):
+        made = Command(account, tmp_path, *options, **more)
+        started.append(made)
+        return made
+
+    yield start
+    for made in started:
+        if made.process.poll() is None:
+            made.process.send_signal(signal.SIGTERM)
+            try:
+                made.process.wait(30)
+            except subprocess.TimeoutExpired:
+                made.process.kill()
+                made.process.wait()
+        made.reader.join(10)
+        made.process.stderr.close()
+
+
+def test_until_now_processes_everything_and_ends(account, command):
+    account.put(200)
+    run = command("--until", "now", "--processes", "2")
+    assert run.end() == 0
+    assert run.processed() == set(range(200))
+    assert "is processed" in run.log()
+    assert all(lease.owner is None for lease in account.leases())
+
+
+def test_until_survives_kills_of_processes_and_a_split(account, command, tmp_path):
+    account.put(200)
+    shard = account.kinesis.list_shards(StreamName="orders")["Shards"][0]["ShardId"]
+    account.kinesis.split_shard(StreamName="orders", ShardToSplit=shard, NewStartingHashKey=str(2**125))
+    account.put(200)
+    config = tmp_path / "settings.toml"
+    config.write_text("checkpoint_interval = 0.1\n[leases]\nfailover_time = 2\n")
+    slow = HANDLER.replace("for record in batch.records:", "time.sleep(1)\n    for record in batch.records:")
+    run = command("--until", "now", "--processes", "3", "--config", str(config), source=slow)
+    run.wait_until(lambda: len(run.processed()) > 0)
+    os.kill(run.children()[0], signal.SIGKILL)
+    assert run.end() == 0
+    assert run.processed() == set(range(400))
+    assert "was killed by SIGKILL; starting it again" in run.log()
+
+
+def test_a_killed_process_is_replaced_under_its_id_and_no_zombie_stays(account, command):
+    run = command("--processes", "2")
+    run.wait_until(all_held(account, 2))
+    before = run.children()
+    assert len(before) == 2
+    owners = {lease.owner for lease in account.leases()}
+    os.kill(before[0], signal.SIGKILL)
+    run.wait_until(lambda: len(run.children()) == 2 and before[0] not in run.children())
+    account.put(50)
+    run.wait_until(lambda: run.processed() == set(range(50)))
+    run.wait_until(lambda: {lease.owner for lease in account.leases()} == owners)
+    assert not Path(f"/proc/{before[0]}").exists(), "it was reaped"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+def test_one_signal_stops_cleanly(account, command, number, code):
+    run = command("--processes", "2")
+    run.wait_until(all_held(account, 2))
+    # As a terminal does for Ctrl-C: the signal goes to every process of the group.
+    os.killpg(run.process.pid, number)
+    assert run.end() == code
+    assert [lease.owner for lease in account.leases()] == [None] * 4
+    assert "Traceback" not in run.log()
+
+
+def test_two_signals_stop_at_once(account, command):
+    account.put(50)
+    run = command("--processes", "2", handler="billing:hangs")
+    run.wait_until(lambda: run.notes("hangs"))
+    children = run.children()
+    os.killpg(run.process.pid, signal.SIGINT)
+    time.sleep(1)
+    assert run.process.poll() is None, "the handler still runs"
+    os.killpg(run.process.pid, signal.SIGINT)
+    assert run.end() == 130
+    assert not any(is_alive(pid) for pid in children)
+
+
+def test_a_handler_that_hangs_is_killed_after_the_stop_timeout(account, command):
+    account.put(50)
+    run = command("--stop-timeout", "1", handler="billing:hangs")
+    run.wait_until(lambda: run.notes("hangs"))
+    run.process.send_signal(signal.SIGTERM)
+    assert run.end() == 1
+    assert "did not stop within 1 s" in run.log()
+
+
+def test_no_process_outlives_a_killed_supervisor(account, command):
+    run = command("--processes", "3")
+    run.wait_until(all_held(account, 3))
+    children = run.children()
+    run.process.kill()
+    run.process.wait()
+    deadline = time.monotonic() + HANG
+    while any(map(is_alive, children)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert [lease.owner for lease in account.leases()] == [None] * 4, "they stopped cleanly"
+
+
+def test_a_hanging_handler_does_not_outlive_a_killed_supervisor(account, command):
+    account.put(50)
+    run = command("--stop-timeout", "1", handler="billing:hangs")
+    run.wait_until(lambda: run.notes("hangs"))
+    children = run.children()
+    run.process.kill()
+    run.process.wait()
+    deadline = time.monotonic() + HANG
+    while any(map(is_alive, children)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_crash_loop_ends_with_a_message(account, command):
+    account.put(5)
+    run = command(handler="billing:dies")
+    assert run.end() == 1
+    assert "failed 5 times in a row" in run.log()
+    assert "was killed by SIGKILL" in run.log()
+
+
+def test_an_error_of_the_module_is_shown_once_with_its_traceback(account, command):
+    run = command("--processes", "3", source="import json\n\ndef helper():\n    return 1 / 0\n\nhelper()\n")
+    assert run.end() == 2
+    log = run.log()
+    assert log.count("ZeroDivisionError: division by zero") == 1
+    assert 'billing.py", line 4, in helper' in log
+    assert "importlib" not in log
+    assert "handlers.py" not in log
+
+
+@pytest.mark.parametrize(
+    ("handler", "message"),
+    [
+        ("nowhere:handle", "there is no module 'nowhere'"),
+        ("billing:nothing", "module 'billing' has no attribute 'nothing'"),
+        ("billing", "expected module:attribute"),
+        ("billing:note", "handler"),
+    ],
+)
+def test_a_handler_that_is_none(account, command, handler, message):
+    run = command(handler=handler)
+    assert run.end() == 2
+    assert message in run.log()
+
+
+def test_a_stream_that_does_not_exist(account, command):
+    run = command("--stream", "nowhere")
+    assert run.end() == 3
+    assert "nowhere" in run.log()
+
+
+def test_a_change_of_a_module_restarts_the_workers(account, command, tmp_path):
+    run = command("--reload", "--processes", "2")
+    account.put(10)
+    run.wait_until(lambda: run.processed() == set(range(10)))
+    (tmp_path / "billing.py").write_text("this is no Python\n")
+    run.wait_until(lambda: "starting it again when a file changes" in run.log())
+    assert "SyntaxError" in run.log()
+    (tmp_path / "billing.py").write_text(HANDLER.replace('note("record"', 'note("new"'))
+    account.put(10)
+    run.wait_until(lambda: len(run.notes("new")) == 10)
+    run.process.send_signal(signal.SIGTERM)
+    assert run.end() == 0
+
+
+def test_every_line_names_the_worker(account, command):
+    account.put(20)
+    source = HANDLER + "\nimport logging\nlogging.getLogger('mine').info('imported')\n"
+    run = command("--until", "now", "--processes", "2", "--log-format", "json", source=source)
+    assert run.end() == 0
+    lines = [json.loads(line) for line in run.log().splitlines() if line.startswith("{")]
+    workers = {line["worker"] for line in lines}
+    assert len(workers) == 3
+    assert "supervisor" in workers
+    assert {line["worker"] for line in lines if line["logger"] == "mine"} == workers - {"supervisor"}
+    taken = [line for line in lines if "taken" in line["message"]]
+    assert taken
+    assert all(line["shard"].startswith("shardId-") and line["stream"] == "orders" for line in taken)
+
+
+def get(port, path):
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as response:
+            return response.status, json.load(response)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+def test_one_health_endpoint_for_all_processes(account, command):
+    run = command("--processes", "2", "--health-port", "0")
+    run.wait_until(lambda: "health endpoint at http://127.0.0.1:" in run.log())
+    port = int(run.log().split("health endpoint at http://127.0.0.1:")[1].split()[0])
+    run.wait_until(lambda: get(port, "/ready")[0] == 200)
+    assert get(port, "/live") == (200, {"live": True, "problems": []})
+
+    def shards():
+        status, content = get(port, "/status")
+        assert status == 200
+        assert [process["state"] for process in content["processes"]] == ["running", "running"]
+        return [
+            shard["shard_id"] for process in content["processes"] for shard in process["health"]["shards"]
+        ]
+
+    run.wait_until(lambda: len(shards()) == 4)
+    os.kill(run.children()[0], signal.SIGKILL)
+    run.wait_until(lambda: get(port, "/ready")[0] == 503)
+    assert get(port, "/live")[0] == 200, "a process that is replaced is no reason for a restart of all"
+    run.wait_until(lambda: get(port, "/ready")[0] == 200)
+
+
+def test_a_health_port_in_use_is_named(account, command):
+    port = account.endpoint_url.rpartition(":")[2]
+    run = command("--health-port", port)
+    assert run.end() == 2
+    assert f"health_port={port}" in run.log()

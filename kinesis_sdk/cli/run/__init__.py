@@ -1,0 +1,1 @@
+"""`kinesis-sdk run`: supervised worker processes."""

@@ -1,0 +1,160 @@
+"""A worker process of `kinesis-sdk run`.
+
+The supervisor holds the other end of standard input: the settings come first, ``stop`` requests a clean stop, and the end of
+the input means that the supervisor is gone, so the worker stops as well. Reports go to the supervisor through a pipe.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from datetime import datetime
+from typing import IO, Any
+
+from kinesis_sdk.admin import Connection
+from kinesis_sdk.cli.run.handlers import HandlerNotFoundError, load_handler
+from kinesis_sdk.cli.run.logs import configure_logging
+from kinesis_sdk.cli.run.settings import RunSettings
+from kinesis_sdk.cli.run.supervisor import ChildCode
+from kinesis_sdk.common.errors import ConfigError, KinesisSdkError
+from kinesis_sdk.consumer import Worker
+from kinesis_sdk.consumer.health import liveness, readiness
+
+_LOGGER = logging.getLogger(__name__)
+
+_TICK = 0.2
+"""Seconds between two looks at what was requested."""
+_REPORT_INTERVAL = 1.0
+"""Seconds between two reports of the health."""
+
+
+class Reports:
+    """Reports to the supervisor. Thread-safe.
+
+    Args:
+        descriptor: File descriptor of the pipe.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        os.set_inheritable(descriptor, False)
+        self._pipe = os.fdopen(descriptor, "wb", buffering=0)
+        self._lock = threading.Lock()
+
+    def send(self, event: str, **content: Any) -> None:
+        """Send a report. If the supervisor is gone, it is lost, and the end of standard input shows that."""
+        line = json.dumps({"event": event, **content}).encode() + b"\n"
+        try:
+            with self._lock:
+                self._pipe.write(line)
+        except OSError as error:
+            _LOGGER.debug("the supervisor does not read reports: %s", error)
+
+
+def _take_standard_input() -> IO[str]:
+    """Return standard input for this module alone; the handler, and processes that it starts, find an empty one."""
+    control = os.dup(0)
+    empty = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(empty, 0)
+    os.close(empty)
+    return os.fdopen(control, encoding="utf-8")
+
+
+def _follow(control: IO[str], stop: threading.Event, stop_timeout: float) -> None:
+    """Carry out what the supervisor requests; if it is gone, end in any case."""
+    for line in control:
+        if line.strip() == "stop":
+            stop.set()
+    _LOGGER.warning("the supervisor is gone, stopping")
+    stop.set()
+    time.sleep(stop_timeout)
+    _LOGGER.error("did not stop within %g s after the supervisor was gone, ending at once", stop_timeout)
+    os._exit(ChildCode.FAILED)
+
+
+def _make_worker(settings: RunSettings) -> Worker:
+    several = len(settings.streams) > 1
+    connection = Connection(
+        region=settings.region, profile=settings.profile, endpoint_url=settings.endpoint_url
+    )
+    return Worker(
+        None if several else settings.streams[0],
+        streams=settings.streams if several else None,
+        application_name=settings.application_name,
+        handler=load_handler(settings.handler),
+        config=settings.consumer_config(),
+        session=connection.session,
+        region_name=settings.region,
+        endpoint_url=settings.endpoint_url,
+        worker_id=settings.worker_id,
+        until=None if settings.until is None else datetime.fromisoformat(settings.until),
+    )
+
+
+def _run(settings: RunSettings, stop: threading.Event, reports: Reports) -> ChildCode:
+    try:
+        worker = _make_worker(settings)
+        reports.send("loaded")
+        if stop.is_set():
+            return ChildCode.STOPPED
+        worker.start()
+    except (HandlerNotFoundError, ConfigError) as error:
+        reports.send("failed", message=str(error))
+        return ChildCode.USAGE
+    except KinesisSdkError as error:
+        reports.send("failed", message=str(error))
+        return ChildCode.CALL_FAILED
+    reports.send("started")
+    try:
+        _follow_worker(worker, stop, reports, reports_health=settings.reports_health)
+        worker.stop()
+    except BaseException as error:
+        _LOGGER.error("the worker failed", exc_info=error)
+        reports.send("failed", message=f"{type(error).__name__}: {error}")
+        return ChildCode.FAILED
+    return ChildCode.STOPPED if stop.is_set() or settings.until is None else ChildCode.REACHED
+
+
+def _follow_worker(worker: Worker, stop: threading.Event, reports: Reports, *, reports_health: bool) -> None:
+    """Report the health of a worker until it has ended."""
+    reported = float("-inf")
+    while not worker.wait(_TICK):
+        if stop.is_set():
+            worker.request_stop()
+        if reports_health and time.monotonic() - reported >= _REPORT_INTERVAL:
+            reported = time.monotonic()
+            health = worker.health()
+            reports.send(
+                "health",
+                health=health.to_dict(),
+                live=liveness(health).problems,
+                ready=readiness(health).problems,
+            )
+
+
+def main() -> int:
+    """Consume until the supervisor requests a stop, is gone, or everything is processed."""
+    # Ctrl-C reaches all processes of the terminal. The supervisor decides what it means. It starts this process with the
+    # signal blocked, so that it cannot end it before this line.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    control = _take_standard_input()
+    line = control.readline()
+    if not line:
+        return ChildCode.FAILED  # the supervisor ended before it sent the settings
+    settings = RunSettings.from_json(line)
+    configure_logging(settings.worker_id, settings.log_level, settings.log_format)
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    threading.Thread(
+        target=_follow, args=(control, stop, settings.stop_timeout), name="kinesis-supervisor", daemon=True
+    ).start()
+    return _run(settings, stop, Reports(settings.status_fd))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

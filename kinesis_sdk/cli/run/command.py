@@ -1,0 +1,193 @@
+"""`kinesis-sdk run`."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from datetime import datetime
+from pathlib import Path
+from random import Random
+from uuid import uuid4
+
+import click
+
+from kinesis_sdk.cli.options import Moment, connection_options, make_connection
+from kinesis_sdk.cli.output import CommandError, ExitCode, note, with_exit_codes
+
+
+@click.command()
+@click.argument("handler", metavar="MODULE:HANDLER")
+@click.option(
+    "--stream",
+    "streams",
+    metavar="STREAM",
+    required=True,
+    multiple=True,
+    help="Name or ARN of the stream. Given several times, the lease table has the KCL's multi-stream form.",
+)
+@click.option(
+    "--app",
+    "application_name",
+    metavar="NAME",
+    required=True,
+    help="Name of the application, and of its lease table. Workers of one application share the shards.",
+)
+@click.option(
+    "--processes",
+    type=click.IntRange(1, 1000),
+    default=1,
+    show_default=True,
+    help="Number of worker processes.",
+)
+@click.option(
+    "--until",
+    type=Moment("NOW"),
+    help="End once everything that arrived before this moment is processed: now, or ISO 8601.",
+)
+@click.option(
+    "--initial-position",
+    type=Moment("LATEST", "TRIM_HORIZON"),
+    help="Start of shards without a lease: LATEST, TRIM_HORIZON, ISO 8601, or how long ago (15m). "
+    "By default that of --config, else LATEST.",
+)
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(exists=True, dir_okay=False),
+    help="TOML file with settings of ConsumerConfig; a table for each group, such as [leases].",
+)
+@click.option(
+    "--reload",
+    "reloads",
+    is_flag=True,
+    help="Restart the workers when a .py file of the handler's package changes.",
+)
+@click.option(
+    "--health-port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Serve /live, /ready and /status for all processes at this port; 0 picks one.",
+)
+@click.option(
+    "--health-host",
+    default="127.0.0.1",
+    show_default=True,
+    metavar="HOST",
+    help="Address of the health endpoint; 0.0.0.0 for Kubernetes.",
+)
+@click.option(
+    "--stop-timeout",
+    type=click.FloatRange(0.1, 86_400),
+    default=25.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time for a clean stop, after which the processes are killed.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False),
+    default="INFO",
+    show_default=True,
+    help="Level of the log, which goes to standard error.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Lines of text, or one JSON object a line.",
+)
+@connection_options
+@with_exit_codes
+def run(
+    *,
+    handler: str,
+    streams: tuple[str, ...],
+    application_name: str,
+    processes: int,
+    until: datetime | str | None,
+    initial_position: datetime | str | None,
+    config_file: str | None,
+    reloads: bool,
+    health_port: int | None,
+    health_host: str,
+    stop_timeout: float,
+    log_level: str,
+    log_format: str,
+    region: str | None,
+    profile: str | None,
+    endpoint_url: str | None,
+) -> None:
+    r"""Consume streams with a handler, in supervised worker processes.
+
+    MODULE:HANDLER names a function of a batch, a RecordHandler class, or a factory of handlers. Modules of the
+    current directory can be imported.
+
+    Ctrl-C or SIGTERM stops the workers cleanly: running batches finish, handlers may checkpoint, leases are released.
+    A second one ends them at once. A worker process that dies is started again after a pause. After five failures
+    in a row the command ends with exit code 1. Worker processes never outlive this command.
+
+    \b
+    Examples:
+      kinesis-sdk run billing.consumer:handle --stream orders --app billing
+      kinesis-sdk run app:Handler --stream orders --app billing --processes 4 --health-port 8080
+      kinesis-sdk run app:handle --stream orders --app nightly --initial-position TRIM_HORIZON --until now
+      kinesis-sdk run app:handle --stream orders --app dev --reload --endpoint-url http://localhost:4566
+    """
+    if os.name != "posix":
+        raise CommandError(
+            "run needs a POSIX system. Elsewhere, start kinesis_sdk.Worker in a program of your own.",
+            ExitCode.USAGE,
+        )
+    from kinesis_sdk.cli.run.handlers import HandlerNotFoundError, split_name
+    from kinesis_sdk.cli.run.health import SupervisorHealth
+    from kinesis_sdk.cli.run.logs import configure_logging
+    from kinesis_sdk.cli.run.processes import Processes
+    from kinesis_sdk.cli.run.settings import RunSettings
+    from kinesis_sdk.cli.run.supervisor import Supervisor
+    from kinesis_sdk.cli.run.watch import FileWatcher, roots_of
+    from kinesis_sdk.consumer.until import Until, UntilOption, service_date
+
+    try:
+        module, _ = split_name(handler)
+    except HandlerNotFoundError as error:
+        raise CommandError(str(error), ExitCode.USAGE) from error
+    end: str | None = None
+    if until is not None:
+        # Asked once, so that all processes, and those that replace them, mean the same moment.
+        connection = make_connection(region, profile, endpoint_url)
+        option: UntilOption = until if isinstance(until, datetime) else "now"
+        end = Until.resolve(option, service_date(connection.kinesis, streams[0])).moment.isoformat()
+    settings = RunSettings(
+        handler=handler,
+        streams=streams,
+        application_name=application_name,
+        worker_id=f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}",
+        config_file=None if config_file is None else str(Path(config_file).resolve()),
+        initial_position=initial_position.isoformat()
+        if isinstance(initial_position, datetime)
+        else initial_position,
+        until=end,
+        region=region,
+        profile=profile,
+        endpoint_url=endpoint_url,
+        log_level=log_level.upper(),
+        log_format="json" if log_format == "json" else "text",
+        stop_timeout=stop_timeout,
+        reports_health=health_port is not None,
+    )
+    settings.consumer_config()  # a wrong setting is reported here, and not by each process
+    configure_logging("supervisor", settings.log_level, settings.log_format)
+    watcher = None
+    if reloads:
+        roots = roots_of(module, [str(Path.cwd()), *sys.path])
+        watcher = FileWatcher([*roots, *([Path(settings.config_file)] if settings.config_file else [])])
+    supervisor = Supervisor(processes, stop_timeout=stop_timeout, reloads=reloads, rng=Random())
+    with SupervisorHealth(supervisor, health_host, health_port) as health:
+        outcome = Processes(supervisor, settings, watcher, health.observe).run()
+    if supervisor.is_complete:
+        note(f"Everything until {end} is processed.")
+    if outcome.message is not None:
+        raise CommandError(outcome.message, outcome.code)
+    sys.exit(outcome.code)

@@ -1,0 +1,80 @@
+"""Import of the user's handler, with errors that show the user's code only."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+
+class HandlerNotFoundError(Exception):
+    """The handler cannot be imported. The message says why, with the traceback of the user's module if it has one."""
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """Return the module and the attribute of ``module:attribute``.
+
+    Raises:
+        HandlerNotFoundError: If the name has another form.
+    """
+    module_name, _, path = name.partition(":")
+    if (
+        not module_name
+        or not path
+        or not all(part.isidentifier() for part in f"{module_name}.{path}".split("."))
+    ):
+        raise HandlerNotFoundError(
+            f"{name!r} is not a handler: expected module:attribute, such as billing.consumer:handle"
+        )
+    return module_name, path
+
+
+def load_handler(name: str) -> Any:
+    """Import ``module:attribute``; modules of the current directory can be imported.
+
+    Raises:
+        HandlerNotFoundError: If there is no such module or attribute, or if the module raises while it is imported.
+    """
+    module_name, path = split_name(name)
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{module_name}.".startswith(f"{error.name}."):
+            raise HandlerNotFoundError(
+                f"there is no module {error.name!r}, neither in {here} nor among the installed packages"
+            ) from error
+        raise HandlerNotFoundError(_describe(module_name, error)) from error
+    except (Exception, SystemExit) as error:
+        raise HandlerNotFoundError(_describe(module_name, error)) from error
+    found: Any = module
+    for attribute in path.split("."):
+        try:
+            found = getattr(found, attribute)
+        except AttributeError as error:
+            raise HandlerNotFoundError(f"module {module_name!r} has no attribute {path!r}") from error
+    return found
+
+
+def _describe(module_name: str, error: BaseException) -> str:
+    """Return the error of an import with its traceback, from the first line of the user's module on."""
+    shown = traceback.TracebackException.from_exception(error)
+    chain: list[traceback.TracebackException | None] = [shown]
+    while chain:
+        link = chain.pop()
+        if link is None:
+            continue
+        link.stack = traceback.StackSummary.from_list([frame for frame in link.stack if _is_users(frame)])
+        chain += [link.__cause__, link.__context__]
+    return f"module {module_name!r} cannot be imported:\n{''.join(shown.format()).rstrip()}"
+
+
+def _is_users(frame: traceback.FrameSummary) -> bool:
+    return frame.filename not in (
+        __file__,
+        import_module.__code__.co_filename,
+    ) and not frame.filename.startswith("<frozen importlib")

@@ -1,0 +1,75 @@
+"""Settings that the supervisor passes to a worker process, as one line of JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from kinesis_sdk.cli.run.config_file import read_config
+from kinesis_sdk.consumer import ConsumerConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """Settings of one worker process.
+
+    Attributes:
+        handler: ``module:attribute``.
+        streams: Names or ARNs; more than one selects the multi-stream form of the lease table.
+        application_name: Name of the application.
+        worker_id: Unique id of the worker.
+        config_file: TOML file with settings of the consumer; None for none.
+        initial_position: ``LATEST``, ``TRIM_HORIZON`` or an ISO 8601 moment; None leaves it to the file.
+        until: ISO 8601 moment at which the worker ends; None for no end.
+        region: AWS region; None for the usual one.
+        profile: Profile of ``~/.aws``; None for the usual credentials.
+        endpoint_url: Endpoint of all services; None for those of AWS.
+        log_level: Level of the log.
+        log_format: ``text`` or ``json``.
+        stop_timeout: Seconds that a clean stop may take after the supervisor has gone.
+        reports_health: Whether to report the health each second.
+        status_fd: File descriptor for reports to the supervisor.
+    """
+
+    handler: str
+    streams: tuple[str, ...]
+    application_name: str
+    worker_id: str
+    config_file: str | None = None
+    initial_position: str | None = None
+    until: str | None = None
+    region: str | None = None
+    profile: str | None = None
+    endpoint_url: str | None = None
+    log_level: str = "INFO"
+    log_format: Literal["text", "json"] = "text"
+    stop_timeout: float = 25.0
+    reports_health: bool = False
+    status_fd: int = -1
+
+    def to_json(self) -> str:
+        """Return the settings as one line."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, line: str) -> RunSettings:
+        """Read what `to_json` wrote."""
+        fields: dict[str, Any] = json.loads(line)
+        return cls(**{**fields, "streams": tuple(fields["streams"])})
+
+    def consumer_config(self) -> ConsumerConfig:
+        """Return the settings of the consumer: those of the file, then those of the options.
+
+        Raises:
+            ConfigError: If the file cannot be read, or a value is not valid.
+        """
+        config = ConsumerConfig() if self.config_file is None else read_config(self.config_file)
+        position = self.initial_position
+        if position is None:
+            return config
+        words = ("LATEST", "TRIM_HORIZON")
+        return config.with_fields(
+            initial_position=position if position in words else datetime.fromisoformat(position)
+        )

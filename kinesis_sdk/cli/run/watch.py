@@ -1,0 +1,81 @@
+"""Changes of the Python files of a handler, by their times: for ``--reload``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+_IGNORED = {"__pycache__", "node_modules", "venv"}
+
+
+class FileWatcher:
+    """Watches files. A change counts once no file has changed between two looks: editors write in several steps.
+
+    Args:
+        roots: Folders, whose ``.py`` files are watched at any depth, and single files.
+    """
+
+    def __init__(self, roots: Iterable[Path]) -> None:
+        self._roots = [*roots]
+        self._last = self._look()
+        self._changed: set[Path] = set()
+
+    def poll(self) -> list[Path]:
+        """Return the files that were changed, added or removed since the last change that was returned; else nothing."""
+        look = self._look()
+        changed = {path for path, _ in look.items() ^ self._last.items()}
+        self._last = look
+        if changed:
+            self._changed |= changed
+            return []
+        found, self._changed = self._changed, set()
+        return sorted(found)
+
+    def _look(self) -> dict[Path, tuple[int, int]]:
+        found = {}
+        for path in self._files():
+            try:
+                state = path.stat()
+            except OSError:  # removed since it was listed, or not readable
+                continue
+            found[path] = (state.st_mtime_ns, state.st_size)
+        return found
+
+    def _files(self) -> Iterator[Path]:
+        folders = []
+        for root in self._roots:
+            if root.is_dir():
+                folders.append(root)
+            else:
+                yield root
+        while folders:
+            try:
+                entries = [*folders.pop().iterdir()]
+            except OSError:
+                continue
+            for entry in entries:
+                if entry.name.startswith(".") or entry.name in _IGNORED:
+                    continue
+                if entry.is_dir():
+                    folders.append(entry)
+                elif entry.suffix == ".py":
+                    yield entry
+
+
+def roots_of(module: str, path: list[str]) -> list[Path]:
+    """Return what to watch for a module: the folder of its top-level package, or its file and those beside it.
+
+    Args:
+        module: Name of the module. It is not imported.
+        path: Where modules are searched, as ``sys.path``.
+    """
+    spec = PathFinder.find_spec(module.partition(".")[0], path)
+    if spec is None:
+        return []
+    if spec.submodule_search_locations is not None:
+        return [Path(folder) for folder in spec.submodule_search_locations]
+    if spec.origin is None:
+        return []
+    # A script usually imports the modules beside it. Folders below it may hold anything.
+    return sorted(Path(spec.origin).parent.glob("*.py"))

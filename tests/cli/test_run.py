@@ -1,0 +1,329 @@
+"""Parts of `kinesis-sdk run` that need no process: options, settings, files, imports, log, health of all processes."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import sys
+from datetime import datetime, timezone
+from itertools import count
+from pathlib import Path
+from random import Random
+
+import pytest
+from click.testing import CliRunner
+
+from kinesis_sdk.cli.main import cli
+from kinesis_sdk.cli.run.config_file import config_from, read_config
+from kinesis_sdk.cli.run.handlers import HandlerNotFoundError, load_handler
+from kinesis_sdk.cli.run.health import ProcessHealth, SupervisorHealth, live_problems, ready_problems
+from kinesis_sdk.cli.run.logs import JsonFormatter, _NameWorker
+from kinesis_sdk.cli.run.processes import describe_exit
+from kinesis_sdk.cli.run.settings import RunSettings
+from kinesis_sdk.cli.run.supervisor import SlotState, Supervisor
+from kinesis_sdk.cli.run.watch import FileWatcher, roots_of
+from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.log_fields import log_fields
+from kinesis_sdk.consumer import ConsumerConfig
+
+RUN = ["run", "app:handle", "--stream", "orders", "--app", "billing"]
+
+
+# Options and settings
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--processes", "0"], "--processes"),
+        (["--until", "soon"], "--until"),
+        (["--health-port", "70000"], "--health-port"),
+        (["--initial-position", "BEGINNING"], "--initial-position"),
+        (["--config", "/nowhere.toml"], "--config"),
+        (["--log-level", "LOUD"], "--log-level"),
+    ],
+)
+def test_a_wrong_option_is_named(options, message):
+    result = CliRunner().invoke(cli, [*RUN, *options])
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+@pytest.mark.parametrize("name", ["app", "app:", ":handle", "my-app:handle", "app:1"])
+def test_a_name_that_is_no_handler(name):
+    result = CliRunner().invoke(cli, ["run", name, "--stream", "orders", "--app", "billing"])
+    assert result.exit_code == 2
+    assert "expected module:attribute" in result.output
+
+
+def test_a_wrong_setting_of_the_file_is_reported_before_a_process_starts(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text("[leases]\nfailover_time = -1\n")
+    result = CliRunner().invoke(cli, [*RUN, "--config", str(path)])
+    assert result.exit_code == 2
+    assert "leases.failover_time=-1" in result.output
+
+
+def test_settings_survive_the_way_to_the_process():
+    settings = RunSettings(
+        handler="app:handle",
+        streams=("orders", "clicks"),
+        application_name="billing",
+        worker_id="w-1",
+        until="2026-01-01T00:00:00+00:00",
+        stop_timeout=5.0,
+    )
+    assert RunSettings.from_json(settings.to_json()) == settings
+    assert "\n" not in settings.to_json()
+
+
+def settings_with(**fields) -> RunSettings:
+    return RunSettings(handler="a:b", streams=("s",), application_name="app", worker_id="w", **fields)
+
+
+def test_options_win_over_the_file(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text('initial_position = "LATEST"\nmax_threads = 7\n[leases]\nfailover_time = 20\n')
+    config = settings_with(config_file=str(path), initial_position="TRIM_HORIZON").consumer_config()
+    assert (config.initial_position, config.max_threads, config.leases.failover_time) == (
+        "TRIM_HORIZON",
+        7,
+        20,
+    )
+    assert settings_with(config_file=str(path)).consumer_config().initial_position == "LATEST"
+    assert settings_with().consumer_config() == ConsumerConfig()
+    moment = "2026-01-01T00:00:00+00:00"
+    assert settings_with(initial_position=moment).consumer_config().initial_position == datetime(
+        2026, 1, 1, tzinfo=timezone.utc
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"leases": {"max_records": 5}}, "leases.max_records"),
+        ({"leases": 5}, "leases=5"),
+        ({"nonsense": 5}, "nonsense"),
+        ({"max_threads": "many"}, "max_threads"),
+    ],
+)
+def test_a_wrong_name_or_value_is_named(values, message):
+    with pytest.raises(ConfigError, match=message):
+        config_from(values)
+
+
+def test_a_file_that_is_no_toml_is_named(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text("initial_position = LATEST\n")
+    with pytest.raises(ConfigError, match=r"run\.toml"):
+        read_config(str(path))
+    with pytest.raises(ConfigError, match="nowhere"):
+        read_config(str(tmp_path / "nowhere"))
+
+
+# Imports
+
+
+NUMBERS = count()
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+    def write(source: str) -> str:
+        name = f"handler_of_a_test_{next(NUMBERS)}"
+        importlib.invalidate_caches()
+        (tmp_path / f"{name}.py").write_text(source)
+        return name
+
+    return write
+
+
+def test_handlers_of_the_current_directory(module):
+    name = module("def handle(batch): pass\nclass Group:\n    inner = 5\n")
+    assert callable(load_handler(f"{name}:handle"))
+    assert load_handler(f"{name}:Group.inner") == 5
+
+
+@pytest.mark.parametrize(
+    ("source", "message", "shown"),
+    [
+        ("import json\n1 / 0\n", "ZeroDivisionError", "line 2"),
+        ("this is no Python\n", "SyntaxError", "line 1"),
+        ("import nowhere_at_all\n", "No module named 'nowhere_at_all'", "line 1"),
+        ("raise SystemExit('gone')\n", "SystemExit: gone", "line 1"),
+        (
+            "try:\n    1 / 0\nexcept ZeroDivisionError as e:\n    raise ValueError('x') from e\n",
+            "direct cause",
+            "line 2",
+        ),
+    ],
+)
+def test_an_error_of_a_module_shows_its_lines_only(module, source, message, shown):
+    name = module(source)
+    with pytest.raises(HandlerNotFoundError) as failure:
+        load_handler(f"{name}:handle")
+    text = str(failure.value)
+    assert message in text
+    assert shown in text
+    assert f"{name}.py" in text
+    assert "importlib" not in text
+    assert "cli/run" not in text
+
+
+def test_a_missing_module_or_attribute(module):
+    name = module("x = 1\n")
+    with pytest.raises(HandlerNotFoundError, match="has no attribute 'y'"):
+        load_handler(f"{name}:y")
+    with pytest.raises(HandlerNotFoundError, match="there is no module 'not_there'"):
+        load_handler("not_there.sub:handle")
+
+
+# Reload
+
+
+def test_a_change_is_reported_once_it_is_complete(tmp_path):
+    (tmp_path / "package" / "inner").mkdir(parents=True)
+    inner = tmp_path / "package" / "inner" / "a.py"
+    inner.write_text("1")
+    (tmp_path / "package" / "data.txt").write_text("1")
+    (tmp_path / "package" / "__pycache__").mkdir()
+    watcher = FileWatcher([tmp_path / "package"])
+    assert watcher.poll() == []
+    (tmp_path / "package" / "data.txt").write_text("22")
+    (tmp_path / "package" / "__pycache__" / "a.py").write_text("22")
+    assert watcher.poll() == []
+    assert watcher.poll() == []
+    inner.write_text("22")
+    assert watcher.poll() == []
+    inner.write_text("333")
+    assert watcher.poll() == [], "it changes still"
+    assert watcher.poll() == [inner]
+    assert watcher.poll() == []
+    inner.unlink()
+    added = tmp_path / "package" / "b.py"
+    added.write_text("1")
+    watcher.poll()
+    assert watcher.poll() == [added, inner]
+
+
+def test_what_is_watched(tmp_path):
+    package = tmp_path / "shop" / "billing"
+    package.mkdir(parents=True)
+    (tmp_path / "shop" / "__init__.py").touch()
+    (package / "__init__.py").write_text("1 / 0")
+    (tmp_path / "single.py").write_text("1 / 0")
+    (tmp_path / "helper.py").touch()
+    path = [str(tmp_path)]
+    assert roots_of("shop.billing", path) == [tmp_path / "shop"]
+    assert roots_of("single", path) == [tmp_path / "helper.py", tmp_path / "single.py"]
+    assert roots_of("nowhere", path) == []
+    assert FileWatcher([Path("/nowhere.py"), tmp_path / "single.py"]).poll() == []
+
+
+# Log
+
+
+def test_a_line_of_json():
+    record = logging.makeLogRecord(
+        {"name": "mine", "levelno": 20, "levelname": "INFO", "msg": "got %d", "args": (5,)}
+    )
+    _NameWorker("w-1").filter(record)
+    line = json.loads(JsonFormatter().format(record))
+    assert {name: line[name] for name in ("level", "logger", "message", "worker")} == {
+        "level": "INFO",
+        "logger": "mine",
+        "message": "got 5",
+        "worker": "w-1",
+    }
+    assert "shard" not in line
+    record = logging.makeLogRecord({"msg": "x", **log_fields(stream="orders", shard="s", worker="other")})
+    _NameWorker("w-1").filter(record)
+    line = json.loads(JsonFormatter().format(record))
+    assert (line["stream"], line["shard"], line["worker"]) == ("orders", "s", "other")
+    try:
+        raise ValueError("broken\nline")
+    except ValueError:
+        record.exc_info = sys.exc_info()
+    text = JsonFormatter().format(record)
+    assert "\n" not in text
+    assert "broken" in json.loads(text)["exception"]
+
+
+# Ends and health of processes
+
+
+def test_ends_of_processes():
+    assert describe_exit(-9, None) == "was killed by SIGKILL"
+    assert describe_exit(-64, None) == "was killed by SIGRTMAX"
+    assert describe_exit(-200, None) == "was killed by signal 200"
+    assert describe_exit(1, None) == "ended with status 1"
+    assert describe_exit(1, "HandlerError: x") == "HandlerError: x"
+
+
+def process(number=1, state=SlotState.RUNNING, live=(), ready=(), silent=0.5, reported=True):
+    return ProcessHealth(
+        number=number,
+        state=state,
+        pid=100,
+        restarts=0,
+        last_failure=None,
+        reported={"health": {}, "live": list(live), "ready": list(ready)} if reported else None,
+        silent=silent,
+    )
+
+
+def test_all_processes_must_be_ready():
+    assert list(ready_problems([process(1), process(2)])) == []
+    assert list(ready_problems([process(1), process(2, ready=["it drains"])])) == [
+        "worker process 2: it drains"
+    ]
+    assert list(ready_problems([process(2, reported=False)])) == ["worker process 2 has not reported yet"]
+    for state in (SlotState.WAITING, SlotState.STARTING, SlotState.STOPPING):
+        assert list(ready_problems([process(2, state)])) == [f"worker process 2 is {state.value}"]
+    assert list(ready_problems([process(1, SlotState.ENDED)])) == []
+
+
+def test_a_process_that_is_replaced_is_no_reason_for_a_restart():
+    for state in SlotState:
+        problems = list(live_problems([process(1, state, live=["stuck"], silent=61)]))
+        assert bool(problems) == (state is SlotState.RUNNING)
+    assert list(live_problems([process(1, silent=60), process(2, silent=None)])) == []
+
+
+class Child:
+    pid = 5
+    reported_at = 10.0
+
+    def __init__(self):
+        self.reported = {"health": {"x": 1}, "live": [], "ready": []}
+
+
+def test_a_supervisor_that_makes_no_progress_is_not_live():
+    now = [10.0]
+    supervisor = Supervisor(1, stop_timeout=5.0, reloads=False, rng=Random(1))
+    health = SupervisorHealth(supervisor, "127.0.0.1", None, clock=lambda: now[0])
+    with health:
+        assert health._probe("ready", ready_problems).content["problems"] == [
+            "no worker process was started yet"
+        ]
+        assert health._probe("live", live_problems).ok
+        supervisor.begin(10.0)
+        supervisor.poll(10.0)
+        supervisor.on_started(1, 10.0)
+        health.observe({1: Child()})
+        assert health._probe("live", live_problems).ok
+        assert health._probe("ready", ready_problems).ok
+        content = json.loads(json.dumps(health._status().content))
+        assert content["processes"][0]["health"] == {"x": 1}
+        now[0] = 71.0
+        assert health._probe("live", live_problems).content["problems"] == [
+            "the supervisor makes no progress for 61 s"
+        ]
+        health.observe({1: Child()})
+        assert health._probe("live", live_problems).content["problems"] == [
+            "worker process 1 has not reported for 61 s"
+        ]
