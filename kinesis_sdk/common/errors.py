@@ -239,12 +239,12 @@ class RecordFailedError(ProducerError):
     Args:
         message: One sentence with the actual cause.
         stream: Name of the stream.
-        partition_key: Partition key of the record.
+        partition_key: Partition key of the record; None if it has none.
         attempts: All attempts in order; the actual cause is the last one that is not an expiry.
     """
 
     def __init__(
-        self, message: str, *, stream: str, partition_key: str, attempts: tuple[Attempt, ...]
+        self, message: str, *, stream: str, partition_key: str | None, attempts: tuple[Attempt, ...]
     ) -> None:
         super().__init__(message)
         self.stream = stream

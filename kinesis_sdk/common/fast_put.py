@@ -35,12 +35,12 @@ class PutEntry(NamedTuple):
 
     Attributes:
         data: Payload; ``repr`` shows only its length.
-        partition_key: Partition key, 1 to 256 characters.
+        partition_key: Partition key, 1 to 256 characters; None for a stream that places records itself.
         explicit_hash_key: Decimal hash key that replaces the partition key's; None if there is none.
     """
 
     data: bytes
-    partition_key: str
+    partition_key: str | None
     explicit_hash_key: str | None = None
 
     def __repr__(self) -> str:
@@ -123,9 +123,11 @@ class _NotPlacedError(Exception):
 
 def _items(entries: Sequence[PutEntry]) -> list[dict[str, Any]]:
     return [
-        {"Data": data, "PartitionKey": key}
-        if explicit is None
-        else {"Data": data, "PartitionKey": key, "ExplicitHashKey": explicit}
+        {"Data": data, "PartitionKey": key, "ExplicitHashKey": explicit}
+        if explicit is not None
+        else {"Data": data, "PartitionKey": key}
+        if key is not None
+        else {"Data": data}
         for data, key, explicit in entries
     ]
 
@@ -156,6 +158,9 @@ def _parts(records: _Records) -> list[tuple[bytes, bytes]] | None:
     parts: list[tuple[bytes, bytes]] = []
     for record in records:
         data, key = record.get("Data"), record.get("PartitionKey")
+        if type(data) is bytes and len(record) == 1:
+            parts.append((data, b'"}'))
+            continue
         if type(data) is not bytes or type(key) is not str or not key:
             return None
         if len(record) == 2:

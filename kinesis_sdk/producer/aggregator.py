@@ -249,7 +249,7 @@ class Aggregator:
         if place is None:
             place = _Bin(group)
         by_key = self._open_by_key
-        if by_key is not None and record.explicit_hash_key is None:
+        if by_key is not None and record.explicit_hash_key is None and record.partition_key:
             if len(by_key) >= _MAX_KEYS:
                 by_key.clear()
             by_key[record.partition_key] = place

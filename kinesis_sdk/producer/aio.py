@@ -104,7 +104,7 @@ class AsyncProducer:
     async def put(
         self,
         stream: str | StreamId,
-        partition_key: str,
+        partition_key: str | None,
         data: bytes | bytearray | memoryview,
         explicit_hash_key: str | int | None = None,
     ) -> asyncio.Future[PutResult]:
@@ -134,7 +134,7 @@ class AsyncProducer:
     async def put_and_wait(
         self,
         stream: str | StreamId,
-        partition_key: str,
+        partition_key: str | None,
         data: bytes | bytearray | memoryview,
         explicit_hash_key: str | int | None = None,
     ) -> PutResult:
@@ -179,7 +179,7 @@ class AsyncProducer:
     async def send(
         self,
         stream: str | StreamId,
-        partition_key: str,
+        partition_key: str | None,
         data: bytes | bytearray | memoryview,
         explicit_hash_key: str | int | None = None,
     ) -> None:

@@ -63,6 +63,16 @@ class ProducerConfig:
     fail_if_throttled: bool = False
     """Fail a record that Kinesis throttles at once, instead of retrying it."""
 
+    record_distribution_strategy_default: Literal["UNSET", "AUTO", "USER_PARTITION_KEY"] = "UNSET"
+    """Assumption about a stream until its summary says who places its records, and without the permission for
+    ``DescribeStreamSummary``. ``AUTO``: the stream places them itself, so nothing is aggregated. ``USER_PARTITION_KEY``: by partition key,
+    and a record without one is rejected. ``UNSET``: by partition key, and records without one wait for the summary."""
+
+    describe_stream_summary_interval: float = 300.0
+    """Seconds after which the summary is read again, while there are records for the stream, if it places records itself or if a
+    record without a partition key comes for one that does not; 0.5 to 604,800. A stream that begins to place records itself is noticed
+    at once otherwise, by where its records land."""
+
     missing_stream: Literal["fail", "wait"] = "fail"
     """Handling of records for a stream that does not exist. ``fail``: they fail at once. ``wait``: they are kept
     until it does, as by the KPL, or fail with that cause when their ``record_ttl`` ends: for streams that are deleted
@@ -157,6 +167,12 @@ class ProducerConfig:
         check_seconds("record_max_buffered_time", self.record_max_buffered_time, 0, 3_600)
         check_seconds("record_ttl", self.record_ttl, 0.1, 604_800)
         check_int("rate_limit", self.rate_limit, 1, 10_000)
+        check_choice(
+            "record_distribution_strategy_default",
+            self.record_distribution_strategy_default,
+            ("UNSET", "AUTO", "USER_PARTITION_KEY"),
+        )
+        check_seconds("describe_stream_summary_interval", self.describe_stream_summary_interval, 0.5, 604_800)
         check_choice("missing_stream", self.missing_stream, ("fail", "wait"))
         check_choice("ordering", self.ordering, ("none", "per_shard"))
         check_int("max_user_record_size", self.max_user_record_size, 64, MAX_RECORD_SIZE)

@@ -28,14 +28,14 @@ class FailedRecord:
 
     Attributes:
         stream: Name or ARN, as `put` takes it.
-        partition_key: The user's partition key.
+        partition_key: The user's partition key; None for a record without one.
         explicit_hash_key: Canonical decimal text if the user gave one.
         data: Payload; left out of ``repr``.
         error: Why: a `RecordFailedError` with the real cause as ``__cause__`` and all attempts.
     """
 
     stream: str
-    partition_key: str
+    partition_key: str | None
     explicit_hash_key: str | None
     data: bytes = field(repr=False)
     error: BaseException
@@ -78,7 +78,11 @@ class FailureHooks:
             try:
                 hook(
                     FailedRecord(
-                        str(stream), record.partition_key, record.explicit_hash_key, record.data, error
+                        str(stream),
+                        record.partition_key or None,
+                        record.explicit_hash_key,
+                        record.data,
+                        error,
                     )
                 )
                 told = True

@@ -170,7 +170,7 @@ class PendingRecords:
         failure = RecordFailedError(
             f"record for stream {self.stream}: {text}{reason}",
             stream=self.stream.name,
-            partition_key=record.partition_key,
+            partition_key=record.partition_key or None,
             attempts=tuple(record.history or ()),
         )
         failure.__cause__ = cause

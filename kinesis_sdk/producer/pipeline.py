@@ -57,7 +57,7 @@ class StreamPipeline:
         self.stream = stream
         self._config = config
         self.open_by_key: OpenByKey = {}
-        self.topology: Topology = Topology(rng)
+        self.topology: Topology = Topology(rng, config)
         self._pending = PendingRecords(stream)
         self._queue = SendQueue(self._pending, self.topology, config, rng, self.open_by_key)
         self._responses = ResponseHandler(self._pending, self._queue, self.topology, config)

@@ -27,6 +27,7 @@ from kinesis_sdk.producer.metrics import ProducerMetrics
 from kinesis_sdk.producer.pipeline import MAX_PARTITION_KEY_LENGTH, StreamPipeline
 from kinesis_sdk.producer.record import BlindRecord, PendingRecord
 from kinesis_sdk.producer.stats import ProducerStats
+from kinesis_sdk.producer.topology import Keyless
 
 if TYPE_CHECKING:
     import boto3
@@ -37,13 +38,19 @@ _LOGGER = logging.getLogger(__name__)
 
 _KEY_CACHE_SIZE = 65_536
 
+NO_KEY_HASH = bytes(16)
+"""Stands for the hash key of a record without a partition key, where one is needed: it is never sent."""
+
 _BATCH_RECORDS = 256
 _BATCH_BYTES = 1024 * 1024
 _BATCH_SECONDS = 0.01
 """Bounds of the batches that `put_many` cuts. The records of a batch are not charged against the buffer yet, and the lock is
 held while they are accepted, so other callers wait."""
 
-KeyedData: TypeAlias = "tuple[str, bytes | bytearray | memoryview] | tuple[str, bytes | bytearray | memoryview, str | int | None]"
+KeyedData: TypeAlias = (
+    "tuple[str | None, bytes | bytearray | memoryview] | "
+    "tuple[str | None, bytes | bytearray | memoryview, str | int | None]"
+)
 """Record for `Producer.put_many`."""
 
 
@@ -149,7 +156,7 @@ class Producer:
     def put(
         self,
         stream: str | StreamId,
-        partition_key: str,
+        partition_key: str | None,
         data: bytes | bytearray | memoryview,
         explicit_hash_key: str | int | None = None,
     ) -> PendingRecord:
@@ -161,7 +168,9 @@ class Producer:
         Args:
             stream: Stream name or ARN. Always use the same of the two for a stream: the producer cannot know that both mean the
                 same one, so each has its own rate limit, and its own order in ordered mode.
-            partition_key: 1 to 256 characters.
+            partition_key: 1 to 256 characters; None for a record without one, which only streams that place records themselves
+                accept (record distribution AUTO). Until it is known whether the stream does, the record waits; if it
+                does not, the record fails with the code ``PartitionKeyRequired``.
             data: Payload, up to the stream's record size limit together with the key; may be empty.
             explicit_hash_key: Decimal text or int from 0 to 2^128-1 that places the record instead of its
                 partition key.
@@ -170,7 +179,8 @@ class Producer:
             A `concurrent.futures.Future`; ``result()`` gives the `PutResult` or raises `RecordFailedError`.
 
         Raises:
-            InvalidRecordError: If Kinesis would reject the record; names the field.
+            InvalidRecordError: If Kinesis would reject the record; names the field. Also for a record without a partition
+                key if the stream is known to place records by partition key, or with ``ordering="per_shard"``.
             ConfigError: If ``stream`` is neither a name nor an ARN.
             BufferFullError: If no room becomes available within ``put_timeout``.
             ProducerClosedError: If the producer is closed, or belongs to the parent of this forked process.
@@ -188,11 +198,15 @@ class Producer:
             data = bytes(data)
         hash_key = self._hash_keys.get(partition_key) if type(partition_key) is str else None
         if hash_key is None:
-            hash_key = self._hash(partition_key)
+            if partition_key is None:
+                partition_key = self._without_key(pipeline, explicit_hash_key)
+                hash_key = NO_KEY_HASH
+            else:
+                hash_key = self._hash(partition_key)
         if len(data) > pipeline.plain_record_size:
-            self._check_size(pipeline, partition_key, data)
+            self._check_size(pipeline, partition_key or "", data)
         record: PendingRecord = PendingRecord()
-        record.partition_key = partition_key
+        record.partition_key = partition_key  # type: ignore[assignment]  # not None: its hash key is known
         record._details = None
         record._listeners = None
         if explicit_hash_key is None:
@@ -206,7 +220,7 @@ class Producer:
     def try_put(
         self,
         stream: str | StreamId,
-        partition_key: str,
+        partition_key: str | None,
         data: bytes | bytearray | memoryview,
         explicit_hash_key: str | int | None = None,
     ) -> PendingRecord | None:
@@ -272,7 +286,7 @@ class Producer:
     def send(
         self,
         stream: str | StreamId,
-        partition_key: str,
+        partition_key: str | None,
         data: bytes | bytearray | memoryview,
         explicit_hash_key: str | int | None = None,
     ) -> None:
@@ -386,7 +400,7 @@ class Producer:
     def _record(
         self,
         pipeline: StreamPipeline,
-        partition_key: str,
+        partition_key: str | None,
         data: bytes | bytearray | memoryview,
         explicit_hash_key: str | int | None = None,
         kind: type[PendingRecord] = PendingRecord,
@@ -407,11 +421,15 @@ class Producer:
             data = bytes(data)
         hash_key = self._hash_keys.get(partition_key) if type(partition_key) is str else None
         if hash_key is None:
-            hash_key = self._hash(partition_key)
+            if partition_key is None:
+                partition_key = self._without_key(pipeline, explicit_hash_key)
+                hash_key = NO_KEY_HASH
+            else:
+                hash_key = self._hash(partition_key)
         if len(data) > pipeline.plain_record_size:
-            self._check_size(pipeline, partition_key, data)
+            self._check_size(pipeline, partition_key or "", data)
         record = kind()
-        record.partition_key = partition_key
+        record.partition_key = partition_key  # type: ignore[assignment]  # not None: its hash key is known
         record._details = None
         record._listeners = None
         if explicit_hash_key is None:
@@ -437,6 +455,21 @@ class Producer:
             self._hash_keys.clear()
         self._hash_keys[partition_key] = hash_key
         return hash_key
+
+    def _without_key(self, pipeline: StreamPipeline, explicit_hash_key: str | int | None) -> str:
+        """Return what stands for the partition key of a record that has none: the empty text, which is not a valid key.
+
+        Raises:
+            InvalidRecordError: If a record of that stream needs a key.
+        """
+        if explicit_hash_key is not None:
+            raise InvalidRecordError("explicit_hash_key", "a record without a partition key cannot have one")
+        if self.config.ordering == "per_shard":
+            raise InvalidRecordError("partition_key", "ordering='per_shard' needs one for each record")
+        topology = pipeline.topology
+        if topology.keyless(self._now()) is Keyless.REJECT:
+            raise InvalidRecordError("partition_key", topology.why_keys_are_needed(pipeline.stream))
+        return ""
 
     def _hash_of(self, partition_key: str) -> bytes | None:
         """Return the hash key of a partition key; None for a key that Kinesis would reject."""

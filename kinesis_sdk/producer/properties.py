@@ -136,11 +136,14 @@ def _whole(key: str, value: str, low: int, high: int) -> int:
     return int(text)
 
 
-def _integer(low: int, high: int, ours: int | None = None) -> Callable[..., int]:
-    """Return a reader of integers in the KPL's range; larger values than ``ours``, the maximum of this SDK, become ``ours``."""
+def _integer(low: int, high: int, ours: int | None = None, least: int | None = None) -> Callable[..., int]:
+    """Return a reader of integers in the KPL's range, which become ``least`` to ``ours``, the minimum and maximum of this SDK."""
 
     def read(key: str, value: str, adjusted: list[tuple[str, str]]) -> int:
         number = _whole(key, value, low, high)
+        if least is not None and number < least:
+            adjusted.append((key, f"{number:,} was raised to {least:,}, the minimum of this SDK"))
+            return least
         if ours is None or number <= ours:
             return number
         adjusted.append((key, f"{number:,} was limited to {ours:,}, the maximum of this SDK"))
@@ -149,8 +152,10 @@ def _integer(low: int, high: int, ours: int | None = None) -> Callable[..., int]
     return read
 
 
-def _milliseconds(low: int, high: int, ours: int | None = None) -> Callable[..., float]:
-    whole = _integer(low, high, ours)
+def _milliseconds(
+    low: int, high: int, ours: int | None = None, least: int | None = None
+) -> Callable[..., float]:
+    whole = _integer(low, high, ours, least)
 
     def read(key: str, value: str, adjusted: list[tuple[str, str]]) -> float:
         return whole(key, value, adjusted) / 1000
@@ -209,6 +214,12 @@ _FIELDS = {
     # The KPL's documentation recommends "a large value like INT_MAX" to applications that must not lose a record.
     "RecordTtl": _Field("config", "record_ttl", _milliseconds(100, _BIG, ours=604_800_000)),
     "RateLimit": _Field("config", "rate_limit", _integer(1, _BIG, ours=10_000)),
+    "RecordDistributionStrategyDefault": _Field(
+        "config", "record_distribution_strategy_default", _choice("UNSET", "AUTO", "USER_PARTITION_KEY")
+    ),
+    "DescribeStreamSummaryIntervalMs": _Field(
+        "config", "describe_stream_summary_interval", _milliseconds(1, _BIG, least=500, ours=604_800_000)
+    ),
     "FailIfThrottled": _Field("config", "fail_if_throttled", _boolean),
     "RequestTimeout": _Field("config", "request_timeout", _milliseconds(100, 600_000)),
     "ConnectTimeout": _Field("config", "connect_timeout", _milliseconds(100, 300_000)),

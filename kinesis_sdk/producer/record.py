@@ -289,7 +289,7 @@ class PendingRecord(Future[PutResult]):
     """A user record that was accepted, and the future of its `PutResult`.
 
     Attributes:
-        partition_key: The user's partition key.
+        partition_key: The user's partition key; empty for a record without one.
         arrived: Monotonic seconds at which `put` accepted it.
         explicit_hash_key: Canonical decimal text if the user gave one, else None.
         sent_blind: Whether it was put without returning a future (`Producer.send`), so that a failure is reported in another way.

@@ -134,6 +134,8 @@ class ResponseHandler:
         permanent = isinstance(error, PermanentAwsError) and not waits
         throttled = isinstance(error, ThrottledError) and self._config.fail_if_throttled
         code = error.code if isinstance(error, AwsError) else type(error).__name__
+        if permanent and code in _ABOUT_ONE_RECORD and self._doubt_distribution(batch):
+            permanent = False
         if permanent and code in _ABOUT_ONE_RECORD and self._divide(batch, now):
             pass
         elif permanent or throttled:
@@ -172,6 +174,7 @@ class ResponseHandler:
         deferred, self.deferred = self.deferred, []
         for item in deferred:
             self._check_placement(item.entry, item.stored, now, last_chance=item.stored.started <= loaded_at)
+        queue.release_parked(now)
         queue.resume_lanes(now, reloaded=True)
 
     def on_facts_failed(self, error: KinesisSdkError, now: float) -> None:
@@ -199,6 +202,7 @@ class ResponseHandler:
         if fatal or unreachable:
             code = error.code if isinstance(error, AwsError) else type(error).__name__
             self._fail_unsent(now, code, error)
+        queue.release_parked(now)
         queue.resume_lanes(now, reloaded=True)
 
     def abandon(self, now: float, error: KinesisSdkError) -> None:
@@ -310,6 +314,21 @@ class ResponseHandler:
             return False
         self._queue.split(entry, [detached[:middle], detached[middle:]], now)
         self._pending.drop_empty((entry,))
+        return True
+
+    def _doubt_distribution(self, batch: Batch) -> bool:
+        """Return whether a rejected request is sent again after a load of the stream's summary.
+
+        Kinesis rejects a request with records without a partition key if the stream does not place records itself. If the
+        producer thinks that it does, that has changed, and the load shows it: such records then fail, and others do not.
+        Each of these records is sent again for this reason only once.
+        """
+        first = next((entry for entry in batch.entries if not entry.aggregate.partition_key), None)
+        if first is None or any(
+            attempt.code in _ABOUT_ONE_RECORD for attempt in first.records[0].history or ()
+        ):
+            return False
+        self._topology.doubt()
         return True
 
     def _slow_down(self, batch: Batch, results: list[Any], now: float) -> None:

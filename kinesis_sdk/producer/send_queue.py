@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from kinesis_sdk.common.aggregate_reader import Aggregate
+from kinesis_sdk.common.errors import InvalidRecordError
 from kinesis_sdk.producer.aggregator import Aggregator, DetachedRecord, Entry, Group, OpenByKey
 from kinesis_sdk.producer.collector import Batch, Collector
 from kinesis_sdk.producer.config import ProducerConfig
@@ -26,7 +27,7 @@ from kinesis_sdk.producer.ordered import OneInFlight, ReshardBarrier, ordering_e
 from kinesis_sdk.producer.pending import PendingRecords
 from kinesis_sdk.producer.record import DeliveryState, PendingRecord
 from kinesis_sdk.producer.retries import LAST_CHANCE, Retries
-from kinesis_sdk.producer.topology import Topology
+from kinesis_sdk.producer.topology import Keyless, Topology
 
 _COLLECTION_DELAY = 0.05
 _COLLECTION_DELAY_SHARE = 0.2
@@ -90,7 +91,8 @@ class SendQueue:
         self._retries = Retries(config.record_max_buffered_time)
         self._in_flight: set[Batch] = set()
         self._deferred: set[Entry] = set()
-        # In ordered mode, records that came before the first shard map: without one there is no lane for them.
+        # Records that cannot be grouped before a load: in ordered mode, those that came before the first shard map, because
+        # without one there is no lane for them; else, those without a partition key, if it is not known who places records.
         self._parked: Entry | None = None
         self._accepted = 0
         self._regroup_wanted = False
@@ -153,7 +155,13 @@ class SendQueue:
         parked = self._parked
         if parked is not None and parked.expires <= now:
             self._parked = None
-            self._expire(parked, now, "it waited for the stream's shard map")
+            self._expire(
+                parked,
+                now,
+                "it waited for the stream's shard map"
+                if self._in_order
+                else "it has no partition key, and waited until it was known whether the stream places records itself",
+            )
         if self._pending.failures.missing and self._isolated:
             # They wait for the stream, too, and nothing else would check their expiry.
             self.rebuild(now)
@@ -325,7 +333,13 @@ class SendQueue:
         entries = batch.entries
         for entry in entries:
             self.returned(entry, Returned.HALVED)
-        middle = len(entries) // 2
+        keyed = [entry for entry in entries if entry.aggregate.partition_key]
+        middle = len(keyed)
+        if 0 < middle < len(entries):
+            # Those without a partition key may all be bad, and must not cost the others their attempts.
+            entries = [*keyed, *(entry for entry in entries if not entry.aggregate.partition_key)]
+        else:
+            middle = len(entries) // 2
         self._isolated.extendleft((Batch(entries[middle:]), Batch(entries[:middle])))
 
     def resume_lanes(self, now: float, *, reloaded: bool = False) -> None:
@@ -370,6 +384,15 @@ class SendQueue:
         entries.extend(collected)
         self._place_all(sorted((item for entry in entries for item in entry.detach_records()), key=_age), now)
         self._pending.drop_empty(entries)
+
+    def release_parked(self, now: float) -> None:
+        """Group records without a partition key again after a load; they wait on, are sent, or fail."""
+        parked = self._parked
+        if parked is None or self._in_order:
+            return
+        self._parked = None
+        self._place_all(parked.detach_records(), now)
+        self._pending.drop_empty((parked,))
 
     def on_stream_changed(self) -> None:
         """Tell the policies that another shard map is in use, or none, before anything is grouped by it.
@@ -474,6 +497,9 @@ class SendQueue:
         topology = self._topology
         shard_map = topology.shard_map
         group: Group
+        if not record.partition_key and topology.keyless(now) is not Keyless.SEND:
+            self._park(record, data, hash_key, epoch, deadline, expires, now)
+            return True
         if shard_map is None or topology.service_places:
             if self._in_order:
                 self._park(record, data, hash_key, epoch, deadline, expires, now)
@@ -497,7 +523,7 @@ class SendQueue:
         expires: float,
         now: float,
     ) -> None:
-        """Keep a record until there is a shard map; fail it if there will be none."""
+        """Keep a record until a load says how to group it; fail it if that is impossible."""
         parked = self._parked
         if parked is None:
             parked = self._parked = Entry(Aggregate(UNLIMITED, UNLIMITED), None, epoch)
@@ -506,10 +532,18 @@ class SendQueue:
             record.own_epoch = epoch
             parked.mixed = True
         parked.take(record, data, hash_key, deadline, expires)
-        error = ordering_error(self._topology, self._pending.stream)
-        if error is not None:
+        topology, stream = self._topology, self._pending.stream
+        if self._in_order:
+            error = ordering_error(topology, stream)
+            if error is not None:
+                self._parked = None
+                self._pending.fail_entry(parked, now, now, "OrderingImpossible", error)
+        elif topology.keyless(now) is Keyless.REJECT:
             self._parked = None
-            self._pending.fail_entry(parked, now, now, "OrderingImpossible", error)
+            problem = InvalidRecordError("partition_key", topology.why_keys_are_needed(stream))
+            self._pending.fail_entry(parked, now, now, "PartitionKeyRequired", problem)
+        elif topology.described:
+            topology.doubt()
 
     def _place_all(self, detached: list[DetachedRecord], now: float) -> None:
         """Put records that were elsewhere into aggregates; a flush that they were part of continues."""

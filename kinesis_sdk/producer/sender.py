@@ -41,9 +41,10 @@ def put_records(client: KinesisClient, stream: StreamId, batch: Batch) -> Mappin
         entries = []
         for entry in batch.entries:
             aggregate = entry.aggregate
-            entries.append(
-                fastpath.PutEntry(aggregate.encode(), aggregate.partition_key, aggregate.explicit_hash_key)
-            )
+            key = aggregate.partition_key
+            # A record without a key is for a stream that places records itself, so it has no hash key either.
+            hash_key = aggregate.explicit_hash_key if key else None
+            entries.append(fastpath.PutEntry(aggregate.encode(), key or None, hash_key))
         response = fastpath.put_records(client, stream, entries)
         results: list[Any] = response["Records"]
         if len(results) != len(entries):
@@ -95,7 +96,7 @@ def load_facts(client: KinesisClient, stream: StreamId, *, describe: bool) -> St
         ProtocolError: If a response cannot be read.
     """
     max_record_size: int | None = None
-    service_places = False
+    service_places: bool | None = None
     if describe:
         try:
             with translate_errors("DescribeStreamSummary", client):
@@ -105,12 +106,14 @@ def load_facts(client: KinesisClient, stream: StreamId, *, describe: bool) -> St
                 raise ProtocolError("DescribeStreamSummary: the response has no StreamDescriptionSummary")
             kib = summary.get("MaxRecordSizeInKiB")
             max_record_size = kib * 1024 if type(kib) is int and kib > 0 else None
+            # Only on-demand streams have this field; other streams place records by partition key (API reference).
             service_places = summary.get("RecordDistributionStrategy") == "AUTO"
         except PermanentAwsError as error:
             if error.code != "AccessDeniedException":
                 raise
             _LOGGER.warning(
-                "stream %s: no permission to read its summary, assuming the default record size limit and distribution: %s",
+                "stream %s: no permission to read its summary, assuming the default record size limit and "
+                "record_distribution_strategy_default: %s",
                 stream,
                 error,
             )

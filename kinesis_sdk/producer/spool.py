@@ -60,7 +60,7 @@ class SpooledRecord(NamedTuple):
 
     Attributes:
         stream: Name or ARN of the stream.
-        partition_key: The user's partition key.
+        partition_key: The user's partition key; None for a record without one.
         explicit_hash_key: Decimal text; None if the user gave none.
         data: Payload.
         cause: Message of the error with which the record failed.
@@ -68,7 +68,7 @@ class SpooledRecord(NamedTuple):
     """
 
     stream: str
-    partition_key: str
+    partition_key: str | None
     explicit_hash_key: str | None
     data: bytes
     cause: str
@@ -252,7 +252,7 @@ def _decode(line: bytes) -> SpooledRecord:
     if not isinstance(item, dict):
         raise TypeError("expected an object")
     explicit_hash_key = item.get("explicit_hash_key")
-    for text in (item["stream"], item["partition_key"], item["cause"], explicit_hash_key or ""):
+    for text in (item["stream"], item["partition_key"] or "", item["cause"], explicit_hash_key or ""):
         if not isinstance(text, str):
             raise TypeError("expected text")
     return SpooledRecord(

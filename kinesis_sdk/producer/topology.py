@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from enum import Enum
 from typing import NamedTuple
 
 from kinesis_sdk.common.backoff import backoff
 from kinesis_sdk.common.shards import Shard, ShardMap
+from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.config import ProducerConfig
 
 _FIRST_BACKOFF = 0.2
@@ -22,11 +24,6 @@ MISSING_BACKOFF = 2.0
 _MIN_INTERVAL = 0.5
 """Seconds between two loads. ListShards allows 1,000 calls per second and stream, but a stream that is resharded may show its new
 shards only after a moment, and faster loads would not help."""
-
-
-_RECHECK_INTERVAL = 300.0
-"""Seconds after which a stream that places records itself is checked again, while there are records for it: its responses to
-PutRecords do not show whether it still does."""
 
 
 _DOUBT_INTERVAL = 60.0
@@ -43,12 +40,20 @@ class StreamFacts(NamedTuple):
     Attributes:
         shards: The open shards; None without the permission for ListShards (then only equal hash keys share an aggregate).
         max_record_size: Maximum bytes of a Kinesis record; None if not known.
-        service_places: Whether the stream places records itself (record distribution AUTO).
+        service_places: Whether the stream places records itself (record distribution AUTO); None if not known.
     """
 
     shards: Sequence[Shard] | None
     max_record_size: int | None
-    service_places: bool
+    service_places: bool | None
+
+
+class Keyless(Enum):
+    """Handling of a record that has no partition key."""
+
+    SEND = "send"
+    WAIT = "wait"
+    REJECT = "reject"
 
 
 class Topology:
@@ -56,28 +61,36 @@ class Topology:
 
     Args:
         rng: Source of the backoff's jitter.
+        config: Settings of the producer; the defaults if None.
     """
 
     __slots__ = (
         "_backoffs",
+        "_default",
         "_describing",
         "_failures",
         "_hastened",
+        "_interval",
         "_last_load",
         "_loading_since",
         "_next_load",
         "_rng",
         "_stale_since",
         "described",
+        "distribution_known",
         "max_record_size",
         "service_places",
         "shard_map",
     )
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, config: ProducerConfig | None = None) -> None:
+        config = config or ProducerConfig()
+        self._default = config.record_distribution_strategy_default
+        self._interval = config.describe_stream_summary_interval
         self.shard_map: ShardMap | None = None
         self.max_record_size: int | None = None
-        self.service_places: bool = False
+        self.service_places: bool = self._default == "AUTO"
+        self.distribution_known: bool = False
         self.described: bool = False
         self._describing = True
         self._rng = rng
@@ -93,6 +106,37 @@ class Topology:
     def predict(self, hash_key: bytes) -> str | None:
         """Return the shard to which a record of that hash key goes; None if it cannot be predicted."""
         return None if self.shard_map is None or self.service_places else self.shard_map.predict(hash_key)
+
+    def keyless(self, now: float) -> Keyless:
+        """Return what to do with a record without a partition key, which only streams that place records themselves accept.
+
+        Until the first summary has been read, `Keyless.WAIT`, unless the configuration says that the stream needs keys. If the
+        load of the summary fails, the configuration decides.
+
+        Args:
+            now: Monotonic seconds.
+        """
+        if not self.described:
+            if self.service_places and self._failures:
+                return Keyless.SEND
+            if self._default == "USER_PARTITION_KEY" and not self.distribution_known:
+                return Keyless.REJECT
+            return Keyless.WAIT
+        if self.service_places:
+            return Keyless.SEND
+        # It may have changed since. Nothing else would show that if all records are without a key.
+        return Keyless.REJECT if now - self._last_load < self._interval else Keyless.WAIT
+
+    def why_keys_are_needed(self, stream: StreamId) -> str:
+        """Return why a record without a partition key is rejected."""
+        if self.distribution_known:
+            return f"stream {stream} places records by their partition keys, so each record needs one"
+        if self._default == "USER_PARTITION_KEY":
+            return f"stream {stream} needs one, by record_distribution_strategy_default='USER_PARTITION_KEY'"
+        return (
+            f"it is not known whether stream {stream} accepts records without one, because the permission "
+            "kinesis:DescribeStreamSummary is missing; if it does, set record_distribution_strategy_default='AUTO'"
+        )
 
     def aggregation_count(self, config: ProducerConfig) -> int:
         """Return the maximum user records of an aggregate; 1 means that records are not aggregated."""
@@ -145,7 +189,9 @@ class Topology:
         if facts.max_record_size is not None:
             self.max_record_size = facts.max_record_size
         if self._describing:
-            self.service_places = facts.service_places
+            known = facts.service_places
+            self.distribution_known = known is not None
+            self.service_places = self._default == "AUTO" if known is None else known
             self.described = self._stale_since <= started
         self._loading_since = None
         self._failures = self._backoffs = 0
@@ -154,7 +200,8 @@ class Topology:
             # A mismatch was seen after this load had started: its result may already be out of date.
             self._next_load = started + _MIN_INTERVAL
         else:
-            self._next_load = started + _RECHECK_INTERVAL if self.service_places else None
+            # The responses of a stream that places records itself do not show whether it still does.
+            self._next_load = started + self._interval if self.service_places else None
 
     def fail_load(self, now: float, *, awaited: bool = False) -> None:
         """Note that a load failed. The next one waits, longer after each failure.

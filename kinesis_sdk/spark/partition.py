@@ -120,7 +120,7 @@ class TaskProducer:
     def put(
         self,
         stream: str,
-        partition_key: str,
+        partition_key: str | None,
         data: bytes | bytearray | memoryview | str,
         explicit_hash_key: str | int | None = None,
     ) -> None:
@@ -128,7 +128,7 @@ class TaskProducer:
 
         Args:
             stream: Stream name or ARN.
-            partition_key: Partition key, 1 to 256 characters.
+            partition_key: Partition key, 1 to 256 characters; None for streams that place records themselves.
             data: Payload; text is sent as UTF-8.
             explicit_hash_key: Explicit hash key; None uses the hash of the partition key.
 
@@ -150,7 +150,7 @@ class TaskProducer:
     def put_columns(
         self,
         stream: str,
-        partition_keys: Iterable[str],
+        partition_keys: Iterable[str | None],
         payloads: Iterable[bytes],
         explicit_hash_keys: Iterable[str | None] | None = None,
     ) -> None:
@@ -158,7 +158,7 @@ class TaskProducer:
 
         Args:
             stream: Stream name or ARN.
-            partition_keys: Partition key of each record.
+            partition_keys: Partition key of each record, as for `put`.
             payloads: Payload of each record; as many as keys.
             explicit_hash_keys: Explicit hash key or None of each record; None if no record has one.
 
@@ -167,7 +167,7 @@ class TaskProducer:
             PartitionFailedError: If a record of this task has already failed.
         """
         put = self._producer.put
-        rows: Iterator[tuple[str, bytes, str | None]] = (
+        rows: Iterator[tuple[str | None, bytes, str | None]] = (
             zip(partition_keys, payloads, repeat(None))
             if explicit_hash_keys is None
             else zip(partition_keys, payloads, explicit_hash_keys, strict=True)
@@ -193,7 +193,7 @@ class TaskProducer:
         return self._stored + self._causes.total() + len(self._pending)
 
     def _rejected(
-        self, error: InvalidRecordError, partition_key: str, explicit_hash_key: str | int | None
+        self, error: InvalidRecordError, partition_key: str | None, explicit_hash_key: str | int | None
     ) -> InvalidRecordError:
         """Return the error for the row after the accepted ones."""
         row = describe_row(self.accepted, partition_key, explicit_hash_key)

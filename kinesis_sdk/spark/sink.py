@@ -139,7 +139,7 @@ def write_batches(options: SinkOptions, columns: Columns, batches: Iterable[pa.R
                 data = data.cast(pa.binary())
             size += pc.sum(pc.binary_length(data)).as_py() or 0
             if columns.partition_key is None:
-                keys: list[str] = [token_hex(8) for _ in range(batch.num_rows)]
+                keys: list[str | None] = [token_hex(8) for _ in range(batch.num_rows)]
             else:
                 column = batch.column(columns.partition_key)
                 keys = column.to_pylist()
@@ -154,7 +154,8 @@ def write_batches(options: SinkOptions, columns: Columns, batches: Iterable[pa.R
                             producer.accepted,
                             "; a row without a key needs the option partitionKey=random, or a stream that distributes records itself",
                         )
-                    keys = [token_hex(8) if key is None else key for key in keys]
+                    if options.random_partition_key:
+                        keys = [token_hex(8) if key is None else key for key in keys]
             hashes: list[str | None] | None = None
             if columns.explicit_hash_key is not None:
                 hashes = batch.column(columns.explicit_hash_key).to_pylist()

@@ -192,6 +192,7 @@ entries_of = st.lists(
 @example([PutEntry(b"", '"\\\n\x00\x7f\u2028é😀', "0")], STREAM)
 @example([PutEntry(b'{"Records":[]}', "]}", None)], STREAM)
 @example([PutEntry(b"x", "k", None), PutEntry(b"y", "-" * 256, "1")], STREAM)
+@example([PutEntry(b"x", None), PutEntry(b"", "k", None), PutEntry(b"", None)], STREAM)
 def test_the_request_says_what_boto3s_would_say(entries: list[PutEntry], stream: StreamId) -> None:
     SHARED.requests.clear()
     SHARED.responses = [stored(len(entries))]

@@ -108,6 +108,7 @@ class Simulation:
         heapq.heappush(self._events, (when, self._sequence, action))
 
     def put(self, key: str, data: bytes, explicit: str | None = None) -> PendingRecord:
+        """Put a record; one without a partition key has the key ``""``, as in `Producer`."""
         now = self.clock.monotonic()
         hash_key = explicit_hash_key_to_bytes(explicit) if explicit is not None else hash_partition_key(key)
         record: PendingRecord = PendingRecord()
@@ -228,7 +229,7 @@ class Simulation:
                         "nobody listens", operation="ListShards", endpoint="http://x"
                     )
                 outcome["facts"] = load_facts(
-                    self.client, self.stream, describe=not self.pipeline.topology.described
+                    self.client, self.stream, describe=self.pipeline.topology.describing
                 )
             except KinesisSdkError as error:
                 outcome["error"] = error

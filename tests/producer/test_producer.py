@@ -261,7 +261,7 @@ def test_many_threads_and_every_future_resolves_exactly_once(make: Make, aws: Fa
         ((STREAM, "", b"x"), "partition_key"),
         ((STREAM, "k" * 257, b"x"), "partition_key"),
         ((STREAM, 7, b"x"), "partition_key"),
-        ((STREAM, None, b"x"), "partition_key"),
+        ((STREAM, None, b"x", "0"), "explicit_hash_key"),
         ((STREAM, b"k", b"x"), "partition_key"),
         ((STREAM, ["k"], b"x"), "partition_key"),
         ((STREAM, "\ud800", b"x"), "partition_key"),

@@ -68,6 +68,8 @@ KPL_KEYS = [
     "StsEndpoint",
     "StsPort",
     "GlueSchemaRegistryPropertiesFilePath",
+    "RecordDistributionStrategyDefault",
+    "DescribeStreamSummaryIntervalMs",
 ]
 
 
@@ -172,6 +174,8 @@ def test_the_kpls_defaults_are_ours() -> None:
         MetricsGranularity = shard
         MetricsNamespace = KinesisProducerLibrary
         MetricsUploadDelay = 60000
+        RecordDistributionStrategyDefault = UNSET
+        DescribeStreamSummaryIntervalMs = 300000
         KinesisPort = 443
         CloudwatchPort = 443
         VerifyCertificate = true
@@ -179,7 +183,7 @@ def test_the_kpls_defaults_are_ours() -> None:
         strict=True,
     )
     assert found.producer_config() == ProducerConfig()
-    assert len(found.config) == 13
+    assert len(found.config) == 15
     assert found.client == ClientSettings()
     assert found.metrics == MetricsSettings()
 
@@ -188,7 +192,8 @@ def test_values_of_every_field_arrive_in_our_units() -> None:
     found = parse_properties(
         "AggregationEnabled=FALSE\nAggregationMaxCount=7\nAggregationMaxSize=100\nCollectionMaxCount=10\n"
         "CollectionMaxSize=60000\nMaxUserRecordSize=2097152\nRecordMaxBufferedTime=250\nRecordTtl=1500\n"
-        "RateLimit=80\nFailIfThrottled=true\nRequestTimeout=2500\nConnectTimeout=100\nMaxConnections=+3"
+        "RateLimit=80\nFailIfThrottled=true\nRequestTimeout=2500\nConnectTimeout=100\nMaxConnections=+3\n"
+        "RecordDistributionStrategyDefault=AUTO\nDescribeStreamSummaryIntervalMs=60000"
     )
     config = found.producer_config()
     assert config == ProducerConfig(
@@ -205,6 +210,8 @@ def test_values_of_every_field_arrive_in_our_units() -> None:
         request_timeout=2.5,
         connect_timeout=0.1,
         max_connections=3,
+        record_distribution_strategy_default="AUTO",
+        describe_stream_summary_interval=60.0,
     )
     names = {field.name for field in dataclasses.fields(ProducerConfig)}
     assert set(found.config) <= names
@@ -228,6 +235,7 @@ def test_values_of_every_field_arrive_in_our_units() -> None:
         ("CloudwatchPort", 1, 65_535),
         ("ProxyPort", 1, 65_535),
         ("MetricsUploadDelay", 1, 60_000),
+        ("DescribeStreamSummaryIntervalMs", 1, 2**63 - 1),
     ],
 )
 def test_ranges_are_the_kpls_and_every_value_inside_makes_a_config(key: str, low: int, high: int) -> None:
@@ -248,6 +256,7 @@ def test_ranges_are_the_kpls_and_every_value_inside_makes_a_config(key: str, low
         ("FailIfThrottled=1", "true or false"),
         ("VerifyCertificate=", "true or false"),
         ("MetricsLevel=all", "none, summary, detailed"),
+        ("RecordDistributionStrategyDefault=auto", "UNSET, AUTO, USER_PARTITION_KEY"),
         ("MetricsGranularity=Shard", "global, stream, shard"),
         ("MetricsNamespace=AWS/Kinesis", "AWS/"),
         ("MetricsNamespace=", "1 to 255"),
@@ -386,3 +395,11 @@ def test_a_file_is_read_in_javas_encoding(tmp_path: Path) -> None:
     assert found.config == {"record_ttl": 60.0}
     with pytest.raises(FileNotFoundError):
         load_properties(tmp_path / "missing")
+
+
+def test_an_interval_below_our_minimum_is_raised_and_named() -> None:
+    found = parse_properties("DescribeStreamSummaryIntervalMs=20")
+    assert found.config == {"describe_stream_summary_interval": 0.5}
+    assert found.adjusted == [
+        ("DescribeStreamSummaryIntervalMs", "20 was raised to 500, the minimum of this SDK")
+    ]

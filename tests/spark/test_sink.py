@@ -257,6 +257,14 @@ def test_a_null_key_is_accepted_where_the_service_distributes_records(
     assert looks == [], "a task without null keys makes no call of its own"
     assert write_batches(options, KEYED, [keyed, mixed, mixed]).records == 7
     assert looks == [options.settings.connection]
+    keys = []
+    for shard in client.list_shards(StreamName="spread")["Shards"]:
+        at = client.get_shard_iterator(
+            StreamName="spread", ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
+        )
+        records = client.get_records(ShardIterator=at["ShardIterator"])["Records"]
+        keys += [record.get("PartitionKey") for record in records if record["Data"] == b"1"]
+    assert keys == [None, None], "stored as they are, not under keys that were made up"
 
 
 def test_what_is_not_stored_fails_the_task_with_counts(aws: FakeAws) -> None:
