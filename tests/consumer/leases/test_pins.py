@@ -73,6 +73,14 @@ def test_what_is_pinned_to_a_dead_worker_is_taken_as_any_other(strategy):
     assert len(moves(plan(held, strategy=strategy))) == 1, "shares as without the pin"
 
 
+def test_what_is_pinned_here_is_not_taken_from_a_worker_that_may_be_alive():
+    """One lease of its holder has expired, so the holder counts as dead; the other one has not, so it is left alone."""
+    leases = [pinned(0, "me", "a"), lease(1, "a"), lease(2, "me")]
+    result = plan(leases, expired={"s00001"})
+    assert keys(result.takes) == ["s00001"]
+    assert reasons(result) == {TakeReason.EXPIRED: 1}
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_what_is_pinned_to_a_draining_worker_is_taken_as_any_other(strategy):
     leases = [pinned(0, "a"), lease(2, "me"), lease(3, "a")]

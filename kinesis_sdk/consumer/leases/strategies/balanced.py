@@ -113,7 +113,7 @@ def plan_balanced(
     pins = effective_pins(standings.pinned, holdings, max_leases) if standings.pinned else {}
     assignments: list[Assignment] = []
     if pins:
-        holdings, free, assignments = _with_pins(holdings, free, standings.pinned, pins)
+        holdings, free, pins, assignments = _with_pins(holdings, free, standings.pinned, pins)
     if is_visible:
         assignments += (
             plan_by_count(holdings, free, groups, max_leases, pins)
@@ -157,13 +157,18 @@ def _with_pins(
     free: Sequence[Lease],
     pinned: Sequence[Lease],
     pins: Mapping[str, str],
-) -> tuple[dict[str, list[Lease]], list[Lease], list[Assignment]]:
-    """Return holdings and free leases as they are once all pinned leases have arrived, and the moves until then."""
-    places = {lease.lease_key: worker for worker, held in holdings.items() for lease in held}
+) -> tuple[dict[str, list[Lease]], list[Lease], dict[str, str], list[Assignment]]:
+    """Return holdings and free leases as they are once all pinned leases have arrived, the pins, and the moves until then.
+
+    A lease of a worker that is probably dead, which has not expired yet, is neither held nor free, and cannot be moved.
+    """
+    places: dict[str, str | None] = {lease.lease_key: None for lease in free}
+    places.update((lease.lease_key, worker) for worker, held in holdings.items() for lease in held)
+    pins = {key: worker for key, worker in pins.items() if key in places}
     moves = [
-        Assignment(lease, places.get(lease.lease_key), pins[lease.lease_key])
+        Assignment(lease, places[lease.lease_key], pins[lease.lease_key])
         for lease in sorted(pinned, key=lambda lease: lease.lease_key)
-        if lease.lease_key in pins and places.get(lease.lease_key) != pins[lease.lease_key]
+        if lease.lease_key in pins and places[lease.lease_key] != pins[lease.lease_key]
     ]
     moving = {move.lease.lease_key for move in moves}
     after = {
@@ -172,7 +177,7 @@ def _with_pins(
     }
     for move in moves:
         after[move.target].append(move.lease)
-    return after, [lease for lease in free if lease.lease_key not in moving], moves
+    return after, [lease for lease in free if lease.lease_key not in moving], pins, moves
 
 
 def _plan_first_lease(
