@@ -572,7 +572,7 @@ NAMES = st.sampled_from(
         *("checkpointSubSequenceNumber", "pendingCheckpoint", "pendingCheckpointSubSequenceNumber"),
         *("pendingCheckpointState", "parentShardId", "childShardIds", "startingHashKey", "endingHashKey"),
         *("throughputKBps", "entityType", "streamName", "shardId", "initialTimestampMillis", "handoffOwner"),
-        *("standby:a", "unknown"),
+        *("standby:a", "drain:a", "pinnedTo", "progress", "processedUntil", "unknown"),
     ]
 )
 

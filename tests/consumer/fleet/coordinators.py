@@ -218,7 +218,8 @@ class WorkerProcess:
                     self.coordinator.request("scan")
                     self.wake("tick", self.monotonic())
                     return
-            elif fleet.rng.random() < 0.3:
+            elif fleet.rng.random() < 0.3 and not held.lease.is_finished:
+                # A KCL 2.x worker also holds finished leases, here one whose parent was rewound; it only renews them.
                 position = held.lease.checkpoint
                 sequence = 10**6 if position.is_sentinel else int(position.sequence_number) + 1
                 requested_before = held.handoff_requester is not None
@@ -468,6 +469,17 @@ class CoordinatorFleet:
             held = owner.held(lease.lease_key)
             if held is None or not held.is_held(owner.monotonic()):
                 return f"{lease.lease_key}: {lease.owner} does not believe in it"
+        pins = Counter(lease.pinned_to for lease in leases if lease.pinned_to in live)
+        for lease in leases:
+            if lease.pinned_to in live and lease.owner != lease.pinned_to:
+                return f"{lease.lease_key} is pinned to {lease.pinned_to}, and owned by {lease.owner}"
+        if pins:
+            load = self.load()
+            most = max(min(load.values()) + 1, 1)
+            over = {name: count for name, count in load.items() if count > max(most, pins[name])}
+            return (
+                f"spread beside pins: {load}, {dict(pins)}" if over and weights_of(leases) is None else None
+            )
         if not self.java:
             weights = weights_of(leases)
             if weights is None:

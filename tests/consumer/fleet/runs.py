@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from random import Random
 
+from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer.config import ConsumerConfig, CoordinationConfig, LeaseConfig
 from tests.consumer.fleet.connection import TableFaults
 from tests.consumer.fleet.coordinators import CoordinatorFleet
+from tests.consumer.fleet.operator import set_position
 
 
 def chaos(seed: int) -> CoordinatorFleet:
-    """Play a random run of a fleet, then let it settle.
+    """Play a random run of a fleet, then let it settle. In the runs of odd seeds, operators change the table meanwhile.
 
     Returns:
         The fleet after it settled, for further checks.
@@ -58,10 +60,13 @@ def chaos(seed: int) -> CoordinatorFleet:
                 add()
             fleet.run(fleet.now + gap)
 
+    operator = Operator(fleet, seed, pins=not mixed) if seed % 2 else None
     for _ in range(rng.randint(1, 4)):
         add()
     for _ in range(rng.randint(2, 5)):
         fleet.run(fleet.now + rng.choice([0.2, 2.0, 8.0, 14.0]))
+        if operator is not None:
+            operator.act()
         action = rng.choice(
             ["add", "crash", "stop", "freeze", "faults", "split", "merge", "rolling", "at once", "blue/green"]
         )
@@ -95,6 +100,8 @@ def chaos(seed: int) -> CoordinatorFleet:
             fleet.rates[key] *= rng.choice([0.1, 10])
     if not fleet.live:
         add()
+    if operator is not None:
+        operator.end()
     settle(fleet, 400)
     if fleet.rate is not None:
         # Until measurements have caught up with the rates; a short run may not have measured anything yet.
@@ -103,6 +110,57 @@ def chaos(seed: int) -> CoordinatorFleet:
     if not mixed or not fleet.java:
         rest(fleet, 3 * config.leases.lease_scan_interval + config.leases.failover_time)
     return fleet
+
+
+class Operator:
+    """Changes a live lease table at random: rewinds, releases, drains, pins.
+
+    Args:
+        fleet: The fleet.
+        seed: Seed of the run.
+        pins: Whether leases are pinned. Not next to KCL 2.x workers, which do not know pins and take such leases back.
+    """
+
+    def __init__(self, fleet: CoordinatorFleet, seed: int, *, pins: bool) -> None:
+        self._fleet = fleet
+        self._rng = Random(f"operator {seed}")
+        self._kinds = ["restart", "free", "drain", "undrain"] + ["pin", "pin", "unpin"] * pins
+
+    def act(self) -> None:
+        """Make up to three changes at this moment."""
+        fleet, rng = self._fleet, self._rng
+        for _ in range(rng.randint(0, 3)):
+            kind = rng.choice(self._kinds)
+            rows = sorted(fleet.table.list(), key=lambda row: row.lease_key)
+            ours = [process for process in fleet.live if process not in fleet.java]
+            # An operator waits for the end of a handoff, which takes 40 s at most.
+            still = [row for row in rows if not row.in_handoff]
+            if kind in ("restart", "free") and still:
+                row = rng.choice(still)
+                target = ExtendedSequenceNumber(str(rng.randint(1, 10**6)))
+                set_position(
+                    fleet.table,
+                    row.lease_key,
+                    min(target, row.checkpoint),
+                    free=kind == "free" or row.owner is None,
+                )
+            elif kind == "drain" and ours:
+                fleet.drain(rng.choice(ours))
+            elif kind == "undrain" and ours:
+                fleet.undrain(rng.choice(ours))
+            elif kind == "pin" and rows and ours:
+                fleet.table.set_pin(rng.choice(rows).lease_key, rng.choice(ours).name)
+            elif kind == "unpin" and rows:
+                fleet.table.set_pin(rng.choice(rows).lease_key, None)
+
+    def end(self) -> None:
+        """Leave at least one worker that takes leases; remove all pins in half of the runs."""
+        if not self._fleet.takers:
+            for process in self._fleet.live:
+                self._fleet.undrain(process)
+        if self._rng.random() < 0.5:
+            for row in self._fleet.table.list():
+                self._fleet.table.set_pin(row.lease_key, None)
 
 
 def settle(fleet: CoordinatorFleet, patience: float) -> float:
