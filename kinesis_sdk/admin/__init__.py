@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kinesis_sdk.admin.applications import ApplicationInfo as ApplicationInfo
     from kinesis_sdk.admin.applications import Applications as Applications
     from kinesis_sdk.admin.applications import StreamFacts as StreamFacts
-    from kinesis_sdk.admin.applications import find_shard as find_shard
+    from kinesis_sdk.admin.applications import find_lease_key as find_lease_key
     from kinesis_sdk.admin.connection import Connection as Connection
     from kinesis_sdk.admin.doctor.diagnose import diagnose as diagnose
     from kinesis_sdk.admin.doctor.model import Finding as Finding
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kinesis_sdk.admin.doctor.model import Report as Report
     from kinesis_sdk.admin.fleet.balance import Balance as Balance
     from kinesis_sdk.admin.fleet.balance import balance_of as balance_of
+    from kinesis_sdk.admin.fleet.explain import explain as explain
     from kinesis_sdk.admin.fleet.model import FleetView as FleetView
     from kinesis_sdk.admin.fleet.model import LagReading as LagReading
     from kinesis_sdk.admin.fleet.model import LagSource as LagSource
@@ -63,12 +64,13 @@ else:
                 "ApplicationInfo",
                 "Applications",
                 "StreamFacts",
-                "find_shard",
+                "find_lease_key",
             ),
             "kinesis_sdk.admin.connection": ("Connection",),
             "kinesis_sdk.admin.doctor.diagnose": ("diagnose",),
             "kinesis_sdk.admin.doctor.model": ("Finding", "Level", "Report"),
             "kinesis_sdk.admin.fleet.balance": ("Balance", "balance_of"),
+            "kinesis_sdk.admin.fleet.explain": ("explain",),
             "kinesis_sdk.admin.fleet.model": (
                 "FleetView",
                 "LagReading",

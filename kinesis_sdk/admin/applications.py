@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from kinesis_sdk.admin.connection import Connection
+from kinesis_sdk.admin.lineage import full_shard_id, shard_label
 from kinesis_sdk.common.aws import call_with_retries, translate_errors
 from kinesis_sdk.common.errors import (
     AwsError,
@@ -24,7 +25,7 @@ from kinesis_sdk.common.errors import (
     ProtocolError,
     ResourceNotFoundError,
 )
-from kinesis_sdk.common.shards import Shard, list_shards
+from kinesis_sdk.common.shards import Shard, is_shard_id, list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
@@ -460,8 +461,8 @@ def find_stream(
     def ask(why: str) -> ConfigError:
         return ConfigError(
             "stream",
-            "",
-            f"the stream of {application}, because its lease table does not name it: {why}. Give --stream",
+            None,
+            f"the name of the stream of {application} (--stream): its lease table does not name it, and {why}",
         )
 
     if not leases:
@@ -548,31 +549,26 @@ def _knows_checkpoint(
 
 
 def short_shard(shard_id: str) -> str:
-    """Return the short form of a shard id for people, ``0003``, escaped: at least four digits, without leading zeros before."""
-    text = printable(shard_id)
-    prefix, found, number = text.rpartition("shardId-")
-    if not found or prefix or not number.isdigit():
-        return text
-    return number.lstrip("0").rjust(4, "0")
+    """Return the short form of a shard id with at least four digits, ``0003``, so that columns stay even; other ids are escaped."""
+    return shard_label(shard_id).rjust(4, "0") if is_shard_id(shard_id) else printable(shard_id)
 
 
-def find_shard(text: str, shard_ids: Iterable[str]) -> str:
-    """Return the shard that a user means: the full id, or its number with or without leading zeros.
+def find_lease_key(text: str, lease_keys: Iterable[str]) -> str:
+    """Return the lease that a user means: by its key, or by the number of its shard with or without leading zeros.
 
     Args:
-        text: What the user wrote, for example ``3``, ``0003`` or ``shardId-000000000003``. A lease key of a table of several
-            streams, or the end of one after a colon, works as well.
-        shard_ids: What there is.
+        text: Text of the user, for example ``3``, ``0003`` or ``shardId-000000000003``; in a table of several streams also
+            ``orders:3``.
+        lease_keys: Keys of all leases.
 
     Raises:
         ConfigError: If there is none, or if several match.
     """
-    there = list(shard_ids)
+    there = list(lease_keys)
     if text in there:
         return text
-    wanted = text.rpartition(":")[2]
-    wanted = f"shardId-{wanted.zfill(12)}" if wanted.isascii() and wanted.isdigit() else wanted
-    stream = text.rpartition(":")[0]
+    stream, _, shard = text.rpartition(":")
+    wanted = full_shard_id(shard)
     found = [
         one
         for one in there
@@ -585,4 +581,4 @@ def find_shard(text: str, shard_ids: Iterable[str]) -> str:
             "shard", text, f"one of the {len(there)} shards of the application, such as 3 or 0003"
         )
     shown = ", ".join(printable(one) for one in found[:_MAX_SHOWN])
-    raise ConfigError("shard", text, f"unambiguous: {shown} match; give the whole lease key")
+    raise ConfigError("shard", text, f"a whole lease key, because several match: {shown}")

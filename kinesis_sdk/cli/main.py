@@ -17,6 +17,13 @@ _COMMANDS = {
         "kinesis_sdk.cli.demo.command:demo",
         "Put records, consume them during a split and a crash, and account for each one.",
     ),
+    "apps": ("kinesis_sdk.cli.apps:apps", "List the applications of an account and region."),
+    "lag": ("kinesis_sdk.cli.lag:lag", "Show how far behind each shard of an application is."),
+    "leases": ("kinesis_sdk.cli.leases:leases", "Look at the leases of an application, and change them."),
+    "balance": (
+        "kinesis_sdk.cli.balance:balance",
+        "Show how evenly the leases are spread over workers and groups.",
+    ),
     "doctor": (
         "kinesis_sdk.cli.doctor:doctor",
         "Examine permissions, clock, limits, lease table and records of an application.",

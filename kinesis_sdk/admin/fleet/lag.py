@@ -312,10 +312,11 @@ def measure_all(
     start = clock.monotonic()
     taken = 0
     failure: list[BaseException] = []
+    stopped = threading.Event()
 
     def work() -> None:
         nonlocal taken
-        while not failure:
+        while not failure and not stopped.is_set():
             with turn:
                 candidate = next(todo, None)
                 if candidate is None:
@@ -335,9 +336,12 @@ def measure_all(
             failure.append(error)
 
     workers = [threading.Thread(target=guarded, name=f"lag-probe-{n}", daemon=True) for n in range(threads)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    try:
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    finally:
+        stopped.set()  # also after Ctrl-C: the others end after the call that they are making
     if failure:
         raise failure[0]

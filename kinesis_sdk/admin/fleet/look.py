@@ -1,0 +1,152 @@
+"""One look at an application, for commands that print and end; views that stay open use a `FleetPoller`.
+
+Cost: one Scan of the lease table, and ListShards and DescribeStreamSummary for each stream. The lag costs two calls for each lease,
+at most 200 leases a second, and each shard is asked once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Container
+
+from kinesis_sdk.admin.applications import Application
+from kinesis_sdk.admin.fleet.lag import THREADS, LagCandidate, LagProbe, LagProbeResult, measure_all
+from kinesis_sdk.admin.fleet.model import FleetView, OwnerKind
+from kinesis_sdk.admin.fleet.observe import FleetObserver
+from kinesis_sdk.common.clock import Clock, SystemClock
+from kinesis_sdk.common.errors import ConfigError, ResourceNotFoundError
+from kinesis_sdk.consumer.leases.table.store import TableScan
+
+SCAN_INTERVAL = 2.0
+"""Seconds between two scans of a look that watches for a while."""
+
+
+class Look:
+    """A look at one application in steps, so that its caller can show the list before the lag.
+
+    Args:
+        application: The application.
+        observer: Observer to feed; a new one by default.
+        clock: Clock.
+        sleep: Replaces `time.sleep`.
+    """
+
+    def __init__(
+        self,
+        application: Application,
+        *,
+        observer: FleetObserver | None = None,
+        clock: Clock | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._application = application
+        self._observer = observer or FleetObserver(application.name)
+        self._clock: Clock = SystemClock() if clock is None else clock
+        self._sleep = sleep
+        self._scan: TableScan | None = None
+
+    def table(self) -> FleetView:
+        """Read the table, and return the view.
+
+        Raises:
+            ConfigError: If there is no such table.
+            AwsError: If the call fails.
+        """
+        began = self._clock.monotonic()
+        self._scan = self._application.scan()
+        self._observer.observe_table(self._scan, self._clock.monotonic(), self._clock.time(), began=began)
+        return self.view()
+
+    def streams(self, *, required: bool = True) -> FleetView:
+        """Read the shards and the retention of the streams, and return the view.
+
+        Args:
+            required: Whether a stream that cannot be found is an error; otherwise `FleetView.error` says so.
+
+        Raises:
+            ConfigError: If the stream is required and cannot be found.
+            AwsError: If a call fails.
+        """
+        scan = self._scan
+        if scan is None:
+            self.table()
+            scan = self._scan
+        assert scan is not None
+        try:
+            streams = self._application.streams(scan)
+        except ConfigError as error:
+            if required:
+                raise
+            self._observer.observe_error(str(error))
+            return self.view()
+        self._observer.observe_streams(streams)
+        for name, stream in streams.items():
+            try:
+                facts, shards = self._application.stream_facts(stream), self._application.shards(stream)
+            except ResourceNotFoundError:
+                self._observer.observe_stream(name, None, self._clock.monotonic())
+                continue
+            now = self._clock.monotonic()
+            self._observer.observe_stream(name, facts, now)
+            self._observer.observe_shards(name, shards, now)
+        if any(owner.kind is not OwnerKind.SDK for owner in self.view().owners):
+            metrics = self._application.worker_metrics()
+            if metrics is not None:
+                self._observer.observe_metrics(metrics, self._clock.monotonic(), self._clock.time())
+        return self.view()
+
+    def watch(self, seconds: float, until: Callable[[FleetView], bool] = lambda _: False) -> FleetView:
+        """Read the table again each two seconds, so that ages become known.
+
+        Args:
+            seconds: For how long.
+            until: Ends it earlier.
+        """
+        end = self._clock.monotonic() + seconds
+        view = self.view()
+        while (left := end - self._clock.monotonic()) > 0 and not until(view):
+            self._sleep(min(SCAN_INTERVAL, left))
+            view = self.table()
+        return view
+
+    def lag(
+        self,
+        *,
+        only: Container[str] | None = None,
+        threads: int = THREADS,
+        on_result: Callable[[int, int], None] = lambda done, total: None,  # noqa: ARG005 - a default
+    ) -> FleetView:
+        """Ask the stream for the lag of each lease, once, and return the view.
+
+        Args:
+            only: Keys of leases to ask for; None for all.
+            threads: Maximum calls at the same time.
+            on_result: Called with how many are done, and with how many there are.
+        """
+        candidates = [
+            one
+            for one in self._observer.lag_candidates(self._clock.monotonic())
+            if only is None or one.lease_key in only
+        ]
+        done = 0
+
+        def take(candidate: LagCandidate, result: LagProbeResult) -> None:
+            nonlocal done
+            done += 1
+            self._observer.observe_lag(candidate.lease_key, result, self._clock.monotonic())
+            on_result(done, len(candidates))
+
+        probe = LagProbe(self._application.connection.kinesis, clock=self._clock)
+        measure_all(
+            probe,
+            candidates,
+            take,
+            threads=min(threads, len(candidates)),
+            clock=self._clock,
+            sleep=self._sleep,
+        )
+        return self.view()
+
+    def view(self) -> FleetView:
+        """Return what is known."""
+        return self._observer.view(self._clock.monotonic(), self._clock.time())

@@ -1,0 +1,227 @@
+"""The group ``kinesis-sdk leases``: what the lease table says. The commands that change it are in `kinesis_sdk.cli.steer`."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+
+import click
+
+from kinesis_sdk.admin.applications import find_lease_key
+from kinesis_sdk.admin.fleet.explain import explain as explain_lease
+from kinesis_sdk.admin.fleet.look import Look
+from kinesis_sdk.admin.fleet.model import FleetView, LeaseState, LeaseView, Severity
+from kinesis_sdk.admin.fleet.observe import FleetObserver
+from kinesis_sdk.admin.fleet.words import duration
+from kinesis_sdk.cli.fleet_tables import (
+    application_options,
+    chosen,
+    lease_table,
+    open_application,
+    print_problems,
+    summary,
+    text,
+    title,
+)
+from kinesis_sdk.cli.lazy_group import LazyGroup
+from kinesis_sdk.cli.options import DURATION, JSON_OPTION
+from kinesis_sdk.cli.output import ExitCode, console, note, print_json, with_exit_codes
+from kinesis_sdk.common.text import printable
+
+_LEASES = {
+    "list": ("kinesis_sdk.cli.leases:list_leases", "Print the rows of the lease table, decoded."),
+    "show": ("kinesis_sdk.cli.leases:show", "Name what is wrong, with the remedy, and print the rows."),
+    "explain": ("kinesis_sdk.cli.leases:explain", "Say in plain words why a shard is moving or not."),
+}
+"""Home and short help of each command of the group."""
+
+
+@click.group(cls=LazyGroup, homes=_LEASES)
+def leases() -> None:
+    """Look at the leases of an application, and change them."""
+
+
+@click.command("list")
+@application_options
+@click.option(
+    "--all", "show_all", is_flag=True, help="Show all rows of a large application, finished ones too."
+)
+@JSON_OPTION
+@with_exit_codes
+def list_leases(
+    *,
+    application_name: str,
+    stream: str | None,
+    table: str | None,
+    failover_time: float,
+    show_all: bool,
+    as_json: bool,
+    region: str | None,
+    profile: str | None,
+    endpoint_url: str | None,
+) -> None:
+    r"""Print the rows of the lease table. Only the table is read; `leases show` compares it with the stream.
+
+    \b
+    Examples:
+      kinesis-sdk leases list billing
+      kinesis-sdk leases list billing --json | jq '.leases[] | select(.owner == null) | .shard_id'
+    """
+    application = open_application(
+        application_name, stream, table, region=region, profile=profile, endpoint_url=endpoint_url
+    )
+    view = Look(application, observer=FleetObserver(application_name, failover_time=failover_time)).table()
+    if as_json:
+        print_json(view.to_dict())
+        return
+    _print_rows(view, show_all=show_all)
+
+
+@click.command()
+@application_options
+@click.option(
+    "--watch-for",
+    type=DURATION,
+    default="0s",
+    help="Watch for this long before the answer, such as 25s: only then is it known which owners are silent.",
+)
+@click.option(
+    "--all", "show_all", is_flag=True, help="Show all rows of a large application, finished ones too."
+)
+@JSON_OPTION
+@with_exit_codes
+def show(
+    *,
+    application_name: str,
+    stream: str | None,
+    table: str | None,
+    failover_time: float,
+    watch_for: float,
+    show_all: bool,
+    as_json: bool,
+    region: str | None,
+    profile: str | None,
+    endpoint_url: str | None,
+) -> None:
+    r"""Name the problems of an application, worst first, each with its remedy, then print the rows of its lease table.
+
+    Exit codes: 0, or 1 if one of the problems is an error.
+
+    \b
+    Examples:
+      kinesis-sdk leases show billing
+      kinesis-sdk leases show billing --watch-for 25s
+    """
+    application = open_application(
+        application_name, stream, table, region=region, profile=profile, endpoint_url=endpoint_url
+    )
+    look = Look(application, observer=FleetObserver(application_name, failover_time=failover_time))
+    look.table()
+    view = look.streams(required=False)
+    if watch_for:
+        note(f"Watching for {duration(watch_for)} ...")
+        look.watch(watch_for)
+        view = look.streams(required=False)
+    if as_json:
+        print_json(view.to_dict())
+    else:
+        if view.error:
+            note(view.error)
+        print_problems(view, application.connection.options)
+        console().print()
+        _print_rows(view, show_all=show_all)
+    if any(problem.severity is Severity.ERROR for problem in view.problems):
+        sys.exit(ExitCode.BAD_ANSWER)
+
+
+@click.command()
+@application_options
+@click.argument("shard")
+@click.option(
+    "--watch-for",
+    type=DURATION,
+    help="Watch for this long to see whether the owner is alive; by default until it is known, at most 2.5 failover times.",
+)
+@JSON_OPTION
+@with_exit_codes
+def explain(
+    *,
+    application_name: str,
+    shard: str,
+    stream: str | None,
+    table: str | None,
+    failover_time: float,
+    watch_for: float | None,
+    as_json: bool,
+    region: str | None,
+    profile: str | None,
+    endpoint_url: str | None,
+) -> None:
+    r"""Say in plain words why a shard is moving or not: owner, since when, what it waits for, lag, what to do.
+
+    SHARD is a shard id, its number such as 3 or 0003, or a whole lease key.
+
+    \b
+    Examples:
+      kinesis-sdk leases explain billing 447
+      kinesis-sdk leases explain billing shardId-000000000447 --watch-for 0s
+    """
+    application = open_application(
+        application_name, stream, table, region=region, profile=profile, endpoint_url=endpoint_url
+    )
+    look = Look(application, observer=FleetObserver(application_name, failover_time=failover_time))
+    look.table()
+    view = look.streams()
+    key = find_lease_key(shard, [lease.lease_key for lease in view.leases])
+    view = look.lag(only=_with_ancestors(view, key))
+    longest = 2.5 * failover_time if watch_for is None else watch_for
+    if longest and _of(view, key).owner is not None:
+        note(f"Watching for up to {duration(longest)} to see whether the owner is alive ...")
+        view = look.watch(longest, lambda seen: watch_for is None and _is_alive(seen, key))
+    paragraphs = explain_lease(view, key)
+    if as_json:
+        print_json(
+            {
+                "lease": _of(view, key),
+                "explanation": paragraphs,
+                "problems": [problem for problem in view.problems if problem.lease_key == key],
+                "watched": view.watched,
+            }
+        )
+        return
+    for paragraph in paragraphs:
+        click.echo(textwrap.fill(printable(paragraph, 2000), 100))
+
+
+def _of(view: FleetView, key: str) -> LeaseView:
+    return next(lease for lease in view.leases if lease.lease_key == key)
+
+
+def _is_alive(view: FleetView, key: str) -> bool:
+    return _of(view, key).renewed_ago is not None and _of(view, key).state is not LeaseState.SILENT
+
+
+def _with_ancestors(view: FleetView, key: str) -> set[str]:
+    by_key = {lease.lease_key: lease for lease in view.leases}
+    found, todo = {key}, [key]
+    while todo:
+        lease = by_key[todo.pop()]
+        prefix = "" if lease.stream is None else f"{lease.stream}:"
+        for parent in lease.parents:
+            if prefix + parent in by_key and prefix + parent not in found:
+                found.add(prefix + parent)
+                todo.append(prefix + parent)
+    return found
+
+
+def _print_rows(view: FleetView, *, show_all: bool) -> None:
+    screen = console()
+    screen.print(text(title(view), "bold"))
+    screen.print(text(summary(view)))
+    rows, more = chosen(view, show_all=show_all)
+    screen.print(lease_table(rows))
+    if more:
+        screen.print(text(more, "dim"))
+    if view.entities:
+        others = ", ".join(f"{count} {name}" for name, count in sorted(view.entities.items()))
+        screen.print(text(f"Other items, which are left alone: {others}.", "dim"))

@@ -1,0 +1,195 @@
+"""The commands that look at an application, against the fake in process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from operator import attrgetter
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kinesis_sdk.admin import Connection
+from kinesis_sdk.cli import apps as apps_module
+from kinesis_sdk.cli import fleet_tables
+from kinesis_sdk.cli.main import cli
+from kinesis_sdk.common.sequence import ExtendedSequenceNumber
+from kinesis_sdk.common.shards import list_shards
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
+from kinesis_sdk.consumer.leases.table.lease import Lease
+from kinesis_sdk.testing import FakeAws, VirtualClock
+
+
+class Account:
+    """A fake account with one application on one stream."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.clock = VirtualClock()
+        self.aws = FakeAws(clock=self.clock)
+        self.kinesis, self.dynamodb = self.aws.client("kinesis"), self.aws.client("dynamodb")
+        connection = Connection(clients={"kinesis": self.kinesis, "dynamodb": self.dynamodb})
+        monkeypatch.setattr(fleet_tables, "make_connection", lambda *_: connection)
+        monkeypatch.setattr(apps_module, "make_connection", lambda *_: connection)
+        monkeypatch.setenv("COLUMNS", "100")
+
+    def make(self, application: str, stream: str, shards: int) -> DynamoDBLeaseStore:
+        self.kinesis.create_stream(StreamName=stream, ShardCount=shards)
+        store = DynamoDBLeaseStore(
+            self.dynamodb, application, sleep=self.clock.advance, monotonic=self.clock.monotonic
+        )
+        store.ensure_ready()
+        for shard in list_shards(self.kinesis, StreamId(stream)):
+            store.create_if_absent(Lease.for_shard(shard, "TRIM_HORIZON"))
+        return store
+
+    def take(self, store: DynamoDBLeaseStore, *workers: str) -> None:
+        for lease, worker in zip(sorted(store.list(), key=attrgetter("lease_key")), workers, strict=False):
+            store.take(lease, worker)
+
+    def run(self, *arguments: str) -> Result:
+        return CliRunner().invoke(cli, list(arguments))
+
+
+@pytest.fixture
+def account(monkeypatch: pytest.MonkeyPatch) -> Iterator[Account]:
+    yield Account(monkeypatch)
+
+
+def document(result: Result) -> Any:
+    assert result.exit_code in (0, 1), result.output
+    return json.loads(result.stdout)
+
+
+def test_apps_lists_lease_tables_only(account: Account) -> None:
+    account.take(account.make("billing", "orders", 2), "zone-a|w1")
+    account.dynamodb.create_table(
+        TableName="billing-CoordinatorState",
+        KeySchema=[{"AttributeName": "key", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "key", "AttributeType": "S"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    result = account.run("apps")
+    assert result.exit_code == 0
+    assert [line.split()[:5] for line in result.stdout.splitlines()[1:]] == [
+        ["billing", "2", "1", "1", "1/0/0"]
+    ]
+    (row,) = document(account.run("apps", "billing", "nothing", "--streams", "--json"))
+    assert (row["application"], row["streams"], row["owners"]["kinesis_sdk"]) == ("billing", ["orders"], 1)
+    assert "There is no lease table nothing." in account.run("apps", "nothing").stderr
+
+
+def test_lag_and_its_exit_codes(account: Account) -> None:
+    account.take(account.make("billing", "orders", 2), "zone-a|w1", "w2")
+    account.kinesis.put_record(StreamName="orders", Data=b"late", PartitionKey="p", ExplicitHashKey="0")
+    account.clock.advance(600)
+    result = account.run("lag", "billing", "--max-lag", "5m")
+    assert result.exit_code == 1
+    assert "1 of 2 shards are more than 5 min behind." in result.stderr
+    lines = [line.split() for line in result.stdout.splitlines()[3:]]
+    assert lines[0][:3] == ["0000", "10", "min"]
+    assert lines[1][:3] == ["0001", "0", "s"]
+    assert account.run("lag", "billing", "--max-lag", "15m").exit_code == 0
+    view = document(account.run("lag", "billing", "--json"))
+    assert [lease["lag"]["source"] for lease in view["leases"]] == ["probe", "probe"]
+    assert view["totals"]["worst_lag_millis"] == pytest.approx(600_000, abs=1000)  # dates have whole seconds
+
+
+def test_an_unknown_lag_is_no_good_answer(account: Account) -> None:
+    store = account.make("billing", "orders", 1)
+    (lease,) = store.list()
+    store.delete(lease.lease_key)
+    store.create_if_absent(
+        Lease(
+            lease_key=lease.lease_key,
+            checkpoint=ExtendedSequenceNumber("LATEST"),
+            hash_key_range=lease.hash_key_range,
+        )
+    )
+    result = account.run("lag", "billing", "--max-lag", "5m")
+    assert result.exit_code == 1
+    assert "No lag for 0000: starts at the tip of the shard when a worker first reads it." in result.stdout
+
+
+def test_leases_of_a_stopped_application(account: Account) -> None:
+    account.make("billing", "orders", 2)
+    listed = account.run("leases", "list", "billing")
+    assert listed.exit_code == 0
+    assert [line.split()[:2] for line in listed.stdout.splitlines()[3:]] == [
+        ["0000", "unowned"],
+        ["0001", "unowned"],
+    ]
+    shown = account.run("leases", "show", "billing")
+    assert shown.exit_code == 1
+    assert "✕ no worker: no worker owns any of the 2 leases: the application does not run" in shown.stdout
+
+
+def test_explain_takes_short_shards(account: Account) -> None:
+    account.take(account.make("billing", "orders", 3), "w1", "w2")
+    result = account.run(
+        "leases", "explain", "billing", "2"
+    )  # without an owner, there is nothing to wait for
+    assert result.exit_code == 0
+    assert result.stdout.startswith(
+        "Shard 0002 has no owner. 2 workers renew other leases and could take it."
+    )
+    wrong = account.run("leases", "explain", "billing", "7")
+    assert wrong.exit_code == 2
+    assert "one of the 3 shards of the application" in wrong.stderr
+    found = document(account.run("leases", "explain", "billing", "0001", "--watch-for", "0s", "--json"))
+    assert found["lease"]["owner"] == "w2"
+    assert any("read only once" in paragraph for paragraph in found["explanation"])
+
+
+def test_balance(account: Account) -> None:
+    account.take(account.make("billing", "orders", 4), "zone-a|w1", "zone-a|w1", "zone-a|w1", "zone-b|w2")
+    found = document(account.run("balance", "billing", "--json"))
+    assert (found["ideal"], found["spread"], found["moves"]) == (2.0, 2, 1)
+    assert [(group["group"], group["leases"], group["ideal"]) for group in found["groups"]] == [
+        ("zone-a", 3, 2.0),
+        ("zone-b", 1, 2.0),
+    ]
+    assert "██▒" in account.run("balance", "billing").stdout
+    other = document(account.run("balance", "billing", "--separator", "-", "--json"))
+    assert [group["group"] for group in other["groups"]] == ["zone"]
+
+
+def test_a_missing_table_is_wrong_usage(account: Account) -> None:
+    for command in (["lag", "nothing"], ["leases", "show", "nothing"], ["balance", "nothing"]):
+        result = account.run(*command)
+        assert result.exit_code == 2
+        assert "there is no DynamoDB table 'nothing' whose only key is leaseKey" in result.stderr
+
+
+def test_an_ambiguous_stream_has_to_be_named(account: Account) -> None:
+    account.take(account.make("billing", "orders", 2), "w1", "w1")
+    account.kinesis.create_stream(StreamName="other", ShardCount=2)
+    result = account.run("lag", "billing")
+    assert result.exit_code == 2
+    assert "orders, other have the same shards, and no checkpoint tells them apart" in result.stderr
+    assert account.run("lag", "billing", "--stream", "orders").exit_code == 0
+    shown = account.run("leases", "show", "billing")
+    assert shown.exit_code == 0
+    assert "(--stream)" in shown.stderr
+
+
+def test_ids_of_other_programs_are_escaped(account: Account) -> None:
+    account.take(account.make("billing", "orders", 1), "evil\x1b[31m\n[bold]worker")
+    for command in (["leases", "list"], ["lag"], ["balance"], ["leases", "show"]):
+        result = account.run(*command, "billing")
+        assert "\x1b" not in result.stdout
+        assert "evil\\x1b[31m\\n[bold]worker" in result.stdout.replace("\n", "")
+    explained = account.run("leases", "explain", "billing", "0", "--watch-for", "0s")
+    assert "\x1b" not in explained.stdout
+
+
+def test_a_large_application_shows_its_worst_shards(account: Account) -> None:
+    account.take(account.make("billing", "orders", 50), *["w1"] * 49)
+    account.kinesis.put_record(StreamName="orders", Data=b"late", PartitionKey="p", ExplicitHashKey="0")
+    account.clock.advance(120)
+    lines = account.run("lag", "billing").stdout.splitlines()
+    assert [line.split()[0] for line in lines[3:5]] == ["0049", "0000"]  # no owner, then most behind
+    assert lines[-1] == "30 more shards; --all shows them."
+    assert all(len(line) <= 100 for line in lines)
+    assert len(account.run("lag", "billing", "--all").stdout.splitlines()) == 53
