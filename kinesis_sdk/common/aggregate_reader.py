@@ -50,6 +50,7 @@ from kinesis_sdk.common.hashkeys import (
     explicit_hash_key_to_bytes,
     hash_partition_key,
 )
+from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.records import KinesisRecord, without_payload
 from kinesis_sdk.common.user_records import AggregatedRun, PlainRun, RecordRun, UserRecords
 
@@ -69,7 +70,7 @@ __all__ = [
     "known_keys",
 ]
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = FieldLogger(logging.getLogger(__name__))
 
 # Makes a named tuple from a complete tuple at a third of the cost of the constructor. All fields must be present, in
 # order. Used only where the cost is per user record.

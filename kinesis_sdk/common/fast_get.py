@@ -14,10 +14,11 @@ from kinesis_sdk.common.base64coding import decode
 from kinesis_sdk.common.errors import ProtocolError
 from kinesis_sdk.common.fast_hooks import MARK, Equipment, decoding
 from kinesis_sdk.common.lean_calls import Attempt, LeanKinesis, document_of
+from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.records import KinesisRecord, check_records
 from kinesis_sdk.common.response_header import ResponseHeader
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = FieldLogger(logging.getLogger(__name__))
 
 _WORTH_IT = 4
 """Minimum number of records for which the fast path is faster; it reads the first one twice."""

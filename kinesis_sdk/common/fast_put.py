@@ -13,10 +13,11 @@ from kinesis_sdk.common.base64coding import encode
 from kinesis_sdk.common.errors import ProtocolError
 from kinesis_sdk.common.fast_hooks import MARK, Equipment, decoding
 from kinesis_sdk.common.lean_calls import unwrapped
+from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.records import without_payload
 from kinesis_sdk.common.stream import StreamId
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = FieldLogger(logging.getLogger(__name__))
 
 _PLACEHOLDER_KEY = "-" * 257
 _PLACEHOLDER = {"Data": b"", "PartitionKey": _PLACEHOLDER_KEY, "ExplicitHashKey": "-"}

@@ -35,9 +35,10 @@ from typing import Any, NamedTuple
 
 from kinesis_sdk.common.client_hooks import HookCheck
 from kinesis_sdk.common.fast_hooks import MARK
+from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.request_template import RequestTemplate
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = FieldLogger(logging.getLogger(__name__))
 
 _METHODS = {"GetRecords": "get_records", "GetShardIterator": "get_shard_iterator"}
 _MEMBERS: dict[str, tuple[str, Any]] = {

@@ -29,6 +29,7 @@ def log_fields(
 
 if TYPE_CHECKING:
     _Adapter = logging.LoggerAdapter[logging.Logger]
+    AnyLogger = logging.Logger | _Adapter
 else:
     _Adapter = logging.LoggerAdapter
 
@@ -36,30 +37,42 @@ else:
 class FieldLogger(_Adapter):
     """A logger whose lines carry the fields of one object, for example of a shard's reader.
 
-    A call may give ``extra`` with further fields, which win.
+    Each module of producer and consumer has one without fields, ``_LOGGER = FieldLogger(logging.getLogger(__name__))``, so
+    that no line lacks them. A call may give ``extra=log_fields(...)``, which wins where it has a value.
 
     Args:
-        logger: The logger of the module.
+        logger: The logger of the module, or one with fewer fields.
         stream: Name or ARN of the stream.
         shard: Id of the shard.
         worker: Id of the worker in the lease table.
+
+    Attributes:
+        fields: The fields.
     """
 
     def __init__(
         self,
-        logger: logging.Logger,
+        logger: logging.Logger | FieldLogger,
         *,
         stream: object = None,
         shard: str | None = None,
         worker: str | None = None,
     ) -> None:
-        super().__init__(logger, log_fields(stream=stream, shard=shard, worker=worker))
+        own = log_fields(stream=stream, shard=shard, worker=worker)
+        if isinstance(logger, FieldLogger):
+            own = {
+                name: inherited if own[name] is None else own[name]
+                for name, inherited in logger.fields.items()
+            }
+            logger = logger.logger
+        self.fields: dict[str, str | None] = own
+        super().__init__(logger, own)
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
         """Add the fields to a call."""
         given = kwargs.get("extra") or {}
         kwargs["extra"] = {
-            **(self.extra or {}),
+            **self.fields,
             **{name: value for name, value in given.items() if value is not None},
         }
         return msg, kwargs

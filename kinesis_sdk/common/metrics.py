@@ -17,10 +17,11 @@ from types import MappingProxyType
 from typing import Literal, Protocol
 
 from kinesis_sdk.common.clock import Clock
+from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.log_throttle import CountingLogThrottle
 from kinesis_sdk.common.stream import StreamId
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = FieldLogger(logging.getLogger(__name__))
 
 OPERATION = "Operation"
 """Dimension that names the KCL task to which a metric belongs; a property of the metric."""

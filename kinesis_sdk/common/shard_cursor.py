@@ -24,6 +24,7 @@ from kinesis_sdk.common.errors import (
     ProtocolError,
 )
 from kinesis_sdk.common.fast_get import GetRecordsPage, get_records
+from kinesis_sdk.common.log_fields import FieldLogger, log_fields
 from kinesis_sdk.common.metrics import NOT_MEASURED, BoundMetrics
 from kinesis_sdk.common.position import (
     AfterSequence,
@@ -41,7 +42,7 @@ _RESOLUTION_SLACK_MILLIS = 1000
 
 _INVALID_ARGUMENT = "InvalidArgumentException"
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = FieldLogger(logging.getLogger(__name__))
 
 ResponseHook = Callable[[Mapping[str, Any] | None, float, float], None]
 """Called with ``ResponseMetadata`` and the wall times, in epoch seconds, before and after the call."""
@@ -65,6 +66,7 @@ class ShardCursor:
             with records before ``start``, which the caller has to drop.
         metrics: Metrics of the shard.
         on_response: Called after each successful call; None for no call.
+        worker: Id of the worker that reads, for the log; None if there is none.
     """
 
     __slots__ = (
@@ -78,6 +80,7 @@ class ShardCursor:
         "_shard_id",
         "_started_at_millis",
         "_stream",
+        "_worker",
     )
 
     def __init__(
@@ -91,6 +94,7 @@ class ShardCursor:
         open_at: Position | None = None,
         metrics: BoundMetrics = NOT_MEASURED,
         on_response: ResponseHook | None = None,
+        worker: str | None = None,
     ) -> None:
         self._client = client
         self._stream = stream
@@ -100,6 +104,7 @@ class ShardCursor:
         self._clock = clock
         self._metrics = metrics
         self._on_response = on_response
+        self._worker = worker
         self._iterator: str | None = None
         self._started_at_millis: int | None = None
 
@@ -210,6 +215,7 @@ class ShardCursor:
                 "shard %s: response has no usable Date header, cannot pin the LATEST start; a failover before the first "
                 "checkpoint would skip records",
                 self._shard_id,
+                extra=log_fields(stream=self._stream, shard=self._shard_id, worker=self._worker),
             )
             return
         self._started_at_millis = int(date * 1000) - _RESOLUTION_SLACK_MILLIS

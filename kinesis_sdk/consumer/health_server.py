@@ -20,9 +20,10 @@ from socketserver import ThreadingTCPServer
 from typing import Any, NamedTuple
 
 from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.validation import check_int, check_text
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = FieldLogger(logging.getLogger(__name__))
 
 _REQUEST_SECONDS = 3.0
 _ANSWER_SECONDS = 10.0

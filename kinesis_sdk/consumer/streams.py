@@ -27,6 +27,7 @@ from kinesis_sdk.common.errors import (
     PermanentAwsError,
     ProtocolError,
 )
+from kinesis_sdk.common.log_fields import FieldLogger, log_fields
 from kinesis_sdk.common.shards import is_shard_id
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.validation import check_int
@@ -34,7 +35,7 @@ from kinesis_sdk.consumer.config import ConsumerConfig
 from kinesis_sdk.consumer.fetch.registration import check_consumer_arn
 from kinesis_sdk.consumer.leases.table.lease import Lease
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = FieldLogger(logging.getLogger(__name__))
 
 _ACCOUNT = re.compile(r"arn:[^:]+:kinesis:[^:]+:([0-9]{12}):")
 
@@ -146,6 +147,7 @@ class StreamDirectory:
         stream: The stream to consume in single-stream mode.
         streams: Instead of ``stream``: several streams.
         sleep: Waits between attempts of a call, given seconds.
+        worker_id: Id of the worker, for the log.
 
     Raises:
         ConfigError: If not exactly one of ``stream`` and ``streams`` is given, or ``config.retrieval.consumer_arn`` is set with
@@ -160,6 +162,7 @@ class StreamDirectory:
         stream: StreamId | None = None,
         streams: Streams | None = None,
         sleep: Callable[[float], None],
+        worker_id: str | None = None,
     ) -> None:
         if (stream is None) == (streams is None):
             raise ConfigError("streams", streams, "either stream or streams, not both")
@@ -169,6 +172,7 @@ class StreamDirectory:
                 config.retrieval.consumer_arn,
                 "None with several streams: each StreamSpec has its own",
             )
+        self._worker_id = worker_id
         self._config = config
         self._kinesis = kinesis
         self._streams = streams
@@ -185,6 +189,12 @@ class StreamDirectory:
     def is_single(self) -> bool:
         """Whether the worker runs in single-stream mode."""
         return self._streams is None
+
+    @property
+    def single(self) -> StreamId | None:
+        """The stream in single-stream mode; None with several streams."""
+        only = self._current.get(None)
+        return None if only is None else only.stream
 
     def current(self) -> list[TrackedStream]:
         """Return the streams that are consumed now."""
@@ -245,7 +255,12 @@ class StreamDirectory:
                         raise
                     missing.add(spec)
                     if spec not in self._missing:
-                        _LOGGER.error("stream %s: suspended, cannot be described: %s", spec.stream, error)
+                        _LOGGER.error(
+                            "stream %s: suspended, cannot be described: %s",
+                            spec.stream,
+                            error,
+                            extra=log_fields(stream=spec.stream, worker=self._worker_id),
+                        )
                     if tracked is None:
                         continue
                     suspended[tracked.key] = str(error)

@@ -26,6 +26,7 @@ from uuid import uuid4
 from kinesis_sdk.common.aws import DynamoDBClient, KinesisClient, make_client
 from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import ConfigError, ConsumerError
+from kinesis_sdk.common.log_fields import FieldLogger, log_fields
 from kinesis_sdk.common.metrics import Metrics
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.validation import check_text
@@ -45,7 +46,7 @@ from kinesis_sdk.consumer.until import UntilOption, check_until
 if TYPE_CHECKING:
     import boto3
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = FieldLogger(logging.getLogger(__name__))
 
 _OTHER_CONNECTIONS = 8
 _READ_TIMEOUT = 15.0
@@ -178,6 +179,7 @@ class Worker:
             max_threads=self._config.max_threads,
             max_fetch_threads=self._config.retrieval.max_fetch_threads,
             on_error=self._on_fatal_error,
+            worker_id=self.worker_id,
         )
         self._stop_requested = threading.Event()
 
@@ -252,7 +254,11 @@ class Worker:
         self._engine = engine
         consumed = self._stream or "several streams"
         _LOGGER.info(
-            "worker %s: consuming %s as application %s", self.worker_id, consumed, self._application_name
+            "worker %s: consuming %s as application %s",
+            self.worker_id,
+            consumed,
+            self._application_name,
+            extra=log_fields(stream=self._stream, worker=self.worker_id),
         )
         try:
             # The table loop takes leases, so it starts last. If it started first and the steps loop could not start, the
@@ -375,7 +381,11 @@ class Worker:
             },
         )
         _LOGGER.info(
-            "worker %s: health endpoint at http://%s:%d", self.worker_id, host, self._health_server.port
+            "worker %s: health endpoint at http://%s:%d",
+            self.worker_id,
+            host,
+            self._health_server.port,
+            extra=log_fields(stream=self._stream, worker=self.worker_id),
         )
 
     def _close_health_endpoint(self) -> None:
@@ -422,6 +432,7 @@ class Worker:
             point_in_time_recovery=config.lease_table.lease_table_pitr_enabled,
             sleep=self._threads.sleep,
             monotonic=self._clock.monotonic,
+            worker_id=self.worker_id,
         )
 
     def _on_fatal_error(self, error: BaseException) -> None:
@@ -451,6 +462,7 @@ class Worker:
                     "worker %s: received %s again, stopping immediately",
                     self.worker_id,
                     signal.strsignal(number),
+                    extra=log_fields(stream=self._stream, worker=self.worker_id),
                 )
                 # Not in the signal handler itself. It interrupts the main thread at any point, which may hold a lock that
                 # the stop needs; the handler would wait for that lock forever, on top of the thread that holds it.

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from kinesis_sdk.common.aws import KinesisClient
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import ProducerError, PutManyError
+from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.metrics import Metrics
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.config import ProducerConfig
@@ -34,7 +35,7 @@ from kinesis_sdk.producer.stats import ProducerStats
 if TYPE_CHECKING:
     import boto3
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = FieldLogger(logging.getLogger(__name__))
 
 _BREATH = 256
 """Records after which `put_many` lets other coroutines run, about a millisecond."""

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from kinesis_sdk.common.errors import ProducerError
+from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.producer.buffer_usage import callback_runs
 from kinesis_sdk.producer.failure_hooks import FailureHooks
 from kinesis_sdk.producer.metrics import ProducerMetrics
@@ -28,7 +29,7 @@ from kinesis_sdk.producer.sampler import MetricsSampler
 from kinesis_sdk.producer.sender import TaskPool
 from kinesis_sdk.producer.shared import SharedState
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = FieldLogger(logging.getLogger(__name__))
 
 Relay: TypeAlias = Callable[[Sequence[PendingRecord]], None]
 """Called with each group of records that became final, without the lock, before `flush` counts them. Must not raise."""

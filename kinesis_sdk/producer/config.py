@@ -9,9 +9,10 @@ from typing import Literal
 
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.fielddocs import documented_fields
+from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.validation import check_choice, check_int, check_namespace, check_seconds
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = FieldLogger(logging.getLogger(__name__))
 
 MAX_RECORD_SIZE = 10 * 1024 * 1024
 """Largest record size limit that a stream can have (bytes, data and partition key together)."""

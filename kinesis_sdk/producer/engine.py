@@ -24,6 +24,7 @@ from typing import Any
 from kinesis_sdk.common.aws import KinesisClient
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import BufferFullError, ProducerClosedError
+from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.buffer_usage import Listener
 from kinesis_sdk.producer.completion import Completion, Relay
@@ -44,7 +45,7 @@ from kinesis_sdk.producer.sampler import MetricsSampler
 from kinesis_sdk.producer.shared import NEVER, SharedState
 from kinesis_sdk.producer.stats import Counters
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = FieldLogger(logging.getLogger(__name__))
 
 ALL_TAKEN = object()
 """Returned by `Engine.accept_many` when nothing is left; any other object may be an item."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kinesis_sdk.common.log_fields import FieldLogger, log_fields
 from kinesis_sdk.common.log_throttle import CountingLogThrottle
 from kinesis_sdk.common.stream import StreamId
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from kinesis_sdk.producer.pending import Settled
     from kinesis_sdk.producer.record import PendingRecord
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = FieldLogger(logging.getLogger(__name__))
 
 
 @dataclass(frozen=True)
@@ -90,9 +91,12 @@ class FailureHooks:
                 self._hook_errors.log(
                     "failure hook raised (%d times so far); these failures are visible only through the records' futures",
                     error=hook_error,
+                    extra=log_fields(stream=stream),
                 )
         if record.sent_blind and not told:
             # Throttled, because every record for a deleted stream fails.
             self._unhandled.log(
-                "%d records passed to send() have failed so far and no hook handled them: %s", error
+                "%d records passed to send() have failed so far and no hook handled them: %s",
+                error,
+                extra=log_fields(stream=stream),
             )

@@ -18,6 +18,7 @@ from typing import Any
 
 from kinesis_sdk.common.aws import KinesisClient
 from kinesis_sdk.common.errors import KinesisSdkError
+from kinesis_sdk.common.log_fields import FieldLogger, log_fields
 from kinesis_sdk.common.log_throttle import LogThrottle
 from kinesis_sdk.producer.collector import Batch
 from kinesis_sdk.producer.completion import Completion
@@ -27,7 +28,7 @@ from kinesis_sdk.producer.sampler import MetricsSampler
 from kinesis_sdk.producer.sender import TaskPool, load_facts, put_records, without_frames
 from kinesis_sdk.producer.shared import NEVER, SharedState
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = FieldLogger(logging.getLogger(__name__))
 _MAX_SLEEP = 3_600.0
 _HURRY_INTERVAL = 0.05
 _HEARTBEAT = 1.0
@@ -265,6 +266,7 @@ class IoLoop:
                     pipeline.stream,
                     failures,
                     failure,
+                    extra=log_fields(stream=pipeline.stream),
                 )
             self._completion.finish(settled)
         except BaseException as error:  # noqa: BLE001 - as in _run

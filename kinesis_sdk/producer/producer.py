@@ -18,6 +18,7 @@ from kinesis_sdk.common.hashkeys import (
     hash_partition_key,
     parse_explicit_hash_key,
 )
+from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.metrics import Metrics
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.config import ProducerConfig
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     from kinesis_sdk.metrics import CloudWatchMetrics
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = FieldLogger(logging.getLogger(__name__))
 
 _KEY_CACHE_SIZE = 65_536
 

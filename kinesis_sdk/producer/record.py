@@ -33,12 +33,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kinesis_sdk.common.errors import KinesisSdkError, ProducerError
 from kinesis_sdk.common.hashkeys import explicit_hash_key_to_bytes, hash_partition_key
+from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.records import Attempt
 
 if TYPE_CHECKING:
     from kinesis_sdk.producer.aggregator import Entry
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = FieldLogger(logging.getLogger(__name__))
 
 # Guards the outcome of every delivery state of the process, and the listeners that are added before it. Held for well under a
 # microsecond, by callers without a call inside. Innermost lock: nothing else is taken under it, and a thread that holds a

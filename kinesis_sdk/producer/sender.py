@@ -16,13 +16,14 @@ from kinesis_sdk.common.errors import (
     ProtocolError,
     ResourceNotFoundError,
 )
+from kinesis_sdk.common.log_fields import FieldLogger, log_fields
 from kinesis_sdk.common.sequence import is_sequence_number
 from kinesis_sdk.common.shards import list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.collector import Batch
 from kinesis_sdk.producer.topology import StreamFacts
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = FieldLogger(logging.getLogger(__name__))
 
 
 def put_records(client: KinesisClient, stream: StreamId, batch: Batch) -> Mapping[str, Any]:
@@ -116,6 +117,7 @@ def load_facts(client: KinesisClient, stream: StreamId, *, describe: bool) -> St
                 "record_distribution_strategy_default: %s",
                 stream,
                 error,
+                extra=log_fields(stream=stream),
             )
     try:
         shards = list_shards(client, stream, shard_filter={"Type": "AT_LATEST"})
@@ -123,7 +125,10 @@ def load_facts(client: KinesisClient, stream: StreamId, *, describe: bool) -> St
         if isinstance(error, ResourceNotFoundError) or error.code != "AccessDeniedException":
             raise
         _LOGGER.warning(
-            "stream %s: no shard map, aggregating only records with equal hash keys: %s", stream, error
+            "stream %s: no shard map, aggregating only records with equal hash keys: %s",
+            stream,
+            error,
+            extra=log_fields(stream=stream),
         )
         return StreamFacts(None, max_record_size, service_places)
     # AT_LATEST means open shards. Services that do not know the filter also list closed ones.

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 
 from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import SpoolError
+from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.validation import check_choice, check_int, check_seconds
 from kinesis_sdk.producer.failure_hooks import FailedRecord
 
@@ -36,7 +37,7 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = FieldLogger(logging.getLogger(__name__))
 
 MAX_SPOOL_BYTES = 1024 * 1024 * 1024
 """Default maximum size of a spool file in bytes."""

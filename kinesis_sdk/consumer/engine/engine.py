@@ -21,6 +21,7 @@ from kinesis_sdk.common.errors import (
     LeaseLostError,
     PermanentAwsError,
 )
+from kinesis_sdk.common.log_fields import FieldLogger, log_fields
 from kinesis_sdk.common.metrics import (
     APPLICATION_NAME,
     SHARD_ID,
@@ -56,7 +57,7 @@ from kinesis_sdk.consumer.shard_sync.children import ChildLeases
 from kinesis_sdk.consumer.streams import StreamDirectory, Streams, TrackedStream
 from kinesis_sdk.consumer.until import Until, UntilOption, service_date
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = FieldLogger(logging.getLogger(__name__))
 
 _STREAM_OPERATIONS = ("ListShards", "GetShardIterator", "GetRecords", "DescribeStreamSummary")
 
@@ -107,11 +108,14 @@ class ConsumerEngine:
         until: UntilOption | None = None,
     ) -> None:
         self.worker_id = worker_id
+        self._logger = FieldLogger(_LOGGER, stream=stream, worker=worker_id)
         self._until_option = until
         self._until: Until | None = None
         self.error: BaseException | None = None
         self._config = config
-        self._streams = StreamDirectory(config, kinesis, stream=stream, streams=streams, sleep=runtime.sleep)
+        self._streams = StreamDirectory(
+            config, kinesis, stream=stream, streams=streams, sleep=runtime.sleep, worker_id=worker_id
+        )
         self._kinesis = kinesis
         self._runtime = runtime
         self._clock = runtime.clock
@@ -160,6 +164,7 @@ class ConsumerEngine:
             run=runtime.run_fetch,
             rng=runtime.rng,
             clock=runtime.clock,
+            worker_id=worker_id,
         )
         self._handlers = handlers
         self._store = store
@@ -179,7 +184,9 @@ class ConsumerEngine:
                 config=tracked.config,
                 handlers=self._handlers,
                 store=self._store,
-                children=ChildLeases(self._store, listed, self._request_sync, tracked),
+                children=ChildLeases(
+                    self._store, listed, self._request_sync, tracked, worker_id=self.worker_id
+                ),
                 open_fetcher=partial(self._open_fetcher, tracked),
                 list_shards=listed,
                 measure=partial(self._measure, tracked.stream),
@@ -210,7 +217,9 @@ class ConsumerEngine:
         self.coordinator.start()
         if self._until_option is not None:
             self._until = self.coordinator.until = self._resolve_until(self._until_option)
-            _LOGGER.info("worker %s: ends once everything until %s is processed", self.worker_id, self._until)
+            self._logger.info(
+                "worker %s: ends once everything until %s is processed", self.worker_id, self._until
+            )
         # Not on the pool for steps: if handlers hang in all of its threads, this is what has to report it.
         self.scheduler.wake(self.scheduler.add(self._check_stalls, run_now))
 
@@ -272,7 +281,7 @@ class ConsumerEngine:
             first, self._stopping = not self._stopping, True
             entries = [*self._consumers.values()]
         if first:
-            _LOGGER.info("worker %s: stopping, %d shards", self.worker_id, len(entries))
+            self._logger.info("worker %s: stopping, %d shards", self.worker_id, len(entries))
         self.coordinator.stop_taking()
         self._runtime.wake("table")
         for consumer, task in entries:
@@ -282,7 +291,7 @@ class ConsumerEngine:
 
     def on_until_reached(self) -> None:
         """End: everything that arrived before ``until`` was processed by the fleet."""
-        _LOGGER.info("worker %s: everything until %s is processed", self.worker_id, self._until)
+        self._logger.info("worker %s: everything until %s is processed", self.worker_id, self._until)
         self.request_stop()
 
     def on_fatal_error(self, error: BaseException) -> None:
@@ -292,7 +301,7 @@ class ConsumerEngine:
             if first:
                 self.error = error
         if first:
-            _LOGGER.error(
+            self._logger.error(
                 "worker %s: fatal error, stopping: %s: %s", self.worker_id, type(error).__name__, error
             )
         self.request_stop()
@@ -371,7 +380,12 @@ class ConsumerEngine:
 
     def on_handoff_requested(self, held: HeldLease) -> None:
         """Let the shard consumer of a requested lease end cleanly and release the lease to the requester."""
-        _LOGGER.info("lease %s: handoff requested by %s", held.key, printable(held.handoff_requester or ""))
+        self._logger.info(
+            "lease %s: handoff requested by %s",
+            held.key,
+            printable(held.handoff_requester or ""),
+            extra=self._lease_fields(held),
+        )
         with self._lock:
             entry = self._consumers.get(held.token)
         if entry is not None:
@@ -384,6 +398,10 @@ class ConsumerEngine:
         if entry is not None:
             entry[0].request_stop()
             self.scheduler.wake(entry[1])
+
+    def _lease_fields(self, held: HeldLease) -> dict[str, str | None]:
+        tracked = self._streams.find(held.lease)
+        return log_fields(stream=None if tracked is None else tracked.stream, shard=held.shard_id)
 
     def busy_lease_keys(self) -> Collection[str]:
         """Return the keys of the leases that have a shard consumer, even if it is only winding down."""
@@ -402,7 +420,12 @@ class ConsumerEngine:
     def on_stream_unavailable(self, tracked: TrackedStream, error: KinesisSdkError) -> None:
         """Suspend one of several streams until the streams are listed again, and release its leases."""
         if self._streams.suspend(tracked, str(error)):
-            _LOGGER.error("stream %s: suspended, cannot be consumed: %s", tracked, error)
+            self._logger.error(
+                "stream %s: suspended, cannot be consumed: %s",
+                tracked,
+                error,
+                extra=log_fields(stream=tracked.stream),
+            )
             self.on_streams_changed()
 
     def _request_sync(self) -> None:
@@ -518,7 +541,12 @@ class ConsumerEngine:
         except LeaseLostError:
             pass  # a peer has it already
         except KinesisSdkError as error:
-            _LOGGER.warning("lease %s: release failed, leaving it to expire: %s", consumer.held.key, error)
+            self._logger.warning(
+                "lease %s: release failed, leaving it to expire: %s",
+                consumer.held.key,
+                error,
+                extra=self._lease_fields(consumer.held),
+            )
         except BaseException as error:  # noqa: BLE001 - a pool thread must not lose it
             self.on_fatal_error(error)
         consumer.abandon("its handler hangs")

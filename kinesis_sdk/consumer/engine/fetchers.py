@@ -37,6 +37,7 @@ class FetcherSource:
         run: Called with each read to run it: ``submit`` of a thread pool, or the call itself in tests.
         rng: Source of jitter for the backoff.
         clock: Clock that measures the calls, and when responses arrive.
+        worker_id: Id of the worker, for the log.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class FetcherSource:
         run: Callable[[Callable[[], None]], object],
         rng: Random,
         clock: Clock,
+        worker_id: str | None = None,
     ) -> None:
         self._kinesis = kinesis
         self._polled = cast("KinesisClient", LeanKinesis(kinesis))
@@ -60,6 +62,7 @@ class FetcherSource:
         self._run = run
         self._rng = rng
         self._clock = clock
+        self._worker_id = worker_id
         self._service_clock = ServiceClock()
         self._lock = threading.Lock()
         # They outlive the fetchers: a new fetcher of a shard must not exceed the shard's read limits.
@@ -145,6 +148,7 @@ class FetcherSource:
             clock=self._clock,
             service_clock=self._service_clock,
             metrics=metrics,
+            worker=self._worker_id,
         )
 
     def _prefetch(self, polling: PollingFetcher, on_ready: Callable[[], None]) -> Prefetcher:
@@ -166,5 +170,6 @@ class FetcherSource:
                     stream,
                     name=self._retrieval.consumer_name or self._application_name,
                     arn=consumer_arn,
+                    worker=self._worker_id,
                 )
             return known

@@ -22,8 +22,10 @@ from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.aws import KinesisClient
 from kinesis_sdk.common.backoff import backoff
 from kinesis_sdk.common.errors import KinesisSdkError
+from kinesis_sdk.common.log_fields import FieldLogger, log_fields
 from kinesis_sdk.common.log_throttle import LogThrottle
 from kinesis_sdk.common.metrics import BoundMetrics
+from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer.config import ConsumerConfig
 from kinesis_sdk.consumer.leases.java.leader_lock import CLAIM_TIME, all_leases_expired
@@ -39,7 +41,7 @@ from kinesis_sdk.consumer.leases.ownership.renewer import LeaseRenewer
 from kinesis_sdk.consumer.leases.ownership.standby import StandbyHeartbeats
 from kinesis_sdk.consumer.leases.strategies import Plan, TableView, Take, TakeLimits, TakeReason
 from kinesis_sdk.consumer.leases.table.expiry import LeaseObserver
-from kinesis_sdk.consumer.leases.table.lease import Lease
+from kinesis_sdk.consumer.leases.table.lease import Lease, shard_of_key
 from kinesis_sdk.consumer.leases.table.store import LeaseStore, TableScan, is_rejected_row
 from kinesis_sdk.consumer.leases.table.transitions import Conflict
 from kinesis_sdk.consumer.runtime.runtime import Runtime
@@ -48,7 +50,7 @@ from kinesis_sdk.consumer.shard_sync.leader_tasks import LeaderTasks
 from kinesis_sdk.consumer.streams import StreamDirectory, StreamListener, TrackedStream
 from kinesis_sdk.consumer.until import Until
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = FieldLogger(logging.getLogger(__name__))
 
 _FIRST_BACKOFF, _MAX_BACKOFF = 0.2, 10.0
 _PROBLEM_LOG_INTERVAL = 600.0
@@ -100,6 +102,7 @@ class LeaseCoordinator:
         metrics: BoundMetrics,
         membership: JavaMembership | None = None,
     ) -> None:
+        self._logger = FieldLogger(_LOGGER, stream=streams.single, worker=worker_id)
         self.held: HeldLeases = HeldLeases()
         self._streams = streams
         self._worker_id = worker_id
@@ -124,6 +127,7 @@ class LeaseCoordinator:
             settings=config.coordination,
             sleep=runtime.sleep,
             listener=listener,
+            worker_id=worker_id,
         )
         self._observer = LeaseObserver(config.leases.failover_time)
         self._strategy = config.leases.strategy
@@ -141,11 +145,11 @@ class LeaseCoordinator:
             scan_interval=config.leases.lease_scan_interval,
         )
         self._drain = Drain(store, worker_id)
-        self._log_throttle = LogThrottle(_LOGGER)
+        self._log_throttle = LogThrottle(self._logger)
         self.problems: Mapping[str, str] = {}
-        self._problem_log = LogThrottle(_LOGGER, logging.ERROR, _PROBLEM_LOG_INTERVAL)
-        self._migration_log = LogThrottle(_LOGGER, interval=_PROBLEM_LOG_INTERVAL)
-        self._drain_log = LogThrottle(_LOGGER, interval=_PROBLEM_LOG_INTERVAL)
+        self._problem_log = LogThrottle(self._logger, logging.ERROR, _PROBLEM_LOG_INTERVAL)
+        self._migration_log = LogThrottle(self._logger, interval=_PROBLEM_LOG_INTERVAL)
+        self._drain_log = LogThrottle(self._logger, interval=_PROBLEM_LOG_INTERVAL)
         # Rows that DynamoDB does not let any worker write: counter, problem, and monotonic time of the next attempt.
         self._unwritable: dict[str, tuple[int, str, float]] = {}
         self._unwritable_lock = threading.Lock()
@@ -161,6 +165,7 @@ class LeaseCoordinator:
             held=self.held,
             listener=listener,
             metrics=metrics,
+            fields=self._fields,
         )
         self._membership = membership
         self.until: Until | None = None
@@ -170,6 +175,16 @@ class LeaseCoordinator:
         self._to_sync: list[TrackedStream] = []
         self._sync_requested = False
         self._due: dict[str, float] = {}
+
+    def _stream_of(self, lease: Lease) -> StreamId | None:
+        tracked = self._streams.find(lease)
+        return None if tracked is None else tracked.stream
+
+    def _fields(self, lease: Lease) -> dict[str, str | None]:
+        """Return the fields of log lines about a lease."""
+        return log_fields(
+            stream=self._stream_of(lease) or lease.stream_name, shard=lease.shard, worker=self._worker_id
+        )
 
     # Start and stop
 
@@ -454,7 +469,14 @@ class LeaseCoordinator:
             unwritable = {key: problem for key, (_, problem, _) in self._unwritable.items()}
         problems = {**find_row_problems(scan, self._streams), **find_cycles(leases), **unwritable}
         for key, problem in problems.items():
-            self._problem_log.log(now, key, "lease %s: needs repair: %s", key, problem)
+            self._problem_log.log(
+                now,
+                key,
+                "lease %s: needs repair: %s",
+                key,
+                problem,
+                extra=log_fields(shard=shard_of_key(key)),
+            )
         for lease in leases:
             if lease.damaged:
                 names = printable(", ".join(lease.damaged))
@@ -464,6 +486,7 @@ class LeaseCoordinator:
                     "lease %s: ignored unreadable attributes: %s",
                     lease.lease_key,
                     names,
+                    extra=self._fields(lease),
                 )
         for held in self.held:
             held.problem = problems.get(held.key)
@@ -491,7 +514,7 @@ class LeaseCoordinator:
         rows = self._rows = scan.leases
         leads = is_leader(leases, self._worker_id, lambda lease: self._observer.is_expired(lease, now))
         if leads and not self._leads:
-            _LOGGER.info("worker %s became leader", self._worker_id)
+            self._logger.info("worker %s became leader", self._worker_id)
         self._leads = leads
         self._check_kcl3_leader(rows, now)
         self._warn_of_migration(scan, seen_at)
@@ -524,7 +547,7 @@ class LeaseCoordinator:
             lambda lease: observer.is_expired(lease, now),
             lambda lease: observer.has_stopped(lease, now, claim_time),
         ):
-            _LOGGER.warning(
+            self._logger.warning(
                 "KCL 3 leader %s stopped renewing its leases; taking unowned leases until its next heartbeat",
                 printable(leader),
             )
@@ -613,10 +636,19 @@ class LeaseCoordinator:
                 raise
             # The response is missing, but the write may have succeeded. Then the next scan finds this worker's id on a
             # row that is not held here, and the plan resumes the lease.
-            self._log_throttle.log(sent_at, "take", "lease %s: take failed: %s", lease.lease_key, error)
+            self._log_throttle.log(
+                sent_at,
+                "take",
+                "lease %s: take failed: %s",
+                lease.lease_key,
+                error,
+                extra=self._fields(lease),
+            )
             return
         if isinstance(row, Conflict):
-            _LOGGER.debug("lease %s: lost the race to another worker", lease.lease_key)
+            self._logger.debug(
+                "lease %s: lost the race to another worker", lease.lease_key, extra=self._fields(lease)
+            )
             return
         held = HeldLease(
             self._store,
@@ -627,13 +659,16 @@ class LeaseCoordinator:
             acquired_at=sent_at,
             has_kcl3_leader=self._has_kcl3_leader,
             metrics=self._metrics,
+            stream=self._stream_of(lease),
         )
         held.renew_at = sent_at + self._renewal_interval
         self.held.add(held)
         source = (
             f" from {printable(lease.holder)}" if lease.holder and lease.holder != self._worker_id else ""
         )
-        _LOGGER.info("lease %s: taken%s (%s)", lease.lease_key, source, reason)
+        self._logger.info(
+            "lease %s: taken%s (%s)", lease.lease_key, source, reason, extra=self._fields(lease)
+        )
         self._metrics.add(catalogue.TAKEN_LEASES, 1)
         if reason == TakeReason.EXPIRED.value:
             self._metrics.add(catalogue.EXPIRED_LEASES_TAKEN, 1)
@@ -648,7 +683,7 @@ class LeaseCoordinator:
         try:
             self._standby.withdraw()
         except KinesisSdkError as error:
-            _LOGGER.warning("worker %s: failed to remove standby heartbeat: %s", self._worker_id, error)
+            self._logger.warning("worker %s: failed to remove standby heartbeat: %s", self._worker_id, error)
             self._standby.forget()
         self._handoffs.drop_overdue_at_stop(now, self._stopped_at)
         try:
@@ -704,10 +739,10 @@ class LeaseCoordinator:
         if before == current.keys():
             return
         for key in sorted(current.keys() - before, key=str):
-            _LOGGER.info("stream %s: started consuming", key)
+            self._logger.info("stream %s: started consuming", key, extra=log_fields(stream=key))
             self._to_sync.append(current[key])
         for key in sorted(before - current.keys(), key=str):
-            _LOGGER.info("stream %s: stopped consuming", key)
+            self._logger.info("stream %s: stopped consuming", key, extra=log_fields(stream=key))
         self._listener.on_streams_changed()
         if self._to_sync and not self._leads:
             # Create the leases of a new stream here: the leader may list it a whole interval later than this worker.

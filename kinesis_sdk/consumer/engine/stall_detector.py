@@ -12,12 +12,13 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from kinesis_sdk.common import catalogue
+from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.log_throttle import LogThrottle
 from kinesis_sdk.consumer.health import Stall
 from kinesis_sdk.consumer.shard.consumer import ShardConsumer
 from kinesis_sdk.consumer.shard.state import ShardState
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = FieldLogger(logging.getLogger(__name__))
 
 MEASURE_INTERVAL = 5.0
 """Seconds between two observations of the age of the oldest unprocessed record."""
@@ -98,7 +99,9 @@ class StallDetector:
                     consumer.metrics.add(catalogue.SHARD_STALLED, 0)
                 continue
             shard_id = consumer.shard_id
-            self._log_throttle.log(now, consumer.held.key, "shard %s: stalled: %s", shard_id, stall)
+            self._log_throttle.log(
+                now, consumer.held.key, "shard %s: stalled: %s", shard_id, stall, extra=consumer.log_fields
+            )
             consumer.metrics.add(catalogue.SHARD_STALLED, stall.seconds * 1000)
             last = self._restarted_at.get(token, float("-inf"))
             if stall.reading and now - last >= self.timeout:
@@ -128,5 +131,6 @@ class StallDetector:
             running[0],
             now - running[1],
             consumer.held.lease.checkpoint,
+            extra=consumer.log_fields,
         )
         self._handler.release_shard(consumer)

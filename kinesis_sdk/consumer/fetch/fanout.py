@@ -44,6 +44,7 @@ from kinesis_sdk.common.errors import (
     ResourceNotFoundError,
     TransientAwsError,
 )
+from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.metrics import NOT_MEASURED, BoundMetrics
 from kinesis_sdk.common.position import AfterSequence, Position, subscription_request
 from kinesis_sdk.common.response_header import NO_RESPONSE
@@ -80,7 +81,7 @@ _SLACK = 0.1
 
 _NEVER = float("inf")
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = FieldLogger(logging.getLogger(__name__))
 
 
 class FanOutFetcher:
@@ -126,6 +127,9 @@ class FanOutFetcher:
         started_at_millis: int | None = None,
         start_reader: Callable[[EventReader, str], None] = start_thread,
     ) -> None:
+        self._logger = FieldLogger(
+            _LOGGER, stream=registration.stream, shard=shard_id, worker=registration.worker
+        )
         self._client = client
         self._registration = registration
         self._shard_id = shard_id
@@ -325,7 +329,7 @@ class FanOutFetcher:
             if not self._closed:
                 self._reader = reader
         if polling is not None:
-            _LOGGER.info("shard %s: enhanced fan-out restored, polling stopped", self._shard_id)
+            self._logger.info("shard %s: enhanced fan-out restored, polling stopped", self._shard_id)
             polling.close()
         # `close` may have run while the call was in flight. Then `_reader` is not set, the reader's first `accept` returns False,
         # and the reader closes its connection. Without a thread the connection would stay open.
@@ -345,7 +349,7 @@ class FanOutFetcher:
         if self.is_polling:
             self._returns += 1
             self._attempt_at = now + backoff(self._returns + 1, _INITIAL_RETURN, _MAX_RETURN, self._rng)
-            _LOGGER.info("shard %s: still polling, SubscribeToShard failed: %s", self._shard_id, error)
+            self._logger.info("shard %s: still polling, SubscribeToShard failed: %s", self._shard_id, error)
             return
         pause = (
             # Kinesis still counts the previous subscription: of the previous owner, or our own that broke.
@@ -380,7 +384,7 @@ class FanOutFetcher:
 
     def _fall_back(self, now: float, error: KinesisSdkError | None) -> None:
         assert self._open_polling is not None
-        _LOGGER.warning(
+        self._logger.warning(
             "shard %s: falling back to polling, SubscribeToShard failed: %s", self._shard_id, error
         )
         self._returns = 0
@@ -483,7 +487,7 @@ class FanOutFetcher:
                 self._failing_since = reader.started if self._failing_since is None else self._failing_since
                 self._cause = translated
         if translated is None:
-            _LOGGER.debug("shard %s: subscription ended, renewing it", self._shard_id)
+            self._logger.debug("shard %s: subscription ended, renewing it", self._shard_id)
         else:
-            _LOGGER.info("shard %s: subscription broke, renewing it: %s", self._shard_id, translated)
+            self._logger.info("shard %s: subscription broke, renewing it: %s", self._shard_id, translated)
         self._wake()

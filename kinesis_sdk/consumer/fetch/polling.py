@@ -61,6 +61,7 @@ class PollingFetcher:
         clock: Clock that measures the calls.
         service_clock: Time at Kinesis, shared by all shards; None starts without knowledge of it.
         metrics: Metrics of the shard.
+        worker: Id of the worker, for the log.
     """
 
     def __init__(
@@ -78,11 +79,14 @@ class PollingFetcher:
         clock: Clock,
         service_clock: ServiceClock | None = None,
         metrics: BoundMetrics = NOT_MEASURED,
+        worker: str | None = None,
     ) -> None:
         self._client = client
         self._stream = stream
         self._shard_id = shard_id
-        self._cursor = ShardCursor(client, stream, shard_id, start, clock=clock, metrics=metrics)
+        self._cursor = ShardCursor(
+            client, stream, shard_id, start, clock=clock, metrics=metrics, worker=worker
+        )
         self._rng = rng
         self._max_records = max_records
         self._limit = max_records

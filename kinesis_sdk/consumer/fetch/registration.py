@@ -15,6 +15,7 @@ from kinesis_sdk.common.errors import (
     ProtocolError,
     ResourceNotFoundError,
 )
+from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.stream import StreamId
 
 _Kind = TypeVar("_Kind")
@@ -25,7 +26,7 @@ _CONSUMER_ARN = re.compile(r"(arn:aws[a-z0-9-]*:kinesis:[^/]+:stream/[^/]+)/cons
 _ACTIVE_PAUSE = 1.0
 _NEVER = float("inf")
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = FieldLogger(logging.getLogger(__name__))
 
 
 def check_consumer_arn(field: str, arn: str) -> None:
@@ -68,13 +69,24 @@ class ConsumerRegistration:
         stream: The stream.
         name: Name to register if ``arn`` is None: the application name, as in the KCL.
         arn: ARN of an existing consumer, which is never registered again.
+        worker: Id of the worker, for the log.
+
+    Attributes:
+        stream: The stream.
+        worker: Id of the worker; None if it is not known.
 
     Raises:
         ConfigError: If Kinesis does not accept the name, or the ARN is not that of a consumer.
     """
 
     def __init__(
-        self, client: FanOutClient, stream: StreamId, *, name: str | None = None, arn: str | None = None
+        self,
+        client: FanOutClient,
+        stream: StreamId,
+        *,
+        name: str | None = None,
+        arn: str | None = None,
+        worker: str | None = None,
     ) -> None:
         if arn is not None:
             check_consumer_arn("consumer_arn", arn)
@@ -82,6 +94,9 @@ class ConsumerRegistration:
             raise ConfigError(
                 "retrieval.consumer_name", name, "1 to 128 of a-z A-Z 0-9 _ . - for enhanced fan-out"
             )
+        self._logger = FieldLogger(_LOGGER, stream=stream, worker=worker)
+        self.stream: StreamId = stream
+        self.worker: str | None = worker
         self._client = client
         self._stream = stream
         self._stream_arn = stream.arn
@@ -131,7 +146,7 @@ class ConsumerRegistration:
         status = described.get("ConsumerStatus") if described is not None else "registered by another worker"
         if described is not None and status == "ACTIVE":
             self._arn = _member(described, "ConsumerARN", str, "DescribeStreamConsumer")
-            _LOGGER.info("stream %s: reading as consumer %s", self._stream, self._arn)
+            self._logger.info("stream %s: reading as consumer %s", self._stream, self._arn)
         else:
             self._due = now + _ACTIVE_PAUSE
 
@@ -159,7 +174,7 @@ class ConsumerRegistration:
             if error.code != "ResourceInUseException":
                 raise
             return None  # another worker registered it first
-        _LOGGER.info("stream %s: registered consumer %s", self._stream, self._name)
+        self._logger.info("stream %s: registered consumer %s", self._stream, self._name)
         return _member(response, "Consumer", dict, "RegisterStreamConsumer")
 
     def _known_stream_arn(self) -> str:

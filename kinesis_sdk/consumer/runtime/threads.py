@@ -15,8 +15,9 @@ from collections.abc import Awaitable, Callable
 
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import ConsumerError, HandlerError
+from kinesis_sdk.common.log_fields import FieldLogger, log_fields
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = FieldLogger(logging.getLogger(__name__))
 
 _CANCELLED_WITHIN = 1.0
 """Seconds that cancelled coroutines have for their cleanup."""
@@ -41,9 +42,17 @@ class DaemonPool:
         size: Maximum threads.
         name: Prefix of the threads' names.
         on_error: Called with an error that escaped from a function.
+        worker_id: Id of the worker, for the log.
     """
 
-    def __init__(self, size: int, name: str, on_error: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self,
+        size: int,
+        name: str,
+        on_error: Callable[[BaseException], None],
+        worker_id: str | None = None,
+    ) -> None:
+        self._worker_id = worker_id
         self._size = size
         self._max_size = 2 * size
         self._name = name
@@ -89,7 +98,11 @@ class DaemonPool:
         if not self._short_of_threads:  # log once per shortage
             self._short_of_threads = True
             _LOGGER.warning(
-                "pool %s: cannot start another thread, continuing with %d: %s", self._name, others, error
+                "pool %s: cannot start another thread, continuing with %d: %s",
+                self._name,
+                others,
+                error,
+                extra=log_fields(worker=self._worker_id),
             )
         if others:
             return

@@ -29,6 +29,7 @@ class WorkerThreads:
         max_threads: Maximum threads for steps of shard consumers.
         max_fetch_threads: Maximum threads for reads.
         on_error: Called with an error that escaped from a function or a loop.
+        worker_id: Id of the worker, for the log.
     """
 
     def __init__(
@@ -39,13 +40,14 @@ class WorkerThreads:
         max_threads: int,
         max_fetch_threads: int,
         on_error: Callable[[BaseException], None],
+        worker_id: str | None = None,
     ) -> None:
         self.clock = clock
         self.rng = rng
         self._on_error = on_error
-        self._steps = DaemonPool(max_threads, "kinesis-shard", on_error)
-        self._fetches = DaemonPool(max_fetch_threads, "kinesis-fetch", on_error)
-        self._renewals = DaemonPool(RENEWAL_THREADS, "kinesis-renewal", on_error)
+        self._steps = DaemonPool(max_threads, "kinesis-shard", on_error, worker_id)
+        self._fetches = DaemonPool(max_fetch_threads, "kinesis-fetch", on_error, worker_id)
+        self._renewals = DaemonPool(RENEWAL_THREADS, "kinesis-renewal", on_error, worker_id)
         self._event_loop = EventLoopThread("kinesis-async", on_error)
         self._loops: dict[Loop, LoopThread] = {}
         self._aborted = threading.Event()

@@ -5,9 +5,12 @@ from __future__ import annotations
 import logging
 
 from kinesis_sdk.common.errors import KinesisSdkError
+from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.log_throttle import LogThrottle
 from kinesis_sdk.consumer.checkpointer import Checkpointer
-from kinesis_sdk.consumer.config import ConsumerConfig
+from kinesis_sdk.consumer.shard.runtime import ShardRuntime
+
+_LOGGER = FieldLogger(logging.getLogger(__name__))
 
 _NEVER = float("inf")
 
@@ -18,21 +21,21 @@ class AutoCheckpoint:
     Cost: one UpdateItem per ``checkpoint_interval`` and shard with new records; each one replaces a heartbeat.
 
     Args:
+        runtime: Supplies ``checkpoint_interval`` and ``checkpoint_records``, and the log.
         checkpointer: Stores the position.
-        config: Supplies ``checkpoint_interval`` and ``checkpoint_records``.
         enabled: Whether any checkpoint is made.
 
     Attributes:
         due: Monotonic seconds of the next checkpoint; infinity if everything delivered is stored.
     """
 
-    def __init__(self, checkpointer: Checkpointer, config: ConsumerConfig, *, enabled: bool) -> None:
+    def __init__(self, runtime: ShardRuntime, checkpointer: Checkpointer, *, enabled: bool) -> None:
         self.due: float = _NEVER
         self._checkpointer = checkpointer
-        self._config = config
+        self._config = runtime.config
         self._enabled = enabled
         self._stored = 0
-        self._log_throttle = LogThrottle(logging.getLogger(__name__))
+        self._log_throttle = LogThrottle(runtime.log(_LOGGER, checkpointer.shard_id))
 
     def note(self, delivered: int, at: float) -> None:
         """Schedule a checkpoint if there are new records.

@@ -16,11 +16,12 @@ import logging
 from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.backoff import backoff
 from kinesis_sdk.common.errors import InvalidPositionError
+from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.metrics import BoundMetrics
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 from kinesis_sdk.consumer.shard.runtime import ShardRuntime
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = FieldLogger(logging.getLogger(__name__))
 
 _INITIAL_DELAY, _MAX_DELAY = 10.0, 300.0
 """Seconds between two checks of a quarantined shard."""
@@ -40,6 +41,7 @@ class Quarantine:
 
     def __init__(self, runtime: ShardRuntime, held: HeldLease, metrics: BoundMetrics) -> None:
         self.active: bool = False
+        self._logger = runtime.log(_LOGGER, held.shard_id)
         self._metrics = metrics
         self._runtime = runtime
         self._held = held
@@ -54,7 +56,7 @@ class Quarantine:
         self.active = True
         self._failures += 1
         delay = backoff(self._failures, _INITIAL_DELAY, _MAX_DELAY, self._runtime.rng)
-        _LOGGER.error(
+        self._logger.error(
             "shard %s: quarantined, cannot read from its starting position (%s); fix the lease row, or the position that "
             "the handler returns. Next check in %.0f s; other shards are not affected",
             self._held.shard_id,
@@ -82,6 +84,6 @@ class Quarantine:
         ):
             return
         if self._held.accept_repaired_row(row):
-            _LOGGER.warning(
+            self._logger.warning(
                 "shard %s: lease row was repaired, checkpoint %s", self._held.shard_id, row.checkpoint
             )

@@ -25,6 +25,7 @@ from kinesis_sdk.common.errors import (
     KinesisSdkError,
     LeaseLostError,
 )
+from kinesis_sdk.common.log_fields import FieldLogger, log_fields
 from kinesis_sdk.common.log_throttle import LogThrottle
 from kinesis_sdk.common.metrics import BoundMetrics
 from kinesis_sdk.common.response_header import NO_RESPONSE
@@ -41,7 +42,7 @@ from kinesis_sdk.consumer.shard.reader import ShardReader, UserBatch
 from kinesis_sdk.consumer.shard.runtime import ShardRuntime
 from kinesis_sdk.consumer.shard.state import ShardState, ShutdownReason
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = FieldLogger(logging.getLogger(__name__))
 
 _MAX_BACKOFF = 10.0
 """Maximum seconds between two attempts after a transient failure."""
@@ -84,7 +85,8 @@ class ShardConsumer:
         self.metrics: BoundMetrics = runtime.measure(held.shard_id)
         self._runtime = runtime
         self._config = runtime.config
-        self._log_throttle = LogThrottle(_LOGGER)
+        self._logger = runtime.log(_LOGGER, held.shard_id)
+        self._log_throttle = LogThrottle(self._logger)
         self._stop_requested = False
         self._handler: AwaitingHandler | None = None
         self._initialized = False
@@ -110,9 +112,7 @@ class ShardConsumer:
         self._quiet = max(_MAX_QUIET, 2 * runtime.config.retrieval.idle_times[2])
         self._failures = 0
         self._error: str | None = None
-        self._auto = AutoCheckpoint(
-            self._checkpointer, runtime.config, enabled=runtime.handlers.auto_checkpoint
-        )
+        self._auto = AutoCheckpoint(runtime, self._checkpointer, enabled=runtime.handlers.auto_checkpoint)
         self._children_created = False
         self._release_failures = 0
         self._releasing_since = _NEVER
@@ -121,6 +121,11 @@ class ShardConsumer:
     def shard_id(self) -> str:
         """Id of the shard."""
         return self.held.shard_id
+
+    @property
+    def log_fields(self) -> dict[str, str | None]:
+        """Fields of log lines about this shard."""
+        return log_fields(stream=self._runtime.stream, shard=self.shard_id, worker=self._runtime.worker_id)
 
     @property
     def records_delivered(self) -> int:
@@ -309,7 +314,7 @@ class ShardConsumer:
             self.metrics.retire()  # its next owner records from now on, perhaps in this process
         level = logging.WARNING if reason is ShutdownReason.LEASE_LOST else logging.INFO
         detail = f" ({self.held.gone})" if reason is ShutdownReason.LEASE_LOST else ""
-        _LOGGER.log(level, "shard %s: shutting down: %s%s", self.shard_id, reason.value, detail)
+        self._logger.log(level, "shard %s: shutting down: %s%s", self.shard_id, reason.value, detail)
 
     def _hold_up(self, now: float, error: Exception) -> float:
         """Log a transient failure and return when to try again: when the fetcher says so, or after a backoff."""
@@ -507,7 +512,7 @@ class ShardConsumer:
 
     def _handler_failed(self, now: float, callback: str, error: Exception) -> float:
         if self.held.gone is not None:
-            _LOGGER.info(
+            self._logger.info(
                 "shard %s: %s raised %s after the lease was lost",
                 self.shard_id,
                 callback,
@@ -520,7 +525,7 @@ class ShardConsumer:
         self._error = f"{callback}: {type(error).__name__}: {error}"
         if not isinstance(policy, StopWorker):
             pause = backoff(self._failures, policy.initial_delay, policy.max_delay, self._runtime.rng)
-            _LOGGER.error(
+            self._logger.error(
                 "shard %s: %s failed (%d consecutive failures), retrying in %.1f s",
                 self.shard_id,
                 callback,
@@ -540,7 +545,7 @@ class ShardConsumer:
                     self._handler.lease_lost()
                 except Exception:
                     self.metrics.add(catalogue.HANDLER_FAILURES, 1)
-                    _LOGGER.exception("shard %s: lease_lost failed", self.shard_id)
+                    self._logger.exception("shard %s: lease_lost failed", self.shard_id)
             self._complete()
             return None
         if self.reason in (ShutdownReason.SHARD_END, ShutdownReason.UNTIL):
@@ -552,7 +557,7 @@ class ShardConsumer:
             except KinesisSdkError as error:
                 if not is_leaving or not error.retryable:
                     raise
-                _LOGGER.warning(
+                self._logger.warning(
                     "shard %s: leaving the end of the shard to the next owner: %s", self.shard_id, error
                 )
             else:
@@ -598,14 +603,16 @@ class ShardConsumer:
         last = self._checkpointer.last_checkpoint
         if last < self._checkpointer.largest_delivered:
             # Once more would not help: the handler has processed these records and chose not to checkpoint them.
-            _LOGGER.warning(
+            self._logger.warning(
                 "shard %s: processed until %s, but the handler checkpointed %s only; the next run starts there",
                 self.shard_id,
                 self._runtime.until,
                 last,
             )
         self.held.mark_processed(self._runtime.until.millis)
-        _LOGGER.info("shard %s: processed until %s, checkpoint %s", self.shard_id, self._runtime.until, last)
+        self._logger.info(
+            "shard %s: processed until %s, checkpoint %s", self.shard_id, self._runtime.until, last
+        )
         self._recovered(now)
         return None
 
@@ -622,7 +629,7 @@ class ShardConsumer:
         except LeaseLostError:
             raise
         except Exception:
-            _LOGGER.exception(
+            self._logger.exception(
                 "shard %s: failed to checkpoint on shutdown, records after %s will be redelivered",
                 self.shard_id,
                 self._checkpointer.last_checkpoint,
@@ -640,7 +647,7 @@ class ShardConsumer:
             if error.retryable and now - self._releasing_since < self._config.leases.failover_time:
                 return now + backoff(self._release_failures, 0.2, 2.0, self._runtime.rng)
             self.held.let_expire("its release failed")
-            _LOGGER.warning("lease %s: release failed, leaving it to expire: %s", self.shard_id, error)
+            self._logger.warning("lease %s: release failed, leaving it to expire: %s", self.shard_id, error)
         self._complete()
         return None
 

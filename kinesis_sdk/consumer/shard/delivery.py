@@ -27,6 +27,7 @@ from datetime import datetime
 from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.backoff import backoff
 from kinesis_sdk.common.errors import HandlerError
+from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.metrics import BoundMetrics
 from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.common.response_header import ResponseHeader
@@ -44,7 +45,7 @@ from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 from kinesis_sdk.consumer.shard.runtime import ShardRuntime
 from kinesis_sdk.consumer.shard.watermark import WatermarkTracker, position_of
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = FieldLogger(logging.getLogger(__name__))
 
 _MAX_OUTSTANDING_BYTES = 8 * 1024 * 1024
 """Bytes of one shard's records from the oldest unfinished one to the newest, payload and overhead, above which no record is
@@ -208,6 +209,7 @@ class Delivery:
         metrics: BoundMetrics,
         on_call_ended: Callable[[], None],
     ) -> None:
+        self._logger = runtime.log(_LOGGER, held.shard_id)
         self._runtime = runtime
         self._held = held
         self._handler = handler
@@ -494,7 +496,7 @@ class Delivery:
             if stored is not None and position_of(sub_batch.records[0]) <= stored:
                 sub_batch.records = [record for record in sub_batch.records if position_of(record) > stored]
         if self._held.gone is not None:
-            _LOGGER.info(
+            self._logger.info(
                 "shard %s: process_records raised %s after the lease was lost",
                 self._held.shard_id,
                 type(error).__name__,
@@ -528,11 +530,11 @@ class Delivery:
         self.failures += 1
         self.last_error = f"process_records: {type(error).__name__}: {error}"
         if not sub_batch.records:  # the call checkpointed all of its records before it failed
-            _LOGGER.error("shard %s: process_records failed", shard_id, exc_info=error)
+            self._logger.error("shard %s: process_records failed", shard_id, exc_info=error)
             self._finish(lane, sub_batch, now)
         elif isinstance(policy, StopWorker):
             if self._is_stopping_worker:  # a call of another key failed first and is stopping the worker
-                _LOGGER.error("shard %s: process_records failed", shard_id, exc_info=error)
+                self._logger.error("shard %s: process_records failed", shard_id, exc_info=error)
                 return
             self._is_stopping_worker = True
             raise HandlerError(f"shard {shard_id}: process_records failed: {error}") from error
@@ -557,7 +559,7 @@ class Delivery:
         # backoff.
         failures = sub_batch.failures if self._parallel else max(sub_batch.failures, self.failures)
         pause = backoff(failures, policy.initial_delay, policy.max_delay, self._runtime.rng)
-        _LOGGER.error(
+        self._logger.error(
             "shard %s: process_records failed (%d consecutive failures), retrying in %.1f s",
             self._held.shard_id,
             failures,
@@ -568,7 +570,7 @@ class Delivery:
 
     def _halve(self, lane: _Lane, sub_batch: _SubBatch, error: BaseException) -> None:
         middle = len(sub_batch.records) // 2
-        _LOGGER.warning(
+        self._logger.warning(
             "shard %s: process_records failed on %d records from %s on (%s), delivering them in two halves",
             self._held.shard_id,
             len(sub_batch.records),
@@ -601,7 +603,7 @@ class Delivery:
             self.last_error = f"dead_letter: {type(hook_error).__name__}: {hook_error}"
             self._pause(lane, sub_batch, policy, hook_error, now)
             return
-        _LOGGER.error(
+        self._logger.error(
             "shard %s: record %s was passed to the dead-letter hook after %d attempts",
             self._held.shard_id,
             position_of(record),

@@ -13,6 +13,7 @@ from operator import itemgetter
 from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.aggregate_reader import deaggregate
 from kinesis_sdk.common.errors import ResourceNotFoundError, TransientAwsError
+from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.metrics import BoundMetrics
 from kinesis_sdk.common.position import (
     AfterSequence,
@@ -35,7 +36,7 @@ from kinesis_sdk.consumer.shard.start import resolve_start
 from kinesis_sdk.consumer.shard.watermark import position_of
 from kinesis_sdk.consumer.until import Until
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = FieldLogger(logging.getLogger(__name__))
 
 _MAX_OVERHEAD = 4 * 1024 * 1024
 """Bytes of memory that the user records of a batch take in addition to their Kinesis records (see `UserRecords.overhead`),
@@ -161,6 +162,7 @@ class ShardReader:
         self.child_shards: tuple[Shard, ...] = ()
         self.reading_since: float | None = None
         self.requested_start: StartingPosition | None = None
+        self._logger = runtime.log(_LOGGER, held.shard_id)
         self._metrics = metrics
         self._runtime = runtime
         self._held = held
@@ -241,7 +243,7 @@ class ShardReader:
             )
             opened = iterator_start(position)
             self._expected_first = opened.sequence_number if isinstance(opened, AtSequence) else None
-            _LOGGER.info(
+            self._logger.info(
                 "shard %s: reading starts at %s (lease checkpoint %s)",
                 self._held.shard_id,
                 opened,
@@ -263,7 +265,7 @@ class ShardReader:
     def _log_requested_start(self, checkpoint: ExtendedSequenceNumber) -> None:
         through = self._skip_through
         skips = through is not None and not checkpoint.is_sentinel and through > checkpoint
-        _LOGGER.info(
+        self._logger.info(
             "shard %s: the handler starts at %s instead of the lease checkpoint %s%s",
             self._held.shard_id,
             through or self.requested_start,
@@ -373,7 +375,7 @@ class ShardReader:
                 code=error.code,
                 endpoint=error.endpoint,
             ) from error
-        _LOGGER.warning(
+        self._logger.warning(
             "shard %s: no longer listed by the stream, its retention is over; records after %s that were not read are lost",
             shard_id,
             self._held.lease.checkpoint,
@@ -389,7 +391,7 @@ class ShardReader:
         """
         if first.sequence_number == expected:
             return
-        _LOGGER.warning(
+        self._logger.warning(
             "shard %s: starting position %s is past the retention period, resuming at %s; records in between may have "
             "expired unread",
             self._held.shard_id,
@@ -453,7 +455,7 @@ class ShardReader:
         )
 
     def _discard(self, record: KinesisRecord, count: int) -> bool:
-        _LOGGER.warning(
+        self._logger.warning(
             "shard %s: discarding aggregate %s with %d user records (misplaced_aggregates=discard): it contains records "
             "outside the shard's hash key range",
             self._held.shard_id,

@@ -9,6 +9,7 @@ from random import Random
 from typing import Protocol
 
 from kinesis_sdk.common.clock import Clock
+from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.metrics import BoundMetrics
 from kinesis_sdk.common.position import Position
 from kinesis_sdk.common.shards import Shard
@@ -98,6 +99,10 @@ class ShardRuntime:
     run_step: Callable[[Callable[[], None]], object] = run_now
     run_async: Callable[[Awaitable[None], OnDone], None] = run_inline
     until: Until | None = None
+
+    def log(self, logger: FieldLogger, shard_id: str) -> FieldLogger:
+        """Return the logger of a module for the lines about one shard."""
+        return FieldLogger(logger, stream=self.stream, shard=shard_id, worker=self.worker_id)
 
     def wait_for(self, awaitable: Awaitable[None]) -> None:
         """Run an awaitable on the event loop of the worker and wait until it ends; raise what it raises.

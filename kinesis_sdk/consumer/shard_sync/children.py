@@ -6,13 +6,14 @@ import logging
 from collections.abc import Callable, Iterable
 
 from kinesis_sdk.common.errors import KinesisSdkError
+from kinesis_sdk.common.log_fields import FieldLogger, log_fields
 from kinesis_sdk.common.shards import Shard
 from kinesis_sdk.consumer.leases.table.lease import Lease
 from kinesis_sdk.consumer.leases.table.store import LeaseStore, is_rejected_row
 from kinesis_sdk.consumer.shard_sync.plan import plan_children
 from kinesis_sdk.consumer.streams import TrackedStream
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = FieldLogger(logging.getLogger(__name__))
 
 
 def _same(lease: Lease) -> Lease:
@@ -27,6 +28,7 @@ class ChildLeases:
         list_shards: Lists all shards of the stream.
         request_sync: Requests a shard sync soon.
         tracked: The stream, for the form of its lease keys; None for single-stream mode.
+        worker_id: Id of the worker, for the log.
     """
 
     def __init__(
@@ -35,12 +37,19 @@ class ChildLeases:
         list_shards: Callable[[], list[Shard]],
         request_sync: Callable[[], None],
         tracked: TrackedStream | None = None,
+        *,
+        worker_id: str | None = None,
     ) -> None:
+        self._stream = None if tracked is None else tracked.stream
+        self._worker_id = worker_id
         self._key: Callable[[str], str] = tracked.lease_key if tracked is not None else str
         self._stored: Callable[[Lease], Lease] = tracked.stored if tracked is not None else _same
         self._store = store
         self._list_shards = list_shards
         self._request_sync = request_sync
+
+    def _fields(self, shard_id: str) -> dict[str, str | None]:
+        return log_fields(stream=self._stream, shard=shard_id, worker=self._worker_id)
 
     def create(self, parent: str, children: Iterable[Shard]) -> bool:
         """Create missing leases and store the children's ids on the parent's lease.
@@ -74,11 +83,17 @@ class ChildLeases:
                         parent,
                         lease.lease_key,
                         ", ".join(missing),
+                        extra=self._fields(parent),
                     )
                     self._request_sync()
                     return False
             if self._store.create_if_absent(self._stored(lease)):
-                _LOGGER.info("lease %s: created as a child of %s", lease.lease_key, parent)
+                _LOGGER.info(
+                    "lease %s: created as a child of %s",
+                    lease.lease_key,
+                    parent,
+                    extra=self._fields(lease.lease_key),
+                )
         if not children:
             # The shard was trimmed. A shard sync has to find its successors while its lease still exists.
             self._request_sync()
@@ -89,5 +104,7 @@ class ChildLeases:
                 if not is_rejected_row(error):
                     raise
                 # Only the cleanup reads these ids, and it lists the stream where they are missing.
-                _LOGGER.warning("lease %s: failed to store child shard ids: %s", parent, error)
+                _LOGGER.warning(
+                    "lease %s: failed to store child shard ids: %s", parent, error, extra=self._fields(parent)
+                )
         return True

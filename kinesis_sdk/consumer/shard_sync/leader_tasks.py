@@ -23,6 +23,7 @@ from kinesis_sdk.common.errors import (
     ResourceNotFoundError,
     StreamRecreatedError,
 )
+from kinesis_sdk.common.log_fields import FieldLogger, log_fields
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST
 from kinesis_sdk.common.shards import Shard, list_shards
 from kinesis_sdk.consumer.config import CoordinationConfig
@@ -44,7 +45,7 @@ from kinesis_sdk.consumer.shard_sync.plan import (
 )
 from kinesis_sdk.consumer.streams import StreamDirectory, StreamListener, TrackedStream
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = FieldLogger(logging.getLogger(__name__))
 
 _MAX_CONTRADICTIONS = 6
 """Consecutive listings, over some seconds, that have to contradict the leases before a stream counts as recreated. A single
@@ -67,6 +68,7 @@ class LeaderTasks:
         settings: Intervals of the periodic tasks, and what they may delete.
         sleep: Waits between attempts of a call, given seconds.
         listener: Told about one of several streams that can no longer be consumed.
+        worker_id: Id of the worker, for the log.
     """
 
     def __init__(
@@ -78,7 +80,9 @@ class LeaderTasks:
         settings: CoordinationConfig,
         sleep: Callable[[float], None],
         listener: StreamListener,
+        worker_id: str | None = None,
     ) -> None:
+        self._worker_id = worker_id
         self._store = store
         self._kinesis = kinesis
         self._streams = streams
@@ -89,6 +93,9 @@ class LeaderTasks:
         self._former: dict[str, float] = {}
         self._garbage_at = float("-inf")
         self._contradictions: dict[str | None, int] = {}
+
+    def _fields(self, stream: object, shard_id: str | None = None) -> dict[str, str | None]:
+        return log_fields(stream=stream, shard=shard_id, worker=self._worker_id)
 
     def list_shards(self, tracked: TrackedStream) -> list[Shard]:
         """List all shards of a stream."""
@@ -164,7 +171,12 @@ class LeaderTasks:
                 except KinesisSdkError as error:
                     if not is_rejected_row(error):
                         raise
-                    _LOGGER.warning("lease %s: failed to store hash key range: %s", shard_id, error)
+                    _LOGGER.warning(
+                        "lease %s: failed to store hash key range: %s",
+                        shard_id,
+                        error,
+                        extra=self._fields(tracked.stream, shard_id),
+                    )
         else:
             plan = self._plan_bootstrap(tracked)
         # Store the timestamp on the lease, so that every worker starts the shard at the same time.
@@ -174,7 +186,12 @@ class LeaderTasks:
             if lease.checkpoint.sequence_number == AT_TIMESTAMP:
                 lease = replace(lease, initial_timestamp_millis=moment)
             if self._store.create_if_absent(lease):
-                _LOGGER.info("lease %s: created at %s", lease.lease_key, lease.checkpoint.sequence_number)
+                _LOGGER.info(
+                    "lease %s: created at %s",
+                    lease.lease_key,
+                    lease.checkpoint.sequence_number,
+                    extra=self._fields(tracked.stream, planned.shard),
+                )
         return bool(plan)
 
     def _unreadable(self, tracked: TrackedStream, scan: TableScan) -> set[str]:
@@ -194,7 +211,12 @@ class LeaderTasks:
         except ProtocolError as error:
             if position == LATEST:
                 raise  # a reshard is under way; the next listing is complete
-            _LOGGER.info("stream %s: listing all shards instead: %s", tracked, error)
+            _LOGGER.info(
+                "stream %s: listing all shards instead: %s",
+                tracked,
+                error,
+                extra=self._fields(tracked.stream),
+            )
             return plan_bootstrap_from_all(self.list_shards(tracked), position)
 
     def _check_identity(
@@ -243,6 +265,7 @@ class LeaderTasks:
                         tracked,
                         tracker.hole.start,
                         tracker.hole.end,
+                        extra=self._fields(tracked.stream),
                     )
                 result.append(tracked)
         return result
@@ -275,7 +298,11 @@ class LeaderTasks:
                 and lease.holder is None
                 and self._store.delete(lease.lease_key, unowned=lease)
             ):
-                _LOGGER.info("lease %s: deleted, its stream is no longer consumed", lease.lease_key)
+                _LOGGER.info(
+                    "lease %s: deleted, its stream is no longer consumed",
+                    lease.lease_key,
+                    extra=self._fields(lease.stream_name, lease.shard),
+                )
 
     def _delete_finished(
         self, tracked: TrackedStream, own: Sequence[Lease], unreadable: Collection[str], *, garbage: bool
@@ -294,11 +321,16 @@ class LeaderTasks:
             # would vanish, and if the shard's children already have checkpoints, no worker would read the shard again. The
             # counter is not a condition: a Java worker renews its finished leases until they are deleted.
             if self._store.delete(tracked.lease_key(shard_id), finished=True):
-                _LOGGER.info("lease %s: deleted, its shard is finished", tracked.lease_key(shard_id))
+                _LOGGER.info(
+                    "lease %s: deleted, its shard is finished",
+                    tracked.lease_key(shard_id),
+                    extra=self._fields(tracked.stream, shard_id),
+                )
             else:
                 _LOGGER.warning(
                     "lease %s: not deleted, it is no longer finished: it was rewound from outside",
                     tracked.lease_key(shard_id),
+                    extra=self._fields(tracked.stream, shard_id),
                 )
 
     def _former_streams(self, seen: Sequence[Lease], now: float) -> set[str]:

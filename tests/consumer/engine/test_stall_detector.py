@@ -297,7 +297,9 @@ def test_a_repaired_row_is_accepted_before_any_write_shows_it(repair):
     store = InMemoryLeaseStore([Lease(lease_key="s", checkpoint=ExtendedSequenceNumber(AT_TIMESTAMP))])
     taken = store.take(store.get("s"), "a")
     held = HeldLease(store, taken, worker_id="a", failover_time=10, clock=VirtualClock(), acquired_at=0.0)
-    quarantine = Quarantine(SimpleNamespace(store=store), held, NOT_MEASURED)
+    quarantine = Quarantine(
+        SimpleNamespace(store=store, log=lambda logger, shard_id: logger), held, NOT_MEASURED
+    )
     store._rows["s"] = replace(taken, **repair)
     quarantine.accept_repair()
     assert held.lease == taken, "not in quarantine"

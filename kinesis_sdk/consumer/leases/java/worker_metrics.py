@@ -17,6 +17,7 @@ from typing import Any, Literal
 from kinesis_sdk.common.aws import DynamoDBClient, translate_errors
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import AwsError, ResourceNotFoundError
+from kinesis_sdk.common.log_fields import FieldLogger, log_fields
 from kinesis_sdk.common.log_throttle import LogThrottle
 from kinesis_sdk.consumer.leases.java.leader_lock import LeaderLock, LeaderLockMonitor
 from kinesis_sdk.consumer.leases.java.migration import MIGRATION_KEY
@@ -34,7 +35,7 @@ _ENTITY = "WORKER_METRIC_STATS"
 _LEADER = "Leader"
 _SUPPORT_CODE = 1
 """Support code of KCL 3.5: this worker can read a lease table that contains other entities."""
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = FieldLogger(logging.getLogger(__name__))
 
 Mode = Literal["separate_table", "lease_table"]
 
@@ -90,6 +91,7 @@ class JavaMembership:
         self._state_table = f"{application_name}-CoordinatorState" if separate else table_name
         self._state_key = "key" if separate else LEASE_KEY
         self._worker_id = worker_id
+        self._fields = log_fields(worker=worker_id)
         self._clock = clock
         self._monitor = LeaderLockMonitor()
         self._report_due = 0.0
@@ -113,7 +115,12 @@ class JavaMembership:
         except ResourceNotFoundError as error:
             self.is_reported = False
             self._log_throttle.log(
-                now, "tables", "worker %s: the KCL 3 fleet has no tables yet: %s", self._worker_id, error
+                now,
+                "tables",
+                "worker %s: the KCL 3 fleet has no tables yet: %s",
+                self._worker_id,
+                error,
+                extra=self._fields,
             )
         except AwsError as error:
             if not error.retryable:
@@ -124,10 +131,16 @@ class JavaMembership:
                 "worker %s: worker metrics failed, retrying: %s",
                 self._worker_id,
                 error,
+                extra=self._fields,
             )
         except ValueError as error:
             self._log_throttle.log(
-                now, "lock", "worker %s: cannot read the leader lock: %s", self._worker_id, error
+                now,
+                "lock",
+                "worker %s: cannot read the leader lock: %s",
+                self._worker_id,
+                error,
+                extra=self._fields,
             )
         return now + WATCH_INTERVAL
 
@@ -159,6 +172,7 @@ class JavaMembership:
                 "worker %s: failed to delete worker metrics, leaving them to expire: %s",
                 self._worker_id,
                 error,
+                extra=self._fields,
             )
         self.is_reported = False
         self._report_due = 0.0

@@ -16,10 +16,11 @@ from collections.abc import Iterable
 from zlib import crc32
 
 from kinesis_sdk.common.errors import KinesisSdkError, ProtocolError
-from kinesis_sdk.consumer.leases.table.lease import Lease
+from kinesis_sdk.common.log_fields import FieldLogger, log_fields
+from kinesis_sdk.consumer.leases.table.lease import Lease, shard_of_key
 from kinesis_sdk.consumer.leases.table.store import LeaseStore, is_rejected_row
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = FieldLogger(logging.getLogger(__name__))
 
 _NEVER = float("inf")
 
@@ -72,6 +73,7 @@ class Drain:
                 _LOGGER.info(
                     "worker %s: drains: hands off all leases, and takes none until its mark is removed from the lease table",
                     self._worker_id,
+                    extra=log_fields(worker=self._worker_id),
                 )
             if all(marked.values()):
                 self.due = now  # the row will be deleted soon
@@ -114,7 +116,11 @@ class Drain:
     def _end(self) -> None:
         self.active, self.since, self.due = False, _NEVER, _NEVER
         self._marked = set()
-        _LOGGER.info("worker %s: no longer drains, takes leases again", self._worker_id)
+        _LOGGER.info(
+            "worker %s: no longer drains, takes leases again",
+            self._worker_id,
+            extra=log_fields(worker=self._worker_id),
+        )
 
     def _move(self, carriers: list[Lease], now: float) -> None:
         candidates = sorted(self._candidates)
@@ -128,7 +134,12 @@ class Drain:
             self.due = now
             if not is_rejected_row(error):
                 raise
-            _LOGGER.warning("lease %s: cannot store a drain mark, using another row: %s", target, error)
+            _LOGGER.warning(
+                "lease %s: cannot store a drain mark, using another row: %s",
+                target,
+                error,
+                extra=log_fields(shard=shard_of_key(target), worker=self._worker_id),
+            )
             self._full_rows.add(target)
             self._candidates.remove(target)
             return
@@ -139,4 +150,9 @@ class Drain:
         for row in carriers:
             self._store.set_drain(row.lease_key, self._worker_id, False)
         self._marked = {target}
-        _LOGGER.info("worker %s: moved its drain mark to lease %s", self._worker_id, target)
+        _LOGGER.info(
+            "worker %s: moved its drain mark to lease %s",
+            self._worker_id,
+            target,
+            extra=log_fields(shard=shard_of_key(target), worker=self._worker_id),
+        )

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import KinesisSdkError
+from kinesis_sdk.common.log_fields import FieldLogger, log_fields
 from kinesis_sdk.common.log_throttle import LogThrottle
 from kinesis_sdk.common.metrics import NOT_MEASURED, BoundMetrics
 from kinesis_sdk.common.text import printable
@@ -22,7 +23,7 @@ from kinesis_sdk.consumer.leases.table.lease import Lease
 from kinesis_sdk.consumer.leases.table.store import LeaseStore, is_rejected_row
 from kinesis_sdk.consumer.leases.table.transitions import Conflict
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = FieldLogger(logging.getLogger(__name__))
 
 _NEVER = float("inf")
 _STOP_WAIT = 2.0
@@ -41,6 +42,7 @@ class HandoffManager:
         held: The leases held by this worker.
         listener: Told about each held lease that another worker requested.
         metrics: Metrics of the worker.
+        fields: Returns the fields of log lines about a lease.
     """
 
     def __init__(
@@ -54,7 +56,9 @@ class HandoffManager:
         held: HeldLeases,
         listener: LeaseListener,
         metrics: BoundMetrics = NOT_MEASURED,
+        fields: Callable[[Lease], dict[str, str | None]] = lambda lease: log_fields(shard=lease.shard),
     ) -> None:
+        self._fields = fields
         self._store = store
         self._worker_id = worker_id
         self._clock = clock
@@ -97,7 +101,12 @@ class HandoffManager:
                     if not is_rejected_row(error):
                         raise
                     self._log_throttle.log(
-                        now, "complete", "lease %s: handoff failed: %s", row.lease_key, error
+                        now,
+                        "complete",
+                        "lease %s: handoff failed: %s",
+                        row.lease_key,
+                        error,
+                        extra=self._fields(row),
                     )
 
     def held_or_incoming_keys(self, leases: Sequence[Lease], is_expired: Callable[[Lease], bool]) -> set[str]:
@@ -128,16 +137,24 @@ class HandoffManager:
             # The response is missing, but the write may have succeeded. Then the next scan finds this worker's id next to
             # the marker, and the lease is incoming.
             self._log_throttle.log(
-                now, "request", "lease %s: handoff request failed: %s", lease.lease_key, error
+                now,
+                "request",
+                "lease %s: handoff request failed: %s",
+                lease.lease_key,
+                error,
+                extra=self._fields(lease),
             )
             return
         if isinstance(row, Conflict):
-            _LOGGER.debug("lease %s: lost the race to another worker", lease.lease_key)
+            _LOGGER.debug(
+                "lease %s: lost the race to another worker", lease.lease_key, extra=self._fields(lease)
+            )
             return
         _LOGGER.info(
             "lease %s: requested handoff from %s",
             lease.lease_key,
             printable(row.checkpoint_owner or "its owner"),
+            extra=self._fields(lease),
         )
         self._metrics.add(catalogue.LEASE_HANDOFFS_REQUESTED, 1)
         self._incoming.add_request(row, now)

@@ -16,15 +16,17 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from uuid import uuid4
 
 from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import KinesisSdkError, LeaseLostError
+from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.metrics import NOT_MEASURED, BoundMetrics
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
+from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer.leases.ownership.throughput_meter import SteadyRate, ThroughputMeter
 from kinesis_sdk.consumer.leases.table.lease import Lease
@@ -32,7 +34,7 @@ from kinesis_sdk.consumer.leases.table.progress import Progress
 from kinesis_sdk.consumer.leases.table.store import LeaseStore, is_rejected_row
 from kinesis_sdk.consumer.leases.table.transitions import Conflict
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = FieldLogger(logging.getLogger(__name__))
 
 
 class HeldLease:
@@ -52,6 +54,7 @@ class HeldLease:
         has_kcl3_leader: Returns whether a KCL 3 leader is alive at a monotonic time. It then reads the throughput, which is
             written as measured.
         metrics: Metrics of the worker.
+        stream: Stream of the shard, for the log.
 
     Attributes:
         token: Unique id of this acquisition.
@@ -79,7 +82,9 @@ class HeldLease:
         acquired_at: float,
         has_kcl3_leader: Callable[[float], bool] = lambda _now: False,
         metrics: BoundMetrics = NOT_MEASURED,
+        stream: StreamId | None = None,
     ) -> None:
+        self._logger = FieldLogger(_LOGGER, stream=stream, shard=lease.shard, worker=worker_id)
         self.token: str = uuid4().hex
         self.acquired_counter: int = lease.counter
         self.meter: ThroughputMeter = ThroughputMeter(clock.monotonic())
@@ -116,6 +121,11 @@ class HeldLease:
     def key(self) -> str:
         """Lease key."""
         return self._lease.lease_key
+
+    @property
+    def log_fields(self) -> Mapping[str, object]:
+        """Fields of log lines about this lease."""
+        return self._logger.fields
 
     @property
     def shard_id(self) -> str:
@@ -238,7 +248,7 @@ class HeldLease:
             self.changed_from_outside = True
         first = self.mark_lost(f"its row was changed from outside: {change}, owner {self._worker_id}")
         if first:
-            _LOGGER.warning(
+            self._logger.warning(
                 "lease %s: its row was changed from outside, by an operator or by another process with the id of this worker: "
                 "%s. Records that were read are dropped, and the lease is taken again at the checkpoint of the row",
                 self.key,

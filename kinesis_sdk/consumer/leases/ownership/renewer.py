@@ -10,6 +10,7 @@ import logging
 import threading
 
 from kinesis_sdk.common.errors import KinesisSdkError, LeaseLostError
+from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.log_throttle import LogThrottle
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer.leases.intervals import retry_pause
@@ -17,7 +18,7 @@ from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease, HeldLeas
 from kinesis_sdk.consumer.leases.ownership.listener import LeaseListener
 from kinesis_sdk.consumer.runtime.runtime import Runtime
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = FieldLogger(logging.getLogger(__name__))
 
 
 class LeaseRenewer:
@@ -101,7 +102,12 @@ class LeaseRenewer:
             held.renew_at = now + pause * (0.4 + 0.6 * self._runtime.rng.random())
             with self._log_lock:
                 self._log_throttle.log(
-                    now, type(error).__name__, "lease %s: renewal failed, retrying: %s", held.key, error
+                    now,
+                    type(error).__name__,
+                    "lease %s: renewal failed, retrying: %s",
+                    held.key,
+                    error,
+                    extra=held.log_fields,
                 )
         except BaseException as error:  # noqa: BLE001 - a pool thread must not lose it
             self._listener.on_fatal_error(error)
@@ -119,6 +125,7 @@ class LeaseRenewer:
                 held.key,
                 printable(held.handoff_requester or ""),
                 self._handoff_timeout,
+                extra=held.log_fields,
             )
         except LeaseLostError:
             pass  # the requester, or a leader, has taken it already
@@ -130,6 +137,7 @@ class LeaseRenewer:
                     "lease %s: handoff failed, retrying: %s",
                     held.key,
                     error,
+                    extra=held.log_fields,
                 )
             held.renewing = False
             return

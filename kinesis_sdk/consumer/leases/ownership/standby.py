@@ -17,11 +17,12 @@ from typing import NamedTuple
 from zlib import crc32
 
 from kinesis_sdk.common.errors import KinesisSdkError
+from kinesis_sdk.common.log_fields import FieldLogger, log_fields
 from kinesis_sdk.common.text import printable
-from kinesis_sdk.consumer.leases.table.lease import Lease
+from kinesis_sdk.consumer.leases.table.lease import Lease, shard_of_key
 from kinesis_sdk.consumer.leases.table.store import LeaseStore, is_rejected_row
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = FieldLogger(logging.getLogger(__name__))
 
 _REMOVE_AFTER = 10
 """Failover times after which a standby heartbeat that does not change is removed."""
@@ -142,7 +143,10 @@ class StandbyHeartbeats:
                 if not is_rejected_row(error):
                     raise
                 _LOGGER.warning(
-                    "lease %s: cannot store a standby heartbeat, using another row: %s", row, error
+                    "lease %s: cannot store a standby heartbeat, using another row: %s",
+                    row,
+                    error,
+                    extra=self._fields(row),
                 )
                 self._full_rows.add(row)
                 self._rows.remove(row)
@@ -152,6 +156,9 @@ class StandbyHeartbeats:
         else:
             self._due = now + self._heartbeat_interval
         return self._due
+
+    def _fields(self, lease_key: str) -> dict[str, str | None]:
+        return log_fields(shard=shard_of_key(lease_key), worker=self._worker_id)
 
     def withdraw(self) -> None:
         """Remove this worker's heartbeat. Raises the errors of `tick`."""
@@ -183,8 +190,12 @@ class StandbyHeartbeats:
                     lease_key,
                     printable(worker),
                     error,
+                    extra=self._fields(lease_key),
                 )
                 return
             _LOGGER.info(
-                "lease %s: removed the standby heartbeat of dead worker %s", lease_key, printable(worker)
+                "lease %s: removed the standby heartbeat of dead worker %s",
+                lease_key,
+                printable(worker),
+                extra=self._fields(lease_key),
             )

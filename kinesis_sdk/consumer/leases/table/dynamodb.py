@@ -22,6 +22,7 @@ from kinesis_sdk.common.errors import (
     TransientAwsError,
 )
 from kinesis_sdk.common.hashkeys import HashKeyRange
+from kinesis_sdk.common.log_fields import FieldLogger, log_fields
 from kinesis_sdk.common.sequence import SHARD_END, ExtendedSequenceNumber
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.common.truncated_responses import reject_truncated_responses
@@ -55,7 +56,7 @@ _MIN_POLL_INTERVAL, _MAX_POLL_INTERVAL = 0.2, 2.0
 _NO_HANDOFF = ("attribute_not_exists(#{})", attributes.CHECKPOINT_OWNER, None)
 """KCL 3's second condition of a renewal: no handoff was requested meanwhile."""
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = FieldLogger(logging.getLogger(__name__))
 
 
 class DynamoDBLeaseStore:
@@ -73,6 +74,7 @@ class DynamoDBLeaseStore:
             is off (DynamoDB cannot create a table with it), and never switched off.
         sleep: Replaces `time.sleep` in waits and retries, for tests.
         monotonic: Replaces `time.monotonic` in waits, for tests.
+        worker_id: Id of the worker, for the log.
     """
 
     def __init__(
@@ -88,7 +90,9 @@ class DynamoDBLeaseStore:
         point_in_time_recovery: bool = False,
         sleep: Callable[[float], None] = time.sleep,
         monotonic: Callable[[], float] = time.monotonic,
+        worker_id: str | None = None,
     ) -> None:
+        self._fields = log_fields(worker=worker_id)
         reject_truncated_responses(client)  # the client may be the user's
         self._client = client
         self.table_name = table_name
@@ -168,7 +172,7 @@ class DynamoDBLeaseStore:
             client=self._client,
             sleep=self._sleep,
         )
-        _LOGGER.info("lease table %s: point-in-time recovery is on", self.table_name)
+        _LOGGER.info("lease table %s: point-in-time recovery is on", self.table_name, extra=self._fields)
 
     def _create(self) -> bool:
         request: dict[str, Any] = {
@@ -202,9 +206,11 @@ class DynamoDBLeaseStore:
                 return True  # another worker was faster
             if not error.retryable:
                 raise
-            _LOGGER.warning("lease table %s: creating it failed, retrying: %s", self.table_name, error)
+            _LOGGER.warning(
+                "lease table %s: creating it failed, retrying: %s", self.table_name, error, extra=self._fields
+            )
             return False
-        _LOGGER.info("lease table %s: created", self.table_name)
+        _LOGGER.info("lease table %s: created", self.table_name, extra=self._fields)
         return True
 
     def _check_key(self, table: Mapping[str, Any]) -> None:

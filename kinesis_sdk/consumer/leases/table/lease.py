@@ -62,6 +62,12 @@ See `ownership.drain`."""
 
 _LEASE_ENTITY = "LEASE"
 
+
+def shard_of_key(lease_key: str) -> str:
+    """Return the shard id of a lease key, which is the shard id itself, or ends with it in multi-stream tables."""
+    return lease_key.rpartition(":")[2]
+
+
 Item = Mapping[str, Any]
 """A DynamoDB item in its wire form: attribute name to ``{type: value}``."""
 
