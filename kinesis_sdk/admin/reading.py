@@ -1,0 +1,399 @@
+"""Reading a window of a stream, or following it: all shards merged by arrival time, over splits and merges.
+
+    for shard_id, record in read_stream(connection, "orders", start=fifteen_minutes_ago):
+        ...
+
+Cost: one ListShards call at the start and one for each shard that ends; one GetShardIterator call for each shard; GetRecords
+at most four times a second for a shard that is behind, and once a second at the tip.
+"""
+
+from __future__ import annotations
+
+import queue
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from random import Random
+from typing import NamedTuple
+
+from kinesis_sdk.admin.connection import Connection
+from kinesis_sdk.admin.lineage import find_shard, shard_label
+from kinesis_sdk.admin.merge import DEFAULT_BUDGET, ReadRequest, ShardRecord, StreamMerge
+from kinesis_sdk.admin.records import child_ids, user_records_after
+from kinesis_sdk.common.aws import call_with_retries
+from kinesis_sdk.common.clock import Clock, SystemClock
+from kinesis_sdk.common.errors import ConfigError, KinesisSdkError, PermanentAwsError, ThrottledError
+from kinesis_sdk.common.fast_get import GetRecordsPage
+from kinesis_sdk.common.lean_calls import LeanKinesis
+from kinesis_sdk.common.position import AtTimestamp, Ended, Latest, Position, TrimHorizon
+from kinesis_sdk.common.records import UserRecord
+from kinesis_sdk.common.service_clock import EstimatedServiceClock
+from kinesis_sdk.common.shard_cursor import ShardCursor, is_at_tip
+from kinesis_sdk.common.shards import Shard, list_shards
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.common.validation import check_int
+from kinesis_sdk.consumer.runtime.threads import DaemonPool
+
+DEFAULT_THREADS = 8
+_LONGEST_WAIT = 0.5
+"""Maximum seconds of one wait, so that Ctrl-C is noticed soon on every platform."""
+_GIVE_UP_AFTER = 20
+"""Failures of one shard in a row, about three minutes, after which the error is the caller's. Throttling never is."""
+
+Notice = Callable[[str], None]
+"""Called with a sentence about something that the reader should know: a shard ended, or is throttled."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordFilter:
+    """Which records of a stream to show.
+
+    Attributes:
+        keys: Partition keys; empty for all.
+        pattern: Regular expression that the payload has to contain; None for all. It is matched against the bytes.
+    """
+
+    keys: frozenset[str] = frozenset()
+    pattern: re.Pattern[bytes] | None = None
+
+    @classmethod
+    def make(cls, keys: Sequence[str] = (), grep: str | None = None) -> RecordFilter:
+        """Return the filter of a user's options.
+
+        Args:
+            keys: Partition keys.
+            grep: Regular expression of Python for the payload's UTF-8 text.
+
+        Raises:
+            ConfigError: If the expression is invalid.
+        """
+        if grep is None:
+            return cls(keys=frozenset(keys))
+        try:
+            pattern = re.compile(grep.encode())
+        except (re.error, UnicodeEncodeError) as error:
+            raise ConfigError("grep", grep, f"a regular expression ({error})") from error
+        return cls(keys=frozenset(keys), pattern=pattern)
+
+    def accepts(self, record: UserRecord) -> bool:
+        """Return whether a record is wanted."""
+        return (not self.keys or record.partition_key in self.keys) and (
+            self.pattern is None or self.pattern.search(record.data) is not None
+        )
+
+
+class _Answer(NamedTuple):
+    """The end of a read on a thread."""
+
+    shard_id: str
+    limit: int
+    page: GetRecordsPage | None
+    records: list[UserRecord]
+    error: BaseException | None
+    sent_millis: int
+    sent: float
+
+
+@dataclass
+class ReadProgress:
+    """How far a reader is; the fields change while it runs.
+
+    Attributes:
+        worst_behind_millis: Largest lag that an open shard reported; None before the first answer.
+        shards: Number of shards that are read now.
+        reads: GetRecords calls that were answered.
+    """
+
+    worst_behind_millis: int | None = None
+    shards: int = 0
+    reads: int = field(default=0)
+
+
+def read_stream(
+    connection: Connection,
+    stream: str | StreamId,
+    *,
+    start: Position | datetime,
+    until: datetime | None = None,
+    shards: Sequence[str] = (),
+    positions: Mapping[str, Position] | None = None,
+    budget: int = DEFAULT_BUDGET,
+    threads: int = DEFAULT_THREADS,
+    notice: Notice = lambda _message: None,
+    progress: ReadProgress | None = None,
+    clock: Clock | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+    rng: Random | None = None,
+) -> Iterator[ShardRecord]:
+    """Yield the user records of a stream, merged over its shards by arrival time.
+
+    The records of a shard come in its order, and those of a parent before those of its children. Between other shards the order is
+    that of the arrival times, which Kinesis calls approximate. Splits and merges are followed. Nothing is skipped: a failed
+    read is repeated, and the others wait for it where the order needs it.
+
+    Args:
+        connection: Account and region.
+        stream: Name or ARN.
+        start: A time, `TrimHorizon`, `Latest`, or `AtTimestamp`.
+        until: Records that arrived at this time or later are left out, and the reader ends there; None follows the stream
+            until the generator is closed.
+        shards: Ids or numbers of the shards to read; all by default. The children of a chosen shard are not read.
+        positions: Where single shards are read from instead of ``start``, for a reader that continues; `Ended` for those that
+            were read completely.
+        budget: Bytes of payload to buffer, at least one record for each shard.
+        threads: Maximum reads at a time, 1 to 64; 0 reads on the caller's thread.
+        notice: Called with what the user should know.
+        progress: Object whose fields are kept up to date.
+        clock: Measures pauses; replaced in tests.
+        sleep: Called with the seconds to wait while no read is under way; replaced in tests.
+        rng: Source of jitter; replaced in tests.
+
+    Yields:
+        The records with their shards.
+
+    Raises:
+        ConfigError: If a shard does not exist, or an argument is out of range.
+        AwsError: If a call fails for good, or a shard could not be read for about three minutes.
+    """
+    check_int("threads", threads, 0, 64)
+    check_int("budget", budget, 1)
+    clock = clock or SystemClock()
+    if isinstance(start, datetime):
+        if start.timestamp() > clock.time():
+            raise ConfigError("start", start.isoformat(), "a time that has passed")
+        start = AtTimestamp(_millis(start))
+    reader = _Reader(
+        connection,
+        StreamId.parse(stream),
+        start=start,
+        merge=StreamMerge(until_millis=None if until is None else _millis(until), budget=budget, rng=rng),
+        chosen=tuple(shards),
+        positions=positions or {},
+        threads=threads,
+        notice=notice,
+        progress=progress or ReadProgress(),
+        clock=clock,
+        sleep=sleep,
+    )
+    yield from reader.records()
+
+
+def _millis(moment: datetime) -> int:
+    return int(moment.timestamp() * 1000)
+
+
+class _Reader:
+    """One run of `read_stream`: makes the calls that the merge asks for."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        stream: StreamId,
+        *,
+        start: Position,
+        merge: StreamMerge,
+        chosen: tuple[str, ...],
+        positions: Mapping[str, Position],
+        threads: int,
+        notice: Notice,
+        progress: ReadProgress,
+        clock: Clock,
+        sleep: Callable[[float], None],
+    ) -> None:
+        self._client = LeanKinesis(connection.kinesis)
+        self._stream = stream
+        self._start = start
+        self._merge = merge
+        self._chosen = chosen
+        self._positions = positions
+        self._threads = threads
+        self._notice = notice
+        self._progress = progress
+        self._clock = clock
+        self._sleep = sleep
+        self._service_clock = EstimatedServiceClock(clock)
+        self._cursors: dict[str, ShardCursor] = {}
+        self._answers: queue.SimpleQueue[_Answer] = queue.SimpleQueue()
+        self._pool: DaemonPool | None = None
+        self._in_flight = 0
+
+    def records(self) -> Iterator[ShardRecord]:
+        """Yield the records."""
+        if self._threads:
+            self._pool = DaemonPool(self._threads, "kinesis-sdk-read", self._escaped)
+        try:
+            self._add_first()
+            while not self._merge.is_done:
+                for request in self._merge.due_reads(self._clock.monotonic()):
+                    self._in_flight += 1
+                    if self._pool is None:
+                        self._read(request)
+                    else:
+                        self._pool.submit(lambda request=request: self._read(request))  # type: ignore[misc]
+                given = 0
+                for record in self._merge.pop():
+                    given += 1
+                    yield record
+                self._take_answers(wait=not given)
+        finally:
+            if self._pool is not None:
+                self._pool.close()
+
+    # -- shards -------------------------------------------------------------------------------------------------
+
+    def _list(self, shard_filter: Mapping[str, object] | None = None) -> list[Shard]:
+        return call_with_retries(
+            lambda: list_shards(self._client, self._stream, shard_filter=shard_filter),
+            operation=None,
+            client=self._client,
+            sleep=self._sleep,
+        )
+
+    def _listed_since(self, start: Position) -> list[Shard]:
+        """Return the shards that may have records from a position on."""
+        if isinstance(start, AtTimestamp):
+            # A second more, because the times of shards and of records come from different clocks.
+            since = datetime.fromtimestamp(max(0, start.millis - 1000) / 1000, timezone.utc)
+            try:
+                return self._list({"Type": "FROM_TIMESTAMP", "Timestamp": since})
+            except PermanentAwsError:
+                # A time in the future, or an emulator without filters. The whole list contains what is needed.
+                return self._list()
+        return self._list()
+
+    def _add_first(self) -> None:
+        now = self._clock.monotonic()
+        if self._chosen:
+            listed = self._list()
+            wanted = [find_shard(text, listed) for text in self._chosen]
+        else:
+            # A reader that continues may need shards that ended before its start.
+            listed = self._list() if self._positions else self._listed_since(self._start)
+            wanted = listed
+            if isinstance(self._start, Latest):
+                wanted = [one for one in listed if one.is_open or one.shard_id in self._positions]
+        for shard in sorted(wanted, key=lambda one: one.shard_id):
+            self._add(shard.shard_id, shard.parents, self._positions.get(shard.shard_id, self._start), now)
+        if isinstance(self._start, Latest):
+            # All iterators at once: the tip is where the user asked for it, not where the first page was read.
+            for cursor in self._cursors.values():
+                if cursor.position == self._start:
+                    call_with_retries(cursor.open, operation=None, client=self._client, sleep=self._sleep)
+
+    def _add(self, shard_id: str, parents: Sequence[str], start: Position, now: float) -> None:
+        if not self._merge.add(shard_id, start, parents, now):
+            return
+        if not isinstance(start, Ended):
+            self._cursors[shard_id] = ShardCursor(
+                self._client,
+                self._stream,
+                shard_id,
+                start,
+                clock=self._clock,
+                on_response=self._service_clock.observe,
+            )
+
+    def _add_children(self, shard_id: str, page: GetRecordsPage) -> None:
+        if self._chosen:
+            names = ", ".join(map(shard_label, child_ids(page))) or "not known"
+            self._notice(f"shard {shard_label(shard_id)} has ended; the shards after it are {names}")
+            return
+        children: list[tuple[str, Sequence[str]]] = [
+            (str(child["ShardId"]), [str(parent) for parent in child.get("ParentShards") or [shard_id]])
+            for child in page.child_shards or ()
+            if child.get("ShardId")
+        ]
+        if not children:
+            children = [(one.shard_id, one.parents) for one in self._list() if shard_id in one.parents]
+        now = self._clock.monotonic()
+        # A child that was not there at the start has nothing before it.
+        start = TrimHorizon() if isinstance(self._start, Latest) else self._start
+        new = [child for child, _ in children if child not in self._merge]
+        for child, parents in children:
+            self._add(child, parents, self._positions.get(child, start), now)
+        if new:
+            names = ", ".join(map(shard_label, new))
+            self._notice(f"shard {shard_label(shard_id)} has ended; going on with {names}")
+
+    # -- reads --------------------------------------------------------------------------------------------------
+
+    def _read(self, request: ReadRequest) -> None:
+        """Make one read; on a thread of the pool, so it does not raise."""
+        shard_id, limit = request
+        cursor = self._cursors[shard_id]
+        sent = self._clock.monotonic()
+        sent_millis = self._service_clock.past_millis()
+        try:
+            page = cursor.fetch(limit)
+            records = user_records_after(page, cursor.position)
+        except BaseException as error:  # noqa: BLE001 - the caller's thread raises it
+            self._answers.put(_Answer(shard_id, limit, None, [], error, sent_millis, sent))
+        else:
+            self._answers.put(_Answer(shard_id, limit, page, records, None, sent_millis, sent))
+
+    def _escaped(self, error: BaseException) -> None:
+        raise error
+
+    def _take_answers(self, *, wait: bool) -> None:
+        """Take the answers that are there; wait for one, or for the next read, if there is nothing else to do."""
+        if wait and self._in_flight:
+            try:
+                answer = self._answers.get(timeout=_LONGEST_WAIT)
+            except queue.Empty:
+                return
+            self._take(answer)
+        elif wait:
+            due = self._merge.next_due()
+            if due is not None:
+                pause = due - self._clock.monotonic()
+                if pause > 0:
+                    self._sleep(min(pause, _LONGEST_WAIT))
+            return
+        while True:
+            try:
+                self._take(self._answers.get_nowait())
+            except queue.Empty:
+                return
+
+    def _take(self, answer: _Answer) -> None:
+        self._in_flight -= 1
+        shard_id, page = answer.shard_id, answer.page
+        if page is None:
+            self._failed(shard_id, answer.error)
+            return
+        self._cursors[shard_id].advance(page)
+        ended = page.next_iterator is None
+        if ended:
+            # Before the page itself: the children have to be known when the last record of their parent is given out.
+            self._add_children(shard_id, page)
+        self._merge.on_page(
+            shard_id,
+            answer.records,
+            kinesis_records=len(page.records),
+            at_tip=not ended and is_at_tip(page, answer.limit),
+            ended=ended,
+            behind_millis=page.header.millis_behind_latest,
+            sent_millis=answer.sent_millis,
+            sent=answer.sent,
+        )
+        self._progress.reads += 1
+        self._progress.shards = self._merge.active
+        self._progress.worst_behind_millis = self._merge.worst_behind_millis
+
+    def _failed(self, shard_id: str, error: BaseException | None) -> None:
+        assert error is not None
+        if not isinstance(error, KinesisSdkError) or not error.retryable:
+            raise error
+        failures = self._merge.failures(shard_id)
+        if failures >= _GIVE_UP_AFTER and not isinstance(error, ThrottledError):
+            raise error
+        pause = self._merge.on_failure(shard_id, self._clock.monotonic())
+        if failures in (2, 10):
+            why = (
+                "its reads are used up by other readers"
+                if isinstance(error, ThrottledError)
+                else f"{type(error).__name__}"
+            )
+            self._notice(f"shard {shard_label(shard_id)} is waited for: {why}; next read in {pause:.1f} s")
