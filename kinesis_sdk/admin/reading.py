@@ -9,6 +9,7 @@ at most four times a second for a shard that is behind, and once a second at the
 
 from __future__ import annotations
 
+import math
 import queue
 import re
 import time
@@ -168,7 +169,12 @@ def read_stream(
         connection,
         StreamId.parse(stream),
         start=start,
-        merge=StreamMerge(until_millis=None if until is None else _millis(until), budget=budget, rng=rng),
+        merge=StreamMerge(
+            # Arrival times have milliseconds, so a record of the same one is before the end.
+            until_millis=None if until is None else math.ceil(until.timestamp() * 1000),
+            budget=budget,
+            rng=rng,
+        ),
         chosen=tuple(shards),
         positions=positions or {},
         threads=threads,

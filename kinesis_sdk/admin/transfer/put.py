@@ -1,0 +1,165 @@
+"""Putting files into a stream."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from kinesis_sdk.admin.connection import Connection
+from kinesis_sdk.admin.streams import StreamDescription, Streams
+from kinesis_sdk.admin.transfer.files import RecordFile
+from kinesis_sdk.admin.transfer.run import Transfer, TransferProgress, TransferRecord, TransferResult
+from kinesis_sdk.admin.transfer.state import StateFile
+from kinesis_sdk.common.clock import Clock
+from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.producer import Producer, ProducerConfig
+from kinesis_sdk.producer.failure_hooks import FailureHook
+
+DEFAULT_TTL = 300.0
+"""Seconds for which a record is tried. A file is read faster than a stream takes it, so records wait for long."""
+BUFFER_BYTES = 16 * 1024 * 1024
+"""Bytes that the producer buffers: what a shard takes in some seconds."""
+
+
+def put_files(
+    connection: Connection,
+    stream: str | StreamId,
+    files: Sequence[RecordFile],
+    *,
+    rate: float | None = None,
+    state: StateFile | None = None,
+    config: ProducerConfig | None = None,
+    on_record_failed: FailureHook | None = None,
+    on_progress: Callable[[TransferProgress], None] = lambda _progress: None,
+    rng: random.Random | None = None,
+    clock: Clock | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> TransferResult:
+    """Put the records of files into a stream, one file after the other.
+
+    Ctrl-C (KeyboardInterrupt) stops reading and waits for what is on its way; a second one does not wait. With a state file,
+    the same call continues a run that was stopped or killed: `kinesis_sdk.admin.transfer.run` says what it promises.
+
+    Args:
+        connection: Account and region.
+        stream: Name or ARN.
+        files: The files.
+        rate: Maximum records a second; None for no limit of its own.
+        state: State file; None for none.
+        config: Settings of the producer; `bulk_config` by default.
+        on_record_failed: Called for each record that Kinesis did not take, for example a `FileSpool`. Not together with a
+            state file, which has them put again.
+        on_progress: Called every 0.2 s at most.
+        rng: Source of random keys; replaced in tests.
+        clock: Measures; replaced in tests.
+        sleep: Called with the seconds to wait for the rate; replaced in tests.
+
+    Raises:
+        ConfigError: If an argument is out of range, or the state file belongs to something else.
+        ResourceNotFoundError: If there is no such stream.
+        AwsError: If the stream cannot be described.
+    """
+    if state is not None and on_record_failed is not None:
+        raise ConfigError(
+            "spool", "given", "none with a state file: the next run with it puts failed records again"
+        )
+    if state is None:
+        return _put(
+            connection, stream, files, rate, None, config, on_record_failed, on_progress, rng, clock, sleep
+        )
+    with state.locked():
+        return _put(connection, stream, files, rate, state, config, None, on_progress, rng, clock, sleep)
+
+
+def _put(
+    connection: Connection,
+    stream: str | StreamId,
+    files: Sequence[RecordFile],
+    rate: float | None,
+    state: StateFile | None,
+    config: ProducerConfig | None,
+    on_record_failed: FailureHook | None,
+    on_progress: Callable[[TransferProgress], None],
+    rng: random.Random | None,
+    clock: Clock | None,
+    sleep: Callable[[float], None],
+) -> TransferResult:
+    # Before anything is read: without it, every record would fail with the same error.
+    target = Streams(connection).describe(stream)
+    random_source = rng or random.SystemRandom()
+    task = {"command": "put", "target": identity(target)}
+    saved = {} if state is None else state.load(task).get("sources", {})
+    producer = Producer(config or bulk_config(), client=connection.kinesis, on_record_failed=on_record_failed)
+    try:
+        transfer = Transfer(
+            producer,
+            str(StreamId.parse(stream)),
+            rate=rate,
+            state=state,
+            task=task,
+            on_progress=on_progress,
+            random_key=lambda: f"{random_source.getrandbits(128):032x}",
+            clock=clock,
+            sleep=sleep,
+        )
+        for file in files:
+            earlier = saved.get(file.name)
+            if state is not None and earlier is not None and not file.is_same_as(earlier.get("fingerprint")):
+                raise ConfigError(
+                    "state",
+                    str(state.path),
+                    f"a state file of this {file.name}: the beginning of the file has changed",
+                )
+            transfer.add_source(file.name, earlier, fingerprint=file.fingerprint)
+        return transfer.run(_records(files), lambda: _fraction(files))
+    finally:
+        producer.close(timeout=10.0)
+
+
+def bulk_config(*, ordered: bool = False, aggregate: bool = True, ttl: float = DEFAULT_TTL) -> ProducerConfig:
+    """Return settings for much data from one source.
+
+    Args:
+        ordered: Whether the records of a key are stored in their order, which costs throughput.
+        aggregate: Whether small records are packed into aggregated records, which readers have to open.
+        ttl: Seconds for which a record is tried.
+
+    Raises:
+        ConfigError: If ``ttl`` is out of range.
+    """
+    return ProducerConfig(
+        record_ttl=ttl,
+        ordering="per_shard" if ordered else "none",
+        aggregation_enabled=aggregate,
+        max_buffered_bytes=BUFFER_BYTES,
+        max_user_record_size=10 * 1024 * 1024,
+    )
+
+
+def identity(stream: StreamDescription) -> str:
+    """Return what tells a stream from all others, also from one of the same name that was deleted."""
+    created = "" if stream.created_at is None else f" of {stream.created_at.isoformat(timespec='seconds')}"
+    return f"{stream.arn or stream.name}{created}"
+
+
+def _records(files: Sequence[RecordFile]) -> Iterator[TransferRecord]:
+    for file in files:
+        for record in file.records():
+            yield TransferRecord(
+                file.name,
+                record.number,
+                record.data,
+                record.partition_key,
+                record.explicit_hash_key,
+                record.problem,
+            )
+
+
+def _fraction(files: Sequence[RecordFile]) -> float | None:
+    sizes = [file.size for file in files]
+    total = sum(size for size in sizes if size is not None)
+    if None in sizes or not total:
+        return None
+    return min(1.0, sum(file.bytes_read for file in files) / total)

@@ -1,0 +1,363 @@
+"""The loop of a transfer: records in, a `Producer` out, and an account of what is acknowledged.
+
+A record is acknowledged when its future has a result. With a state file, a run that was killed is continued by the same
+command. What it promises, exactly:
+
+- Nothing is lost: a record that is not acknowledged is put again, and so is one that failed.
+- What is acknowledged is put again only if the kill came before the account was written: the account is written every 0.2 s,
+  and at the end. So at most the acknowledgements of the last 0.2 s and the requests in flight are repeated.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from kinesis_sdk.admin.transfer.done import DoneTracker, Ticket
+from kinesis_sdk.admin.transfer.state import StateFile
+from kinesis_sdk.common.clock import Clock, SystemClock
+from kinesis_sdk.common.errors import AdminError, InvalidRecordError
+from kinesis_sdk.common.validation import check_seconds
+from kinesis_sdk.producer import Producer
+
+SAVE_INTERVAL = 0.2
+"""Seconds between two writes of the state file, and two reports of progress."""
+_SHOWN_PROBLEMS = 10
+_HOPELESS = 1000
+"""Records that fail in a row, without one that is acknowledged, after which the run stops reading."""
+_MAX_BURST = 0.1
+"""Seconds of a rate limit that may be put at once."""
+
+
+class TransferRecord(NamedTuple):
+    """One record on its way.
+
+    Attributes:
+        source: Name of its source: a file or a shard.
+        position: Position in the source.
+        data: Payload.
+        partition_key: None for a random one.
+        explicit_hash_key: Decimal text, or None.
+        problem: Why it cannot be put; None if it can.
+    """
+
+    source: str
+    position: Any
+    data: bytes
+    partition_key: str | None
+    explicit_hash_key: str | None = None
+    problem: str | None = None
+
+
+@dataclass
+class TransferProgress:
+    """How far a transfer is. The fields change while it runs.
+
+    Attributes:
+        read: Records that were read.
+        skipped: Of these, those that an earlier run had put.
+        acknowledged: Records that Kinesis has stored.
+        acknowledged_bytes: Bytes of their payloads.
+        failed: Records that Kinesis did not take.
+        rejected: Records that cannot be put: invalid input.
+        seconds: Since the start.
+        fraction: Part of the source that was read, from 0 to 1; None if it is not known.
+    """
+
+    read: int = 0
+    skipped: int = 0
+    acknowledged: int = 0
+    acknowledged_bytes: int = 0
+    failed: int = 0
+    rejected: int = 0
+    seconds: float = 0.0
+    fraction: float | None = None
+
+    @property
+    def rate(self) -> float:
+        """Acknowledged records a second since the start."""
+        return self.acknowledged / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Estimate of the seconds to the end; None if it is not known."""
+        if not self.fraction or self.seconds <= 0:
+            return None
+        return self.seconds * (1 - self.fraction) / self.fraction
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransferResult:
+    """The end of a transfer.
+
+    Attributes:
+        read: Records that were read.
+        skipped: Of these, those that an earlier run had put.
+        acknowledged: Records that Kinesis has stored.
+        acknowledged_bytes: Bytes of their payloads.
+        failed: Records that Kinesis did not take.
+        rejected: Records that cannot be put: invalid input.
+        unknown: Records without a result, because the run was interrupted twice.
+        seconds: Duration.
+        interrupted: Whether it was stopped before the end of its source.
+        reached: Last position that was read, by source.
+        problems: The first messages about records that failed or were rejected, at most ten. They have no payloads.
+    """
+
+    read: int
+    skipped: int
+    acknowledged: int
+    acknowledged_bytes: int
+    failed: int
+    rejected: int
+    unknown: int
+    seconds: float
+    interrupted: bool
+    reached: Mapping[str, str] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+    @property
+    def is_good(self) -> bool:
+        """Whether every record of the source is stored."""
+        return not (self.failed or self.rejected or self.unknown or self.interrupted)
+
+
+class Transfer:
+    """One run. Used by one thread.
+
+    Args:
+        producer: The producer; the caller closes it.
+        target: Name or ARN of the stream to put into.
+        rate: Maximum records a second; None for no limit of its own.
+        state: File that the account is kept in; None for none.
+        task: What the run does, for the state file.
+        fixed: Further content of the state file.
+        on_progress: Called every 0.2 s at most.
+        random_key: Makes a random partition key.
+        clock: Measures; replaced in tests.
+        sleep: Called with the seconds to wait for the rate; replaced in tests.
+
+    Raises:
+        ConfigError: If ``rate`` is out of range.
+    """
+
+    def __init__(
+        self,
+        producer: Producer,
+        target: str,
+        *,
+        rate: float | None = None,
+        state: StateFile | None = None,
+        task: Mapping[str, str] | None = None,
+        fixed: Mapping[str, Any] | None = None,
+        on_progress: Callable[[TransferProgress], None] = lambda _progress: None,
+        random_key: Callable[[], str] = lambda: uuid.uuid4().hex,
+        clock: Clock | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        if rate is not None:
+            check_seconds("rate", rate, 0.001)
+        self._producer = producer
+        self._target = target
+        self._rate = rate
+        self._state = state
+        self._task = dict(task or {})
+        self._fixed = dict(fixed or {})
+        self._on_progress = on_progress
+        self._random_key = random_key
+        self._clock: Clock = clock or SystemClock()
+        self._sleep = sleep
+        self._lock = threading.Lock()
+        self._trackers: dict[str, DoneTracker[Any]] = {}
+        self._details: dict[str, dict[str, Any]] = {}
+        self._reached: dict[str, Any] = {}
+        self._problems: list[str] = []
+        self._failed_in_a_row = 0
+        self._open = 0
+        self._next_put = float("-inf")
+        self.progress: TransferProgress = TransferProgress()
+
+    def add_source(
+        self, name: str, saved: Mapping[str, Any] | None = None, **details: Any
+    ) -> DoneTracker[Any]:
+        """Prepare a source; those that are not prepared begin without an account of an earlier run.
+
+        Args:
+            name: Name of the source.
+            saved: Its content in the state file of the earlier run.
+            details: What the state file says of it besides.
+        """
+        saved = saved or {}
+        tracker = self._trackers[name] = DoneTracker(
+            _position(saved.get("through")),
+            [(_position(first), _position(last)) for first, last in saved.get("beyond", ())],
+        )
+        self._details[name] = details
+        return tracker
+
+    def run(
+        self, records: Iterable[TransferRecord], fraction: Callable[[], float | None] = lambda: None
+    ) -> TransferResult:
+        """Put the records, and wait for their results. Ctrl-C stops reading, and a second one stops waiting.
+
+        Args:
+            records: The records, those of each source in its order.
+            fraction: Returns which part of the source was read.
+
+        Raises:
+            KinesisSdkError: If the source fails, or the producer. What was acknowledged is in the state file.
+        """
+        begin = self._clock.monotonic()
+        interrupted = False
+        unknown = 0
+        try:
+            try:
+                interrupted = not self._put_all(records, begin, fraction)
+            except KeyboardInterrupt:
+                interrupted = True
+            try:
+                unknown = self._drain(begin, fraction)
+            except KeyboardInterrupt:
+                interrupted = True
+                unknown = self._open
+        except BaseException:
+            # The source failed. What is on its way may still be stored, and is then not put again.
+            self._producer.flush(timeout=10.0)
+            raise
+        finally:
+            self._report(begin, fraction)
+            self._save()
+        progress = self.progress
+        return TransferResult(
+            read=progress.read,
+            skipped=progress.skipped,
+            acknowledged=progress.acknowledged,
+            acknowledged_bytes=progress.acknowledged_bytes,
+            failed=progress.failed,
+            rejected=progress.rejected,
+            unknown=unknown,
+            seconds=self._clock.monotonic() - begin,
+            interrupted=interrupted,
+            reached={name: _position_text(position) for name, position in self._reached.items()},
+            problems=tuple(self._problems),
+        )
+
+    def _put_all(
+        self, records: Iterable[TransferRecord], begin: float, fraction: Callable[[], float | None]
+    ) -> bool:
+        """Put the records; return False if too many failed."""
+        due = begin + SAVE_INTERVAL
+        for record in records:
+            self.progress.read += 1
+            self._reached[record.source] = record.position
+            tracker = self._trackers.get(record.source) or self.add_source(record.source)
+            ticket = tracker.begin(record.position)
+            if tracker.was_done(record.position):
+                tracker.finish(ticket)
+                self.progress.skipped += 1
+            elif record.problem is not None:
+                self._reject(record, record.problem)
+            else:
+                self._put(record, tracker, ticket)
+                self._keep_rate()
+            now = self._clock.monotonic()
+            if now >= due:
+                due = now + SAVE_INTERVAL
+                self._report(begin, fraction)
+                self._save()
+                if self._failed_in_a_row >= _HOPELESS:
+                    self._problem(
+                        f"stopped: the last {self._failed_in_a_row:,} records failed, one after the other"
+                    )
+                    return False
+        return True
+
+    def _put(self, record: TransferRecord, tracker: DoneTracker[Any], ticket: Ticket[Any]) -> None:
+        key = record.partition_key if record.partition_key is not None else self._random_key()
+        try:
+            future = self._producer.put(self._target, key, record.data, record.explicit_hash_key)
+        except InvalidRecordError as error:
+            self._reject(record, str(error))
+            return
+        with self._lock:
+            self._open += 1
+        future.add_done_callback(
+            functools.partial(self._finished, tracker, ticket, record.source, len(record.data))
+        )
+
+    def _finished(
+        self, tracker: DoneTracker[Any], ticket: Ticket[Any], source: str, size: int, future: Future[Any]
+    ) -> None:
+        """Account for a result; on a thread of the producer."""
+        error = future.exception()
+        if error is None:
+            tracker.finish(ticket)
+        with self._lock:
+            self._open -= 1
+            if error is None:
+                self.progress.acknowledged += 1
+                self.progress.acknowledged_bytes += size
+                self._failed_in_a_row = 0
+            else:
+                self.progress.failed += 1
+                self._failed_in_a_row += 1
+        if error is not None:
+            self._problem(f"{source}, record {_position_text(ticket.position)}: {error}")
+
+    def _reject(self, record: TransferRecord, why: str) -> None:
+        self.progress.rejected += 1
+        self._problem(f"{record.source}, record {_position_text(record.position)}: {why}")
+
+    def _problem(self, message: str) -> None:
+        with self._lock:
+            if len(self._problems) < _SHOWN_PROBLEMS:
+                self._problems.append(message)
+
+    def _keep_rate(self) -> None:
+        if self._rate is None:
+            return
+        now = self._clock.monotonic()
+        # Time in which the source had nothing is not made up for.
+        self._next_put = max(self._next_put, now - _MAX_BURST) + 1 / self._rate
+        if self._next_put > now:
+            self._sleep(self._next_put - now)
+
+    def _drain(self, begin: float, fraction: Callable[[], float | None]) -> int:
+        while True:
+            left = self._producer.flush(timeout=SAVE_INTERVAL)
+            self._report(begin, fraction)
+            self._save()
+            if not left:
+                return 0
+
+    def _report(self, begin: float, fraction: Callable[[], float | None]) -> None:
+        self.progress.seconds = self._clock.monotonic() - begin
+        self.progress.fraction = fraction()
+        self._on_progress(self.progress)
+
+    def _save(self) -> None:
+        if self._state is None:
+            return
+        sources: dict[str, Any] = {}
+        for name, tracker in self._trackers.items():
+            through, beyond = tracker.state()
+            sources[name] = {"through": through, "beyond": beyond, **self._details.get(name, {})}
+        try:
+            self._state.save(self._task, {**self._fixed, "sources": sources})
+        except OSError as error:
+            raise AdminError(f"the state file {self._state.path} cannot be written: {error}") from error
+
+
+def _position(value: Any) -> Any:
+    """Return a position as it was before JSON: lists were tuples."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _position_text(position: Any) -> str:
+    return "/".join(map(str, position)) if isinstance(position, tuple) else str(position)

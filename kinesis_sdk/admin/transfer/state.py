@@ -1,0 +1,111 @@
+"""State file of a transfer: what is acknowledged, so that the next run goes on there.
+
+The file is replaced as a whole, so a kill at any instant leaves the old one or the new one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from kinesis_sdk.common.errors import ConfigError
+
+if sys.platform != "win32":
+    import fcntl
+
+_VERSION = 1
+
+
+class StateFile:
+    """A JSON file that one process at a time reads and replaces.
+
+    Args:
+        path: Path of the file. A lock file with ``.lock`` at its end lies beside it while it is in use.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path: Path = Path(path)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes from using the file.
+
+        Raises:
+            ConfigError: If another process uses it.
+        """
+        if sys.platform == "win32":
+            yield
+            return
+        lock = self.path.with_name(self.path.name + ".lock")
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise ConfigError(
+                    "state", str(self.path), "a file that no other process uses at the moment"
+                ) from error
+            yield
+            lock.unlink(missing_ok=True)
+        finally:
+            os.close(descriptor)
+
+    def load(self, task: Mapping[str, str]) -> dict[str, Any]:
+        """Return the content, without what identifies it; empty if there is no file.
+
+        Args:
+            task: What the transfer does: its source, target and so on. The file has to belong to the same.
+
+        Raises:
+            ConfigError: If the file is not a state file, or belongs to another task.
+        """
+        try:
+            text = self.path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return {}
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError("state", str(self.path), f"a state file that can be read ({error})") from error
+        try:
+            content = json.loads(text)
+            if content["version"] != _VERSION:
+                raise ValueError(f"version {content['version']}")
+            found: Mapping[str, str] = content["task"]
+            progress: dict[str, Any] = content["progress"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(
+                "state", str(self.path), f"a state file of this command ({type(error).__name__}: {error})"
+            ) from error
+        different = [name for name in task if found.get(name) != task[name]]
+        if different:
+            name = different[0]
+            raise ConfigError(
+                "state",
+                str(self.path),
+                f"a state file of the same {name}: it belongs to {found.get(name)!r}, not to {task[name]!r}",
+            )
+        return progress
+
+    def save(self, task: Mapping[str, str], progress: Mapping[str, Any]) -> None:
+        """Replace the file.
+
+        Raises:
+            OSError: If it cannot be written.
+        """
+        text = json.dumps({"version": _VERSION, "task": dict(task), "progress": progress})
+        directory = self.path.parent
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=directory)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(temporary).replace(self.path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
