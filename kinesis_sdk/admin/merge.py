@@ -28,7 +28,7 @@ TIP_INTERVAL = 1.0
 DEFAULT_BUDGET = 64 * 1024 * 1024
 """Bytes of payload that are buffered over all shards; one page of the smallest size for each shard is always allowed."""
 SLACK_MILLIS = 1000
-"""How far a shard is read beyond the end of a window, because arrival times in a shard are approximate."""
+"""Milliseconds for which a shard is read beyond the end of a window, because arrival times in a shard are approximate."""
 
 _MAX_LIMIT = 10_000
 _MIN_LIMIT = 10

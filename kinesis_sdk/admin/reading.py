@@ -49,7 +49,7 @@ Notice = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class RecordFilter:
-    """Which records of a stream to show.
+    """Selection of records to show.
 
     Attributes:
         keys: Partition keys; empty for all.
@@ -99,7 +99,7 @@ class _Answer(NamedTuple):
 
 @dataclass
 class ReadProgress:
-    """How far a reader is; the fields change while it runs.
+    """State of a reader; the fields change while it runs.
 
     Attributes:
         worst_behind_millis: Largest lag that an open shard reported; None before the first answer.

@@ -38,7 +38,7 @@ class _Range(Generic[P]):
 
 
 class DoneTracker(Generic[P]):
-    """Which records of a source are done. Thread-safe.
+    """Account of the records of a source that are done. Thread-safe.
 
     Everything up to `through` is done; after it, there are ranges with gaps of records that are under way, or failed. The
     number of ranges is bounded by that of these records.

@@ -57,7 +57,7 @@ class TransferRecord(NamedTuple):
 
 @dataclass
 class TransferProgress:
-    """How far a transfer is. The fields change while it runs.
+    """State of a transfer. The fields change while it runs.
 
     Attributes:
         read: Records that were read.
