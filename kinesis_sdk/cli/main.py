@@ -24,6 +24,10 @@ _COMMANDS = {
         "kinesis_sdk.cli.balance:balance",
         "Show how evenly the leases are spread over workers and groups.",
     ),
+    "top": (
+        "kinesis_sdk.cli.top:top",
+        "Watch a fleet live: shards by owner, lag, moves, problems.",
+    ),
     "doctor": (
         "kinesis_sdk.cli.doctor:doctor",
         "Examine permissions, clock, limits, lease table and records of an application.",

@@ -1,0 +1,1 @@
+"""The fleet live in a terminal (Textual, extra ``tui``)."""

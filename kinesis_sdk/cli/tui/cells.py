@@ -1,0 +1,38 @@
+"""Text for a terminal: columns of fixed width, and nothing of a worker's id or a record that the terminal would obey."""
+
+from __future__ import annotations
+
+from rich.cells import cell_len, set_cell_size
+from rich.text import Text
+
+from kinesis_sdk.common.text import printable
+
+_ELLIPSIS = "…"
+
+
+def fit(text: str, width: int, *, right: bool = False) -> str:
+    """Return text of exactly `width` terminal cells: escaped, padded, or cut with an ellipsis.
+
+    Args:
+        text: Any text, also one that another program wrote.
+        width: Cells, at least 0.
+        right: Whether to align it to the right.
+    """
+    shown = printable(text, max(4 * width, 4))
+    size = cell_len(shown)
+    if size > width:
+        # A wide character may not fit before the ellipsis; a blank takes its other half.
+        return set_cell_size(set_cell_size(shown, max(0, width - 1)) + _ELLIPSIS, width)
+    padding = " " * (width - size)
+    return padding + shown if right else shown + padding
+
+
+def row(*parts: tuple[str, str] | str) -> Text:
+    """Return one line of styled parts. Brackets in them are text and not markup."""
+    line = Text(no_wrap=True, end="")
+    for part in parts:
+        if isinstance(part, str):
+            line.append(part)
+        else:
+            line.append(part[0], style=part[1])
+    return line

@@ -1,0 +1,80 @@
+"""Commands that change leases: how they are written, and who carries them out."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from kinesis_sdk.common.text import printable
+
+
+@dataclass(frozen=True)
+class Command:
+    """A change of one lease, as it is written on the command line.
+
+    Attributes:
+        verb: ``rewind``, ``skip-to``, ``release`` or ``move``.
+        application: Name of the application.
+        shard: The shard, or the lease key in a table of several streams.
+        to: Where to, or to whom; None for ``release``.
+        options: Options of the connection.
+    """
+
+    verb: str
+    application: str
+    shard: str
+    to: str | None = None
+    options: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        to = () if self.to is None else ("--to", self.to)
+        parts = (
+            "kinesis-sdk",
+            "leases",
+            self.verb,
+            self.application,
+            "--shard",
+            self.shard,
+            *to,
+            *self.options,
+        )
+        return printable(shlex.join(parts), 1000)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A change that can be made.
+
+    Attributes:
+        command: The command.
+        lines: What will be written, and what follows from it.
+        refused: Whether it cannot be made.
+        plan: For the one that made it.
+    """
+
+    command: Command
+    lines: tuple[str, ...]
+    refused: bool = False
+    plan: object = None
+
+
+class Changes(Protocol):
+    """Plans and makes changes. Both methods make calls, and are called in a thread."""
+
+    def plan(self, command: Command) -> Planned:
+        """Return what a command would write. Nothing is written.
+
+        Raises:
+            KinesisSdkError: If it cannot be planned.
+        """
+        ...
+
+    def apply(self, planned: Planned) -> Sequence[str]:
+        """Make a change, wait for its owner, and return what happened.
+
+        Raises:
+            KinesisSdkError: If it failed.
+        """
+        ...

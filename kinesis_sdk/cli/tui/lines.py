@@ -1,0 +1,312 @@
+"""Each line of the screen as text with styles. Pure: parts of a view in, lines out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, tzinfo
+
+from rich.text import Text
+
+from kinesis_sdk.admin.applications import short_shard
+from kinesis_sdk.admin.fleet.model import (
+    FleetView,
+    LeaseState,
+    LeaseView,
+    Move,
+    OwnerKind,
+    OwnerView,
+    Problem,
+    Severity,
+)
+from kinesis_sdk.admin.fleet.words import duration, lag_text, sparkline
+from kinesis_sdk.cli.tui.cells import fit, row
+
+KINDS = {OwnerKind.SDK: "ours", OwnerKind.KCL3: "KCL 3", OwnerKind.OTHER: "KCL 1/2"}
+
+LAG_STEPS = (
+    (10_000, "·", "green"),
+    (60_000, "░", "green"),
+    (600_000, "▒", "yellow"),
+    (3_600_000, "▓", "dark_orange"),
+    (float("inf"), "█", "red"),
+)
+"""Upper bound in milliseconds, sign and colour of a lag. The signs get fuller, so it reads without colours."""
+NOT_MEASURED = ("-", "dim")
+NOT_READ = ("x", "bold red")
+"""Sign of a lease that is not read: without an owner, or with a silent one."""
+_SILENT = (LeaseState.SILENT, LeaseState.UNOWNED, LeaseState.MISSING, LeaseState.UNREADABLE)
+
+TREND = 10
+"""Blocks of a sparkline: it shows the newest values, ten seconds each."""
+_KIND, _COUNT, _WORST, _RATE = 7, 5, 12, 8
+
+
+def lag_style(millis: int | None) -> str:
+    """Return the colour of a lag."""
+    if millis is None:
+        return "dim"
+    return next(style for bound, _, style in LAG_STEPS if millis < bound)
+
+
+def square(lease: LeaseView) -> tuple[str, str]:
+    """Return the sign and the style of a shard."""
+    if lease.state in _SILENT:
+        return NOT_READ
+    if lease.lag is None:
+        return NOT_MEASURED
+    return next((sign, style) for bound, sign, style in LAG_STEPS if lease.lag.millis < bound)
+
+
+def legend() -> Text:
+    """Return the meaning of the signs."""
+    bounds = ("below 10 s", "below 1 min", "below 10 min", "below 1 h", "above")
+    parts: list[tuple[str, str] | str] = ["lag  "]
+    for (_, sign, style), bound in zip(LAG_STEPS, bounds, strict=True):
+        parts += [(sign, style), f" {bound}   "]
+    parts += [NOT_MEASURED, " not measured   ", NOT_READ, " not read"]
+    return row(*parts)
+
+
+def title(view: FleetView, *, place: str, read_only: bool, zone: tzinfo | None, width: int) -> Text:
+    """Return the first line: the application, and how fresh the view is.
+
+    Args:
+        view: The view.
+        place: Region or endpoint.
+        read_only: Whether commands are shown and not run.
+        zone: Time zone of the clock; None for the local one.
+        width: Cells.
+    """
+    streams = ", ".join(view.streams) or "stream not known yet"
+    calls = sum(view.calls_per_minute.values())
+    clock = datetime.fromtimestamp(view.at, zone).strftime("%H:%M:%S")
+    right = f"table {duration(view.table_age)} ago · {calls:,} calls/min · {clock}"
+    left = f"{view.application} on {streams} · {place} · {'read-only' if read_only else 'changes allowed'}"
+    return row((fit(left, max(0, width - len(right) - 2)), "bold"), "  ", (right, "dim"))
+
+
+def totals(view: FleetView, width: int) -> Text:
+    """Return the second line: whether something is wrong, and how much of it."""
+    if view.error:
+        return row((fit(f"! {view.error}", width), "bold red"))
+    sums = view.totals
+    worst = "–"
+    if sums.worst_lag_millis is not None:
+        at = f" in {short_shard(sums.worst_shard)}" if sums.worst_shard else ""
+        worst = f"{lag_text(sums.worst_lag_millis)}{at}"
+    silent = f", {sums.silent_owners} silent" if sums.silent_owners else ""
+    parts = (
+        ("worst lag", worst, lag_style(sums.worst_lag_millis)),
+        ("over 1 min", f"{sums.behind_a_minute:,}", "yellow" if sums.behind_a_minute else ""),
+        ("known", f"{sums.measured:,}/{sums.leases:,}", ""),
+        ("owners", f"{sums.owners:,}{silent}", "red" if silent else ""),
+        ("no owner", f"{sums.unowned:,}", "red" if sums.unowned else ""),
+        ("moves", f"{sums.moves:,}", ""),
+    )
+    line = row()
+    for name, value, style in parts:
+        piece = row(("  " if line.plain else "") + name + " ", (value, f"bold {style}".strip()))
+        if line.cell_len + piece.cell_len > width:
+            break
+        line.append_text(piece)
+    return line
+
+
+def problem_place(one: Problem) -> str:
+    """Return which shard or owner a problem is about."""
+    return short_shard(one.shard_id) if one.shard_id else one.owner or ""
+
+
+def problem(one: Problem, width: int, *, place: int = 20) -> Text:
+    """Return a problem: sign, title, place, what was seen.
+
+    Args:
+        one: The problem.
+        width: Cells.
+        place: Cells of the shard or owner.
+    """
+    error = one.severity is Severity.ERROR
+    rest = max(0, width - 2 - 18 - 2 - place - 2)
+    return row(
+        ("✕ " if error else "! ", "bold red" if error else "bold yellow"),
+        (fit(one.title, 18), "red" if error else "yellow"),
+        "  ",
+        fit(problem_place(one), place),
+        "  ",
+        fit(one.text, rest).rstrip(),
+    )
+
+
+def owner_header(width: int) -> Text:
+    """Return the names of the columns."""
+    names = (
+        fit("OWNER", _name_width(width)),
+        fit("KIND", _KIND),
+        fit("N", _COUNT, right=True) + " ",
+        fit("LAG", TREND),
+        fit("WORST", _WORST, right=True),
+        fit("KB/s", _RATE, right=True) + " ",
+        "SHARDS, BY LAG",
+    )
+    return row((" ".join(names), "dim"))
+
+
+def owner(one: OwnerView | None, leases: tuple[LeaseView, ...], width: int, *, is_open: bool) -> Text:
+    """Return a row of the list: one worker, or the leases without one, with a sign for each of its leases."""
+    name = _name_width(width)
+    sign = "▾ " if is_open else "▸ "
+    squares = [square(lease) for lease in leases]
+    room = max(0, width - (name + _KIND + _COUNT + TREND + _WORST + _RATE + 8))
+    if len(squares) > room:
+        # What does not fit is counted, and the signs that matter most are kept.
+        squares = sorted(squares, key=lambda one: _WEIGHT[one[0]])[: max(0, room - 5)]
+        squares.append((f" +{len(leases) - len(squares)}", "dim"))
+    if one is None:
+        lags = [lease.lag.millis for lease in leases if lease.lag is not None]
+        worst = max(lags, default=None)
+        head = (fit(sign + "no owner", name), "bold red")
+        kind, trend, rate = ("", ""), "", "–"
+    else:
+        worst = one.worst_lag_millis
+        silent = one.silent_for is not None
+        head = (fit(sign + one.worker_id, name), "red" if silent else "")
+        kind = (
+            ("silent", "red")
+            if silent
+            else ("drains", "yellow")
+            if one.is_draining
+            else ("standby", "dim")
+            if one.is_standby
+            else (KINDS[one.kind], "")
+        )
+        trend = sparkline(one.trend, TREND)
+        rate = "–" if one.throughput_kbps is None else f"{one.throughput_kbps:,.0f}"
+    return row(
+        head,
+        " ",
+        (fit(kind[0], _KIND), kind[1]),
+        " ",
+        fit(f"{len(leases):,}", _COUNT, right=True),
+        "  ",
+        (fit(trend, TREND), lag_style(worst)),
+        " ",
+        (fit(lag_text(worst), _WORST, right=True), lag_style(worst)),
+        " ",
+        fit(rate, _RATE, right=True),
+        "  ",
+        *squares,
+    )
+
+
+_WEIGHT = {NOT_READ[0]: 0, "█": 1, "▓": 2, "▒": 3, "░": 4, "·": 5, NOT_MEASURED[0]: 6}
+
+
+def _name_width(width: int) -> int:
+    """Return the cells of the owner's name: what a wide terminal has more goes to names first, then to the shards."""
+    return max(16, min(40, width // 4))
+
+
+def lease(one: LeaseView) -> Text:
+    """Return a row below its owner: what happens to the shard, and how far it is."""
+    lag = one.lag
+    measured = (
+        f"{lag_text(lag.millis)}, measured {duration(lag.age)} ago" if lag else one.lag_note or "not measured"
+    )
+    left = ""
+    if one.retention_left is not None and lag is not None and lag.millis >= 3_600_000:
+        left = f"records lost in {duration(max(0.0, one.retention_left))}"
+    state = one.state.value
+    if one.handler_seconds is not None:
+        state = f"in handler {duration(one.handler_seconds)}"
+    sign, style = square(one)
+    checkpointed = "" if one.checkpointed_ago is None else f"checkpoint {duration(one.checkpointed_ago)} old"
+    return row(
+        "    ",
+        (sign, style),
+        " ",
+        fit(short_shard(one.shard_id), 6),
+        " ",
+        (fit(state, 20), "red" if one.state in _SILENT else ""),
+        " ",
+        (fit(f"lag {measured}", 34), lag_style(lag.millis if lag else None)),
+        " ",
+        (checkpointed, "dim"),
+        "  " if left else "",
+        (left, "bold red"),
+    )
+
+
+def move(one: Move, width: int, *, zone: tzinfo | None) -> Text:
+    """Return a move: when, which shard, from whom to whom, why."""
+    clock = datetime.fromtimestamp(one.at, zone).strftime("%H:%M:%S")
+    idle = "" if one.idle is None else f", {duration(one.idle)} idle"
+    tail = f"{one.reason}{idle}"
+    name = max(8, (width - 8 - 2 - 6 - 1 - 3 - 2 - 24) // 2)
+    return row(
+        (clock, "dim"),
+        "  ",
+        fit(short_shard(one.shard_id), 6),
+        " ",
+        fit(one.before or "no owner", name),
+        " → ",
+        fit(one.after or "no owner", name),
+        "  ",
+        (fit(tail, 24), "red" if one.reason == "expired" else "dim"),
+    )
+
+
+def detail(one: LeaseView, view: FleetView) -> list[Text]:
+    """Return all that is known of a lease."""
+
+    def ago(seconds: float | None) -> str:
+        return f"not seen in {duration(view.watched)}" if seconds is None else f"{duration(seconds)} ago"
+
+    checkpoint = one.checkpoint
+    facts: Mapping[str, str] = {
+        "state": one.state.value,
+        "owner": one.owner or "none",
+        "next owner": one.next_owner or "",
+        "kind of owner": one.kind.value if one.kind else "",
+        "pinned to": one.pinned_to or "",
+        "checkpoint": ""
+        if checkpoint is None
+        else f"{checkpoint.sequence_number} / {checkpoint.sub_sequence_number}",
+        "checkpoint stored": ago(one.checkpointed_ago),
+        "lease renewed": ago(one.renewed_ago),
+        "in handler": "" if one.handler_seconds is None else f"since {duration(one.handler_seconds)}",
+        "lag": f"{lag_text(one.lag.millis)}, from {one.lag.source.value}, {duration(one.lag.age)} ago"
+        if one.lag
+        else one.lag_note or "not measured",
+        "records are kept for": ""
+        if one.retention_left is None
+        else f"{duration(max(0.0, one.retention_left))} more",
+        "throughput": "" if one.throughput_kbps is None else f"{one.throughput_kbps:,.0f} KB/s",
+        "lease counter": f"{one.counter:,}",
+        "parents": ", ".join(one.parents),
+        "children": ", ".join(one.children),
+        "stream": one.stream or "",
+        "other attributes": ", ".join(one.other_attributes),
+        "note": one.note,
+    }
+    lines = [row((fit(name, 22), "dim"), fit(value, 200).rstrip()) for name, value in facts.items() if value]
+    lines.append(row())
+    lines.append(
+        row(
+            (fit("lag, 10 s a block", 22), "dim"),
+            (sparkline(one.trend, 60), lag_style(None if one.lag is None else one.lag.millis)),
+        )
+    )
+    for found in view.problems:
+        if found.lease_key == one.lease_key:
+            lines += [
+                row(),
+                row((f"✕ {printable_title(found)}", "bold red")),
+                row(fit(found.text, 400).rstrip()),
+                row(fit(f"→ {found.remedy}", 400).rstrip()),
+            ]
+    return lines
+
+
+def printable_title(one: Problem) -> str:
+    """Return the title of a problem, escaped."""
+    return fit(one.title, 60).rstrip()

@@ -1,0 +1,33 @@
+"""Calls behind the keys: reading a shard."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+from kinesis_sdk.admin.connection import Connection
+from kinesis_sdk.admin.records import RecordPage, read_page
+from kinesis_sdk.common.position import AtTimestamp, Position
+
+_BACK = timedelta(minutes=1)
+"""Time before the present at which a tail begins."""
+
+
+def read_records(
+    connection: Connection, stream: str, shard_id: str, position: Position | None, *, limit: int = 200
+) -> RecordPage:
+    """Read one page of a shard.
+
+    Args:
+        connection: Account and region.
+        stream: Name of the stream.
+        shard_id: The shard.
+        position: Where to go on; None begins a minute ago.
+        limit: Maximum user records.
+
+    Raises:
+        AwsError: If a call fails.
+    """
+    if position is None:
+        start = datetime.now(timezone.utc) - _BACK
+        position = AtTimestamp(int(start.timestamp() * 1000))
+    return read_page(connection, stream, shard_id, position, limit=limit)

@@ -1,0 +1,132 @@
+"""Screens as text: scenes are played without a terminal, and compared with the files in ``screens/``.
+
+``python -m tests.cli.tui.screen --update`` writes the files again; look at the difference before you commit it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import timezone
+from pathlib import Path
+from typing import Any
+
+from kinesis_sdk.admin.fleet.model import FleetView
+from kinesis_sdk.cli.tui.app import Services, TopApp
+from tests.cli.tui.views import HOSTILE, make_view
+
+FOLDER = Path(__file__).parent / "screens"
+SIZE = (100, 30)
+
+
+def make_app(services: Services | None = None) -> TopApp:
+    return TopApp(
+        "billing",
+        place="us-east-1",
+        options=("--region", "us-east-1"),
+        services=services,
+        zone=timezone.utc,
+    )
+
+
+def lines_of(app: TopApp) -> list[str]:
+    """Return what is on the screen, without styles."""
+    return [strip.text.rstrip() for strip in app.screen._compositor.render_strips()]
+
+
+async def settled(app: TopApp, pilot: Any) -> None:
+    """Wait for the threads of reads and plans, and until everything is drawn. Nothing here waits for time to pass."""
+    await app.workers.wait_for_complete()
+    await pilot.pause()
+
+
+def play(
+    view: FleetView | None,
+    script: Callable[[TopApp, Any], Awaitable[Any]],
+    *,
+    services: Services | None = None,
+    size: tuple[int, int] = SIZE,
+    app: TopApp | None = None,
+) -> Any:
+    """Show a view, and run a script against it."""
+
+    async def run() -> Any:
+        made = app or make_app(services)
+        async with made.run_test(size=size) as pilot:
+            if view is not None:
+                made.show(view)
+            await pilot.pause()
+            return await script(made, pilot)
+
+    return asyncio.run(run())
+
+
+def picture(
+    view: FleetView | None,
+    *keys: str,
+    services: Services | None = None,
+    size: tuple[int, int] = SIZE,
+) -> list[str]:
+    """Return the screen after some keys."""
+
+    async def script(app: TopApp, pilot: Any) -> list[str]:
+        for key in keys:
+            await pilot.press(key)
+            await settled(app, pilot)
+        return lines_of(app)
+
+    found: list[str] = play(view, script, services=services, size=size)
+    return found
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A screen that is kept as a file."""
+
+    view: FleetView | None
+    keys: tuple[str, ...] = ()
+    size: tuple[int, int] = SIZE
+
+    def lines(self) -> list[str]:
+        return picture(self.view, *self.keys, size=self.size)
+
+
+BUSY = make_view(shards=200, workers=12, problems=8, moves=5, unowned=3, silent=1)
+SMALL = make_view(shards=4, workers=2)
+SCENES = {
+    "nothing-read-yet": Scene(None),
+    "no-leases": Scene(make_view(shards=0, workers=0)),
+    "four-shards": Scene(SMALL),
+    "two-hundred-shards": Scene(BUSY),
+    "thousand-shards": Scene(make_view(shards=1000, workers=200, problems=30, moves=20), size=(160, 45)),
+    "narrow": Scene(BUSY, size=(60, 20)),
+    "hostile-worker": Scene(make_view(shards=6, workers=2, names=(HOSTILE,), moves=2, problems=1)),
+    "owner-open": Scene(BUSY, ("down", "down", "enter", "down")),
+    "shard": Scene(SMALL, ("down", "enter")),
+    "problems": Scene(BUSY, ("p",)),
+    "filter": Scene(BUSY, ("slash", "w", "e", "b", "0", "9", "enter")),
+    "help": Scene(BUSY, ("question_mark",)),
+    "command": Scene(SMALL, ("down", "l")),
+}
+
+
+def stored(name: str) -> list[str]:
+    return (FOLDER / f"{name}.txt").read_text(encoding="utf-8").splitlines()
+
+
+def update() -> None:
+    FOLDER.mkdir(exist_ok=True)
+    for name, scene in SCENES.items():
+        (FOLDER / f"{name}.txt").write_text("\n".join(scene.lines()) + "\n", encoding="utf-8")
+        sys.stderr.write(f"wrote {name}\n")
+    for path in FOLDER.glob("*.txt"):
+        if path.stem not in SCENES:
+            path.unlink()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["--update"]:
+        sys.exit("usage: python -m tests.cli.tui.screen --update")
+    update()
