@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kinesis_sdk.admin.doctor.model import Finding as Finding
     from kinesis_sdk.admin.doctor.model import Level as Level
     from kinesis_sdk.admin.doctor.model import Report as Report
+    from kinesis_sdk.admin.exporter import FleetMetrics as FleetMetrics
     from kinesis_sdk.admin.fleet.balance import Balance as Balance
     from kinesis_sdk.admin.fleet.balance import balance_of as balance_of
     from kinesis_sdk.admin.fleet.explain import explain as explain
@@ -68,6 +69,7 @@ else:
             ),
             "kinesis_sdk.admin.connection": ("Connection",),
             "kinesis_sdk.admin.doctor.diagnose": ("diagnose",),
+            "kinesis_sdk.admin.exporter": ("FleetMetrics",),
             "kinesis_sdk.admin.doctor.model": ("Finding", "Level", "Report"),
             "kinesis_sdk.admin.fleet.balance": ("Balance", "balance_of"),
             "kinesis_sdk.admin.fleet.explain": ("explain",),

@@ -28,6 +28,10 @@ _COMMANDS = {
         "kinesis_sdk.cli.top:top",
         "Watch a fleet live: shards by owner, lag, moves, problems.",
     ),
+    "exporter": (
+        "kinesis_sdk.cli.exporter:exporter",
+        "Serve lag, owners, moves and problems to Prometheus and KEDA.",
+    ),
     "doctor": (
         "kinesis_sdk.cli.doctor:doctor",
         "Examine permissions, clock, limits, lease table and records of an application.",

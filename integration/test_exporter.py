@@ -1,0 +1,101 @@
+"""The exporter as a process: it serves what it sees, at a stated cost, and Ctrl-C ends it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+
+from kinesis_sdk.common.shards import list_shards
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
+from kinesis_sdk.consumer.leases.table.lease import Lease
+from kinesis_sdk.testing import FakeAws, FakeAwsServer
+
+
+@pytest.fixture
+def aws() -> Iterator[tuple[FakeAws, str]]:
+    fake = FakeAws()
+    with FakeAwsServer(fake) as server:
+        kinesis = fake.client("kinesis")
+        kinesis.create_stream(StreamName="orders", ShardCount=3)
+        store = DynamoDBLeaseStore(fake.client("dynamodb"), "billing")
+        store.ensure_ready()
+        for shard in list_shards(kinesis, StreamId("orders")):
+            store.create_if_absent(Lease.for_shard(shard, "TRIM_HORIZON"))
+        store.take(store.list()[0], "java-worker")
+        kinesis.put_record(StreamName="orders", Data=b"x", PartitionKey="k")
+        yield fake, server.endpoint_url
+
+
+def get(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=10) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_a_process_serves_the_fleet_until_ctrl_c(aws: tuple[FakeAws, str]) -> None:
+    fake, url = aws
+    environment = {
+        **os.environ,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "kinesis_sdk.cli",
+            "exporter",
+            "billing",
+            "--port",
+            "0",
+            "--endpoint-url",
+            url,
+        ],
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        base = re.search(r"http://127\.0\.0\.1:\d+", line).group(0)  # type: ignore[union-attr]
+        deadline = time.monotonic() + 60
+        while True:
+            status, text = get(f"{base}/lag/billing")
+            if status == 200 and json.loads(text)["shards_measured"] == 3:
+                break
+            assert time.monotonic() < deadline, text
+            time.sleep(0.2)
+        assert json.loads(text)["unowned_shards"] == 2
+        metrics = get(f"{base}/metrics")[1]
+        assert 'kinesis_fleet_up{application="billing"} 1.0' in metrics
+        assert metrics.count("kinesis_fleet_shard_lag_seconds{") == 3
+        before = sum(fake.stats()["calls"].values())
+        for _ in range(50):
+            get(f"{base}/metrics")
+        # A scrape makes no call; what was made meanwhile are the looks of the poller.
+        assert sum(fake.stats()["calls"].values()) - before < 50
+        assert get(f"{base}/healthz")[0] == 200
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+        assert "Traceback" not in process.stderr.read()
+    finally:
+        process.kill()
+        process.wait()
+        if process.stderr is not None:
+            process.stderr.close()
