@@ -16,7 +16,7 @@ COMPILE = .cache/uv/bin/uv pip compile --quiet --universal --generate-hashes --n
 FUZZ = KINESIS_SDK_SCHEDULES=$(SCHEDULES) KINESIS_SDK_FLEETS=$(FLEETS) KINESIS_SDK_READERS=$(READERS) KINESIS_SDK_QUERIES=$(QUERIES)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo example test unit integration spark spark-full spark-scale java fuzz soak check english format bench bench-producer bench-consumer bench-calls bench-fleet bench-spark-plan bench-java bench-spark-jvm docs lock clean
+.PHONY: help install demo example test unit integration spark spark-full spark-scale java fuzz soak check english format bench bench-producer bench-consumer bench-calls bench-fleet bench-admin bench-spark-plan bench-java bench-spark-jvm docs lock clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -85,7 +85,7 @@ fuzz: install  ## Run random schedules, fleets and Spark queries in virtual time
 soak: install  ## Run producers and workers with random faults (MINUTES=15, SEED=7); draws soak.png.
 	@$(BIN)/python -m integration.endtoend.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-bench: bench-producer bench-consumer bench-calls bench-fleet bench-spark-plan install  ## Print every benchmark table.
+bench: bench-producer bench-consumer bench-calls bench-fleet bench-admin bench-spark-plan install  ## Print every benchmark table.
 	@$(BIN)/python benchmarks/bench_codec.py
 	@$(BIN)/python benchmarks/bench_transport.py
 	@$(BIN)/python benchmarks/bench_hot_shard.py
@@ -102,6 +102,9 @@ bench-calls: install  ## Print the CPU time of a poller's calls, compared with b
 
 bench-fleet: install  ## Print how fleets share leases: `balanced` compared with the KCL 2.x strategy.
 	@$(BIN)/python benchmarks/bench_fleet.py
+
+bench-admin: install  ## Print what a look at an application of 1,000 shards costs.
+	@$(BIN)/python benchmarks/bench_admin.py
 
 bench-spark-plan: install  ## Print what the Spark source's planner costs per trigger, by the number of shards.
 	@$(BIN)/python benchmarks/bench_spark_plan.py $(ARGS)

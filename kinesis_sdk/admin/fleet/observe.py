@@ -72,6 +72,7 @@ class _Row:
     __slots__ = (
         "changed",
         "checkpoint_at",
+        "first_seen",
         "handoff_to",
         "is_absent",
         "is_new",
@@ -90,6 +91,7 @@ class _Row:
 
     def __init__(self, lease: Lease, now: float, *, is_new: bool) -> None:
         self.lease = lease
+        self.first_seen = now
         self.since = now
         """Time of the last change of the counter or the holder that was seen; the first look if there was none."""
         self.last_sign = now
@@ -342,7 +344,7 @@ class FleetObserver:
                     sub_sequence_number=None if checkpoint.is_sentinel else checkpoint.sub_sequence_number,
                     is_known=progress is not None and now - progress[1] <= _FRESH_PROGRESS,
                     is_stuck=row.renewed
-                    and now - (row.since if row.checkpoint_at is None else row.checkpoint_at) > _STUCK
+                    and now - (row.first_seen if row.checkpoint_at is None else row.checkpoint_at) > _STUCK
                     and row.state is not LeaseState.WAITING,
                 )
             )

@@ -1,0 +1,244 @@
+"""The poller in virtual time: what an open page costs, when it pauses, and what it does when calls fail."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from kinesis_sdk.admin import Application, Connection, FleetPoller, FleetView, Subscription
+from kinesis_sdk.common.clock import SystemClock
+from kinesis_sdk.common.shards import list_shards
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
+from kinesis_sdk.consumer.leases.table.lease import Lease, lease_to_item
+from kinesis_sdk.consumer.leases.table.progress import Progress
+from kinesis_sdk.testing import FakeAws, VirtualClock
+from kinesis_sdk.testing.faults import Fault
+
+
+class Page:
+    """An application in a fake account, with a page that shows it.
+
+    Args:
+        shards: Number of shards.
+        ours: Whether the worker is one of this SDK, and tells its lag.
+        subscribe: Whether the page is open.
+    """
+
+    def __init__(self, shards: int, *, ours: bool = False, subscribe: bool = True) -> None:
+        self.clock = VirtualClock()
+        self.aws = FakeAws(clock=self.clock)
+        self.kinesis, self.dynamodb = self.aws.client("kinesis"), self.aws.client("dynamodb")
+        self.kinesis.create_stream(StreamName="orders", ShardCount=shards)
+        self.store = DynamoDBLeaseStore(
+            self.dynamodb, "billing", sleep=self.clock.advance, monotonic=self.clock.monotonic
+        )
+        self.store.ensure_ready()
+        self.ours = ours
+        self.rows = [
+            replace(Lease.for_shard(shard, "TRIM_HORIZON"), owner="w", handoff_owner="w" if ours else None)
+            for shard in list_shards(self.kinesis, StreamId("orders"))
+        ]
+        self.write()
+        connection = Connection(clients={"kinesis": self.kinesis, "dynamodb": self.dynamodb})
+        application = Application(connection, "billing", stream="orders", sleep=self.clock.advance)
+        self.poller = FleetPoller(application, clock=self.clock, rng=Random(1))
+        self.views: list[FleetView] = []
+        self.subscription: Subscription | None = (
+            self.poller.subscribe(self.views.append) if subscribe else None
+        )
+
+    def write(self) -> None:
+        """Renew all leases, past the counters of the API."""
+        for place, row in enumerate(self.rows):
+            progress = Progress(0, None, None, "w") if self.ours else None
+            self.rows[place] = replace(row, counter=row.counter + 1, progress=progress)
+        before = dict(self.aws.stats()["calls"])
+        for row in self.rows:
+            self.dynamodb.put_item(TableName="billing", Item=lease_to_item(row))
+        assert self.aws.stats()["calls"]["PutItem"] == before.get("PutItem", 0) + len(self.rows)
+
+    def run(self, seconds: float, renew_every: float = 6.0) -> dict[str, int]:
+        """Let time pass, and return the calls of this time."""
+        before = dict(self.aws.stats()["calls"])
+        end = self.clock.monotonic() + seconds
+        renewal = self.clock.monotonic() + renew_every
+        while True:
+            due = self.poller.step()
+            if renewal <= min(due, end):
+                self.clock.advance_to(renewal)
+                self.write()
+                renewal += renew_every
+                continue
+            if due >= end:
+                self.clock.advance_to(end)
+                break
+            self.clock.advance_to(due)
+        after = self.aws.stats()["calls"]
+        ignored = ("PutItem",)
+        return {
+            name: after[name] - before.get(name, 0)
+            for name in after
+            if name not in ignored and after[name] > before.get(name, 0)
+        }
+
+
+@pytest.mark.parametrize(
+    ("shards", "scans"),
+    [pytest.param(4, 30, id="4"), pytest.param(100, 30, id="100"), pytest.param(1000, 12, id="1000")],
+)
+def test_a_fleet_of_ours_costs_scans_and_two_calls_for_the_stream(shards: int, scans: int) -> None:
+    page = Page(shards, ours=True)
+    page.run(25)  # until its workers were seen to write, some lags are asked of the stream
+    calls = page.run(60)
+    assert calls.pop("Scan") == pytest.approx(scans, abs=1)
+    assert calls == {"ListShards": 1, "DescribeStreamSummary": 1}
+    view = page.views[-1]
+    assert view.totals.measured == shards
+    assert view.calls_per_minute["Scan"] == pytest.approx(scans, abs=1)
+    assert scans - 1 <= sum(view.calls_per_minute.values()) <= scans + 3
+
+
+@pytest.mark.parametrize(
+    ("shards", "seconds", "probes"),
+    [
+        pytest.param(4, 60, 8, id="4"),
+        pytest.param(100, 60, 200, id="100"),
+        pytest.param(1000, 20, 200, id="1000"),
+    ],
+)
+def test_a_java_fleet_that_looks_stuck_costs_bounded_probes(shards: int, seconds: float, probes: int) -> None:
+    """Renewed, and never a checkpoint: each shard is asked once in 30 s, and all of them 20 calls a second at most."""
+    page = Page(shards)
+    page.run(30)
+    calls = page.run(seconds)
+    assert calls["GetRecords"] == calls["GetShardIterator"] == pytest.approx(probes, rel=0.03, abs=1)
+    assert calls["Scan"] <= 31 + 1  # one for the metrics table of KCL 3.0 to 3.4
+
+
+def test_a_java_fleet_at_rest_costs_one_probe_a_shard_in_five_minutes() -> None:
+    page = Page(100)
+    page.run(301, renew_every=1e9)  # nothing is renewed, so nothing looks stuck
+    calls = page.run(300, renew_every=1e9)
+    assert calls["GetRecords"] == calls["GetShardIterator"] == pytest.approx(100, abs=1)  # 40 calls a minute
+
+
+def test_an_open_shard_costs_24_calls_more() -> None:
+    page = Page(4)
+    page.run(60)
+    usual = page.run(60)["GetRecords"]
+    assert page.subscription is not None
+    page.subscription.focus(page.rows[0].lease_key)
+    page.run(60)
+    focused = page.run(60)["GetRecords"]
+    assert 2 * (focused - usual) == pytest.approx(20, abs=4)  # 24, less the two probes that it costs anyway
+
+
+def test_a_page_that_is_hidden_or_closed_costs_nothing() -> None:
+    page = Page(4, subscribe=False)
+    assert page.run(600) == {}
+    subscription = page.poller.subscribe(page.views.append)
+    assert page.run(60)["Scan"] > 20
+    subscription.set_active(False)
+    assert page.run(600) == {}
+    assert len(page.views) == (shown := len(page.views))
+    subscription.set_active(True)
+    assert page.run(10)["Scan"] > 3
+    assert len(page.views) > shown
+    subscription.close()
+    assert page.run(600) == {}
+
+
+def test_several_pages_share_the_calls() -> None:
+    page = Page(4, ours=True)
+    others: list[FleetView] = []
+    page.poller.subscribe(others.append)
+    page.run(60)
+    assert page.run(60)["Scan"] == pytest.approx(30, abs=1)
+    assert others[-1] is page.views[-1]
+
+
+def test_the_list_comes_before_the_stream_and_the_lag() -> None:
+    page = Page(4)
+    page.poller.step()
+    assert len(page.views) == 1
+    assert page.views[0].totals.leases == 4
+    assert page.views[0].totals.measured == 0
+    assert page.aws.stats()["calls"].get("GetRecords", 0) == 0
+
+
+def test_a_failing_call_shows_in_the_view_and_is_repeated_ever_more_slowly() -> None:
+    page = Page(4, ours=True)
+    page.run(30)
+    page.aws.faults.add(
+        Fault(kind="error", operation="Scan", code="AccessDeniedException", message="not allowed", status=400)
+    )
+    calls = page.run(300)
+    view = page.views[-1]
+    assert "the lease table could not be read" in view.error
+    assert "not allowed" in view.error
+    assert view.table_age > 200
+    assert 5 <= calls["Scan"] <= 20
+    assert view.totals.leases == 4  # what was known stays
+    page.aws.faults.clear()
+    page.run(90)
+    assert page.views[-1].error == ""
+    assert page.views[-1].table_age < 3
+
+
+def test_a_stream_that_is_gone_is_a_problem_and_not_the_end() -> None:
+    page = Page(4)
+    page.run(30)
+    page.kinesis.delete_stream(StreamName="orders")
+    page.run(120)
+    assert "stream-missing" in [problem.code for problem in page.views[-1].problems]
+    page.kinesis.create_stream(StreamName="orders", ShardCount=2)
+    page.run(120)
+    codes = [problem.code for problem in page.views[-1].problems]
+    assert "stream-missing" not in codes
+    assert "stream-recreated" in codes
+
+
+def test_a_stream_that_is_not_known_is_looked_for_once_a_minute() -> None:
+    page = Page(4)
+    page.kinesis.create_stream(StreamName="twin", ShardCount=4)
+    connection = Connection(clients={"kinesis": page.kinesis, "dynamodb": page.dynamodb})
+    page.poller = FleetPoller(
+        Application(connection, "billing", sleep=page.clock.advance), clock=page.clock, rng=Random(1)
+    )
+    page.poller.subscribe(page.views.append)
+    calls = page.run(240)
+    assert "no checkpoint tells them apart" in page.views[-1].error
+    assert calls["ListStreams"] <= 5
+    assert page.views[-1].totals.leases == 4
+
+
+def test_a_listener_that_fails_does_not_end_the_thread(caplog: pytest.LogCaptureFixture) -> None:
+    page = Page(4)
+
+    def broken(view: FleetView) -> None:
+        raise ZeroDivisionError
+
+    page.poller.subscribe(broken)
+    page.run(10)
+    assert len(page.views) > 3
+    assert "a listener of the fleet of billing failed" in caplog.text
+
+
+def test_the_thread_takes_views_and_ends() -> None:
+    page = Page(2, ours=True, subscribe=False)
+    connection = Connection(clients={"kinesis": page.kinesis, "dynamodb": page.dynamodb})
+    application = Application(connection, "billing", stream="orders")
+    before = threading.active_count()
+    with FleetPoller(application, clock=SystemClock()) as poller:
+        assert poller.view() is None
+        with poller.subscribe():
+            view = poller.wait(30)
+            assert view is not None
+            assert view.totals.leases == 2
+            poller.refresh()
+            assert poller.wait(30, newer_than=view) is not None
+    assert threading.active_count() == before

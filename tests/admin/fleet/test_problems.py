@@ -1,0 +1,358 @@
+"""Each problem is found when it is there, and not otherwise; the docs list all codes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import kinesis_sdk
+from kinesis_sdk.admin.applications import StreamFacts
+from kinesis_sdk.admin.fleet.lag import LagProbeResult
+from kinesis_sdk.admin.fleet.model import FleetView, Problem, Severity
+from kinesis_sdk.admin.fleet.problems import CODES, ProblemSettings
+from kinesis_sdk.common.hashkeys import HashKeyRange
+from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, SHARD_END, ExtendedSequenceNumber
+from kinesis_sdk.common.shards import Shard
+from kinesis_sdk.consumer.leases.table.progress import Progress
+from tests.admin.fleet.rows import Fleet, codes, even_shards, shard_id
+
+DOCS = Path(kinesis_sdk.__file__).parents[1] / "docs" / "lag.md"
+
+
+def healthy(shards: int = 4, **options: object) -> Fleet:
+    """Return a fleet of two workers that renew, are at the tip, and were watched for a while."""
+    fleet = Fleet(shards, **options)  # type: ignore[arg-type]
+    half = shards // 2
+    fleet.take("a|1", *range(half))
+    fleet.take("b|2", *range(half, shards))
+    fleet.scan()
+    fleet.observer.observe_stream(None, StreamFacts(name="orders", retention=86_400.0), fleet.now)
+    pass_time(fleet, 40)
+    return fleet
+
+
+def pass_time(fleet: Fleet, seconds: float, but: tuple[str, ...] = (), *, behind: int = 0) -> FleetView:
+    """Let workers renew each five seconds, except for those named."""
+    view = fleet.view()
+    for _ in range(round(seconds / 5)):
+        for worker in {row.holder for row in fleet.rows.values()} - {None, *but}:
+            assert worker is not None
+            fleet.renew(worker)
+        for row in list(fleet.rows.values()):
+            if (
+                row.holder is not None
+                and row.holder not in but
+                and not row.is_finished
+                and row.progress is None
+            ):
+                fleet.observer.observe_lag(row.lease_key, LagProbeResult(millis=behind), fleet.now)
+        view = fleet.scan(5)
+    return view
+
+
+def the(view: FleetView, code: str) -> Problem:
+    (found,) = [problem for problem in view.problems if problem.code == code]
+    return found
+
+
+def test_a_healthy_fleet_has_no_problem() -> None:
+    assert codes(pass_time(healthy(), 600)) == []
+
+
+def set_position(fleet: Fleet, number: int, name: str) -> None:
+    fleet.change(number, checkpoint=ExtendedSequenceNumber(name))
+
+
+def silent(fleet: Fleet) -> FleetView:
+    return pass_time(fleet, 20, but=("a|1",))
+
+
+def stopped(fleet: Fleet) -> FleetView:
+    for number in range(4):
+        fleet.release(number)
+    return pass_time(fleet, 5)
+
+
+def unowned(fleet: Fleet) -> FleetView:
+    fleet.release(1)
+    return pass_time(fleet, 40)
+
+
+def no_lease(fleet: Fleet) -> FleetView:
+    fleet.shards = [*fleet.shards, Shard(shard_id(9), HashKeyRange(0, 5), starting_sequence_number="9000")]
+    return pass_time(fleet, 70)
+
+
+def hole(fleet: Fleet) -> FleetView:
+    fleet.checkpoint(2, SHARD_END)
+    fleet.shards[2] = replace(fleet.shards[2], ending_sequence_number="9")
+    return pass_time(fleet, 70)
+
+
+def handler(fleet: Fleet) -> FleetView:
+    fleet.change(0, progress=Progress(500, None, 70_000, "a|1"))
+    return pass_time(fleet, 5)
+
+
+def unreadable(fleet: Fleet) -> FleetView:
+    del fleet.rows[shard_id(3)]
+    fleet.unreadable = {shard_id(3): "its parents cannot be read"}
+    return pass_time(fleet, 5)
+
+
+def no_timestamp(fleet: Fleet) -> FleetView:
+    set_position(fleet, 0, AT_TIMESTAMP)
+    return pass_time(fleet, 5)
+
+
+def latest(fleet: Fleet) -> FleetView:
+    set_position(fleet, 0, LATEST)
+    fleet.release(0)
+    return pass_time(fleet, 5)
+
+
+def handoff(fleet: Fleet) -> FleetView:
+    fleet.request(0, "b|2")
+    return pass_time(fleet, 70)
+
+
+def waits(fleet: Fleet) -> FleetView:
+    fleet.change(1, parent_shard_ids=(shard_id(0),))
+    return pass_time(fleet, 310)
+
+
+def cycle(fleet: Fleet) -> FleetView:
+    fleet.change(0, parent_shard_ids=(shard_id(1),))
+    fleet.change(1, parent_shard_ids=(shard_id(0),))
+    return pass_time(fleet, 5)
+
+
+def no_checkpoint(fleet: Fleet) -> FleetView:
+    return pass_time(fleet, 130, behind=200_000)
+
+
+def growing(fleet: Fleet) -> FleetView:
+    for second in range(0, 120, 5):
+        fleet.checkpoint(0, str(5000 + second))
+        fleet.observer.observe_lag(shard_id(0), LagProbeResult(millis=60_000 + 900 * second), fleet.now)
+        for number in (1, 2, 3):
+            fleet.checkpoint(number, str(5000 + second))
+        fleet.scan(5)
+    return fleet.view()
+
+
+def hot(fleet: Fleet) -> FleetView:
+    fleet.change(0, throughput_kbps=1010.0)
+    return pass_time(fleet, 5)
+
+
+def near_horizon(fleet: Fleet) -> FleetView:
+    fleet.observer.observe_lag(shard_id(0), LagProbeResult(millis=81_600_000), fleet.now)
+    return fleet.view()
+
+
+def horizon_soon(fleet: Fleet) -> FleetView:
+    fleet.observer.observe_lag(shard_id(0), LagProbeResult(millis=70_000_000), fleet.now)
+    return fleet.view()
+
+
+def trimmed(fleet: Fleet) -> FleetView:
+    fleet.observer.observe_lag(shard_id(0), LagProbeResult(millis=86_390_000, trimmed=True), fleet.now)
+    return fleet.view()
+
+
+def foreign(fleet: Fleet) -> FleetView:
+    fleet._put(replace(fleet[0], lease_key="someone-else", hash_key_range=HashKeyRange(0, 5)))
+    return pass_time(fleet, 5)
+
+
+def expired(fleet: Fleet) -> FleetView:
+    fleet.shards = even_shards(4, first=4)
+    for shard in fleet.shards:
+        fleet._put(replace(fleet[0], lease_key=shard.shard_id, hash_key_range=shard.hash_key_range))
+    for number in (1, 2, 3):
+        del fleet.rows[shard_id(number)]
+    return pass_time(fleet, 10)
+
+
+def damaged(fleet: Fleet) -> FleetView:
+    fleet.change(0, damaged=("throughputKBps",))
+    return pass_time(fleet, 5)
+
+
+def unbalanced(fleet: Fleet) -> FleetView:
+    fleet.take("a|1", 2)
+    fleet.take("b|2", 3)
+    fleet.change(1, standby_heartbeats={"c|3": 1})
+    fleet.scan()
+    for worker in ("a|1", "b|2"):
+        fleet.take(worker, *range(4))
+    for beat in range(2, 6):
+        fleet.change(1, standby_heartbeats={"c|3": beat})
+        pass_time(fleet, 5)
+    return fleet.view()
+
+
+def recreated_table(fleet: Fleet) -> FleetView:
+    fleet.rows = {key: replace(row, counter=1) for key, row in fleet.rows.items()}
+    return pass_time(fleet, 5, but=("a|1", "b|2")) and pass_time(fleet, 15, but=("a|1", "b|2"))
+
+
+def recreated_stream(fleet: Fleet) -> FleetView:
+    fleet.observer.observe_stream(None, StreamFacts(name="orders", created=1.0), fleet.now)
+    fleet.observer.observe_stream(None, StreamFacts(name="orders", created=2.0), fleet.now)
+    return pass_time(fleet, 5)
+
+
+def missing_stream(fleet: Fleet) -> FleetView:
+    fleet.observer.observe_stream(None, None, fleet.now)
+    return fleet.view()
+
+
+SCENES: dict[str, Callable[[Fleet], FleetView]] = {
+    "silent-owner": silent,
+    "stopped": stopped,
+    "unowned": unowned,
+    "no-lease": no_lease,
+    "hole": hole,
+    "handler": handler,
+    "unreadable-row": unreadable,
+    "no-timestamp": no_timestamp,
+    "latest-unpinned": latest,
+    "handoff-stuck": handoff,
+    "parent-unfinished": waits,
+    "parent-cycle": cycle,
+    "no-checkpoint": no_checkpoint,
+    "falling-behind": growing,
+    "hot-shard": hot,
+    "near-horizon": near_horizon,
+    "horizon-soon": horizon_soon,
+    "trimmed": trimmed,
+    "foreign-row": foreign,
+    "shard-expired": expired,
+    "damaged-row": damaged,
+    "unbalanced": unbalanced,
+    "table-recreated": recreated_table,
+    "stream-recreated": recreated_stream,
+    "stream-missing": missing_stream,
+}
+
+
+@pytest.mark.parametrize("code", SCENES)
+def test_each_problem_is_found(code: str) -> None:
+    fleet = healthy()
+    assert code not in codes(fleet.view())
+    view = SCENES[code](fleet)
+    assert code in codes(view)
+    for problem in view.problems:
+        assert problem.severity in (CODES[problem.code][0], Severity.WARNING)
+        assert problem.text
+        assert problem.remedy
+        assert problem.text[0] == problem.text[0].lower() or problem.text[0].isdigit()
+        assert not problem.text.endswith(".")
+
+
+def test_every_code_has_a_scene_and_stands_in_the_docs() -> None:
+    assert set(SCENES) | {"lag"} == set(CODES)
+    page = DOCS.read_text(encoding="utf-8")
+    assert [code for code in CODES if f"`{code}`" not in page] == []
+
+
+def test_a_limit_of_the_lag() -> None:
+    fleet = healthy(settings=ProblemSettings(max_lag=30.0))
+    assert codes(fleet.view()) == []
+    fleet.observer.observe_lag(shard_id(0), LagProbeResult(millis=31_000), fleet.now)
+    assert the(fleet.view(), "lag").text == "0000: 31 s behind, the limit is 30 s"
+
+
+def test_an_owner_that_falls_silent_is_one_problem() -> None:
+    view = silent(healthy(100))
+    problem = the(view, "silent-owner")
+    assert (problem.owner, problem.count) == ("a|1", 50)
+    assert problem.text == "a|1: 50 leases not renewed for 20 s"
+
+
+def test_the_worst_come_first() -> None:
+    fleet = healthy()
+    fleet.change(3, throughput_kbps=1000.0)
+    fleet.observer.observe_lag(shard_id(1), LagProbeResult(millis=84_000_000), fleet.now)
+    fleet.observer.observe_lag(shard_id(0), LagProbeResult(millis=85_000_000), fleet.now)
+    fleet.change(2, progress=Progress(0, None, 90_000, "b|2"))
+    fleet.renew("b|2")
+    view = fleet.scan()
+    assert [(problem.code, problem.shard_id) for problem in view.problems] == [
+        ("near-horizon", shard_id(0)),
+        ("near-horizon", shard_id(1)),
+        ("handler", shard_id(2)),
+        ("hot-shard", shard_id(3)),
+    ]
+
+
+def test_many_of_a_kind_become_ten_and_a_line() -> None:
+    fleet = healthy(100)
+    for number in range(100):
+        fleet.observer.observe_lag(shard_id(number), LagProbeResult(millis=84_000_000 + number), fleet.now)
+    view = fleet.view()
+    assert len(view.problems) == 11
+    assert (view.problems[-1].text, view.problems[-1].count) == ("90 more like these", 90)
+    assert view.problems[0].shard_id == shard_id(99)
+
+
+def test_a_first_look_warns_of_what_time_may_cure() -> None:
+    fleet = Fleet(4)
+    fleet.take("a", 0, 1, 2)
+    fleet.shards = [*fleet.shards, Shard(shard_id(9), HashKeyRange(0, 5), starting_sequence_number="9000")]
+    view = fleet.scan()
+    assert {(problem.code, problem.severity) for problem in view.problems} == {
+        ("unowned", Severity.WARNING),
+        ("no-lease", Severity.WARNING),
+    }
+
+
+def test_a_lease_that_changes_hands_is_no_problem() -> None:
+    fleet = healthy()
+    fleet.release(0)
+    assert codes(pass_time(fleet, 20)) == []
+    fleet.take("b|2", 0)
+    fleet.request(1, "b|2")
+    assert codes(pass_time(fleet, 10)) == []
+
+
+def test_an_unequal_number_of_leases_with_equal_load_is_balanced() -> None:
+    fleet = unbalanced_by_count = healthy(10)
+    fleet.take("a|1", 5, 6, 7)
+    for number in range(8):
+        fleet.change(number, throughput_kbps=10.0)
+    for number in (8, 9):
+        fleet.change(number, throughput_kbps=40.0)
+    assert "unbalanced" not in codes(pass_time(fleet, 30))
+    for number in (8, 9):
+        unbalanced_by_count.change(number, throughput_kbps=None)
+    for number in range(8):
+        unbalanced_by_count.change(number, throughput_kbps=None)
+    assert "unbalanced" in codes(pass_time(unbalanced_by_count, 30))
+
+
+def test_an_idle_shard_is_old_and_not_behind() -> None:
+    fleet = healthy()
+    assert codes(pass_time(fleet, 3600)) == []
+
+
+def test_a_handler_that_returns_ends_the_problem() -> None:
+    fleet = healthy()
+    assert "handler" in codes(handler(fleet))
+    fleet.change(0, progress=Progress(0, None, None, "a|1"))
+    assert codes(pass_time(fleet, 5)) == []
+
+
+def test_hostile_ids_are_escaped() -> None:
+    fleet = Fleet(2)
+    fleet.take("evil\x1b[31m\nworker", 0, 1)
+    fleet.scan()
+    view = fleet.scan(11)
+    for problem in view.problems:
+        assert (problem.text + problem.remedy).isprintable()
+    assert "evil\\x1b[31m\\nworker" in the(view, "silent-owner").text

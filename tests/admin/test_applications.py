@@ -1,0 +1,333 @@
+"""Lease tables are found by their shape, whichever KCL made them, and so is the stream of a table that does not name it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tests.consumer
+from kinesis_sdk.admin import Application, Applications, Connection, find_lease_key
+from kinesis_sdk.admin.applications import short_shard
+from kinesis_sdk.admin.fleet.look import Look
+from kinesis_sdk.admin.fleet.model import LeaseState, OwnerKind
+from kinesis_sdk.admin.fleet.observe import FleetObserver
+from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.sequence import SHARD_END, TRIM_HORIZON, ExtendedSequenceNumber
+from kinesis_sdk.common.shards import list_shards
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
+from kinesis_sdk.consumer.leases.table.lease import Lease, lease_to_item
+from kinesis_sdk.testing import FakeAws, VirtualClock
+
+DATA = Path(str(tests.consumer.__file__)).parent / "data"
+
+
+class Account:
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.aws = FakeAws(clock=self.clock)
+        self.kinesis, self.dynamodb = self.aws.client("kinesis"), self.aws.client("dynamodb")
+        self.connection = Connection(clients={"kinesis": self.kinesis, "dynamodb": self.dynamodb})
+
+    def table(self, name: str, key: str = "leaseKey", items: list[dict[str, Any]] | None = None) -> None:
+        self.dynamodb.create_table(
+            TableName=name,
+            KeySchema=[{"AttributeName": key, "KeyType": "HASH"}],
+            AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"}],
+            BillingMode="PAY_PER_REQUEST",
+        )
+        for item in items or ():
+            self.dynamodb.put_item(TableName=name, Item=item)
+
+    def stream(self, name: str, shards: int) -> list[Lease]:
+        self.kinesis.create_stream(StreamName=name, ShardCount=shards)
+        return [Lease.for_shard(one, TRIM_HORIZON) for one in list_shards(self.kinesis, StreamId(name))]
+
+    def put(self, table: str, leases: list[Lease]) -> None:
+        self.table(table, items=[lease_to_item(lease) for lease in leases])
+
+    def application(self, name: str, **options: Any) -> Application:
+        return Application(self.connection, name, sleep=self.clock.advance, **options)
+
+    def look(self, name: str, **options: Any) -> Look:
+        return Look(self.application(name, **options), clock=self.clock, sleep=self.clock.advance)
+
+
+@pytest.fixture
+def account() -> Account:
+    return Account()
+
+
+# Finding tables
+
+
+def test_only_tables_whose_only_key_is_the_lease_key_are_applications(account: Account) -> None:
+    DynamoDBLeaseStore(
+        account.dynamodb, "ours", sleep=account.clock.advance, monotonic=account.clock.monotonic
+    ).ensure_ready()
+    account.table("java-1x")
+    account.table("java-31-CoordinatorState", "key")
+    account.table("java-31-WorkerMetricStats", "wid")
+    account.dynamodb.create_table(
+        TableName="other",
+        KeySchema=[
+            {"AttributeName": "leaseKey", "KeyType": "HASH"},
+            {"AttributeName": "version", "KeyType": "RANGE"},
+        ],
+        AttributeDefinitions=[
+            {"AttributeName": "leaseKey", "AttributeType": "S"},
+            {"AttributeName": "version", "AttributeType": "N"},
+        ],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    assert [info.name for info in Applications(account.connection).find()] == ["java-1x", "ours"]
+
+
+def test_a_table_is_described_once(account: Account) -> None:
+    for number in range(3):
+        account.table(f"app{number}")
+    applications = Applications(account.connection)
+    for _ in range(3):
+        assert len(applications.find()) == 3
+    assert account.aws.stats()["calls"]["DescribeTable"] == 3
+    account.table("later")
+    assert len(applications.find()) == 4
+    assert account.aws.stats()["calls"]["DescribeTable"] == 4
+    applications.forget()
+    applications.find()
+    assert account.aws.stats()["calls"]["DescribeTable"] == 8
+
+
+def test_names_skip_the_listing(account: Account) -> None:
+    account.table("billing")
+    applications = Applications(account.connection, ["billing", "not-there-yet"])
+    assert [info.name for info in applications.find()] == ["billing"]
+    assert "ListTables" not in account.aws.stats()["calls"]
+    account.table("not-there-yet")
+    assert [info.name for info in applications.find()] == ["billing", "not-there-yet"]
+
+
+def test_all_pages_of_tables_are_listed(account: Account) -> None:
+    for number in range(120):  # a page has 100
+        account.table(f"app{number:03}")
+    assert len(Applications(account.connection).find()) == 120
+
+
+def test_a_missing_table_and_a_table_of_another_kind(account: Account) -> None:
+    with pytest.raises(ConfigError, match="no DynamoDB table 'nothing' whose only key is leaseKey"):
+        account.application("nothing").info()
+    with pytest.raises(ConfigError, match="--table"):
+        account.application("nothing").scan()
+    account.table("other", "id")
+    with pytest.raises(ConfigError, match="whose only key is leaseKey"):
+        account.application("other").info()
+    account.table("leases-of-billing")
+    assert account.application("billing", table_name="leases-of-billing").info().name == "billing"
+
+
+# Finding the stream
+
+
+def test_the_stream_is_found_by_the_shape_of_its_shards(account: Account) -> None:
+    account.stream("three", 3)
+    leases = account.stream("four", 4)
+    account.put("billing", leases)
+    application = account.application("billing")
+    assert application.streams(application.scan()) == {None: StreamId("four")}
+    before = account.aws.stats()["calls"]["ListShards"]
+    application.streams(application.scan())
+    assert account.aws.stats()["calls"]["ListShards"] == before  # kept
+
+
+def test_streams_of_one_shape_are_told_apart_by_a_checkpoint(account: Account) -> None:
+    leases = account.stream("mine", 2)
+    account.clock.advance(5)
+    account.stream("twin", 2)
+    number = account.kinesis.put_record(StreamName="mine", Data=b"x", PartitionKey="p", ExplicitHashKey="0")[
+        "SequenceNumber"
+    ]
+    leases[0] = replace(leases[0], checkpoint=ExtendedSequenceNumber(number))
+    account.put("billing", leases)
+    application = account.application("billing")
+    assert application.streams(application.scan()) == {None: StreamId("mine")}
+
+
+def test_what_cannot_be_told_apart_has_to_be_named(account: Account) -> None:
+    account.stream("twin", 2)
+    account.put("billing", account.stream("mine", 2))
+    application = account.application("billing")
+    with pytest.raises(ConfigError, match=r"--stream.*mine, twin have the same shards, and no checkpoint"):
+        application.streams(application.scan())
+    named = account.application("billing", stream="mine")
+    assert named.streams(named.scan()) == {None: StreamId("mine")}
+
+
+def test_no_stream_fits(account: Account) -> None:
+    leases = account.stream("gone", 2)
+    account.put("billing", leases)
+    account.kinesis.delete_stream(StreamName="gone")
+    account.stream("other", 3)
+    application = account.application("billing")
+    with pytest.raises(ConfigError, match="none of the 1 streams that can be listed"):
+        application.streams(application.scan())
+    account.table("empty")
+    empty = account.application("empty")
+    with pytest.raises(ConfigError, match="the table has no lease"):
+        empty.streams(empty.scan())
+
+
+def test_finished_leases_of_expired_shards_do_not_exclude_a_stream(account: Account) -> None:
+    leases = account.stream("mine", 2)
+    account.stream("other", 5)
+    old = replace(leases[0], lease_key="shardId-000000000000", checkpoint=ExtendedSequenceNumber(SHARD_END))
+    account.kinesis.split_shard(
+        StreamName="mine", ShardToSplit="shardId-000000000000", NewStartingHashKey="1000"
+    )
+    account.clock.advance(30 * 3600)  # the parent has left the stream
+    listed = list_shards(account.kinesis, StreamId("mine"))
+    assert "shardId-000000000000" not in [shard.shard_id for shard in listed]
+    account.put("billing", [old, *(Lease.for_shard(shard, TRIM_HORIZON) for shard in listed)])
+    application = account.application("billing")
+    assert application.streams(application.scan()) == {None: StreamId("mine")}
+
+
+def test_a_table_of_several_streams_names_them(account: Account) -> None:
+    rows = []
+    for name in ("orders", "events"):
+        for lease in account.stream(name, 2):
+            key = f"123456789012:{name}:1700000000"
+            rows.append(
+                replace(
+                    lease, lease_key=f"{key}:{lease.lease_key}", stream_name=key, shard_id=lease.lease_key
+                )
+            )
+    account.put("billing", rows)
+    look = account.look("billing")
+    look.table()
+    view = look.streams()
+    assert view.streams == ("events", "orders")
+    assert [(lease.stream, short_shard(lease.shard_id)) for lease in view.leases] == [
+        ("123456789012:events:1700000000", "0000"),
+        ("123456789012:events:1700000000", "0001"),
+        ("123456789012:orders:1700000000", "0000"),
+        ("123456789012:orders:1700000000", "0001"),
+    ]
+    assert "ListStreams" not in account.aws.stats()["calls"]
+    keys = [lease.lease_key for lease in view.leases]
+    assert find_lease_key("orders:1", keys) == "123456789012:orders:1700000000:shardId-000000000001"
+    with pytest.raises(ConfigError, match="several match"):
+        find_lease_key("1", keys)
+    view = look.lag()
+    assert view.totals.measured == 4
+
+
+def test_shards_are_found_by_their_numbers() -> None:
+    keys = ["shardId-000000000003", "shardId-000000000447"]
+    for text in ("3", "0003", "shardId-000000000003"):
+        assert find_lease_key(text, keys) == keys[0]
+    with pytest.raises(ConfigError, match="one of the 2 shards"):
+        find_lease_key("4", keys)
+    with pytest.raises(ConfigError, match="a shard id, or its number"):
+        find_lease_key("first", keys)
+    assert [short_shard(key) for key in keys] == ["0003", "0447"]
+    assert short_shard("weird\x1b") == "weird\\x1b"
+
+
+# Tables of the Java KCL
+
+
+SCENES = json.loads((DATA / "kcl_coordination.json").read_text())
+
+
+def test_every_captured_lease_of_the_java_kcl_is_shown(account: Account) -> None:
+    for scene, items in SCENES.items():
+        if not scene.startswith("lease: "):
+            continue
+        table = f"t{abs(hash(scene))}"
+        account.table(table)
+        for item in items:
+            account.dynamodb.put_item(TableName=table, Item=item)
+        view = account.look(table).table()
+        keys = {item["leaseKey"]["S"] for item in items}
+        assert {lease.lease_key for lease in view.leases} == keys, scene
+        assert not [lease for lease in view.leases if lease.state is LeaseState.UNREADABLE], scene
+
+
+def test_a_handoff_of_the_java_kcl(account: Account) -> None:
+    (scene,) = [scene for scene in SCENES if "graceful handoff" in scene]
+    observer = FleetObserver("app")
+    seen = []
+    for second, item in enumerate(SCENES[scene]):
+        name = f"app{second}"
+        account.table(name, items=[item])
+        observer.observe_table(account.application(name).scan(), float(second), 1.8e9 + second)
+        (lease,) = observer.view(float(second), 1.8e9 + second).leases
+        seen.append((lease.state, lease.owner, lease.next_owner))
+    assert seen[0] == (LeaseState.HANDOFF, "worker-1", "worker-2")
+    assert seen[-1] == (LeaseState.HELD, "worker-2", None)
+    assert [move.reason for move in observer.view(9.0, 1.8e9).moves] == ["handoff"]
+
+
+def test_workers_of_kcl_3_are_known_by_their_metrics_table(account: Account) -> None:
+    (metrics,) = [items for scene, items in SCENES.items() if scene.startswith("WorkerMetricStats")]
+    now = int(account.clock.time())
+    leases = account.stream("orders", 2)
+    account.put("billing", [replace(leases[0], owner="worker-1"), replace(leases[1], owner="worker-9")])
+    account.table("billing-WorkerMetricStats", "wid")
+    for item in metrics:
+        account.dynamodb.put_item(
+            TableName="billing-WorkerMetricStats", Item={**item, "lut": {"N": str(now)}}
+        )
+    account.table("billing-CoordinatorState", "key")
+    look = account.look("billing")
+    look.table()
+    view = look.streams()
+    assert {owner.worker_id: (owner.kind, owner.is_standby) for owner in view.owners} == {
+        "worker-1": (OwnerKind.KCL3, False),
+        "worker-2": (OwnerKind.KCL3, True),
+        "worker-9": (OwnerKind.OTHER, False),
+    }
+
+
+def test_items_of_kcl_3_5_in_the_lease_table_are_counted_and_left_alone(account: Account) -> None:
+    leases = account.stream("orders", 1)
+    now = int(account.clock.time())
+    account.put("billing", [replace(leases[0], owner="j")])
+    others: list[dict[str, Any]] = [
+        {
+            "leaseKey": {"S": "j"},
+            "entityType": {"S": "WORKER_METRIC_STATS"},
+            "lut": {"N": str(now)},
+            "sts": {"M": {}},
+        },
+        {"leaseKey": {"S": "Leader"}, "entityType": {"S": "LOCK"}, "ownerName": {"S": "j"}},
+        {
+            "leaseKey": {"S": "Migration3.0"},
+            "entityType": {"S": "MIGRATION_STATE"},
+            "cv": {"S": "CLIENT_VERSION_3X"},
+        },
+    ]
+    for item in others:
+        account.dynamodb.put_item(TableName="billing", Item=item)
+    view = account.look("billing").table()
+    assert [lease.lease_key for lease in view.leases] == ["shardId-000000000000"]
+    assert view.entities == {"LOCK": 1, "MIGRATION_STATE": 1, "WORKER_METRIC_STATS": 1}
+    assert view.owners[0].kind is OwnerKind.KCL3
+
+
+def test_a_row_that_cannot_be_read_stays_visible_and_the_others_are_shown(account: Account) -> None:
+    leases = account.stream("orders", 2)
+    account.put("billing", leases[:1])
+    account.dynamodb.put_item(
+        TableName="billing", Item={"leaseKey": {"S": leases[1].lease_key}, "leaseCounter": {"N": "5"}}
+    )
+    look = account.look("billing", stream="orders")
+    look.table()
+    view = look.streams()
+    assert [lease.state for lease in view.leases] == [LeaseState.UNOWNED, LeaseState.UNREADABLE]
+    assert "has no checkpoint" in view.leases[1].note
+    assert "unreadable-row" in [problem.code for problem in view.problems]
