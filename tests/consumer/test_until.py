@@ -13,7 +13,7 @@ from kinesis_sdk.common.errors import ConfigError, ProtocolError
 from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.response_header import ResponseHeader
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
-from kinesis_sdk.consumer import ConsumerConfig, DynamoDBLeaseStore, Lease, Worker
+from kinesis_sdk.consumer import ConsumerConfig, DynamoDBLeaseStore, Lease, TableScan, Worker
 from kinesis_sdk.consumer.engine.engine import ConsumerEngine
 from kinesis_sdk.consumer.handler import HandlerSource
 from kinesis_sdk.consumer.leases.table.lease import ProcessedUntil
@@ -21,6 +21,7 @@ from kinesis_sdk.consumer.runtime.runtime import InlineRuntime
 from kinesis_sdk.consumer.until import Until, check_until
 from kinesis_sdk.testing import Fault
 from tests.consumer.fleet.engines import STREAM, Fleet
+from tests.consumer.fleet.table import LeaseTable
 
 HORIZON = ConsumerConfig(initial_position="TRIM_HORIZON")
 
@@ -515,20 +516,112 @@ def test_random_runs_end_with_everything_from_before_the_moment(seed, actions, a
     assert set(fleet.data()) == set(fleet.sent)
 
 
+# Proof of the end
+
+
+class StaleTable(LeaseTable):
+    """Scans that are not consistent do not show new rows for some seconds."""
+
+    def __init__(self, clock, delay):
+        super().__init__()
+        self._clock, self._delay = clock, delay
+        self._created = {}
+
+    def create_if_absent(self, lease):
+        self._created.setdefault(lease.lease_key, self._clock.monotonic())
+        return super().create_if_absent(lease)
+
+    def scan(self, *, consistent=False):
+        rows = super().scan().leases
+        visible_before = self._clock.monotonic() - self._delay
+        return TableScan(
+            leases=[row for row in rows if consistent or self._created[row.lease_key] <= visible_before]
+        )
+
+
+def test_a_stale_scan_that_misses_children_ends_nothing():
+    fleet = Fleet(shards=1)
+    fleet.store = StaleTable(fleet.clock, 4.0)
+    fleet.put(20)
+    fleet.clock.advance(1)
+    fleet.split()
+    fleet.put(20)
+    fleet.more["until"] = "now"
+    fleet.add("a")
+    assert fleet.run(60, ended(fleet))
+    assert sorted(fleet.data()) == sorted(fleet.sent)
+
+
+def test_a_scan_is_no_snapshot():
+    """The second scan may show the end of a shard that the first one missed, and miss the children of that shard."""
+    fleet = a_fleet(after=1000.0, shards=1)
+    engine = fleet.add("a")
+    until = engine.until
+    coordinator = engine.coordinator
+    coordinator._leader_tasks.sync = lambda: False
+    parent, child, grandchild = (lease(name, "SHARD_END") for name in ("p", "c", "g"))
+    fleet.store.scan = lambda *, consistent=False: TableScan(leases=[parent, child])
+    assert not coordinator._is_all_processed(until, [parent])
+    assert coordinator._is_all_processed(until, [parent, child])
+    assert coordinator._is_all_processed(until, [parent, child, grandchild]), (
+        "a row may be cleaned up meanwhile"
+    )
+
+
+def test_a_shard_without_a_lease_gets_one_before_the_end():
+    fleet = a_fleet("now", shards=2)
+    fleet.put(40)
+    fleet.add("a")
+    del fleet.store._rows["shardId-000000000001"]
+    assert fleet.run(60, ended(fleet))
+    assert fleet.all_delivered()
+
+
+def test_a_slow_response_does_not_count_as_a_read_of_a_later_time():
+    """It shows the shard as it was before its record arrived, and comes after the moment."""
+    fleet = a_fleet(after=3.0, shards=1)
+    original = fleet.raw.get_records
+    slow = [True]
+
+    def get_records(**request):
+        response = original(**request)
+        if slow[0] and fleet.clock.monotonic() >= 2.0:
+            slow[0] = False
+            fleet.put(1)
+            fleet.clock.advance(9.0)
+        return response
+
+    fleet.raw.get_records = get_records
+    fleet.add("a")
+    assert fleet.run(60, ended(fleet))
+    assert not slow[0]
+    assert fleet.all_delivered()
+
+
+def test_a_row_that_cannot_be_read_keeps_the_worker():
+    fleet = a_fleet("now", shards=2)
+    dynamodb = fleet.aws.client("dynamodb")
+    fleet.store = DynamoDBLeaseStore(
+        dynamodb, "app", sleep=fleet.clock.advance, monotonic=fleet.clock.monotonic
+    )
+    fleet.put(20)
+    fleet.add("a")
+    row = dynamodb.get_item(TableName="app", Key={"leaseKey": {"S": "shardId-000000000001"}})["Item"]
+    dynamodb.put_item(TableName="app", Item={**row, "checkpoint": {"S": "damaged"}})
+    fleet.run(60)
+    assert fleet.engines
+    dynamodb.put_item(TableName="app", Item=row)
+    assert fleet.run(60, ended(fleet))
+    assert fleet.all_delivered()
+
+
 # Several streams
 
 
-def test_every_stream_is_processed():
-    fleet = a_fleet("now", shards=2)
-    fleet.raw.create_stream(StreamName="clicks", ShardCount=3)
-    fleet.put(20)
-    clicks = [b"c%d" % number for number in range(30)]
-    fleet.raw.put_records(
-        StreamName="clicks", Records=[{"Data": data, "PartitionKey": data.decode()} for data in clicks]
-    )
-    seen = []
+def add_with_streams(fleet: Fleet, streams: list[str]) -> list[bytes]:
+    seen: list[bytes] = []
     engine = ConsumerEngine(
-        streams=[STREAM, "clicks"],
+        streams=streams,
         worker_id="a",
         config=HORIZON,
         handlers=HandlerSource.of(lambda batch: seen.extend(record.data for record in batch.records)),
@@ -540,9 +633,31 @@ def test_every_stream_is_processed():
     engine.start()
     fleet.engines["a"] = engine
     fleet._join("a", lambda: fleet._tick("a", engine))
+    return seen
+
+
+def test_every_stream_is_processed():
+    fleet = Fleet(shards=2)
+    fleet.raw.create_stream(StreamName="clicks", ShardCount=3)
+    fleet.put(20)
+    clicks = [b"c%d" % number for number in range(30)]
+    fleet.raw.put_records(
+        StreamName="clicks", Records=[{"Data": data, "PartitionKey": data.decode()} for data in clicks]
+    )
+    seen = add_with_streams(fleet, [STREAM, "clicks"])
     assert fleet.run(20, ended(fleet))
     assert sorted(seen) == sorted([*fleet.sent, *clicks])
     assert len(fleet.store.list()) == 5
+
+
+def test_a_suspended_stream_keeps_the_worker():
+    fleet = Fleet(shards=2)
+    fleet.raw.create_stream(StreamName="clicks", ShardCount=1)
+    fleet.put(20)
+    add_with_streams(fleet, [STREAM, "clicks"])
+    fleet.raw.delete_stream(StreamName="clicks")
+    fleet.run(120)
+    assert fleet.engines, "its records were not processed"
 
 
 # Values

@@ -50,7 +50,8 @@ class ChildProcess:
         self.reported_at: float | None = None
         self.error: str | None = None
         self._rest = b""
-        self.reports, theirs = os.pipe()
+        ours, theirs = os.pipe()
+        self.reports: int = ours
         os.set_blocking(self.reports, False)
         # The new process inherits the blocked signal, so a Ctrl-C at this moment does not end it while it starts.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
