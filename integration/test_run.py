@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from kinesis_sdk.common.errors import ResourceNotFoundError
+from kinesis_sdk.consumer import ConsumerConfig, Worker
 from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
 from kinesis_sdk.testing import FakeAws, FakeAwsServer
 
@@ -71,14 +72,21 @@ class Account:
 class Command:
     """The command in a folder of its own, with its output."""
 
-    def __init__(self, account, folder, *options, handler="billing:handle", source=HANDLER):
+    def __init__(
+        self,
+        account,
+        folder,
+        *options,
+        handler="billing:handle",
+        source=HANDLER,
+        start=("-m", "kinesis_sdk.cli"),
+    ):
         self.folder = folder
         (folder / "billing.py").write_text(textwrap.dedent(source))
         self.process = subprocess.Popen(
             [
                 sys.executable,
-                "-m",
-                "kinesis_sdk.cli",
+                *start,
                 "run",
                 handler,
                 "--stream",
@@ -187,6 +195,21 @@ def test_until_now_processes_everything_and_ends(account, command):
     assert all(lease.owner is None for lease in account.leases())
 
 
+def test_run_of_a_worker_returns_once_everything_is_processed(account):
+    account.put(100)
+    seen = []
+    Worker(
+        "orders",
+        application_name="app",
+        handler=lambda batch: seen.extend(record.data for record in batch.records),
+        config=ConsumerConfig(initial_position="TRIM_HORIZON"),
+        endpoint_url=account.endpoint_url,
+        region_name="us-east-1",
+        until="now",
+    ).run()
+    assert sorted(map(int, seen)) == list(range(100))
+
+
 def test_until_survives_kills_of_processes_and_a_split(account, command, tmp_path):
     account.put(200)
     shard = account.kinesis.list_shards(StreamName="orders")["Shards"][0]["ShardId"]
@@ -215,6 +238,22 @@ def test_a_killed_process_is_replaced_under_its_id_and_no_zombie_stays(account, 
     run.wait_until(lambda: run.processed() == set(range(50)))
     run.wait_until(lambda: {lease.owner for lease in account.leases()} == owners)
     assert not Path(f"/proc/{before[0]}").exists(), "it was reaped"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs prctl")
+def test_what_handlers_leave_behind_is_reaped_as_by_process_1(account, command):
+    account.put(5)
+    leaving = HANDLER + (
+        "\nimport subprocess\ndef leaves(batch):\n"
+        "    left = subprocess.check_output(['sh', '-c', 'sleep 0.2 >/dev/null & echo $!'])\n"
+        "    note('left', int(left))\n"
+    )
+    # PR_SET_CHILD_SUBREAPER: orphans become children of the command, as those of process 1.
+    program = "import ctypes; ctypes.CDLL(None).prctl(36, 1); from kinesis_sdk.cli.main import cli; cli()"
+    run = command(handler="billing:leaves", source=leaving, start=("-c", program))
+    run.wait_until(lambda: run.notes("left"))
+    left = [int(pid) for _, pid in run.notes("left")]
+    run.wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in left))
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])

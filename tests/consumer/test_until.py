@@ -588,7 +588,7 @@ def test_a_slow_response_does_not_count_as_a_read_of_a_later_time():
         if slow[0] and fleet.clock.monotonic() >= 2.0:
             slow[0] = False
             fleet.put(1)
-            fleet.clock.advance(9.0)
+            fleet.clock.advance(4.0)
         return response
 
     fleet.raw.get_records = get_records

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -52,13 +52,16 @@ class ChildProcess:
         self._rest = b""
         ours, theirs = os.pipe()
         self.reports: int = ours
-        os.set_blocking(self.reports, False)
+        os.set_blocking(ours, False)
         # The new process inherits the blocked signal, so a Ctrl-C at this moment does not end it while it starts.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "kinesis_sdk.cli.run.child"], stdin=subprocess.PIPE, pass_fds=(theirs,)
             )
+        except BaseException:
+            os.close(ours)
+            raise
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             os.close(theirs)
@@ -117,6 +120,27 @@ def describe_exit(code: int, error: str | None) -> str:
     return f"was killed by {name}"
 
 
+def reap_orphans(own: Collection[int]) -> None:
+    """Reap processes that ended and that no other code waits for.
+
+    In a container, this command is often process 1: the system hands it the processes that handlers started and left behind.
+
+    Args:
+        own: The worker processes, whose ends are handled elsewhere.
+    """
+    if not hasattr(os, "waitid"):  # macOS, where it is never process 1
+        return
+    while True:
+        try:
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return
+        if ended is None or ended.si_pid in own:
+            return
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(ended.si_pid, os.WNOHANG)
+
+
 class Processes:
     """Worker processes and their supervisor, on the main thread.
 
@@ -173,6 +197,7 @@ class Processes:
             code = child.poll()
             if code is not None:
                 self._on_exit(child, code)
+        reap_orphans({child.pid for child in self._running.values()})
         self._observe(self._running)
 
     def _do(self, actions: list[Any]) -> None:
@@ -186,7 +211,12 @@ class Processes:
 
     def _start(self, number: int) -> None:
         worker_id = f"{self._settings.worker_id}-{number}"
-        child = ChildProcess(number, replace(self._settings, worker_id=worker_id))
+        try:
+            child = ChildProcess(number, replace(self._settings, worker_id=worker_id))
+        except OSError as error:  # the system gives no more processes, files or memory
+            reason = f"could not be started: {error}"
+            self._do(self._supervisor.on_exit(number, ChildCode.FAILED, reason, time.monotonic()))
+            return
         _LOGGER.info("worker process %d: started, pid %d, worker %s", number, child.pid, worker_id)
         self._running[number] = child
         self._selector.register(child.reports, selectors.EVENT_READ, child)
