@@ -15,6 +15,14 @@ if TYPE_CHECKING:
     from kinesis_sdk.admin.applications import Applications as Applications
     from kinesis_sdk.admin.applications import StreamFacts as StreamFacts
     from kinesis_sdk.admin.applications import find_lease_key as find_lease_key
+    from kinesis_sdk.admin.changes.execute import Outcome as Outcome
+    from kinesis_sdk.admin.changes.execute import Status as Status
+    from kinesis_sdk.admin.changes.plan import ChangePlan as ChangePlan
+    from kinesis_sdk.admin.changes.plan import PlannedChange as PlannedChange
+    from kinesis_sdk.admin.changes.positions import parse_start as parse_start
+    from kinesis_sdk.admin.changes.steering import Steering as Steering
+    from kinesis_sdk.admin.changes.workers import WorkerInfo as WorkerInfo
+    from kinesis_sdk.admin.changes.workers import WorkerMarks as WorkerMarks
     from kinesis_sdk.admin.connection import Connection as Connection
     from kinesis_sdk.admin.doctor.diagnose import diagnose as diagnose
     from kinesis_sdk.admin.doctor.model import Finding as Finding
@@ -67,6 +75,11 @@ else:
                 "StreamFacts",
                 "find_lease_key",
             ),
+            "kinesis_sdk.admin.changes.execute": ("Outcome", "Status"),
+            "kinesis_sdk.admin.changes.plan": ("ChangePlan", "PlannedChange"),
+            "kinesis_sdk.admin.changes.positions": ("parse_start",),
+            "kinesis_sdk.admin.changes.steering": ("Steering",),
+            "kinesis_sdk.admin.changes.workers": ("WorkerInfo", "WorkerMarks"),
             "kinesis_sdk.admin.connection": ("Connection",),
             "kinesis_sdk.admin.doctor.diagnose": ("diagnose",),
             "kinesis_sdk.admin.exporter": ("FleetMetrics",),

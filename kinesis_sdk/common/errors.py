@@ -23,6 +23,8 @@ KinesisSdkError                      retryable: True if repeating the call later
 │   ├── SpoolError                   a failed record could not be spooled: file full, disk full
 │   └── ProducerClosedError          put after close, or closed before the record was acknowledged
 ├── AdminError                       an administrative change was not made, or was not finished in time
+│   ├── AuditLogError                the audit log cannot be written, so nothing is changed
+│   └── ChangeRefusedError           a change of a lease table would not be safe; nothing was written
 └── ConsumerError
     ├── LeaseLostError               this worker no longer holds the lease
     ├── LeaseStoreError              a call to a lease store that is not DynamoDB failed
@@ -288,7 +290,15 @@ class ProducerClosedError(ProducerError):
 
 
 class AdminError(KinesisSdkError):
-    """A change of a stream was not made, or was not finished in time. The message says how far it came."""
+    """An administrative change was not made, or was not finished in time. The message says how far it came."""
+
+
+class AuditLogError(AdminError):
+    """The audit log cannot be written, so nothing is changed."""
+
+
+class ChangeRefusedError(AdminError):
+    """A change of a lease table would not be safe; nothing was written."""
 
 
 class ConsumerError(KinesisSdkError):

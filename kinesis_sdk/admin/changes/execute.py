@@ -1,0 +1,476 @@
+"""Carries out planned changes: read, decide, write on condition, and watch the row until its owner acts.
+
+Every write follows the same steps, and each can fail:
+
+```
+ read the row ──► decide ──► audit "begin" ──► UpdateItem on condition ──► audit "done" ──► wait for the owner
+      ▲                                          │ the row was changed meanwhile
+      └──────────────────────────────────────────┘ five tries
+                                                 │ no response: the row names the operator if it took effect
+```
+
+A handoff that is requested for a skip passes through the operator's hands:
+
+```
+ old owner ──► requested (marker) ──► operator ──► old owner, new position
+                  │ not answered          │ killed here: the old owner takes it back after 3 s, or it expires
+                  ▼
+               withdrawn; decided again without a request
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+from uuid import uuid4
+
+from kinesis_sdk.admin.changes import recipes
+from kinesis_sdk.admin.changes.audit import AuditLog
+from kinesis_sdk.admin.changes.owners import OwnerWatch
+from kinesis_sdk.admin.changes.plan import (
+    Action,
+    ChangePlan,
+    Goal,
+    PlannedChange,
+    Refusal,
+    Unchanged,
+    decide,
+)
+from kinesis_sdk.admin.changes.recipes import Recipe
+from kinesis_sdk.admin.changes.rows import Row, RowWrite, shows
+from kinesis_sdk.admin.changes.table import LeaseTableCalls
+from kinesis_sdk.admin.fleet.model import OwnerKind
+from kinesis_sdk.common.clock import Clock
+from kinesis_sdk.common.errors import AwsError, ChangeRefusedError, ConditionFailedError, KinesisSdkError
+from kinesis_sdk.common.sequence import ExtendedSequenceNumber
+from kinesis_sdk.common.text import printable
+from kinesis_sdk.consumer.leases.table.lease import Item
+
+TRIES = 5
+"""Times that a change is decided again because the row was changed meanwhile."""
+HANDOFF_WAIT = 40.0
+"""Seconds to wait for the end of a handoff between two workers: its timeout of 30 s and one failover time."""
+ANSWER_WAIT = {OwnerKind.SDK: 40.0, OwnerKind.KCL3: 5.0}
+"""Seconds to wait for the answer to a request. A worker of this SDK finishes its batch, and says that it hears by the attribute
+that it writes. That a Java worker hears is concluded from its metrics, so it is not waited for as long."""
+_REQUEST_POLL = 0.2
+_WATCH_POLL = 0.5
+_LOST_ANSWER_PAUSE = 0.5
+_MANY = 8
+"""Rows above which one scan is cheaper than a read of each."""
+
+
+class Status(str, Enum):
+    """Result of a change."""
+
+    DONE = "done"
+    """Written."""
+    UNCHANGED = "unchanged"
+    """There was nothing to write."""
+    REFUSED = "refused"
+    """It would not be safe, or another writer changed the row each time."""
+
+
+@dataclass(kw_only=True)
+class Outcome:
+    """Result of one change.
+
+    Attributes:
+        goal: The goal.
+        status: What became of it.
+        recipe: The form in which it was written; None if it was not.
+        message: What happened, in words.
+        checkpoint: Checkpoint before the write.
+        written: Item as the write left it; None if nothing was written.
+        at: Monotonic time of the write.
+        noticed_by: Worker that acted on it; None while none did.
+        noticed_after: Seconds between the write and the first read that showed it.
+    """
+
+    goal: Goal
+    status: Status
+    recipe: Recipe | None = None
+    message: str = ""
+    checkpoint: ExtendedSequenceNumber | None = None
+    written: Item | None = None
+    at: float = 0.0
+    noticed_by: str | None = None
+    noticed_after: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the outcome as data for JSON."""
+        return {
+            "lease_key": self.goal.lease_key,
+            "shard_id": self.goal.shard_id,
+            "status": self.status.value,
+            "recipe": None if self.recipe is None else self.recipe.value,
+            "message": self.message,
+            "checkpoint_before": None if self.checkpoint is None else str(self.checkpoint),
+            "position": None if self.goal.position is None else str(self.goal.position),
+            "noticed_by": self.noticed_by,
+            "noticed_after": None if self.noticed_after is None else round(self.noticed_after, 1),
+        }
+
+
+class _Result(Enum):
+    WRITTEN = "written"
+    CONFLICT = "conflict"
+
+
+class ChangeExecutor:
+    """Applies a plan to a lease table.
+
+    Args:
+        table: The table.
+        audit: The audit log.
+        owners: What is known of the owners; the plan was made with it.
+        clock: Monotonic clock.
+        sleep: Waits, given seconds.
+        report: Told what happens, in words.
+
+    Attributes:
+        outcomes: One for each change that was begun, in their order; also after an interruption.
+        operator: Worker id under which skips ask for leases. It is unique, and not used again.
+    """
+
+    def __init__(
+        self,
+        table: LeaseTableCalls,
+        audit: AuditLog,
+        owners: OwnerWatch,
+        *,
+        clock: Clock,
+        sleep: Callable[[float], None],
+        report: Callable[[str], None] = lambda _: None,
+        operator: str | None = None,
+    ) -> None:
+        self._table = table
+        self._audit = audit
+        self._owners = owners
+        self._clock = clock
+        self._sleep = sleep
+        self._report = report
+        self.operator: str = operator or new_operator()
+        self.outcomes: list[Outcome] = []
+
+    def apply(self, plan: ChangePlan) -> list[Outcome]:
+        """Write the changes of a plan in their order.
+
+        The rows are read again, and each write is decided again, so a plan that is some minutes old is safe to apply. It stops
+        at the first change that cannot be written: children must not begin before their parents.
+
+        Raises:
+            ChangeRefusedError: If the plan has refusals; nothing is written.
+            AuditLogError: If the audit log cannot be written; nothing more is written.
+            AwsError: If a call failed. What was done before is in ``outcomes``.
+        """
+        if plan.refusals:
+            raise ChangeRefusedError("; ".join(refusal.reason for refusal in plan.refusals))
+        self._audit.check()
+        for change in plan.changes:
+            outcome = self._bring(change.goal)
+            self.outcomes.append(outcome)
+            if outcome.status is Status.REFUSED:
+                break
+        self._repair()
+        return self.outcomes
+
+    def wait(self, timeout: float = 60.0) -> bool:
+        """Wait until an owner has acted on each change.
+
+        Returns:
+            Whether all were noticed within the timeout.
+        """
+        begun = self._clock.monotonic()
+        while True:
+            waiting = [one for one in self.outcomes if one.written is not None and one.noticed_after is None]
+            if not waiting:
+                break
+            now = self._clock.monotonic()
+            if now - begun > timeout:
+                for one in waiting:
+                    one.message = "written, but no worker acts on it"
+                    self._report(
+                        f"{one.goal.shard_id}: written, no worker reads. Start one, or see: kinesis-sdk explain "
+                        f"{self._table.table_name} {one.goal.shard_id}"
+                    )
+                return False
+            items = self._items([one.goal.lease_key for one in waiting])
+            for one in waiting:
+                self._notice(one, items.get(one.goal.lease_key))
+            if any(one.noticed_after is None for one in waiting):
+                self._sleep(_WATCH_POLL)
+        self._repair()
+        return True
+
+    def _notice(self, outcome: Outcome, item: Item | None) -> None:
+        if item is None or outcome.written is None:
+            return
+        lease, written = Row.of(item).lease, Row.of(outcome.written).lease
+        # Every write of an owner adds to the counter, and those that were in the air when the change was written have lost
+        # their condition. So a higher counter is an owner that has seen the change.
+        if lease.counter <= written.counter:
+            return
+        outcome.noticed_after = self._clock.monotonic() - outcome.at
+        outcome.noticed_by = lease.holder
+        name = printable(lease.holder or "a worker")
+        outcome.message = f"noticed after {outcome.noticed_after:.1f} s by {name}"
+        self._report(f"{outcome.goal.shard_id}: {outcome.message}")
+        wanted = outcome.goal.worker
+        if outcome.goal.action is Action.MOVE and wanted is not None and lease.holder != wanted:
+            outcome.message = f"taken by {name} instead of {printable(wanted)}"
+            self._report(
+                f"{outcome.goal.shard_id}: {outcome.message}; the workers' strategy balances by itself"
+            )
+
+    def _items(self, keys: Sequence[str]) -> dict[str, Item | None]:
+        if len(keys) > _MANY:
+            rows = self._table.scan().rows
+            return {key: rows[key].item if key in rows else None for key in keys}
+        return {key: self._table.get(key) for key in keys}
+
+    def _repair(self) -> None:
+        """Put rows back that a worker deleted after they were written.
+
+        A worker lists finished leases, the rewind makes one of them unfinished, and the worker deletes it from its list. A row that
+        an owner has acted on since may also be gone because its shard was read to the end again.
+        """
+        done = [
+            one
+            for one in self.outcomes
+            if one.written is not None and one.goal.missing is not None and one.noticed_after is None
+        ]
+        if not done:
+            return
+        items = self._items([one.goal.lease_key for one in done])
+        for one in done:
+            if items.get(one.goal.lease_key) is None:
+                self._report(f"{one.goal.shard_id}: its row was deleted by a worker; it is put back")
+                again = self._bring(one.goal)
+                one.written, one.at, one.recipe = again.written, again.at, again.recipe
+                one.noticed_after = None
+
+    # One change
+
+    def _bring(self, goal: Goal) -> Outcome:
+        may_request = True
+        waited_since: float | None = None
+        first: ExtendedSequenceNumber | None = None
+        tries = 0
+        while tries < TRIES:
+            row = self._row(goal.lease_key)
+            now = self._clock.monotonic()
+            if row is not None and first is None:
+                first = row.lease.checkpoint
+            if tries and row is not None and _was_rewound_meanwhile(goal, first, row):
+                message = "another operator has rewound it meanwhile"
+                self._report(f"{goal.shard_id}: nothing to do, {message}")
+                return Outcome(goal=goal, status=Status.UNCHANGED, message=message, checkpoint=first)
+            decision = decide(goal, row, self._owners, now, may_request=may_request, operator=self.operator)
+            checkpoint = None if row is None else row.lease.checkpoint
+            if isinstance(decision, Unchanged):
+                self._report(f"{goal.shard_id}: nothing to do, {decision.reason}")
+                return Outcome(
+                    goal=goal, status=Status.UNCHANGED, message=decision.reason, checkpoint=checkpoint
+                )
+            if isinstance(decision, Refusal):
+                waited_since = now if waited_since is None else waited_since
+                if decision.waits_for_handoff and now - waited_since < HANDOFF_WAIT:
+                    self._sleep(_WATCH_POLL)
+                    continue
+                self._report(f"{goal.shard_id}: refused, {decision.reason}")
+                return Outcome(
+                    goal=goal, status=Status.REFUSED, message=decision.reason, checkpoint=checkpoint
+                )
+            tries += 1
+            self._log("begin", decision)
+            try:
+                if decision.recipe is Recipe.REQUEST:
+                    result, after, heard = self._request(decision)
+                    may_request = heard
+                else:
+                    result, after = self._write(decision.write, decision.before)
+            except BaseException as error:
+                self._log("interrupted", decision, error=type(error).__name__)
+                raise
+            self._log("done" if result is _Result.WRITTEN else "failed", decision, after=after)
+            if result is _Result.CONFLICT:
+                self._report(f"{goal.shard_id}: the row was changed meanwhile, deciding again")
+                continue
+            if decision.recipe is Recipe.REQUEST and goal.action is Action.SKIP and after is not None:
+                checkpoint = self._answered_at
+            self._report(f"{goal.shard_id}: written")
+            return Outcome(
+                goal=goal,
+                status=Status.DONE,
+                recipe=decision.recipe,
+                message="written",
+                checkpoint=checkpoint,
+                written=after,
+                at=self._clock.monotonic(),
+            )
+        message = f"other writers changed the row {TRIES} times in a row; nothing was written"
+        self._report(f"{goal.shard_id}: {message}")
+        return Outcome(goal=goal, status=Status.REFUSED, message=message)
+
+    def _write(self, write: RowWrite, before: Row | None) -> tuple[_Result, Item | None]:
+        """Make a write until there is a response, or the row shows what became of it."""
+        seen = None if before is None else before.item
+        lost = False
+        for _ in range(TRIES):
+            try:
+                self._table.send(write)
+            except ConditionFailedError:
+                if not lost:
+                    return _Result.CONFLICT, None
+                # An earlier attempt had no response, and may be what this one lost against.
+                return self._effect_of(write, seen)
+            except AwsError as error:
+                if not error.retryable:
+                    raise
+                lost = True
+                self._report(f"{write.lease_key}: no response ({error.code or 'timeout'}), reading the row")
+                result, current = self._effect_of(write, seen)
+                if result is _Result.WRITTEN:
+                    return result, current
+                # No effect so far. The same write with the same condition is safe to repeat: if the first one arrives late,
+                # only one of the two can take effect.
+                self._sleep(_LOST_ANSWER_PAUSE)
+                continue
+            return _Result.WRITTEN, write.applied(seen)
+        return self._effect_of(write, seen)
+
+    def _effect_of(self, write: RowWrite, seen: Item | None) -> tuple[_Result, Item | None]:
+        current = self._table.get(write.lease_key)
+        if shows(current, write, seen):
+            # As the write left it: its owner may have changed it since.
+            return _Result.WRITTEN, write.applied(seen)
+        return _Result.CONFLICT, None
+
+    # Handoffs
+
+    _answered_at: ExtendedSequenceNumber | None = None
+
+    def _request(self, change: PlannedChange) -> tuple[_Result, Item | None, bool]:
+        """Request a lease and, for a skip, write the position when its owner has let go.
+
+        Returns:
+            The result, the item as the last write left it, and whether the owner may be asked again.
+        """
+        assert change.before is not None
+        before = change.before
+        requester = self.operator if change.goal.action is Action.SKIP else change.goal.worker or ""
+        try:
+            result, _ = self._write(change.write, before)
+            if result is not _Result.WRITTEN:
+                current = self._row(change.goal.lease_key)
+                # The response was lost, and the owner has answered already.
+                if current is None or current.lease.owner != requester:
+                    return result, None, True
+            answered = self._await_answer(change, requester)
+            if answered is None:
+                result, _ = self._write(recipes.withdraw(before, requester), self._row(change.goal.lease_key))
+                self._report(f"{change.goal.shard_id}: {printable(change.owner or '')} did not answer")
+                return _Result.CONFLICT, None, False
+            if answered.lease.owner != requester:
+                return _Result.CONFLICT, None, True
+            self._answered_at = answered.lease.checkpoint
+            if change.goal.action is not Action.SKIP:
+                return _Result.WRITTEN, answered.item, True
+            return self._give_back(change, answered)
+        except BaseException:
+            self._withdraw_after_interruption(change, requester)
+            raise
+
+    def _give_back(self, change: PlannedChange, answered: Row) -> tuple[_Result, Item | None, bool]:
+        position = change.goal.position
+        assert position is not None
+        passed = answered.lease.checkpoint >= position
+        # The owner may have reached the end of its shard, or passed the position, before it let go.
+        if answered.lease.is_finished:
+            return _Result.CONFLICT, None, True
+        write = recipes.give_back(
+            answered, change.owner or "", None if passed else position, by=self.operator
+        )
+        result, current = self._write(write, answered)
+        self._report(
+            f"{change.goal.shard_id}: the owner stopped at {answered.lease.checkpoint}; "
+            + ("it had passed the position by itself" if passed else f"skipped from there to {position}")
+        )
+        if result is _Result.WRITTEN and passed:
+            return _Result.CONFLICT, current, True  # decided again: nothing to do
+        return result, current, True
+
+    def _await_answer(self, change: PlannedChange, requester: str) -> Row | None:
+        """Return the row when its owner has let go, or when another writer changed it; None if it does not answer."""
+        assert change.kind is not None
+        until = self._clock.monotonic() + ANSWER_WAIT.get(change.kind, 5.0)
+        told = self._clock.monotonic() + 2.0
+        while True:
+            row = self._row(change.goal.lease_key)
+            if row is None or not row.lease.in_handoff or row.lease.owner != requester:
+                return row
+            now = self._clock.monotonic()
+            if now >= until:
+                return None
+            if now >= told:
+                self._report(
+                    f"{change.goal.shard_id}: waiting for {printable(change.owner or '')} to finish its batch"
+                )
+                told = until
+            self._sleep(_REQUEST_POLL)
+
+    def _withdraw_after_interruption(self, change: PlannedChange, requester: str) -> None:
+        """Leave the row to its owner. If this fails too, the owner takes it back after three seconds, or it expires."""
+        assert change.before is not None
+        try:
+            row = self._row(change.goal.lease_key)
+            if row is None or row.lease.owner != requester:
+                return
+            if row.lease.in_handoff:
+                self._table.send(recipes.withdraw(change.before, requester))
+            elif requester == self.operator:
+                self._table.send(recipes.give_back(row, change.owner or "", None, by=self.operator))
+            else:
+                return
+            self._log("withdrawn", change)
+        except KinesisSdkError as error:
+            self._report(
+                f"{change.goal.shard_id}: the request could not be withdrawn, and ends by itself: {error}"
+            )
+
+    def _row(self, lease_key: str) -> Row | None:
+        item = self._table.get(lease_key)
+        return None if item is None else Row.of(item)
+
+    def _log(self, event: str, change: PlannedChange, **more: Any) -> None:
+        self._audit.append(
+            event,
+            action=change.goal.action,
+            recipe=change.recipe,
+            lease_key=change.goal.lease_key,
+            position=None if change.goal.position is None else str(change.goal.position),
+            worker=change.goal.worker,
+            before=None if change.before is None else change.before.item,
+            **({"write": change.write.request(self._table.table_name)} if event == "begin" else {}),
+            **more,
+        )
+
+
+def _was_rewound_meanwhile(goal: Goal, first: ExtendedSequenceNumber | None, row: Row) -> bool:
+    """Return whether another operator did what this one is about to do; a second time would repeat records twice."""
+    position = goal.position
+    return (
+        goal.action is Action.REWIND
+        and first is not None
+        and position is not None
+        and row.lease.checkpoint <= position < first
+    )
+
+
+def new_operator() -> str:
+    """Return a new worker id for an operator. Each command has its own, so two operators never take each other's rows."""
+    return f"~operator-{uuid4().hex[:8]}"

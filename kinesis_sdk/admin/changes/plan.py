@@ -1,0 +1,577 @@
+"""Plans of writes that bring rows to their goals, in a safe order. Pure: rows, shards, owners and positions in, writes out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+from kinesis_sdk.admin.changes import recipes
+from kinesis_sdk.admin.changes.owners import OwnerWatch
+from kinesis_sdk.admin.changes.positions import ResolvedStart
+from kinesis_sdk.admin.changes.recipes import Recipe
+from kinesis_sdk.admin.changes.rows import Row, RowWrite
+from kinesis_sdk.admin.fleet.model import OwnerKind
+from kinesis_sdk.admin.plain import plain
+from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON, ExtendedSequenceNumber
+from kinesis_sdk.common.shards import Shard, ShardGraph
+from kinesis_sdk.common.text import printable
+from kinesis_sdk.consumer.leases.table.lease import Lease
+
+_UNRESOLVED = (LATEST, AT_TIMESTAMP)
+
+
+class Action(str, Enum):
+    """Purpose of a change."""
+
+    REWIND = "rewind"
+    SKIP = "skip-to"
+    RELEASE = "release"
+    MOVE = "move"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Goal:
+    """Desired state of one row.
+
+    Attributes:
+        lease_key: Key of the row.
+        shard_id: Its shard.
+        action: What the change is for.
+        position: New checkpoint of a rewind or skip.
+        worker: Worker that is to hold the lease after a move or release; None for any.
+        missing: The lease to put back if there is no row; None if that is an error.
+        arrival_millis: Arrival time of the first record after the position, in epoch milliseconds; None if unknown. Compared with
+            the time that a sentinel checkpoint stands for.
+        resolves: Whether a sentinel checkpoint is only to be replaced by the record that it stands for.
+        effect: What is repeated or skipped, in words.
+    """
+
+    lease_key: str
+    shard_id: str
+    action: Action
+    position: ExtendedSequenceNumber | None = None
+    worker: str | None = None
+    missing: Lease | None = None
+    arrival_millis: int | None = None
+    resolves: bool = False
+    effect: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedChange:
+    """A write that brings a row to its goal.
+
+    Attributes:
+        goal: The goal.
+        recipe: The form of the write.
+        write: The exact first write; after a `Recipe.REQUEST`, the position is written when the owner has answered.
+        before: The row that the write is made for; None if there is none.
+        owner: Worker that holds the lease.
+        kind: Its kind.
+        guarantee: What the owner does, and what may be processed twice, in words.
+    """
+
+    goal: Goal
+    recipe: Recipe
+    write: RowWrite
+    before: Row | None
+    owner: str | None = None
+    kind: OwnerKind | None = None
+    guarantee: str = ""
+
+    @property
+    def differences(self) -> list[str]:
+        """The attributes that change, before → after, and the condition."""
+        lines = self.write.differences(None if self.before is None else self.before.item)
+        if self.recipe is Recipe.REQUEST and self.goal.action is Action.SKIP:
+            lines.append(f"then, once the owner has answered: checkpoint: … → {self.goal.position}")
+        return lines
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the change as data for JSON."""
+        lease = None if self.before is None else self.before.lease
+        return {
+            "lease_key": self.goal.lease_key,
+            "shard_id": self.goal.shard_id,
+            "recipe": self.recipe.value,
+            "owner": self.owner,
+            "owner_kind": None if self.kind is None else self.kind.value,
+            "checkpoint": None if lease is None else plain(lease.checkpoint),
+            "position": plain(self.goal.position),
+            "worker": self.goal.worker,
+            "write": self.differences,
+            "effect": self.goal.effect,
+            "guarantee": self.guarantee,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unchanged:
+    """A row that needs no change.
+
+    Attributes:
+        goal: The goal.
+        reason: Why, in words.
+    """
+
+    goal: Goal
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """A change that would not be safe.
+
+    Attributes:
+        reason: Why, in words, and what to do instead.
+        shard_id: The shard; None if it concerns the whole application.
+        waits_for_handoff: Whether the change is possible as soon as a handoff in progress has ended.
+    """
+
+    reason: str
+    shard_id: str | None = None
+    waits_for_handoff: bool = False
+
+
+Decision = PlannedChange | Unchanged | Refusal
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangePlan:
+    """Changes that can be shown and applied.
+
+    Attributes:
+        action: What they are for.
+        application: Name of the application.
+        command: Arguments of ``kinesis-sdk`` that make the same plan.
+        changes: In the order in which they are written: parents before children.
+        unchanged: Rows that need no change.
+        refusals: Reasons why nothing may be written. A plan with one is not applied.
+        notes: What the user has to know besides.
+    """
+
+    action: Action
+    application: str
+    command: tuple[str, ...] = ()
+    changes: tuple[PlannedChange, ...] = ()
+    unchanged: tuple[Unchanged, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as data for JSON."""
+        return {
+            "action": self.action.value,
+            "application": self.application,
+            "command": list(self.command),
+            "changes": [change.to_dict() for change in self.changes],
+            "unchanged": [{"shard_id": one.goal.shard_id, "reason": one.reason} for one in self.unchanged],
+            "refusals": [{"shard_id": one.shard_id, "reason": one.reason} for one in self.refusals],
+            "notes": list(self.notes),
+        }
+
+
+NOT_REACHED = (
+    "Not reached by this change: state outside the lease table (a sink that stores its own positions, windows in memory), "
+    "and the batch that a handler is processing right now."
+)
+"""Told before every change of a position."""
+
+_GUARANTEES = {
+    (
+        Action.REWIND,
+        Recipe.RESTART,
+    ): "the owner notices at its next scan or write and begins again; nothing is skipped, and "
+    "what it has in hand until then comes again",
+    (
+        Action.REWIND,
+        Recipe.FREE,
+    ): "any worker takes it and begins there; nothing is skipped, and the old owner may work on for "
+    "a few seconds beside the new one",
+    (Action.REWIND, Recipe.CREATE): "the row is put back; a worker reads the shard again from there",
+    (
+        Action.SKIP,
+        Recipe.REQUEST,
+    ): "the owner finishes its batch and checkpoints first; exactly what lies between that "
+    "checkpoint and the new one is skipped",
+    (Action.SKIP, Recipe.FREE): "the owner is not asked, so a part of the gap may still be processed",
+    (
+        Action.RELEASE,
+        Recipe.REQUEST,
+    ): "the owner finishes its batch first; no record comes twice if the handler checkpoints "
+    "when it is asked to stop",
+    (Action.RELEASE, Recipe.FREE): "what is not checkpointed comes twice",
+    (
+        Action.MOVE,
+        Recipe.REQUEST,
+    ): "the owner finishes its batch first; no record comes twice if the handler checkpoints when "
+    "it is asked to stop",
+    (Action.MOVE, Recipe.ASSIGN): "the lease has no live owner, and what was not checkpointed comes twice",
+}
+
+
+def decide(
+    goal: Goal, row: Row | None, owners: OwnerWatch, now: float, *, may_request: bool = True, operator: str
+) -> Decision:
+    """Return what to write so that a row reaches its goal.
+
+    Args:
+        goal: The goal.
+        row: The row, read consistently; None if there is none.
+        owners: What is known of its owner.
+        now: Monotonic time.
+        may_request: Whether the owner may be asked; False if it did not answer.
+        operator: Unique id of the operator: named by each write, and the worker under which a skip requests the lease.
+    """
+    if row is None:
+        if goal.missing is None:
+            return Refusal(shard_id=goal.shard_id, reason=f"lease {goal.lease_key} has no row")
+        return _planned(goal, Recipe.CREATE, recipes.create(goal.missing, by=operator), None, owners)
+    lease = row.lease
+    if lease.in_handoff:
+        return Refusal(
+            shard_id=goal.shard_id,
+            reason=f"a handoff from {printable(lease.checkpoint_owner or '')} to {printable(lease.owner or '')} is in "
+            "progress; repeat the command when it has ended (40 s at most)",
+            waits_for_handoff=True,
+        )
+    reason = _reached(goal, lease)
+    if reason:
+        return Unchanged(goal=goal, reason=reason)
+    holder = lease.owner
+    kind = _kind(lease, owners)
+    listens = (
+        holder is not None
+        and kind in (OwnerKind.SDK, OwnerKind.KCL3)
+        and not owners.is_silent(holder, now)
+        # No worker reads a finished shard; a Java worker leaves its name on the row.
+        and not lease.is_finished
+    )
+    if goal.action is Action.REWIND:
+        assert goal.position is not None
+        position = goal.position
+        if _is_before(lease, goal):
+            # Its owner may have processed more than it has stored, so it begins again, at its own checkpoint: one that moved
+            # forward would skip records.
+            if holder is None or owners.is_silent(holder, now) or lease.is_finished:
+                reason = f"its checkpoint {_short(lease.checkpoint)} is not after {_short(position)}, and no live worker reads it"
+                return Unchanged(goal=goal, reason=reason)
+            position = lease.checkpoint
+            goal = replace(goal, effect="begins again at its own checkpoint, which is not after that point")
+        if listens:
+            return _planned(goal, Recipe.RESTART, recipes.restart(row, position, by=operator), row, owners)
+        return _planned(goal, Recipe.FREE, recipes.free(row, position, by=operator), row, owners)
+    if goal.action is Action.SKIP:
+        assert goal.position is not None
+        if listens and may_request:
+            return _planned(goal, Recipe.REQUEST, recipes.request(row, operator), row, owners)
+        return _planned(goal, Recipe.FREE, recipes.free(row, goal.position, by=operator), row, owners)
+    if goal.worker is not None and goal.action is Action.MOVE:
+        refusal = _refuse_move(goal, lease, kind, owners, now, listens=listens)
+        if refusal is not None:
+            return refusal
+        is_python = owners.kind(goal.worker) is OwnerKind.SDK
+        if not listens:
+            write = recipes.assign(row, goal.worker, is_python=is_python, by=operator)
+            return _planned(goal, Recipe.ASSIGN, write, row, owners)
+        if not may_request:
+            return Refusal(
+                shard_id=goal.shard_id,
+                reason=f"{printable(holder or '')} did not answer the request; nothing was moved",
+            )
+        write = recipes.request(row, goal.worker, is_python=is_python)
+        return _planned(goal, Recipe.REQUEST, write, row, owners)
+    if goal.worker is not None and listens and may_request:
+        is_python = owners.kind(goal.worker) is OwnerKind.SDK
+        write = recipes.request(row, goal.worker, is_python=is_python)
+        return _planned(goal, Recipe.REQUEST, write, row, owners)
+    return _planned(goal, Recipe.FREE, recipes.free(row, by=operator), row, owners)
+
+
+def _planned(
+    goal: Goal, recipe: Recipe, write: RowWrite, row: Row | None, owners: OwnerWatch
+) -> PlannedChange:
+    lease = None if row is None else row.lease
+    return PlannedChange(
+        goal=goal,
+        recipe=recipe,
+        write=write,
+        before=row,
+        owner=None if lease is None else lease.holder,
+        kind=None if lease is None else _kind(lease, owners),
+        guarantee=_GUARANTEES.get((goal.action, recipe), ""),
+    )
+
+
+def _kind(lease: Lease, owners: OwnerWatch) -> OwnerKind | None:
+    if lease.owner is not None and lease.handoff_owner == lease.owner:
+        return OwnerKind.SDK
+    return owners.kind(lease.holder)
+
+
+def _refuse_move(
+    goal: Goal, lease: Lease, kind: OwnerKind | None, owners: OwnerWatch, now: float, *, listens: bool
+) -> Refusal | None:
+    assert goal.worker is not None
+    worker = printable(goal.worker)
+    target = owners.kind(goal.worker)
+    reason = None
+    if target is OwnerKind.OTHER:
+        reason = (
+            f"{worker} is a KCL 1 or 2, or unknown: such a worker takes only leases without an owner and expired ones. "
+            "Release the lease instead"
+        )
+    elif not owners.is_alive(goal.worker, now):
+        reason = f"{worker} was not seen to write to the table, so it may not be running"
+    elif owners.is_draining(goal.worker):
+        reason = f"{worker} drains, so it takes no lease (kinesis-sdk worker undrain)"
+    elif not listens and kind is OwnerKind.OTHER and not owners.is_silent(lease.owner or "", now):
+        reason = (
+            f"the owner {printable(lease.owner or '')} is a KCL 1 or 2, or unknown: it does not hear a request. Release the lease "
+            "instead"
+        )
+    return None if reason is None else Refusal(shard_id=goal.shard_id, reason=reason)
+
+
+def _reached(goal: Goal, lease: Lease) -> str:
+    """Return why a row needs no change; empty if it does."""
+    checkpoint = lease.checkpoint
+    if goal.action is Action.SKIP:
+        assert goal.position is not None
+        if checkpoint.is_shard_end:
+            return "its shard is finished"
+        if goal.position.is_sentinel:
+            return "it has no record before that point, so nothing would be skipped"
+        if checkpoint >= goal.position:
+            return f"its checkpoint {_short(checkpoint)} is not before {_short(goal.position)}, so nothing would be skipped"
+    elif goal.action is Action.REWIND:
+        return ""
+    elif checkpoint.is_shard_end:
+        return "its shard is finished"
+    elif goal.action is Action.RELEASE and lease.owner is None:
+        return "it has no owner"
+    elif goal.action is Action.MOVE and lease.owner == goal.worker:
+        return f"{printable(goal.worker or '')} holds it already"
+    return ""
+
+
+def _is_before(lease: Lease, goal: Goal) -> bool:
+    """Return whether a checkpoint is not after the position of a rewind, so that nothing would be repeated."""
+    assert goal.position is not None
+    checkpoint = lease.checkpoint
+    if checkpoint.sequence_number not in _UNRESOLVED:
+        return checkpoint <= goal.position
+    if goal.resolves or goal.position.is_sentinel or lease.initial_timestamp_millis is None:
+        return False
+    return goal.arrival_millis is None or goal.arrival_millis >= lease.initial_timestamp_millis
+
+
+def _short(position: ExtendedSequenceNumber) -> str:
+    number = position.sequence_number
+    return number if position.is_sentinel else f"…{number[-8:]}/{position.sub_sequence_number}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamRows:
+    """The rows of one stream, and how its lease keys look.
+
+    Attributes:
+        rows: Rows by shard id.
+        stream_name: ``account:name:creationEpoch`` in a table of several streams; None in the usual one.
+        unreadable: Keys of rows that cannot be read.
+    """
+
+    rows: Mapping[str, Row]
+    stream_name: str | None = None
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+
+    def lease_key(self, shard_id: str) -> str:
+        """Return the lease key of a shard."""
+        return shard_id if self.stream_name is None else f"{self.stream_name}:{shard_id}"
+
+    def lease_for(self, shard: Shard, position: ExtendedSequenceNumber) -> Lease:
+        """Return a new lease of a shard, without an owner."""
+        lease = replace(Lease.for_shard(shard, TRIM_HORIZON), checkpoint=position)
+        if self.stream_name is None:
+            return lease
+        return replace(
+            lease,
+            lease_key=self.lease_key(shard.shard_id),
+            stream_name=self.stream_name,
+            shard_id=shard.shard_id,
+        )
+
+
+def in_creation_order(shards: Iterable[Shard]) -> list[Shard]:
+    """Return shards in the order of their creation: parents before their children."""
+    return sorted(shards, key=lambda shard: (int(shard.starting_sequence_number), shard.shard_id))
+
+
+def roots(shards: Iterable[Shard]) -> list[str]:
+    """Return the shards of a listing from a time on that were open at that time: those without a listed parent."""
+    graph = ShardGraph(shards)
+    return [shard_id for shard_id in graph.shards if not graph.parents(shard_id)]
+
+
+def rewind_goals(
+    table: StreamRows,
+    shards: Sequence[Shard],
+    starts: Mapping[str, ResolvedStart],
+    *,
+    chosen: Collection[str] = (),
+    resolves: bool = False,
+    effects: Mapping[str, str] | None = None,
+) -> list[Goal]:
+    """Return the goals of a rewind, parents before children.
+
+    Shards that were open at the start get its position, and all that were born later TRIM_HORIZON, so that they wait for their
+    parents and come again completely.
+
+    Args:
+        table: Rows of the stream.
+        shards: The shards that were open at the start or were born later (ListShards with ``FROM_TIMESTAMP``).
+        starts: Position of each shard that was open at the start.
+        chosen: Shards to which the rewind is restricted; all if empty.
+        resolves: See `Goal.resolves`.
+        effects: What is repeated, in words, by shard.
+    """
+    result = []
+    horizon = ExtendedSequenceNumber(TRIM_HORIZON)
+    for shard in in_creation_order(shards):
+        if chosen and shard.shard_id not in chosen:
+            continue
+        start = starts.get(shard.shard_id)
+        position = horizon if start is None else start.position
+        effect = (effects or {}).get(shard.shard_id)
+        result.append(
+            Goal(
+                lease_key=table.lease_key(shard.shard_id),
+                shard_id=shard.shard_id,
+                action=Action.REWIND,
+                position=position,
+                missing=table.lease_for(shard, position),
+                arrival_millis=(
+                    None
+                    if start is None or start.arrival is None
+                    else round(start.arrival.timestamp() * 1000)
+                ),
+                resolves=resolves,
+                effect=effect if effect is not None else "all of its records come again",
+            )
+        )
+    return result
+
+
+def refuse_rewind(
+    table: StreamRows, shards: Sequence[Shard], goals: Sequence[Goal], owners: OwnerWatch, now: float
+) -> list[Refusal]:
+    """Return why a rewind is not safe.
+
+    A Java worker that finished a parent has it in its deletion queue, and deletes its row without looking at the checkpoint as
+    soon as every child has left TRIM_HORIZON. So with live Java workers, a parent comes back only together with its children.
+    """
+    graph = ShardGraph(shards)
+    positions = {goal.shard_id: goal.position for goal in goals}
+    java = owners.java_workers(now)
+    if not java:
+        return []
+    result = []
+    for goal in goals:
+        row = table.rows.get(goal.shard_id)
+        if row is not None and not row.lease.is_finished:
+            continue
+        children = graph.children(goal.shard_id)
+        kept = [
+            child
+            for child in children
+            if (positions.get(child) or _checkpoint(table, child)) != ExtendedSequenceNumber(TRIM_HORIZON)
+        ]
+        if kept:
+            result.append(
+                Refusal(
+                    shard_id=goal.shard_id,
+                    reason=f"{goal.shard_id} is finished, and its children {', '.join(kept)} would keep their checkpoints: the "
+                    f"Java worker {printable(java[0])} would delete the row again within five minutes. Rewind the children "
+                    "as well (leave out --shard), or stop the Java workers",
+                )
+            )
+    return result
+
+
+def _checkpoint(table: StreamRows, shard_id: str) -> ExtendedSequenceNumber | None:
+    row = table.rows.get(shard_id)
+    return None if row is None else row.lease.checkpoint
+
+
+def skip_goals(
+    table: StreamRows,
+    shards: Sequence[Shard],
+    starts: Mapping[str, ResolvedStart],
+    *,
+    effects: Mapping[str, str] | None = None,
+) -> list[Goal]:
+    """Return the goals of a skip: every shard with a resolved position.
+
+    Args:
+        table: Rows of the stream.
+        shards: Listed shards.
+        starts: Position of each shard that is to skip.
+        effects: What is skipped, in words, by shard.
+    """
+    return [
+        Goal(
+            lease_key=table.lease_key(shard.shard_id),
+            shard_id=shard.shard_id,
+            action=Action.SKIP,
+            position=starts[shard.shard_id].position,
+            effect=(effects or {}).get(shard.shard_id, ""),
+        )
+        for shard in in_creation_order(shards)
+        if shard.shard_id in starts and shard.shard_id in table.rows
+    ]
+
+
+def least_loaded(owners: OwnerWatch, now: float, *, without: Collection[str]) -> str | None:
+    """Return the live worker with the fewest leases that hears requests; None if there is none."""
+    candidates = [
+        worker
+        for worker in owners.workers()
+        if worker not in without
+        and owners.is_alive(worker, now)
+        and not owners.is_draining(worker)
+        and owners.kind(worker) in (OwnerKind.SDK, OwnerKind.KCL3)
+    ]
+    return min(candidates, key=lambda worker: (owners.load(worker), worker), default=None)
+
+
+def build(
+    goals: Iterable[Goal],
+    rows: Mapping[str, Row],
+    owners: OwnerWatch,
+    now: float,
+    *,
+    operator: str,
+) -> tuple[list[PlannedChange], list[Unchanged], list[Refusal]]:
+    """Return the decisions about goals, in their order, by kind of decision.
+
+    Args:
+        goals: The goals.
+        rows: Rows of the table, by lease key.
+        owners: What is known of the owners.
+        now: Monotonic time.
+        operator: As in `decide`.
+    """
+    changes: list[PlannedChange] = []
+    unchanged: list[Unchanged] = []
+    refusals: list[Refusal] = []
+    for goal in goals:
+        decision = decide(goal, rows.get(goal.lease_key), owners, now, operator=operator)
+        if isinstance(decision, PlannedChange):
+            changes.append(decision)
+        elif isinstance(decision, Unchanged):
+            unchanged.append(decision)
+        else:
+            refusals.append(decision)
+    return changes, unchanged, refusals

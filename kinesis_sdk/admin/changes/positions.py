@@ -1,0 +1,323 @@
+"""A time, a record or LATEST as a checkpoint: the last record before it.
+
+A checkpoint means *processed up to here*. So a start becomes the last record before it, with its last user record, and
+TRIM_HORIZON if there is none up to the horizon.
+
+Cost per shard: a GetShardIterator and a GetRecords, if a record arrived within a second before the start; else two more for each
+factor of ten of the silence before it, and seven or less to find its end. At most one read a second of each shard, which leaves
+four of its five to the application.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+from kinesis_sdk.common.aggregate_reader import deaggregate
+from kinesis_sdk.common.aws import KinesisClient, call_with_retries
+from kinesis_sdk.common.clock import Clock
+from kinesis_sdk.common.errors import ConfigError, ThrottledError
+from kinesis_sdk.common.fast_get import GetRecordsPage
+from kinesis_sdk.common.position import AtSequence, AtTimestamp, Position, TrimHorizon
+from kinesis_sdk.common.records import KinesisRecord
+from kinesis_sdk.common.sequence import LATEST, TRIM_HORIZON, ExtendedSequenceNumber, is_sequence_number
+from kinesis_sdk.common.shard_cursor import ShardCursor, is_at_tip
+from kinesis_sdk.common.stream import StreamId
+
+READ_INTERVAL = 1.0
+"""Seconds between two GetRecords calls on one shard."""
+_PAGE = 1000
+_NARROW = 1.0
+"""Seconds to which the search for the last record narrows the time before it reads every record."""
+
+Start = datetime | ExtendedSequenceNumber | str
+"""Start of an application: a time, a record (inclusive), ``LATEST`` or ``TRIM_HORIZON``."""
+
+
+def parse_start(text: str) -> Start | None:
+    """Return the start that ``LATEST``, ``TRIM_HORIZON``, ``<sequence number>`` or ``<sequence number>/<index>`` means.
+
+    Returns:
+        None if the text is none of these.
+    """
+    if text.upper() in (LATEST, TRIM_HORIZON):
+        return text.upper()
+    number, _, sub = text.partition("/")
+    # Epoch seconds and milliseconds are shorter than any sequence number.
+    if not is_sequence_number(number) or len(number) < 20 or (sub and not sub.isdigit()):
+        return None
+    return ExtendedSequenceNumber(number, int(sub or 0))
+
+
+def show_start(start: Start) -> str:
+    """Return a start as the command line takes it."""
+    if isinstance(start, datetime):
+        return start.astimezone(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return str(start)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedStart:
+    """A start in one shard.
+
+    Attributes:
+        position: The checkpoint that stands for it: a record, or TRIM_HORIZON.
+        arrival: Arrival time of the first record after it, if one was read.
+        rate: Records a second around it, as far as the page that was read shows; None if unknown.
+        note: What the user has to know, for example that records have expired; empty if there is nothing.
+    """
+
+    position: ExtendedSequenceNumber
+    arrival: datetime | None = None
+    rate: float | None = None
+    note: str = ""
+
+
+class PositionResolver:
+    """Resolves starts to checkpoints by reading the stream. One thread per shard.
+
+    Args:
+        client: boto3 Kinesis client.
+        stream: The stream.
+        clock: Wall and monotonic clock.
+        sleep: Waits, given seconds.
+        horizon: Epoch seconds before which the stream has no records: the creation of the stream, or now minus its retention.
+    """
+
+    def __init__(
+        self,
+        client: KinesisClient,
+        stream: StreamId,
+        *,
+        clock: Clock,
+        sleep: Callable[[float], None],
+        horizon: float,
+    ) -> None:
+        self._client = client
+        self._stream = stream
+        self._clock = clock
+        self._sleep = sleep
+        self._horizon = horizon
+        self._next_reads: dict[str, float] = {}
+
+    def _search(self, shard_id: str) -> _Search:
+        return _Search(
+            self._client,
+            self._stream,
+            shard_id,
+            self._clock,
+            self._sleep,
+            horizon=self._horizon,
+            next_reads=self._next_reads,
+        )
+
+    def resolve(self, shard_id: str, start: Start) -> ResolvedStart:
+        """Return the checkpoint of a start.
+
+        Raises:
+            ConfigError: If the start is in the future.
+            InvalidPositionError: If the shard does not have the record.
+            AwsError: If a call failed.
+        """
+        search = self._search(shard_id)
+        if isinstance(start, datetime):
+            moment = start.timestamp()
+            if moment > self._clock.time():
+                raise ConfigError("to", show_start(start), "a moment in the past")
+            note = ""
+            if moment < self._horizon:
+                begin = datetime.fromtimestamp(self._horizon, timezone.utc)
+                note = f"the stream has nothing before {show_start(begin)}: it starts there"
+            found = search.last_before(moment, lambda record: _arrival(record) >= moment)
+            return _with_note(found, note)
+        if isinstance(start, ExtendedSequenceNumber):
+            return search.before_record(start)
+        if start == TRIM_HORIZON:
+            return ResolvedStart(position=ExtendedSequenceNumber(TRIM_HORIZON))
+        if start == LATEST:
+            return search.last_before(self._clock.time(), lambda _: False)
+        raise ConfigError("to", start, "a moment, LATEST, TRIM_HORIZON or a sequence number")
+
+    def arrival_of(self, shard_id: str, position: ExtendedSequenceNumber) -> datetime | None:
+        """Return the arrival time of the record of a checkpoint, or of the first one after it if it has expired.
+
+        Returns:
+            None if there is no such record, or if the position is a sentinel.
+        """
+        if position.is_sentinel:
+            return None
+        search = self._search(shard_id)
+        record = search.first_at(AtSequence(position.sequence_number))
+        return None if record is None else record.approximate_arrival_timestamp
+
+
+def _with_note(found: ResolvedStart, note: str) -> ResolvedStart:
+    return found if not note else ResolvedStart(**{**vars(found), "note": note})
+
+
+def _arrival(record: KinesisRecord) -> float:
+    stamp = record.approximate_arrival_timestamp
+    return 0.0 if stamp is None else stamp.timestamp()
+
+
+def last_user_record(record: KinesisRecord) -> ExtendedSequenceNumber:
+    """Return the checkpoint after a whole Kinesis record: its last user record."""
+    return ExtendedSequenceNumber(record.sequence_number, max(len(deaggregate([record])) - 1, 0))
+
+
+class _Search:
+    """The reads of one shard for one start."""
+
+    def __init__(
+        self,
+        client: KinesisClient,
+        stream: StreamId,
+        shard_id: str,
+        clock: Clock,
+        sleep: Callable[[float], None],
+        *,
+        horizon: float,
+        next_reads: dict[str, float],
+    ) -> None:
+        self._client = client
+        self._stream = stream
+        self._shard_id = shard_id
+        self._clock = clock
+        self._sleep = sleep
+        self._horizon = horizon
+        self._next_reads = next_reads
+
+    def first_at(self, position: Position) -> KinesisRecord | None:
+        """Return the first record at a position."""
+        cursor = self._cursor(position)
+        while True:
+            page = self._read(cursor, 1)
+            if page.records:
+                return page.records[0]
+            if page.next_iterator is None or is_at_tip(page, 1):
+                return None
+
+    def before_record(self, start: ExtendedSequenceNumber) -> ResolvedStart:
+        """Return the checkpoint after which a record comes next."""
+        record = self.first_at(AtSequence(start.sequence_number))
+        if record is None or record.sequence_number != start.sequence_number:
+            raise ConfigError(
+                "to",
+                start.sequence_number,
+                f"the sequence number of a record that shard {self._shard_id} still has",
+            )
+        arrival = record.approximate_arrival_timestamp
+        if start.sub_sequence_number > 0:
+            last = last_user_record(record)
+            if start > last:
+                raise ConfigError(
+                    "to", str(start), f"an index of up to {last.sub_sequence_number} in this aggregate"
+                )
+            position = ExtendedSequenceNumber(start.sequence_number, start.sub_sequence_number - 1)
+            return ResolvedStart(position=position, arrival=arrival)
+        number = int(start.sequence_number)
+        return self.last_before(_arrival(record), lambda one: int(one.sequence_number) >= number)
+
+    def last_before(self, moment: float, is_beyond: Callable[[KinesisRecord], bool]) -> ResolvedStart:
+        """Return the last record before the first one that is beyond.
+
+        Args:
+            moment: Epoch seconds around which the first record beyond arrived.
+            is_beyond: Whether a record is at the start or after it.
+        """
+        back, empty_from = 1.0, moment
+        while True:
+            low = moment - back
+            at_horizon = low <= self._horizon
+            found = self._scan(
+                TrimHorizon() if at_horizon else _at(low), is_beyond, probe=back > 10 * _NARROW
+            )
+            if isinstance(found, ResolvedStart) and (
+                found.position.sequence_number != TRIM_HORIZON or at_horizon
+            ):
+                return found
+            if found is None:
+                # There are records before the start in this window, and more than one page of them: narrow it.
+                return self._narrow(max(low, self._horizon), empty_from, is_beyond)
+            empty_from, back = low, back * 10
+
+    def _narrow(self, low: float, high: float, is_beyond: Callable[[KinesisRecord], bool]) -> ResolvedStart:
+        """Bisect: a record before the start arrived after ``low``, and none after ``high``."""
+        while high - low > _NARROW:
+            middle = (low + high) / 2
+            record = self.first_at(_at(middle))
+            if record is not None and not is_beyond(record):
+                low = middle
+            else:
+                high = middle
+        found = self._scan(_at(low) if low > self._horizon else TrimHorizon(), is_beyond)
+        assert found is not None
+        return found
+
+    def _scan(
+        self, position: Position, is_beyond: Callable[[KinesisRecord], bool], *, probe: bool = False
+    ) -> ResolvedStart | None:
+        """Read from a position to the first record beyond, or to the tip.
+
+        Args:
+            position: Where to read from.
+            is_beyond: Whether a record is at the start or after it.
+            probe: Whether to stop after the first page with records.
+
+        Returns:
+            The last record before it; TRIM_HORIZON if the first record is beyond. None after a page without an answer.
+        """
+        cursor = self._cursor(position)
+        last: KinesisRecord | None = None
+        while True:
+            page = self._read(cursor, _PAGE)
+            for index, record in enumerate(page.records):
+                if is_beyond(record):
+                    return _resolved(last, record, _rate(page.records[index:]))
+                last = record
+            if page.next_iterator is None or is_at_tip(page, _PAGE):
+                return _resolved(last, None, _rate(page.records))
+            if probe and last is not None:
+                return None
+
+    def _cursor(self, position: Position) -> ShardCursor:
+        return ShardCursor(self._client, self._stream, self._shard_id, position, clock=self._clock)
+
+    def _read(self, cursor: ShardCursor, limit: int) -> GetRecordsPage:
+        wait = self._next_reads.get(self._shard_id, 0.0) - self._clock.monotonic()
+        if wait > 0:
+            self._sleep(wait)
+        page = call_with_retries(
+            lambda: self._fetch(cursor, limit), operation=None, client=self._client, sleep=self._sleep
+        )
+        cursor.advance(page)
+        self._next_reads[self._shard_id] = self._clock.monotonic() + READ_INTERVAL
+        return page
+
+    def _fetch(self, cursor: ShardCursor, limit: int) -> GetRecordsPage:
+        try:
+            return cursor.fetch(limit)
+        except ThrottledError:
+            self._sleep(READ_INTERVAL)  # the shard's readers come first
+            raise
+
+
+def _at(moment: float) -> AtTimestamp:
+    return AtTimestamp(max(int(moment * 1000), 0))
+
+
+def _resolved(last: KinesisRecord | None, beyond: KinesisRecord | None, rate: float | None) -> ResolvedStart:
+    return ResolvedStart(
+        position=ExtendedSequenceNumber(TRIM_HORIZON) if last is None else last_user_record(last),
+        arrival=None if beyond is None else beyond.approximate_arrival_timestamp,
+        rate=rate,
+    )
+
+
+def _rate(records: list[KinesisRecord]) -> float | None:
+    """Return the user records a second of consecutive records; None if they are too few or arrived at once."""
+    if len(records) < 2:
+        return None
+    seconds = _arrival(records[-1]) - _arrival(records[0])
+    return (len(deaggregate(records)) - 1) / seconds if seconds > 0 else None

@@ -1,0 +1,175 @@
+"""The writes that are safe on a row that a live worker holds. Pure.
+
+Five rules hold for each of them; `docs/operations.md` says why.
+
+1. The condition is the counter that was seen. A position is never written without raising the counter, because the owner
+   would notice nothing, and its next checkpoint would overwrite the position.
+2. The counter rises by two where the owner's name stays. A KCL owner whose renewal fails reads the row again: its own name
+   and its counter plus one is what the lost answer of its own renewal looks like, and it goes on with its old position.
+3. A new position removes the pending checkpoint and the initial timestamp. A pending checkpoint that stays is given to the
+   next ``initialize``, which may commit it and jump forward again.
+4. Each of them names the operator (``by``), so that a row shows whether a write took effect whose response was lost.
+5. Positions are numbers or TRIM_HORIZON. AT_TIMESTAMP is not readable for a Java worker, and LATEST means another record
+   each time that it is resolved.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+from kinesis_sdk.admin.changes.rows import CHANGED_BY, Row, RowWrite, WriteKind, position_removals
+from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, ExtendedSequenceNumber
+from kinesis_sdk.consumer.leases.table import lease as attributes
+from kinesis_sdk.consumer.leases.table.lease import Lease, checkpoint_attributes, lease_to_item
+
+
+class Recipe(str, Enum):
+    """The form of a change."""
+
+    RESTART = "restart"
+    """New position, counter + 2; the owner stays, and begins again there."""
+    FREE = "free"
+    """New position if there is one, counter + 2, no owner: any worker takes it."""
+    REQUEST = "request"
+    """A handoff is requested from the owner, which finishes its work first; then the change is written."""
+    ASSIGN = "assign"
+    """A lease without a live owner gets an owner."""
+    CREATE = "create"
+    """A row that was deleted is put back."""
+
+
+def restart(row: Row, position: ExtendedSequenceNumber, *, by: str) -> RowWrite:
+    """Return the write that makes the owner begin again at a position."""
+    return _update(row, by, counter=2, position=position)
+
+
+def free(row: Row, position: ExtendedSequenceNumber | None = None, *, by: str) -> RowWrite:
+    """Return the write that takes a lease from its owner, so that any worker takes it, at a position if one is given."""
+    return _update(row, by, counter=2, position=position, owner=None)
+
+
+def assign(row: Row, owner: str, *, is_python: bool, by: str) -> RowWrite:
+    """Return the write that names an owner for a lease whose owner is dead or absent, as a KCL 3 leader does."""
+    return _update(row, by, counter=2, owner=owner, is_python=is_python)
+
+
+def give_back(row: Row, owner: str, position: ExtendedSequenceNumber | None, *, by: str) -> RowWrite:
+    """Return the write that ends a handoff to the operator: a position if one is given, and the old owner's name.
+
+    The old owner no longer holds the lease, so it takes this for no write of its own, and + 1 is enough.
+    """
+    return _update(row, by, counter=1, position=position, owner=owner)
+
+
+def request(row: Row, requester: str, *, is_python: bool = True) -> RowWrite:
+    """Return the write that requests a lease from its owner. The counter stays, so its owner is not disturbed.
+
+    Args:
+        row: The row.
+        requester: Worker that is to have the lease.
+        is_python: Whether the requester is a worker of this SDK, or the operator. The old owner, if it is one of this SDK, then
+            takes the lease back if it is not taken within three seconds. A Java worker needs up to ten.
+    """
+    sets = {
+        attributes.LEASE_OWNER: {"S": requester},
+        attributes.CHECKPOINT_OWNER: {"S": row.lease.owner or ""},
+    }
+    removes: tuple[str, ...] = ()
+    if is_python:
+        sets[attributes.HANDOFF_OWNER] = {"S": requester}
+    elif attributes.HANDOFF_OWNER in row.item:
+        removes = (attributes.HANDOFF_OWNER,)
+    return RowWrite(
+        lease_key=row.lease.lease_key,
+        sets=sets,
+        removes=removes,
+        equals={attributes.LEASE_OWNER: {"S": row.lease.owner or ""}},
+        absent=(attributes.CHECKPOINT_OWNER,),
+    )
+
+
+def withdraw(before: Row, requester: str) -> RowWrite:
+    """Return the write that withdraws a handoff request which the owner has not answered.
+
+    Args:
+        before: The row as it was before the request.
+        requester: Worker id that the request names.
+    """
+    name = attributes.HANDOFF_OWNER
+    sets: dict[str, Any] = {attributes.LEASE_OWNER: {"S": before.lease.owner or ""}}
+    removes: tuple[str, ...] = (attributes.CHECKPOINT_OWNER,)
+    if name in before.item:
+        sets[name] = before.item[name]
+    else:
+        removes += (name,)
+    return RowWrite(
+        lease_key=before.lease.lease_key,
+        sets=sets,
+        removes=removes,
+        equals={
+            attributes.LEASE_OWNER: {"S": requester},
+            attributes.CHECKPOINT_OWNER: {"S": before.lease.owner or ""},
+        },
+    )
+
+
+def create(lease: Lease, *, by: str) -> RowWrite:
+    """Return the write that puts a row back, unless there is one."""
+    return RowWrite(
+        lease_key=lease.lease_key,
+        kind=WriteKind.PUT,
+        sets={**lease_to_item(lease), CHANGED_BY: {"S": by}},
+        absent=(attributes.LEASE_KEY,),
+    )
+
+
+def delete(row: Row) -> RowWrite:
+    """Return the write that deletes a row, if it has not changed."""
+    return RowWrite(
+        lease_key=row.lease.lease_key,
+        kind=WriteKind.DELETE,
+        equals={attributes.LEASE_COUNTER: row.item[attributes.LEASE_COUNTER]},
+    )
+
+
+_KEEP = "\0"
+_TIMED = (LATEST, AT_TIMESTAMP)
+
+
+def _update(
+    row: Row,
+    by: str,
+    *,
+    counter: int,
+    position: ExtendedSequenceNumber | None = None,
+    owner: str | None = _KEEP,
+    is_python: bool = False,
+) -> RowWrite:
+    sets: dict[str, Any] = {
+        attributes.LEASE_COUNTER: {"N": str(row.lease.counter + counter)},
+        CHANGED_BY: {"S": by},
+    }
+    removes: list[str] = []
+    if position is not None:
+        sets.update(checkpoint_attributes(position))
+        sets[attributes.OWNER_SWITCHES] = {"N": "0"}
+        removes += position_removals(row.item)
+        if position == row.lease.checkpoint and position.sequence_number in _TIMED:
+            removes = [name for name in removes if name != attributes.INITIAL_TIMESTAMP]
+    if owner != _KEEP:
+        removes += [
+            name
+            for name in (attributes.LEASE_OWNER, attributes.CHECKPOINT_OWNER, attributes.HANDOFF_OWNER)
+            if name in row.item
+        ]
+        if owner is not None:
+            sets[attributes.LEASE_OWNER] = {"S": owner}
+            if is_python:
+                sets[attributes.HANDOFF_OWNER] = {"S": owner}
+    return RowWrite(
+        lease_key=row.lease.lease_key,
+        sets=sets,
+        removes=tuple(name for name in removes if name not in sets),
+        equals={attributes.LEASE_COUNTER: row.item[attributes.LEASE_COUNTER]},
+    )

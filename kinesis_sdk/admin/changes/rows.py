@@ -1,0 +1,171 @@
+"""Rows of the lease table as they are stored, and exact conditional writes to them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from kinesis_sdk.common.text import printable
+from kinesis_sdk.consumer.leases.table import lease as attributes
+from kinesis_sdk.consumer.leases.table.lease import Item, Lease, lease_from_item
+
+CHANGED_BY = "changedBy"
+"""Attribute of a row that was changed from outside: the id of the operator who did it last. Every KCL ignores and keeps it."""
+
+_PENDING = (
+    attributes.PENDING_CHECKPOINT,
+    attributes.PENDING_CHECKPOINT_SUB,
+    attributes.PENDING_CHECKPOINT_STATE,
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A lease, with the item that it was read from.
+
+    Attributes:
+        lease: The decoded lease.
+        item: The item in DynamoDB's wire form; left out of ``repr``, because it may hold the application's own bytes.
+    """
+
+    lease: Lease
+    item: Item = field(repr=False)
+
+    @classmethod
+    def of(cls, item: Item) -> Row:
+        """Decode an item.
+
+        Raises:
+            ValueError: If it is not a lease.
+        """
+        return cls(lease_from_item(item), item)
+
+
+class WriteKind(str, Enum):
+    """The DynamoDB call that a write is."""
+
+    UPDATE = "UpdateItem"
+    PUT = "PutItem"
+    DELETE = "DeleteItem"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowWrite:
+    """One conditional write of one row.
+
+    Attributes:
+        lease_key: Key of the row.
+        kind: The call. A `WriteKind.PUT` stores ``sets`` as the whole item.
+        sets: Attributes to set, in DynamoDB's wire form.
+        removes: Attributes to remove.
+        equals: Condition: values that attributes must have.
+        absent: Condition: attributes that must not exist.
+    """
+
+    lease_key: str
+    kind: WriteKind = WriteKind.UPDATE
+    sets: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    removes: tuple[str, ...] = ()
+    equals: Mapping[str, Any] = field(default_factory=dict)
+    absent: tuple[str, ...] = ()
+
+    def request(self, table_name: str) -> dict[str, Any]:
+        """Return the arguments of the boto3 method that makes the write."""
+        names: dict[str, str] = {}
+        values: dict[str, Any] = {}
+
+        def name_of(name: str) -> str:
+            placeholder = f"#n{len(names)}"
+            names[placeholder] = name
+            return placeholder
+
+        def value_of(value: Any) -> str:
+            placeholder = f":v{len(values)}"
+            values[placeholder] = value
+            return placeholder
+
+        result: dict[str, Any] = {"TableName": table_name}
+        if self.kind is WriteKind.PUT:
+            result["Item"] = dict(self.sets)
+        else:
+            result["Key"] = {attributes.LEASE_KEY: {"S": self.lease_key}}
+        if self.kind is WriteKind.UPDATE:
+            sets = ", ".join(f"{name_of(name)} = {value_of(value)}" for name, value in self.sets.items())
+            removes = ", ".join(name_of(name) for name in self.removes)
+            result["UpdateExpression"] = " ".join(
+                f"{verb} {what}" for verb, what in (("SET", sets), ("REMOVE", removes)) if what
+            )
+        result["ConditionExpression"] = " AND ".join(
+            [f"{name_of(name)} = {value_of(value)}" for name, value in self.equals.items()]
+            + [f"attribute_not_exists({name_of(name)})" for name in self.absent]
+        )
+        result["ExpressionAttributeNames"] = names
+        if values:
+            result["ExpressionAttributeValues"] = values
+        return result
+
+    def applied(self, item: Item | None) -> dict[str, Any] | None:
+        """Return the item after the write; None after a deletion."""
+        if self.kind is WriteKind.DELETE:
+            return None
+        result = {} if self.kind is WriteKind.PUT else dict(item or {})
+        result.update(self.sets)
+        for name in self.removes:
+            result.pop(name, None)
+        return result
+
+    def differences(self, item: Item | None) -> list[str]:
+        """Return what the write changes, one text per attribute, and its condition; without the application's bytes."""
+        before = item or {}
+        after = self.applied(item) or {}
+        lines = [
+            f"{name}: {_shown(name, before.get(name))} → {_shown(name, after.get(name))}"
+            for name in sorted({*before, *after})
+            if before.get(name) != after.get(name)
+        ]
+        conditions = [f"{name} = {_shown(name, value)}" for name, value in self.equals.items()]
+        conditions += [f"{name} does not exist" for name in self.absent]
+        return [*lines, "on condition: " + " and ".join(conditions)]
+
+
+def _shown(name: str, value: Any) -> str:
+    """Return the value of an attribute as text. Values of unknown attributes and of the application are not shown."""
+    if value is None:
+        return "–"
+    if name == attributes.PENDING_CHECKPOINT_STATE and "B" in value:
+        return f"{len(bytes(value['B']))} bytes"
+    ((kind, content),) = value.items()
+    if kind in ("S", "N"):
+        return printable(str(content))
+    if kind in ("SS", "NS"):
+        return ", ".join(printable(str(part)) for part in sorted(content))
+    return str(kind)
+
+
+def shows(item: Item | None, write: RowWrite, before: Item | None) -> bool:
+    """Return whether a row shows the effect of a write whose response was lost.
+
+    A write that raises the counter also names the operator, whose id is unique, and no worker removes the name. Without it, a row could
+    not tell: an owner that acted on a rewind at once, and passed its old checkpoint again, leaves the same row as one that was never
+    disturbed.
+
+    Args:
+        item: The row now; None if there is none.
+        write: The write.
+        before: The row that the write was made for; None if there was none.
+    """
+    after = write.applied(before)
+    if item is None or after is None:
+        return item is None and after is None
+    if CHANGED_BY in write.sets:
+        return bool(item.get(CHANGED_BY) == write.sets[CHANGED_BY])
+    return all(item.get(name) == value for name, value in write.sets.items()) and not any(
+        name in item for name in write.removes
+    )
+
+
+def position_removals(item: Item) -> tuple[str, ...]:
+    """Return the attributes of a row that a new position removes, see `recipes`."""
+    return tuple(name for name in (*_PENDING, attributes.INITIAL_TIMESTAMP) if name in item)

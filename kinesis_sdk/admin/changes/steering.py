@@ -1,0 +1,569 @@
+"""Steering of a live application: rewind, skip, release, move. Makes plans from the table and the stream, and applies them.
+
+```python
+steering = Steering(Application(Connection(region="eu-west-1"), "billing"))
+plan = steering.plan_rewind(datetime(2026, 11, 21, 9, tzinfo=timezone.utc))
+for change in plan.changes:
+    print(change.goal.shard_id, change.differences)
+steering.apply(plan)
+```
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TypeVar
+
+from kinesis_sdk.admin.applications import Application, find_lease_key, metrics_in
+from kinesis_sdk.admin.changes.audit import AuditLog, default_audit_log
+from kinesis_sdk.admin.changes.execute import HANDOFF_WAIT, ChangeExecutor, Outcome, new_operator
+from kinesis_sdk.admin.changes.owners import OwnerWatch
+from kinesis_sdk.admin.changes.plan import (
+    NOT_REACHED,
+    Action,
+    ChangePlan,
+    Goal,
+    PlannedChange,
+    Refusal,
+    StreamRows,
+    build,
+    least_loaded,
+    refuse_rewind,
+    rewind_goals,
+    roots,
+    skip_goals,
+)
+from kinesis_sdk.admin.changes.positions import PositionResolver, ResolvedStart, Start, show_start
+from kinesis_sdk.admin.changes.rows import Row
+from kinesis_sdk.admin.changes.table import LeaseTableCalls, TableRead
+from kinesis_sdk.admin.fleet.model import OwnerKind
+from kinesis_sdk.admin.fleet.words import duration
+from kinesis_sdk.common.clock import Clock, SystemClock
+from kinesis_sdk.common.errors import AwsError, ConfigError, InvalidPositionError
+from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON, ExtendedSequenceNumber
+from kinesis_sdk.common.shards import Shard, is_shard_id, list_shards
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.common.text import printable
+from kinesis_sdk.consumer.shard_sync.audit import find_contradiction
+
+_WATCH_POLL = 1.0
+_T = TypeVar("_T")
+
+
+class Steering:
+    """Plans and applies changes of one application. Not thread-safe.
+
+    Args:
+        application: The application; its stream is found, or given there.
+        failover_time: Seconds without a change after which an owner counts as dead: the workers' own setting.
+        audit_log: The audit log; by default `default_audit_log`.
+        clock: Monotonic and wall clock.
+        sleep: Waits, given seconds.
+        report: Told what happens, in words.
+        threads: Shards that are read at the same time.
+    """
+
+    def __init__(
+        self,
+        application: Application,
+        *,
+        failover_time: float = 10.0,
+        audit_log: Path | None = None,
+        clock: Clock | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+        report: Callable[[str], None] = lambda _: None,
+        threads: int = 16,
+    ) -> None:
+        self._application = application
+        self._failover_time = failover_time
+        self._audit_log = audit_log or default_audit_log()
+        self._clock: Clock = clock or SystemClock()
+        self._sleep = sleep
+        self._report = report
+        self._threads = threads
+        self._table = LeaseTableCalls(application.connection.dynamodb, application.table_name, sleep=sleep)
+        self.owners: OwnerWatch = OwnerWatch(failover_time)
+        self._operator = new_operator()
+        self._executor: ChangeExecutor | None = None
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """Results of the last `apply`, also if it was interrupted."""
+        return [] if self._executor is None else self._executor.outcomes
+
+    # Plans
+
+    def plan_rewind(self, to: Start, shards: Collection[str] = ()) -> ChangePlan:
+        """Plan to process records again.
+
+        Shards that were open at the start get its position, and all shards that were born later begin at TRIM_HORIZON. Finished
+        shards become unfinished, and rows that were deleted are put back. ``LATEST`` stores a position in rows that have none
+        yet, so that nothing that arrives from now on is skipped.
+
+        Args:
+            to: Time, record (inclusive; needs exactly one shard), ``TRIM_HORIZON`` or ``LATEST``.
+            shards: Shards to which it is restricted; all by default.
+
+        Raises:
+            ConfigError: If an argument is not accepted, or the stream is not known.
+            AwsError: If a call failed.
+        """
+        read, stream = self.read()
+        rows = self._rows_of(read, stream)
+        resolver = self._resolver(stream)
+        listed = self._application.shards(stream)
+        refusals = self._refuse_other_stream(rows, listed)
+        chosen = self._chosen(shards, [*rows.rows, *(shard.shard_id for shard in listed)])
+        affected: Sequence[Shard]
+        if to == LATEST:
+            affected = [shard for shard in listed if self._is_unresolved(rows, shard.shard_id)]
+            starts = self._resolve_pins(resolver, rows, affected)
+        else:
+            if isinstance(to, datetime):
+                affected = self._list_from(stream, to)
+            elif isinstance(to, ExtendedSequenceNumber):
+                affected = [shard for shard in listed if shard.shard_id in chosen]
+            else:
+                affected = listed
+            begin = roots(affected)
+            if isinstance(to, ExtendedSequenceNumber) and len(chosen) != 1:
+                raise ConfigError("shard", sorted(chosen), "exactly one shard for a sequence number")
+            wanted = [shard_id for shard_id in begin if not chosen or shard_id in chosen]
+            starts = self._each(wanted, lambda shard_id: resolver.resolve(shard_id, to))
+        effects, notes = self._rewind_effects(rows, starts, resolver)
+        goals = rewind_goals(rows, affected, starts, chosen=chosen, resolves=to == LATEST, effects=effects)
+        self._judge_owners(goals, read)
+        now = self._clock.monotonic()
+        refusals += refuse_rewind(rows, affected, goals, self.owners, now)
+        return self._plan(
+            Action.REWIND,
+            goals,
+            self._command("rewind", stream, to=show_start(to), shards=chosen),
+            refusals,
+            [*notes, *_skipped_rows(rows), NOT_REACHED],
+        )
+
+    def plan_skip(self, to: Start, shards: Collection[str] = ()) -> ChangePlan:
+        """Plan to leave records out: every unfinished shard continues at a later position.
+
+        Args:
+            to: Time, record (the first one to process; needs exactly one shard), or ``LATEST``.
+            shards: Shards to which it is restricted; all by default.
+
+        Raises:
+            ConfigError: If an argument is not accepted, or the stream is not known.
+            AwsError: If a call failed.
+        """
+        read, stream = self.read()
+        rows = self._rows_of(read, stream)
+        resolver = self._resolver(stream)
+        listed = self._application.shards(stream)
+        refusals = self._refuse_other_stream(rows, listed)
+        chosen = self._chosen(shards, [*rows.rows, *(shard.shard_id for shard in listed)])
+        if to == TRIM_HORIZON:
+            raise ConfigError("to", to, "a moment, LATEST or a sequence number")
+        if isinstance(to, ExtendedSequenceNumber) and len(chosen) != 1:
+            raise ConfigError("shard", sorted(chosen), "exactly one shard for a sequence number")
+        wanted = [
+            shard.shard_id
+            for shard in listed
+            if shard.shard_id in rows.rows
+            and not rows.rows[shard.shard_id].lease.is_finished
+            and (not chosen or shard.shard_id in chosen)
+        ]
+        starts = self._each(wanted, lambda shard_id: resolver.resolve(shard_id, to))
+        effects = self._skip_effects(rows, starts, resolver)
+        goals = skip_goals(rows, listed, starts, effects=effects)
+        self._judge_owners(goals, read)
+        return self._plan(
+            Action.SKIP,
+            goals,
+            self._command("skip-to", stream, to=show_start(to), shards=chosen),
+            refusals,
+            [*_skipped_rows(rows), NOT_REACHED],
+        )
+
+    def plan_release(self, shards: Collection[str]) -> ChangePlan:
+        """Plan to take leases from their owners: to the live peer with the fewest leases, else to any worker.
+
+        Args:
+            shards: Shards, or lease keys in a table of several streams.
+
+        Raises:
+            ConfigError: If a shard has no row.
+            AwsError: If a call failed.
+        """
+        read = self._scan()
+        chosen = sorted(self._chosen(shards, read.rows))
+        for _ in range(2):
+            now = self._clock.monotonic()
+            goals = []
+            for key in chosen:
+                lease = read.rows[key].lease
+                peer = least_loaded(self.owners, now, without={lease.holder} if lease.holder else ())
+                goals.append(Goal(lease_key=key, shard_id=lease.shard, action=Action.RELEASE, worker=peer))
+            if all(goal.worker is not None for goal in goals):
+                break
+            self._judge_owners(goals, read, others=True)
+        self._judge_owners(goals, read)
+        return self._plan(Action.RELEASE, goals, self._command("release", None, shards=chosen), [], [])
+
+    def plan_move(self, shard: str, worker: str, *, swap: bool = False) -> ChangePlan:
+        """Plan to move a lease to a live worker.
+
+        Args:
+            shard: Shard, or lease key in a table of several streams.
+            worker: Worker that is to hold the lease.
+            swap: Whether the worker gives one of its leases to the present owner, so that the balance stays.
+
+        Raises:
+            ConfigError: If the shard has no row.
+            AwsError: If a call failed.
+        """
+        read = self._scan()
+        (key,) = self._chosen([shard], read.rows)
+        lease = read.rows[key].lease
+        goals = [Goal(lease_key=key, shard_id=lease.shard, action=Action.MOVE, worker=worker)]
+        notes = []
+        if swap and lease.holder is not None and lease.holder != worker:
+            back = min(
+                (
+                    row.lease
+                    for row in read.rows.values()
+                    if row.lease.holder == worker and not row.lease.is_finished and row.lease.lease_key != key
+                ),
+                key=lambda one: one.lease_key,
+                default=None,
+            )
+            if back is None:
+                notes.append(f"{printable(worker)} holds no lease that it could give in return")
+            else:
+                goals.append(
+                    Goal(
+                        lease_key=back.lease_key,
+                        shard_id=back.shard,
+                        action=Action.MOVE,
+                        worker=lease.holder,
+                    )
+                )
+        elif not swap:
+            notes.append(
+                "A move that unbalances the fleet is undone by its strategy within seconds: use --swap, or pin the lease "
+                "(kinesis-sdk leases pin)"
+            )
+        self._judge_owners(goals, read, others=True, wanted={worker})
+        command = self._command("move", None, shards=[key])
+        command = (*command, "--to", worker, *(("--swap",) if swap else ()))
+        return self._plan(Action.MOVE, goals, command, [], notes)
+
+    # Applying
+
+    def apply(self, plan: ChangePlan, *, wait: float = 60.0) -> list[Outcome]:
+        """Apply a plan, and wait until owners act on it.
+
+        Args:
+            plan: The plan.
+            wait: Seconds to wait; 0 returns after the writes.
+
+        Raises:
+            ChangeRefusedError: If the plan has refusals; nothing is written.
+            AuditLogError: If the audit log cannot be written; nothing more is written.
+            AwsError: If a call failed; `outcomes` says what was done before.
+        """
+        audit = AuditLog(
+            self._audit_log,
+            clock=self._clock,
+            command=("kinesis-sdk", *plan.command),
+            table=self._table.table_name,
+        )
+        self._executor = ChangeExecutor(
+            self._table,
+            audit,
+            self.owners,
+            clock=self._clock,
+            sleep=self._sleep,
+            report=self._report,
+            operator=self._operator,
+        )
+        outcomes = self._executor.apply(plan)
+        if wait > 0:
+            self._executor.wait(wait)
+        return outcomes
+
+    def remaining(self, plan: ChangePlan) -> tuple[str, ...]:
+        """Return the command that makes the changes of a plan that were not made; empty if all were."""
+        done = {one.goal.lease_key for one in self.outcomes if one.written is not None}
+        left = [change.goal for change in plan.changes if change.goal.lease_key not in done]
+        if not left:
+            return ()
+        command = list(plan.command)
+        while "--shard" in command:
+            place = command.index("--shard")
+            del command[place : place + 2]
+        for goal in left:
+            command += [
+                "--shard",
+                goal.shard_id if plan.action in (Action.REWIND, Action.SKIP) else goal.lease_key,
+            ]
+        return tuple(command)
+
+    # Reading
+
+    def read(self) -> tuple[TableRead, StreamId]:
+        """Read the table, and find its stream.
+
+        Raises:
+            ConfigError: If the stream is not known, or if the table has several and none of them was given.
+            AwsError: If a call failed.
+        """
+        read = self._scan()
+        scan = self._application.scan(consistent=True)
+        streams = self._application.streams(scan)
+        given = self._application.given_stream
+        found = [stream for stream in streams.values() if given is None or stream.name == given.name]
+        if len(found) != 1:
+            names = ", ".join(sorted(stream.name for stream in streams.values()))
+            raise ConfigError(
+                "stream", None if given is None else str(given), f"one of the streams of the table: {names}"
+            )
+        return read, given or found[0]
+
+    def _scan(self) -> TableRead:
+        read = self._table.scan()
+        self._observe(read)
+        reports = {**(self._application.worker_metrics() or {}), **metrics_in(read.others)}
+        self.owners.observe_metrics(reports, wall=self._clock.time(), now=self._clock.monotonic())
+        return read
+
+    def _observe(self, read: TableRead) -> None:
+        self.owners.observe((row.lease for row in read.rows.values()), self._clock.monotonic())
+
+    def _rows_of(self, read: TableRead, stream: StreamId) -> StreamRows:
+        names = {row.lease.stream_name for row in read.rows.values()}
+        if names <= {None}:
+            return StreamRows(
+                rows={key: row for key, row in read.rows.items() if is_shard_id(key)},
+                unreadable=read.unreadable,
+            )
+        found = [name for name in names if name is not None and name.split(":")[1:2] == [stream.name]]
+        if len(found) != 1:
+            raise ConfigError("stream", str(stream), f"a stream with one set of leases, not {len(found)}")
+        own: dict[str, Row] = {
+            row.lease.shard: row for row in read.rows.values() if row.lease.stream_name == found[0]
+        }
+        return StreamRows(rows=own, stream_name=found[0], unreadable=read.unreadable)
+
+    def _chosen(self, shards: Iterable[str], there: Iterable[str]) -> set[str]:
+        known = list(dict.fromkeys(there))
+        return {find_lease_key(text, known) for text in shards}
+
+    def _resolver(self, stream: StreamId) -> PositionResolver:
+        facts = self._application.stream_facts(stream)
+        horizon = max(self._clock.time() - facts.retention, facts.created or 0.0)
+        return PositionResolver(
+            self._application.connection.kinesis,
+            stream,
+            clock=self._clock,
+            sleep=self._sleep,
+            horizon=horizon,
+        )
+
+    def _list_from(self, stream: StreamId, moment: datetime) -> list[Shard]:
+        if moment.timestamp() > self._clock.time():
+            raise ConfigError("to", show_start(moment), "a moment in the past")
+        chosen = {"Type": "FROM_TIMESTAMP", "Timestamp": moment}
+        return list_shards(self._application.connection.kinesis, stream, shard_filter=chosen)
+
+    def _refuse_other_stream(self, rows: StreamRows, listed: Sequence[Shard]) -> list[Refusal]:
+        leases = [row.lease for row in rows.rows.values()]
+        if rows.stream_name is not None:
+            return []  # the name of the stream in its rows includes its creation time
+        evidence = find_contradiction(listed, leases)
+        if evidence is None:
+            return []
+        return [Refusal(reason=f"the table does not belong to this stream: {evidence}")]
+
+    def _is_unresolved(self, rows: StreamRows, shard_id: str) -> bool:
+        row = rows.rows.get(shard_id)
+        return row is not None and row.lease.checkpoint.sequence_number in (LATEST, AT_TIMESTAMP)
+
+    def _resolve_pins(
+        self, resolver: PositionResolver, rows: StreamRows, shards: Sequence[Shard]
+    ) -> dict[str, ResolvedStart]:
+        def start_of(shard_id: str) -> ResolvedStart:
+            lease = rows.rows[shard_id].lease
+            millis = lease.initial_timestamp_millis
+            if millis is not None:
+                return resolver.resolve(shard_id, datetime.fromtimestamp(millis / 1000, timezone.utc))
+            if lease.checkpoint.sequence_number == AT_TIMESTAMP:
+                raise ConfigError(
+                    "to",
+                    LATEST,
+                    f"a moment: {shard_id} starts at AT_TIMESTAMP, and the row does not say when",
+                )
+            return resolver.resolve(shard_id, LATEST)
+
+        return self._each([shard.shard_id for shard in shards], start_of)
+
+    # What it means, in words
+
+    def _rewind_effects(
+        self, rows: StreamRows, starts: Mapping[str, ResolvedStart], resolver: PositionResolver
+    ) -> tuple[dict[str, str], list[str]]:
+        notes = sorted({start.note for start in starts.values() if start.note})
+
+        def effect_of(shard_id: str) -> str:
+            start = starts[shard_id]
+            row = rows.rows.get(shard_id)
+            if row is None:
+                return "the row is put back, and the shard is read from there"
+            if row.lease.is_finished:
+                return "the shard was finished, and is read from there again"
+            return "repeats " + self._span(shard_id, start.arrival, row.lease.checkpoint, start, resolver)
+
+        return self._each(starts, effect_of), notes
+
+    def _skip_effects(
+        self, rows: StreamRows, starts: Mapping[str, ResolvedStart], resolver: PositionResolver
+    ) -> dict[str, str]:
+        def effect_of(shard_id: str) -> str:
+            start, lease = starts[shard_id], rows.rows[shard_id].lease
+            if start.position.is_sentinel or lease.checkpoint >= start.position:
+                return "skips nothing"
+            begin = self._arrival(resolver, shard_id, lease.checkpoint)
+            return "skips " + self._span(shard_id, begin, start.position, start, resolver)
+
+        return self._each(starts, effect_of)
+
+    def _span(
+        self,
+        shard_id: str,
+        begin: datetime | None,
+        end: ExtendedSequenceNumber,
+        start: ResolvedStart,
+        resolver: PositionResolver,
+    ) -> str:
+        until = self._arrival(resolver, shard_id, end)
+        if begin is None or until is None:
+            return "what lies between the two positions"
+        seconds = max((until - begin).total_seconds(), 0.0)
+        count = "" if start.rate is None else f", about {max(round(start.rate * seconds), 1):,} records"
+        return f"{duration(seconds)} of records{count}"
+
+    def _arrival(
+        self, resolver: PositionResolver, shard_id: str, position: ExtendedSequenceNumber
+    ) -> datetime | None:
+        try:
+            return resolver.arrival_of(shard_id, position)
+        except InvalidPositionError:
+            return None
+        except AwsError as error:
+            if not error.retryable:
+                raise
+            return None  # only an estimate is missing
+
+    # Owners
+
+    def _judge_owners(
+        self,
+        goals: Sequence[Goal],
+        read: TableRead,
+        *,
+        others: bool = False,
+        wanted: Collection[str] = (),
+    ) -> None:
+        """Watch the table until it is known of each owner concerned whether it is alive.
+
+        A live worker renews its leases within two thirds of the failover time, so this takes a few seconds, and one failover
+        time if an owner is dead.
+        """
+        names = set(wanted)
+        for goal in goals:
+            row = read.rows.get(goal.lease_key)
+            if row is not None and row.lease.holder is not None and not row.lease.is_finished:
+                names.add(row.lease.holder)
+        if others:
+            names.update(self.owners.workers())
+        until = self._clock.monotonic() + self._failover_time + 2 * _WATCH_POLL
+        told = False
+        while True:
+            now = self._clock.monotonic()
+            if all(self.owners.is_judged(name, now) for name in names) or now >= until:
+                return
+            if not told:
+                self._report("checking which owners are alive (their leases change within a few seconds)")
+                told = True
+            self._sleep(_WATCH_POLL)
+            self._observe(self._table.scan())
+
+    def _plan(
+        self,
+        action: Action,
+        goals: Sequence[Goal],
+        command: tuple[str, ...],
+        refusals: Sequence[Refusal],
+        notes: Sequence[str],
+    ) -> ChangePlan:
+        until = self._clock.monotonic() + HANDOFF_WAIT
+        while True:
+            read = self._table.scan()
+            self._observe(read)
+            now = self._clock.monotonic()
+            changes, unchanged, refused = build(goals, read.rows, self.owners, now, operator=self._operator)
+            if now >= until or not any(refusal.waits_for_handoff for refusal in refused):
+                break
+            self._report("waiting for the end of a handoff between two workers")
+            self._sleep(_WATCH_POLL)
+        return ChangePlan(
+            action=action,
+            application=self._application.name,
+            command=command,
+            changes=tuple(changes),
+            unchanged=tuple(unchanged),
+            refusals=(*refusals, *refused),
+            notes=(*notes, *self._kind_notes(changes)),
+        )
+
+    def _kind_notes(self, changes: Sequence[PlannedChange]) -> list[str]:
+        if all(change.kind is not OwnerKind.OTHER for change in changes):
+            return []
+        note = (
+            "Owners of KCL 1 or 2, or unknown ones, are not asked: they lose the lease, and may work on for up to 4 s beside "
+            "the next owner"
+        )
+        return [note]
+
+    def _command(
+        self, verb: str, stream: StreamId | None, *, to: str | None = None, shards: Collection[str] = ()
+    ) -> tuple[str, ...]:
+        application = self._application
+        command = ["leases", verb, application.name]
+        if application.table_name != application.name:
+            command += ["--table", application.table_name]
+        if stream is not None and application.given_stream is not None:
+            command += ["--stream", str(stream)]
+        if to is not None:
+            command += ["--to", to]
+        for shard in sorted(shards):
+            command += ["--shard", shard]
+        return (*command, *application.connection.options)
+
+    def _each(self, keys: Iterable[str], function: Callable[[str], _T]) -> dict[str, _T]:
+        """Call a function for each shard, several at a time."""
+        listed = list(keys)
+        if self._threads == 1 or len(listed) < 2:
+            return {key: function(key) for key in listed}
+        with ThreadPoolExecutor(min(self._threads, len(listed))) as pool:
+            return dict(zip(listed, pool.map(function, listed), strict=True))
+
+
+def _skipped_rows(rows: StreamRows) -> list[str]:
+    if not rows.unreadable:
+        return []
+    return [
+        f"{len(rows.unreadable)} rows cannot be read and are left alone: {', '.join(sorted(rows.unreadable)[:5])}"
+    ]

@@ -1,0 +1,185 @@
+"""An operator beside a simulated fleet: steering in virtual time, on the fleet's own fake AWS."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timezone
+from itertools import groupby
+from typing import Any
+
+from kinesis_sdk.admin.applications import Application
+from kinesis_sdk.admin.changes.steering import Steering
+from kinesis_sdk.admin.connection import Connection
+from kinesis_sdk.common.errors import TransientAwsError
+from kinesis_sdk.common.sequence import ExtendedSequenceNumber
+from kinesis_sdk.consumer import ConsumerConfig, DynamoDBLeaseStore, RecordBatch, RecordHandler
+from tests.consumer.fleet.engines import STREAM, Fleet
+
+TABLE = "app"
+SHARD = "shardId-000000000000"
+
+
+SLOW = ConsumerConfig(initial_position="TRIM_HORIZON")
+SLOW = replace(SLOW, retrieval=replace(SLOW.retrieval, max_records=10))
+"""Settings of workers that read ten records at a time."""
+
+
+class Air:
+    """A DynamoDB client whose writes can be caught in the air.
+
+    Attributes:
+        catch: Called with the method, the request and a function that makes the call, in place of each write; None lets all
+            pass.
+        writes: Requests that were made, with the name of the method.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self.meta = client.meta
+        self.catch: Callable[[str, dict[str, Any], Callable[[], Any]], Any] | None = None
+        self.writes: list[tuple[str, dict[str, Any]]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._client, name)
+        if name not in ("update_item", "put_item", "delete_item"):
+            return method
+
+        def call(**request: Any) -> Any:
+            self.writes.append((name, request))
+            if self.catch is not None:
+                return self.catch(name, request, lambda: method(**request))
+            return method(**request)
+
+        return call
+
+
+def kind_of(request: dict[str, Any]) -> str:
+    """The kind of a worker's write, by the attributes that it names."""
+    names = set(request.get("ExpressionAttributeNames", {}).values())
+    expression = request.get("UpdateExpression", "")
+    sets = {
+        request["ExpressionAttributeNames"][part.split("=")[0].strip()]
+        for part in expression.removeprefix("SET ").split(" REMOVE ")[0].split(",")
+        if "=" in part
+    }
+    if "pendingCheckpoint" in sets:
+        return "prepare"
+    if "checkpoint" in sets:
+        return "checkpoint"
+    if "initialTimestampMillis" in sets:
+        return "pin"
+    if "leaseOwner" in names:
+        return "ownership"
+    return "renewal" if "leaseCounter" in sets else "other"
+
+
+def no_response() -> TransientAwsError:
+    return TransientAwsError("no response (the call may have taken effect)", operation="UpdateItem")
+
+
+class SteeredFleet(Fleet):
+    """A fleet on DynamoDB, and an operator whose waits let the workers run."""
+
+    def __init__(self, tmp_path: Any, **more: Any) -> None:
+        super().__init__(**more)
+        self.dynamodb = self.aws.client("dynamodb")
+        self.air = Air(self.dynamodb)
+        self.store = DynamoDBLeaseStore(
+            self.air, TABLE, sleep=self.clock.advance, monotonic=self.clock.monotonic
+        )
+        self.audit = tmp_path / "audit.jsonl"
+        self.said: list[str] = []
+
+    pace = 0.0
+    """Seconds between two steps of a worker at least; in virtual time, work takes none by itself."""
+
+    def _tick(self, name: str, engine: Any) -> None:
+        super()._tick(name, engine)
+        member = self._members.get(name)
+        if member is not None and member.alarm._moment is not None:
+            member.alarm.set(max(member.alarm._moment, self.clock.monotonic() + self.pace))
+
+    def steering(self, client: Any = None, **more: Any) -> Steering:
+        connection = Connection(clients={"dynamodb": client or self.dynamodb, "kinesis": self.raw})
+        return Steering(
+            Application(connection, TABLE, stream=STREAM, sleep=self.run),
+            audit_log=self.audit,
+            clock=self.clock,
+            sleep=self.run,
+            report=self.said.append,
+            threads=1,
+            **more,
+        )
+
+    def moment(self) -> datetime:
+        """The present time, as Kinesis would stamp a record."""
+        return datetime.fromtimestamp(self.clock.time(), timezone.utc)
+
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.audit.read_text().splitlines()]
+
+    def load(self, seconds: float, rate: int = 4) -> None:
+        """Put records evenly while the fleet runs."""
+        for _ in range(round(seconds)):
+            self.put(rate)
+            self.run(1.0)
+
+    def runs(self, shard: str = SHARD) -> list[tuple[str, list[int]]]:
+        """What was delivered of a shard: each acquisition with its records, in the order of their first delivery."""
+        entries = [(who, int(data)) for who, where, data, _, _ in self.delivered if where == shard]
+        order = list(dict.fromkeys(who for who, _ in entries))
+        found = {who: [number for one, number in entries if one == who] for who in order}
+        return list(found.items())
+
+    def interleaving(self, shard: str = SHARD) -> list[str]:
+        """Acquisitions in the order of their deliveries, without repetitions."""
+        return [who for who, _ in groupby(who for who, where, *_ in self.delivered if where == shard)]
+
+    def checkpoints(self) -> dict[str, ExtendedSequenceNumber]:
+        return {lease.lease_key: lease.checkpoint for lease in self.store.list()}
+
+    def checkpointer(self, name: str, mode: str) -> type[RecordHandler]:
+        """A handler that checkpoints ``each batch``, ``each minute``, ``never`` (but the first batch), or ``prepares``."""
+        fleet = self
+
+        class Handler(RecordHandler):
+            def initialize(self, shard: Any) -> None:
+                self.due: float | None = None
+
+            def process_records(self, batch: RecordBatch) -> None:
+                fleet.note(name, batch)
+                now = fleet.clock.monotonic()
+                if mode == "each batch":
+                    batch.checkpoint()
+                elif mode == "prepares":
+                    batch.checkpointer.prepare_checkpoint(state=b"half").checkpoint()
+                elif mode == "each minute" and (self.due is None or now >= self.due):
+                    batch.checkpoint()
+                    self.due = now + 60
+                elif mode == "never" and not fleet.rested:
+                    batch.checkpoint()
+
+            def shard_ended(self, checkpointer: Any) -> None:
+                checkpointer.checkpoint()
+
+        return Handler
+
+    def behind(self, number: int = 1000) -> Any:
+        """Put so many records at once that an owner that reads ten at a time needs a while.
+
+        Returns:
+            Steering that knows that the owners are alive, so that a plan is made at once.
+        """
+        self.pace = 0.2
+        steering = self.steering()
+        for _ in range(9):
+            steering.read()
+            self.run(1.0)
+        for _ in range(number // 250):
+            self.put(250)
+        return steering
+
+    rested = False
+    """Whether handlers that never checkpoint have stopped doing it."""

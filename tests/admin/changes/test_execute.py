@@ -1,0 +1,373 @@
+"""Operators that lose answers, die, or are not the only one; handoffs that are not answered."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+
+import pytest
+from botocore.exceptions import ClientError
+
+from kinesis_sdk.admin.changes import plan as plans
+from kinesis_sdk.admin.changes.execute import Status
+from kinesis_sdk.admin.changes.recipes import Recipe
+from kinesis_sdk.admin.fleet.model import OwnerKind
+from kinesis_sdk.common.errors import AuditLogError, ChangeRefusedError, PermanentAwsError
+from tests.admin.changes.operators import SHARD, SLOW, TABLE, Air, SteeredFleet, no_response
+
+LOSSES = [losses for count in (1, 2, 3) for losses in product(("before", "after"), repeat=count)]
+
+
+class OperatorDied(BaseException):
+    pass
+
+
+def loaded(tmp_path, mode="each batch", workers=("a",), **more):
+    fleet = SteeredFleet(tmp_path, **more)
+    for name in workers:
+        fleet.add(name, fleet.checkpointer(name, mode))
+    fleet.load(20)
+    start, first = fleet.moment(), fleet.put_count
+    fleet.load(10)
+    return fleet, start, first
+
+
+def losing(fleet, losses):
+    """A client of the operator whose writes lose their responses by script."""
+    air = Air(fleet.dynamodb)
+    script = list(losses)
+
+    def catch(name, request, call):
+        what = script.pop(0) if script else "fine"
+        if what != "before":
+            response = call()
+        if what != "fine":
+            raise no_response()
+        return response
+
+    air.catch = catch
+    return air
+
+
+@pytest.mark.parametrize("losses", LOSSES, ids="-".join)
+@pytest.mark.parametrize("recipe", [Recipe.RESTART, Recipe.FREE])
+def test_a_lost_answer_never_rewinds_twice(tmp_path, monkeypatch, losses, recipe):
+    if recipe is Recipe.FREE:
+        monkeypatch.setattr(plans, "_kind", lambda lease, owners: OwnerKind.OTHER)
+    fleet, start, first = loaded(tmp_path)
+    steering = fleet.steering(losing(fleet, losses))
+    acquisitions = len(fleet.runs())
+    counter = fleet.store.get(SHARD).counter
+    (outcome,) = steering.apply(steering.plan_rewind(start))
+    assert outcome.status is Status.DONE
+    fleet.load(10)
+    runs = fleet.runs()
+    assert len(runs) == acquisitions + 1, "the owner began again once"
+    assert runs[-1][1] == [*range(first, fleet.put_count)]
+    assert fleet.store.get(SHARD).counter > counter + 2
+
+
+@pytest.mark.parametrize("losses", LOSSES, ids="-".join)
+def test_a_lost_answer_of_a_skip(tmp_path, losses):
+    fleet, _, _ = loaded(tmp_path, config=SLOW)
+    steering = fleet.behind()
+    plan = steering.plan_skip("LATEST")
+    steering._table._client = losing(fleet, losses)
+    (outcome,) = steering.apply(plan)
+    assert (outcome.status, outcome.recipe) == (Status.DONE, Recipe.REQUEST)
+    fleet.load(10)
+    numbers = [number for _, run in fleet.runs() for number in run]
+    assert len(numbers) == len(set(numbers)), "nothing twice"
+    assert set(range(fleet.put_count - 40, fleet.put_count)) <= set(numbers)
+    assert len(set(range(fleet.put_count)) - set(numbers)) > 500
+
+
+def test_it_does_not_write_twice_if_the_owner_was_faster_than_the_answer(tmp_path):
+    """The owner acts on the rewind and passes its old checkpoint: but for the operator's name, the row looks undisturbed."""
+    fleet, start, first = loaded(tmp_path)
+    air = Air(fleet.dynamodb)
+    steering = fleet.steering(air)
+    plan = steering.plan_rewind(start)
+
+    def catch(name, request, call):
+        call()
+        air.catch = None
+        fleet.load(10)  # the call times out after ten seconds
+        raise no_response()
+
+    air.catch = catch
+    writes = len(air.writes)
+    (outcome,) = steering.apply(plan)
+    assert outcome.status is Status.DONE
+    assert len(air.writes) == writes + 1
+    fleet.load(5)
+    assert fleet.runs()[-1][1] == [*range(first, fleet.put_count)]
+
+
+def test_two_operators_at_once(tmp_path):
+    fleet, start, first = loaded(tmp_path)
+    one, two = fleet.steering(), fleet.steering()
+    plans_of = [one.plan_rewind(start), two.plan_rewind(start)]
+    acquisitions = len(fleet.runs())
+    table = two._table
+    send = table.send
+
+    def meanwhile(write):
+        table.send = send
+        one.apply(plans_of[0], wait=0)
+        send(write)
+
+    table.send = meanwhile
+    (outcome,) = two.apply(plans_of[1])
+    assert outcome.status is Status.UNCHANGED
+    assert "another operator has rewound it" in outcome.message
+    fleet.load(10)
+    assert len(fleet.runs()) == acquisitions + 1
+    assert fleet.runs()[-1][1] == [*range(first, fleet.put_count)]
+
+
+def test_a_row_that_changes_each_time_is_given_up_after_five_tries(tmp_path):
+    fleet, start, _ = loaded(tmp_path)
+    steering = fleet.steering()
+    plan = steering.plan_rewind(start)
+    send = steering._table.send
+    tries = 0
+
+    def raced(write):
+        nonlocal tries
+        tries += 1
+        fleet.dynamodb.update_item(
+            TableName=TABLE,
+            Key={"leaseKey": {"S": SHARD}},
+            UpdateExpression="ADD leaseCounter :one",
+            ExpressionAttributeValues={":one": {"N": "1"}},
+        )
+        send(write)
+
+    steering._table.send = raced
+    (outcome,) = steering.apply(plan, wait=0)
+    assert (outcome.status, tries) == (Status.REFUSED, 5)
+    assert "changed the row 5 times" in outcome.message
+
+
+@pytest.mark.parametrize("dies", ["after the request", "before the position", "after the position"])
+def test_an_operator_that_dies_leaves_the_lease_to_its_owner(tmp_path, dies):
+    fleet, _, _ = loaded(tmp_path, config=SLOW)
+    steering = fleet.behind()
+    gap = fleet.put_count
+    plan = steering.plan_skip("LATEST")
+    assert [change.recipe for change in plan.changes] == [Recipe.REQUEST]
+    table = steering._table
+    send, get = table.send, table.get
+    writes = 0
+    dead = False
+
+    def dying_send(write):
+        nonlocal writes, dead
+        if dead or (dies == "before the position" and writes == 1):
+            dead = True
+            raise OperatorDied
+        send(write)
+        writes += 1
+        if (dies, writes) in (("after the request", 1), ("after the position", 2)):
+            dead = True
+            raise OperatorDied
+
+    def dying_get(key):
+        if dead:
+            raise OperatorDied
+        return get(key)
+
+    table.send, table.get = dying_send, dying_get
+    with pytest.raises(OperatorDied):
+        steering.apply(plan)
+    fleet.run(3.2)
+    fleet.put(20)
+    fleet.run(40)
+    row = fleet.store.get(SHARD)
+    assert (row.owner, row.checkpoint_owner) == ("a", None)
+    numbers = [number for _, run in fleet.runs() for number in run]
+    assert len(numbers) == len(set(numbers))
+    assert set(range(gap, gap + 20)) <= set(numbers)
+    if dies != "after the position":
+        assert set(numbers) == set(range(fleet.put_count)), "nothing was changed"
+
+
+def test_an_interrupted_request_is_withdrawn(tmp_path):
+    """Ctrl-C while the owner still works on its batch."""
+    fleet, _, _ = loaded(tmp_path, config=SLOW)
+    steering = fleet.behind()
+    plan = steering.plan_skip("LATEST")
+    assert len(plan.changes) == 1
+
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    steering._sleep = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        steering.apply(plan)
+    row = fleet.store.get(SHARD)
+    assert (row.owner, row.checkpoint_owner, row.handoff_owner) == ("a", None, "a")
+    assert [line["event"] for line in fleet.lines()] == ["begin", "withdrawn", "interrupted"]
+    fleet.run(40)
+    assert sorted(int(data) for data in fleet.data()) == [*range(fleet.put_count)]
+
+
+def test_an_owner_that_does_not_answer_loses_the_request_after_a_while(tmp_path, monkeypatch):
+    """An owner that is taken for a KCL 3 and does not hear: the marker is taken back, and the lease is freed."""
+    fleet, _, _ = loaded(tmp_path)
+    fleet.put(300)
+    fleet.stop("a")
+    fleet.run(5)
+
+    def renew(now):  # a worker that renews, and does not look at the marker, as KCL 2 does
+        fleet.dynamodb.update_item(
+            TableName=TABLE,
+            Key={"leaseKey": {"S": SHARD}},
+            UpdateExpression="ADD leaseCounter :one",
+            ExpressionAttributeValues={":one": {"N": "1"}},
+        )
+        return now + 1.9
+
+    fleet.dynamodb.update_item(
+        TableName=TABLE,
+        Key={"leaseKey": {"S": SHARD}},
+        UpdateExpression="SET leaseOwner = :java",
+        ExpressionAttributeValues={":java": {"S": "java"}},
+    )
+    fleet.add_script("java", renew)
+    monkeypatch.setattr(plans, "_kind", lambda lease, owners: OwnerKind.KCL3)
+    steering = fleet.steering()
+    fleet.put(50)
+    plan = steering.plan_skip("LATEST")
+    begun = fleet.clock.monotonic()
+    (outcome,) = steering.apply(plan, wait=0)
+    assert 5.0 <= fleet.clock.monotonic() - begun <= 8.0
+    assert (outcome.status, outcome.recipe) == (Status.DONE, Recipe.FREE)
+    row = fleet.store.get(SHARD)
+    assert (row.owner, row.checkpoint_owner) == (None, None)
+    assert any("java did not answer" in line for line in fleet.said)
+
+
+def test_a_release_goes_to_the_peer_with_the_fewest_leases(tmp_path):
+    fleet, _, _ = loaded(tmp_path, workers=("a", "b"), shards=4)
+    fleet.run(10)
+    owners = fleet.owners()
+    shard = next(key for key, owner in owners.items() if owner == "a")
+    steering = fleet.steering()
+    plan = steering.plan_release([shard])
+    (change,) = plan.changes
+    assert (change.recipe, change.goal.worker) == (Recipe.REQUEST, "b")
+    (outcome,) = steering.apply(plan)
+    assert outcome.status is Status.DONE
+    fleet.run(5)
+    assert sorted(int(data) for data in fleet.data()) == [*range(fleet.put_count)], "no record twice"
+
+
+def test_a_release_without_a_peer_frees_the_lease(tmp_path):
+    fleet, _, _ = loaded(tmp_path)
+    steering = fleet.steering()
+    plan = steering.plan_release([SHARD])
+    (change,) = plan.changes
+    assert (change.recipe, change.goal.worker) == (Recipe.FREE, None)
+    (outcome,) = steering.apply(plan)
+    assert outcome.noticed_by == "a"
+    fleet.load(5)
+    assert set(fleet.data()) == set(fleet.sent)
+
+
+def test_a_swap_keeps_the_balance(tmp_path):
+    fleet, _, _ = loaded(tmp_path, workers=("a", "b"), shards=4)
+    fleet.run(10)
+    before = fleet.owners()
+    shard = next(key for key, owner in before.items() if owner == "a")
+    steering = fleet.steering()
+    plan = steering.plan_move(shard, "b", swap=True)
+    assert [change.recipe for change in plan.changes] == [Recipe.REQUEST, Recipe.REQUEST]
+    steering.apply(plan)
+    fleet.run(20)
+    after = fleet.owners()
+    assert after[shard] == "b"
+    assert sorted(after.values()) == ["a", "a", "b", "b"]
+    fleet.load(3)
+    assert sorted(int(data) for data in fleet.data()) == [*range(fleet.put_count)], "no record twice"
+
+
+@pytest.mark.parametrize("owner", ["alive", "dead"])
+def test_moves_to_a_worker_that_is_not_there_are_refused(tmp_path, owner):
+    fleet, _, _ = loaded(tmp_path)
+    if owner == "dead":
+        fleet.crash("a")
+    steering = fleet.steering()
+    plan = steering.plan_move(SHARD, "nobody-knows")
+    (refusal,) = plan.refusals
+    assert "KCL 1 or 2, or unknown" in refusal.reason
+    with pytest.raises(ChangeRefusedError, match="KCL 1 or 2"):
+        steering.apply(plan)
+
+
+def test_a_handoff_in_progress_is_waited_for(tmp_path):
+    fleet, start, first = loaded(tmp_path)
+    fleet.add("b", fleet.checkpointer("b", "each batch"))
+    fleet.run(5)
+    row = fleet.store.get(SHARD)
+    fleet.store.request_handoff(row, "b" if row.owner == "a" else "a")
+    steering = fleet.steering()
+    plan = steering.plan_rewind(start)
+    (outcome,) = steering.apply(plan)
+    assert outcome.status is Status.DONE
+    fleet.load(5)
+    assert fleet.runs()[-1][1] == [*range(first, fleet.put_count)]
+
+
+def test_nothing_is_changed_without_an_audit_log(tmp_path):
+    fleet, start, _ = loaded(tmp_path)
+    (tmp_path / "file").write_text("")
+    fleet.audit = tmp_path / "file" / "audit.jsonl"
+    steering = fleet.steering()
+    plan = steering.plan_rewind(start)
+    before = fleet.store.get(SHARD)
+    with pytest.raises(AuditLogError, match="cannot be written"):
+        steering.apply(plan)
+    assert fleet.store.get(SHARD).checkpoint == before.checkpoint
+
+
+def test_a_call_that_is_rejected_ends_the_command(tmp_path):
+    fleet, start, _ = loaded(tmp_path)
+    air = Air(fleet.dynamodb)
+
+    def reject(name, request, call):
+        raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "UpdateItem")
+
+    air.catch = reject
+    steering = fleet.steering(air)
+    plan = steering.plan_rewind(start)
+    with pytest.raises(PermanentAwsError, match="AccessDenied"):
+        steering.apply(plan)
+    assert [line["event"] for line in fleet.lines()] == ["begin", "interrupted"]
+
+
+def test_the_audit_log_keeps_the_bytes_that_a_rewind_removes(tmp_path):
+    fleet, start, first = loaded(tmp_path)
+    row = fleet.store.get(SHARD)
+    fleet.crash("a")
+    fleet.dynamodb.update_item(
+        TableName=TABLE,
+        Key={"leaseKey": {"S": SHARD}},
+        UpdateExpression="SET pendingCheckpoint = :p, pendingCheckpointSubSequenceNumber = :s, pendingCheckpointState = :b",
+        ExpressionAttributeValues={
+            ":p": {"S": row.checkpoint.sequence_number},
+            ":s": {"N": "0"},
+            ":b": {"B": b"\x00half"},
+        },
+    )
+    steering = fleet.steering()
+    steering.apply(steering.plan_rewind(start), wait=0)
+    begin = fleet.lines()[0]
+    assert begin["before"]["pendingCheckpointState"] == {"B": "AGhhbGY="}
+    after = fleet.store.get(SHARD)
+    assert (after.pending_checkpoint, after.pending_checkpoint_state) == (None, None)
+    assert json.dumps(begin)
+    fleet.add("b", fleet.checkpointer("b", "each batch"))
+    fleet.load(5)
+    assert fleet.runs()[-1][1] == [*range(first, fleet.put_count)]

@@ -1,0 +1,204 @@
+"""Each recipe against each write of the owner that is in the air at that moment: the window comes again exactly once.
+
+The worker's write is caught between its process and the table, the operator writes, and then the worker's write arrives, or does not,
+or arrives after its worker has given it up.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+from botocore.exceptions import ClientError
+
+from kinesis_sdk.admin.changes import plan as plans
+from kinesis_sdk.admin.changes.execute import Status
+from kinesis_sdk.admin.changes.recipes import Recipe
+from kinesis_sdk.admin.fleet.model import OwnerKind
+from kinesis_sdk.consumer import ConsumerConfig
+from tests.admin.changes.operators import SHARD, SLOW, SteeredFleet, kind_of, no_response
+
+PHASES = ("arrives after", "arrived before", "answer lost", "never arrives", "arrives late")
+
+
+class Catch:
+    """Catches the next write of one kind that a worker makes, and lets the operator write meanwhile."""
+
+    def __init__(self, fleet, kind, phase, act):
+        self.fleet, self.kind, self.phase, self.act = fleet, kind, phase, act
+        self.caught = False
+        fleet.air.catch = self
+
+    def __call__(self, name, request, call):
+        if self.caught or kind_of(request) != self.kind:
+            return call()
+        self.caught = True
+        if self.phase == "arrives after":
+            self.act()
+            return call()
+        if self.phase == "arrived before":
+            response = call()
+            self.act()
+            return response
+        if self.phase == "answer lost":
+            call()
+            self.act()
+        elif self.phase == "never arrives":
+            self.act()
+        else:
+            self.act()
+            self.fleet.timeline.at(self.fleet.clock.monotonic() + 0.7, lambda: self.late(call))
+        raise no_response()
+
+    def late(self, call):
+        with suppress(ClientError):
+            call()
+
+
+CASES = [
+    (mode, kind, phase)
+    for mode, kinds in (
+        ("each batch", ("renewal", "checkpoint")),
+        ("each minute", ("renewal", "checkpoint")),
+        ("never", ("renewal",)),
+        ("prepares", ("prepare", "checkpoint")),
+    )
+    for kind in kinds
+    for phase in PHASES
+]
+
+
+@pytest.mark.parametrize("recipe", [Recipe.RESTART, Recipe.FREE])
+@pytest.mark.parametrize(("mode", "kind", "phase"), CASES)
+def test_the_window_comes_again_and_nothing_else(tmp_path, monkeypatch, mode, kind, phase, recipe):
+    if recipe is Recipe.FREE:
+        monkeypatch.setattr(plans, "_kind", lambda lease, owners: OwnerKind.OTHER)
+    fleet = SteeredFleet(tmp_path)
+    fleet.add("a", fleet.checkpointer("a", mode))
+    fleet.load(20)
+    start, first = fleet.moment(), fleet.put_count
+    fleet.load(70)
+    fleet.rested = True
+    fleet.load(5)
+    steering = fleet.steering()
+    plan = steering.plan_rewind(start)
+    (change,) = plan.changes
+    assert change.recipe is recipe
+    before = len(fleet.runs())
+    outcomes = []
+    catch = Catch(fleet, kind, phase, lambda: outcomes.extend(steering.apply(plan, wait=0)))
+    if kind == "renewal":
+        fleet.run(20, lambda: catch.caught)  # without records there is no checkpoint
+    else:
+        fleet.load(65)
+    assert catch.caught
+    assert [outcome.status for outcome in outcomes] == [Status.DONE]
+    fleet.load(30)
+    runs = fleet.runs()
+    (_, again), *more = runs[before:]
+    assert not more, "one new acquisition"
+    assert again == [*range(first, fleet.put_count)]
+    assert runs[before - 1][0] not in fleet.interleaving()[fleet.interleaving().index(runs[before][0]) :]
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_pin_in_the_air(tmp_path, phase):
+    """A shard that starts at LATEST is rewound at the moment at which its worker pins the start."""
+    fleet = SteeredFleet(tmp_path, config=ConsumerConfig(initial_position="LATEST"))
+    fleet.put(8)
+    fleet.run(5)
+    start, first = fleet.moment(), fleet.put_count
+    fleet.put(8)
+    fleet.run(5)
+    outcomes = []
+    steering = fleet.steering()
+
+    def act():
+        plan = steering.plan_rewind(start)
+        outcomes.extend(steering.apply(plan, wait=0))
+
+    # The operator must not let the worker run inside of the worker's own write.
+    steering._judge_owners = lambda *_, **__: None
+    steering._sleep = fleet.clock.advance
+    catch = Catch(fleet, "pin", phase, act)
+    fleet.add("a", fleet.checkpointer("a", "each batch"))
+    fleet.load(30)
+    assert catch.caught
+    assert [outcome.status for outcome in outcomes] == [Status.DONE]
+    assert fleet.runs()[-1][1] == [*range(first, fleet.put_count)]
+
+
+WRITES_OF = {
+    "each batch": ("renewal", "checkpoint"),
+    "each minute": ("renewal", "checkpoint"),
+    "never": ("renewal",),
+    "prepares": ("prepare", "checkpoint"),
+}
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind"), [(mode, kind) for mode, kinds in WRITES_OF.items() for kind in kinds]
+)
+@pytest.mark.parametrize("late", [0.05, 0.3, 1.5])
+def test_a_skip_leaves_out_exactly_what_it_shows(tmp_path, mode, kind, late):
+    """A write of the owner is in the air at the request, and arrives soon, or after the position."""
+    fleet = SteeredFleet(tmp_path, config=SLOW)
+    armed = []
+
+    def catch(name, request, call):
+        if armed and kind_of(request) == kind:
+            armed.clear()
+            fleet.timeline.at(fleet.clock.monotonic() + late, lambda: quietly(call))
+            raise no_response()
+        return call()
+
+    def quietly(call):
+        with suppress(ClientError):
+            call()
+
+    fleet.air.catch = catch
+    fleet.add("a", fleet.checkpointer("a", mode))
+    fleet.load(70)
+    fleet.rested = True
+    steering = fleet.behind()
+    fleet.clock.advance(1.1)
+    gap_end = fleet.put_count
+    start = fleet.moment()
+    fleet.put(40)
+    steering._sleep = lambda _: None  # planned in no time
+    plan = steering.plan_skip(start)
+    steering._sleep = fleet.run
+    armed.append(True)
+    (outcome,) = steering.apply(plan)
+    assert (outcome.status, outcome.recipe) == (Status.DONE, Recipe.REQUEST)
+    fleet.load(40)
+    numbers = [number for _, run in fleet.runs() for number in run]
+    places = {(sequence, sub): int(data) for _, _, data, sequence, sub in fleet.delivered}
+    stored = outcome.checkpoint
+    last = places[(stored.sequence_number, stored.sub_sequence_number)]
+    missing = set(range(fleet.put_count)) - set(numbers)
+    assert missing <= set(range(last + 1, gap_end)), "nothing but what lies behind the shown checkpoint"
+    assert len(missing) > 300
+    if mode in ("each batch", "prepares"):
+        assert missing == set(range(last + 1, gap_end)), "exactly that"
+        assert len(numbers) == len(set(numbers))
+
+
+def test_the_owner_of_a_rewound_shard_has_no_peer_beside_it(tmp_path):
+    fleet = SteeredFleet(tmp_path, shards=2)
+    for name in ("a", "b"):
+        fleet.add(name, fleet.checkpointer(name, "each batch"))
+    fleet.load(30)
+    start = fleet.moment()
+    fleet.load(10)
+    steering = fleet.steering()
+    plan = steering.plan_rewind(start)
+    assert {change.recipe for change in plan.changes} == {Recipe.RESTART}
+    owners = fleet.owners()
+    steering.apply(plan)
+    fleet.load(20)
+    assert fleet.owners() == owners
+    for shard in owners:
+        seen = fleet.interleaving(shard)
+        assert len(seen) == len(set(seen)), "no acquisition works after the next one has begun"
+    assert SHARD in owners

@@ -1,0 +1,254 @@
+"""Rewinds of live fleets in virtual time: exactly the window comes again, also over reshards."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from kinesis_sdk.admin.changes.execute import Status
+from kinesis_sdk.admin.changes.recipes import Recipe
+from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.sequence import ExtendedSequenceNumber
+from kinesis_sdk.consumer import ConsumerConfig
+from tests.admin.changes.operators import SHARD, SteeredFleet
+
+
+def test_a_rewind_shows_what_it_writes_and_who_noticed(tmp_path):
+    fleet = SteeredFleet(tmp_path)
+    fleet.add("a", fleet.checkpointer("a", "each batch"))
+    fleet.load(20)
+    start, first = fleet.moment(), fleet.put_count
+    fleet.load(10)
+    steering = fleet.steering()
+    plan = steering.plan_rewind(start)
+    (change,) = plan.changes
+    before = fleet.store.get(SHARD)
+    assert change.recipe is Recipe.RESTART
+    assert change.goal.effect.startswith("repeats 9 s of records, about 3")
+    assert change.differences[-1] == f"on condition: leaseCounter = {before.counter}"
+    assert f"leaseCounter: {before.counter} → {before.counter + 2}" in change.differences
+    assert plan.command[:4] == ("leases", "rewind", "app", "--stream")
+    (outcome,) = steering.apply(plan)
+    assert (outcome.status, outcome.noticed_by) == (Status.DONE, "a")
+    assert outcome.noticed_after <= 1.6, "the owner scans each second"
+    fleet.load(5)
+    assert fleet.runs()[-1][1] == [*range(first, fleet.put_count)]
+    begin, done = fleet.lines()
+    assert (begin["event"], done["event"]) == ("begin", "done")
+    assert begin["before"]["leaseCounter"] == {"N": str(before.counter)}
+    assert done["after"]["leaseCounter"] == {"N": str(before.counter + 2)}
+    assert begin["command"].startswith("kinesis-sdk leases rewind app")
+
+
+@pytest.mark.parametrize("what", ["record", "horizon"])
+def test_a_rewind_to_a_record_or_the_horizon(tmp_path, what):
+    fleet = SteeredFleet(tmp_path)
+    fleet.add("a", fleet.checkpointer("a", "each batch"))
+    fleet.load(20)
+    number, sequence, sub = next(
+        (int(data), sequence, sub) for _, _, data, sequence, sub in fleet.delivered if data == b"33"
+    )
+    to = ExtendedSequenceNumber(sequence, sub) if what == "record" else "TRIM_HORIZON"
+    steering = fleet.steering()
+    plan = steering.plan_rewind(to, [SHARD])
+    steering.apply(plan)
+    fleet.load(5)
+    assert fleet.runs()[-1][1] == [*range(number if what == "record" else 0, fleet.put_count)]
+
+
+def test_an_owner_that_stored_nothing_begins_again_at_its_own_checkpoint(tmp_path):
+    """A position that moved forward would skip what the owner did not process, and nobody can tell what it did."""
+    fleet = SteeredFleet(tmp_path)
+    fleet.rested = True
+    fleet.add("a", fleet.checkpointer("a", "never"))
+    fleet.load(20)
+    start = fleet.moment()
+    fleet.load(5)
+    steering = fleet.steering()
+    plan = steering.plan_rewind(start)
+    (change,) = plan.changes
+    assert "its own checkpoint" in change.goal.effect
+    steering.apply(plan)
+    fleet.load(10)
+    assert fleet.runs()[-1][1] == [*range(fleet.put_count)]
+
+
+def test_latest_stores_a_position_before_anything_is_read(tmp_path):
+    """Nothing that arrives between the rewind and the start of the first worker is skipped."""
+    fleet = SteeredFleet(tmp_path, config=ConsumerConfig(initial_position="LATEST"))
+    fleet.put(8)
+    fleet.run(5)
+    fleet.add("a", fleet.checkpointer("a", "each batch"))
+    fleet.run(0.5)
+    fleet.crash("a")
+    row = fleet.dynamodb.get_item(TableName="app", Key={"leaseKey": {"S": SHARD}})["Item"]
+    if "initialTimestampMillis" in row:  # as a Java worker leaves it: nothing but the sentinel
+        fleet.dynamodb.update_item(
+            TableName="app", Key={"leaseKey": {"S": SHARD}}, UpdateExpression="REMOVE initialTimestampMillis"
+        )
+    first = fleet.put_count
+    steering = fleet.steering()
+    plan = steering.plan_rewind("LATEST")
+    assert len(plan.changes) == 1
+    steering.apply(plan, wait=0)
+    fleet.put(8)
+    fleet.run(5)
+    fleet.add("b", fleet.checkpointer("b", "each batch"))
+    fleet.run(30)
+    assert fleet.data() == [b"%d" % number for number in range(first, fleet.put_count)]
+
+
+def test_a_dead_owner_loses_the_lease(tmp_path):
+    fleet = SteeredFleet(tmp_path)
+    fleet.add("a", fleet.checkpointer("a", "each batch"))
+    fleet.load(20)
+    start, first = fleet.moment(), fleet.put_count
+    fleet.load(5)
+    fleet.crash("a")
+    steering = fleet.steering()
+    plan = steering.plan_rewind(start)
+    assert [change.recipe for change in plan.changes] == [Recipe.FREE]
+    steering.apply(plan, wait=0)
+    fleet.add("b", fleet.checkpointer("b", "each batch"))
+    fleet.load(5)
+    assert fleet.runs()[-1] == ("b#1", [*range(first, fleet.put_count)])
+
+
+def test_nobody_reads(tmp_path):
+    fleet = SteeredFleet(tmp_path)
+    fleet.add("a", fleet.checkpointer("a", "each batch"))
+    fleet.load(20)
+    start = fleet.moment()
+    fleet.load(5)
+    fleet.stop("a")
+    fleet.run(10)
+    steering = fleet.steering()
+    (outcome,) = steering.apply(steering.plan_rewind(start))
+    assert outcome.status is Status.DONE
+    assert outcome.noticed_after is None
+    assert any("no worker reads. Start one" in line for line in fleet.said)
+
+
+def test_a_moment_in_the_future_is_refused(tmp_path):
+    fleet = SteeredFleet(tmp_path)
+    fleet.add("a")
+    fleet.load(3)
+    with pytest.raises(ConfigError, match="a moment in the past"):
+        fleet.steering().plan_rewind(fleet.moment() + timedelta(seconds=90))
+
+
+def test_a_start_before_the_stream_is_told(tmp_path):
+    fleet = SteeredFleet(tmp_path)
+    fleet.add("a", fleet.checkpointer("a", "each batch"))
+    fleet.load(10)
+    steering = fleet.steering()
+    plan = steering.plan_rewind(fleet.moment() - timedelta(hours=30))
+    assert any("the stream has nothing before" in note for note in plan.notes)
+    assert [str(change.goal.position) for change in plan.changes] == ["TRIM_HORIZON/0"]
+
+
+def reshard(fleet, steps):
+    for step in steps:
+        getattr(fleet, step)()
+        fleet.load(6)
+
+
+def lineage(fleet):
+    shards = fleet.raw.list_shards(StreamName="orders")["Shards"]
+    return {
+        shard["ShardId"]: [
+            shard[name] for name in ("ParentShardId", "AdjacentParentShardId") if name in shard
+        ]
+        for shard in shards
+    }
+
+
+STEPS = {"split": ["split"], "merge": ["merge"], "two generations": ["split", "merge", "split"]}
+
+
+@pytest.mark.parametrize("steps", STEPS.values(), ids=STEPS)
+@pytest.mark.parametrize("cleaned", [True, False], ids=["cleaned away", "kept"])
+@pytest.mark.parametrize("operations", ["one", "killed between two writes"])
+def test_a_rewind_over_a_reshard(tmp_path, steps, cleaned, operations):
+    """Every record since the start comes again, no older one does, and parents come before their children."""
+    config = ConsumerConfig(initial_position="TRIM_HORIZON")
+    if cleaned:
+        config = replace(config, coordination=replace(config.coordination, lease_cleanup_interval=1.0))
+    fleet = SteeredFleet(tmp_path, shards=2, config=config)
+    for name in ("a", "b"):
+        fleet.add(name, fleet.checkpointer(name, "each batch"))
+    fleet.load(15)
+    start, first = fleet.moment(), fleet.put_count
+    fleet.load(10)
+    reshard(fleet, steps)
+    fleet.run(10)
+    gone = set(lineage(fleet)) - {lease.lease_key for lease in fleet.store.list()}
+    assert bool(gone) == cleaned
+    steering = fleet.steering()
+    plan = steering.plan_rewind(start)
+    assert not plan.refusals, plan.refusals
+    order = [change.goal.shard_id for change in plan.changes]
+    parents = lineage(fleet)
+    assert set(order) == set(parents)
+    assert all(order.index(parent) < order.index(shard) for shard in order for parent in parents[shard])
+    mark = len(fleet.delivered)
+    twice: set[str] = set()
+    if operations == "one":
+        steering.apply(plan)
+    else:
+        kill_after(fleet, steering, plan, writes=2)
+        fleet.run(30)
+        # A second operator goes on with what the first one has left.
+        again = fleet.steering()
+        rest = again.plan_rewind(start, remaining_shards(steering, plan))
+        twice = {change.goal.shard_id for change in rest.changes}
+        again.apply(rest)
+    fleet.run(120)
+    seen: dict[str, list[int]] = {}
+    for _, shard, data, _, _ in fleet.delivered[mark:]:
+        seen.setdefault(shard, []).append(int(data))
+    numbers = sorted(number for run in seen.values() for number in run)
+    assert sorted(set(numbers)) == [*range(first, fleet.put_count)]
+    # What followed the first operator's writes before the second one came was read already.
+    again_of = {shard for shard, run in seen.items() if len(run) > len(set(run))}
+    assert again_of <= twice
+    firsts = {shard: fleet_index(fleet, mark, shard) for shard in seen}
+    lasts = {shard: fleet_index(fleet, mark, shard, last=True) for shard in seen}
+    for shard in seen:
+        for parent in parents[shard]:
+            if parent in seen:
+                assert lasts[parent] < firsts[shard], f"{shard} began before its parent {parent} had ended"
+    assert fleet.checkpoints().keys() <= set(parents)
+
+
+def fleet_index(fleet, mark, shard, *, last=False):
+    places = [index for index, entry in enumerate(fleet.delivered[mark:]) if entry[1] == shard]
+    return places[-1 if last else 0]
+
+
+class OperatorDied(BaseException):
+    pass
+
+
+def kill_after(fleet, steering, plan, writes):
+    """Let the operator's process die after some of its writes."""
+    calls = steering._table.send
+    count = 0
+
+    def send(write):
+        nonlocal count
+        if count == writes:
+            raise OperatorDied
+        count += 1
+        calls(write)
+
+    steering._table.send = send
+    with pytest.raises(OperatorDied):
+        steering.apply(plan)
+
+
+def remaining_shards(steering, plan):
+    command = steering.remaining(plan)
+    return [command[place + 1] for place, part in enumerate(command) if part == "--shard"]
