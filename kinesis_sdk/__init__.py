@@ -16,9 +16,11 @@ from kinesis_sdk._version import __version__ as __version__
 TYPE_CHECKING = False  # type checkers read it as True; importing typing would cost more than all of this
 if TYPE_CHECKING:
     from kinesis_sdk.common.errors import AdminError as AdminError
+    from kinesis_sdk.common.errors import AuditLogError as AuditLogError
     from kinesis_sdk.common.errors import AwsConfigError as AwsConfigError
     from kinesis_sdk.common.errors import AwsError as AwsError
     from kinesis_sdk.common.errors import BufferFullError as BufferFullError
+    from kinesis_sdk.common.errors import ChangeRefusedError as ChangeRefusedError
     from kinesis_sdk.common.errors import ConditionFailedError as ConditionFailedError
     from kinesis_sdk.common.errors import ConfigError as ConfigError
     from kinesis_sdk.common.errors import ConsumerError as ConsumerError
@@ -183,6 +185,8 @@ else:
                 # errors of AWS calls
                 "AwsError",
                 "AdminError",
+                "AuditLogError",
+                "ChangeRefusedError",
                 "AwsConfigError",
                 "PermanentAwsError",
                 "ResourceNotFoundError",
