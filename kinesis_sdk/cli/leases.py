@@ -32,6 +32,18 @@ _LEASES = {
     "list": ("kinesis_sdk.cli.leases:list_leases", "Print the rows of the lease table, decoded."),
     "show": ("kinesis_sdk.cli.leases:show", "Name what is wrong, with the remedy, and print the rows."),
     "explain": ("kinesis_sdk.cli.leases:explain", "Say in plain words why a shard is moving or not."),
+    "rewind": (
+        "kinesis_sdk.cli.steer:rewind",
+        "Process records again, from a time, a record or the horizon.",
+    ),
+    "skip-to": ("kinesis_sdk.cli.steer:skip_to", "Leave records out: continue at a later position."),
+    "release": ("kinesis_sdk.cli.steer:release", "Take a lease from its owner; another worker continues."),
+    "move": ("kinesis_sdk.cli.steer:move", "Move a lease to a live worker."),
+    "pin": ("kinesis_sdk.cli.steer:pin", "Give a lease to one worker for as long as it is alive."),
+    "unpin": ("kinesis_sdk.cli.steer:unpin", "Remove the pin of a lease."),
+    "export": ("kinesis_sdk.cli.steer:export", "Save the leases to a file."),
+    "import": ("kinesis_sdk.cli.steer:import_leases", "Bring the leases to the positions of a saved file."),
+    "delete-app": ("kinesis_sdk.cli.steer:delete_app", "Delete a stopped application: its lease table."),
 }
 """Home and short help of each command of the group."""
 

@@ -20,6 +20,7 @@ _COMMANDS = {
     "apps": ("kinesis_sdk.cli.apps:apps", "List the applications of an account and region."),
     "lag": ("kinesis_sdk.cli.lag:lag", "Show how far behind each shard of an application is."),
     "leases": ("kinesis_sdk.cli.leases:leases", "Look at the leases of an application, and change them."),
+    "worker": ("kinesis_sdk.cli.worker:worker", "List workers, drain one before maintenance."),
     "balance": (
         "kinesis_sdk.cli.balance:balance",
         "Show how evenly the leases are spread over workers and groups.",

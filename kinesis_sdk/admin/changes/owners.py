@@ -58,6 +58,7 @@ class OwnerWatch:
                 self._first_seen.setdefault(holder, now)
             if lease.handoff_owner is not None and lease.handoff_owner == lease.owner:
                 self._python.add(lease.handoff_owner)
+            self._python.update(lease.draining)
             for worker, beat in lease.standby_heartbeats.items():
                 self._python.add(worker)
                 self._first_seen.setdefault(worker, now)
@@ -106,6 +107,7 @@ class OwnerWatch:
         found = set(self._kcl3)
         for lease in self._rows:
             found.update(lease.standby_heartbeats)
+            found.update(lease.draining)
             if lease.holder is not None and not lease.is_finished:
                 found.add(lease.holder)
         return sorted(found)

@@ -29,6 +29,8 @@ class Action(str, Enum):
     SKIP = "skip-to"
     RELEASE = "release"
     MOVE = "move"
+    IMPORT = "import"
+    """A plan of rewinds, skips and rows that are put back."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -124,15 +124,6 @@ def create(lease: Lease, *, by: str) -> RowWrite:
     )
 
 
-def delete(row: Row) -> RowWrite:
-    """Return the write that deletes a row, if it has not changed."""
-    return RowWrite(
-        lease_key=row.lease.lease_key,
-        kind=WriteKind.DELETE,
-        equals={attributes.LEASE_COUNTER: row.item[attributes.LEASE_COUNTER]},
-    )
-
-
 _KEEP = "\0"
 _TIMED = (LATEST, AT_TIMESTAMP)
 

@@ -40,6 +40,12 @@ from kinesis_sdk.admin.changes.plan import (
 from kinesis_sdk.admin.changes.positions import PositionResolver, ResolvedStart, Start, show_start
 from kinesis_sdk.admin.changes.rows import Row
 from kinesis_sdk.admin.changes.table import LeaseTableCalls, TableRead
+from kinesis_sdk.admin.changes.transfer import (
+    Export,
+    import_goals,
+    make_export,
+    refuse_other_stream,
+)
 from kinesis_sdk.admin.fleet.model import OwnerKind
 from kinesis_sdk.admin.fleet.words import duration
 from kinesis_sdk.common.clock import Clock, SystemClock
@@ -259,6 +265,50 @@ class Steering:
         command = self._command("move", None, shards=[key])
         command = (*command, "--to", worker, *(("--swap",) if swap else ()))
         return self._plan(Action.MOVE, goals, command, [], notes)
+
+    def export(self) -> Export:
+        """Return the leases of the application, as they are now.
+
+        Raises:
+            ConfigError: If there is no such table, or its stream is not known.
+            AwsError: If a call failed.
+        """
+        read, stream = self.read()
+        facts = self._application.stream_facts(stream)
+        return make_export(
+            self._application.name,
+            read,
+            stream=stream.name,
+            stream_created=facts.created,
+            at=self._clock.time(),
+        )
+
+    def plan_import(self, export: Export, *, file: str = "-") -> ChangePlan:
+        """Plan to bring the rows to the positions of an export. The table is created if it is missing.
+
+        Args:
+            export: The export.
+            file: Name of its file, for the command of the plan.
+
+        Raises:
+            AwsError: If a call failed.
+        """
+        stream = self._application.given_stream or StreamId.parse(export.stream)
+        facts = self._application.stream_facts(stream)
+        self._application.store.ensure_ready()
+        read = self._scan()
+        listed = self._application.shards(stream)
+        names = {row.lease.stream_name for row in export.rows}
+        if read.rows or names <= {None}:
+            rows = self._rows_of(read, stream)
+        else:
+            (name,) = names if len(names) == 1 else (None,)
+            rows = StreamRows(rows={}, stream_name=name)
+        refusals = refuse_other_stream(export, stream=stream.name, stream_created=facts.created)
+        goals, more, notes = import_goals(rows, export, listed)
+        self._judge_owners(goals, read)
+        command = ("leases", "import", self._application.name, file, *self._application.connection.options)
+        return self._plan(Action.IMPORT, goals, command, [*refusals, *more], [*notes, NOT_REACHED])
 
     # Applying
 

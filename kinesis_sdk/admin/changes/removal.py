@@ -1,0 +1,130 @@
+"""Deletion of an application: its lease table, and the tables that a KCL 3 keeps beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kinesis_sdk.admin.applications import Application, describe_table, metrics_in
+from kinesis_sdk.admin.changes.audit import AuditLog, default_audit_log
+from kinesis_sdk.admin.changes.owners import OwnerWatch
+from kinesis_sdk.common.aws import call_with_retries
+from kinesis_sdk.common.clock import Clock
+from kinesis_sdk.common.errors import ChangeRefusedError, ResourceNotFoundError
+from kinesis_sdk.common.text import printable
+
+_POLL = 1.0
+_BESIDE = ("-CoordinatorState", "-WorkerMetricStats")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemovalPlan:
+    """An application that may be deleted.
+
+    Attributes:
+        application: Its name.
+        tables: The tables to delete, the lease table first.
+        leases: Number of leases.
+    """
+
+    application: str
+    tables: tuple[str, ...]
+    leases: int
+
+
+class Removal:
+    """Deletes applications that have stopped. Not thread-safe.
+
+    Args:
+        application: The application.
+        failover_time: The workers' own setting, in seconds.
+        audit_log: The audit log; by default `default_audit_log`.
+        clock: Monotonic and wall clock.
+        sleep: Waits, given seconds.
+        report: Told what happens, in words.
+    """
+
+    def __init__(
+        self,
+        application: Application,
+        *,
+        failover_time: float = 10.0,
+        audit_log: Path | None = None,
+        clock: Clock,
+        sleep: Callable[[float], None],
+        report: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._application = application
+        self._failover_time = failover_time
+        self._audit_log = audit_log or default_audit_log()
+        self._clock = clock
+        self._sleep = sleep
+        self._report = report
+
+    def plan(self) -> RemovalPlan:
+        """Watch the table for two failover times, and return what would be deleted.
+
+        Raises:
+            ChangeRefusedError: If a worker is alive.
+            ConfigError: If there is no such table.
+            AwsError: If a call failed.
+        """
+        info = self._application.info()
+        owners = OwnerWatch(self._failover_time)
+        begun = self._clock.monotonic()
+        self._report(f"watching the table for {2 * self._failover_time:g} s: no worker may write to it")
+        while True:
+            scan = self._application.scan(consistent=True)
+            now = self._clock.monotonic()
+            owners.observe(scan.leases, now)
+            reports = {**(self._application.worker_metrics() or {}), **metrics_in(scan.others)}
+            owners.observe_metrics(reports, wall=self._clock.time(), now=now)
+            alive = [worker for worker in owners.workers() if owners.is_alive(worker, now)]
+            if alive:
+                raise ChangeRefusedError(
+                    f"the application {info.name} is running: {printable(alive[0])} writes to its table. Stop all workers first"
+                )
+            if now - begun >= 2 * self._failover_time:
+                break
+            self._sleep(_POLL)
+        beside = [
+            info.name + suffix
+            for suffix in _BESIDE
+            if describe_table(self._application.connection, info.name + suffix, sleep=self._sleep) is not None
+        ]
+        return RemovalPlan(
+            application=info.name,
+            tables=(self._application.table_name, *beside),
+            leases=len(scan.leases),
+        )
+
+    def delete(self, plan: RemovalPlan, *, command: tuple[str, ...] = ()) -> None:
+        """Delete the tables of a plan.
+
+        Raises:
+            AuditLogError: If the audit log cannot be written; nothing more is deleted.
+            AwsError: If a call failed; repeating it is safe.
+        """
+        client = self._application.connection.dynamodb
+        audit = AuditLog(
+            self._audit_log,
+            clock=self._clock,
+            command=("kinesis-sdk", *command),
+            table=self._application.table_name,
+        )
+        for table in plan.tables:
+            audit.append("begin", delete_table=table)
+            request: dict[str, Any] = {"TableName": table}
+            try:
+                call_with_retries(
+                    lambda request=request: client.delete_table(**request),  # type: ignore[misc]
+                    operation="DeleteTable",
+                    client=client,
+                    sleep=self._sleep,
+                )
+            except ResourceNotFoundError:
+                self._report(f"{table}: deleted already")
+            audit.append("done", delete_table=table)
+            self._report(f"{table}: deleted")

@@ -1,0 +1,224 @@
+"""Export and import of the leases of an application, as JSON lines.
+
+The first line describes the application and its stream; each further line is one row, as DynamoDB stores it, with bytes as base64. An
+export is a snapshot row by row and not at one instant, which is fine, because positions only grow.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from typing import Any
+
+from kinesis_sdk.admin.changes.audit import item_from_json, item_to_json
+from kinesis_sdk.admin.changes.plan import Action, Goal, Refusal, StreamRows, in_creation_order
+from kinesis_sdk.admin.changes.rows import CHANGED_BY, Row
+from kinesis_sdk.admin.changes.table import TableRead
+from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON
+from kinesis_sdk.common.shards import Shard, ShardGraph
+from kinesis_sdk.consumer.leases.table.lease import Lease
+
+FORMAT = "kinesis-sdk leases"
+_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Export:
+    """The leases of an application at one time.
+
+    Attributes:
+        application: Its name.
+        stream: Name of its stream.
+        stream_created: Creation time of the stream in epoch seconds, as far as it is known. A stream of the same name that was
+            created later has other records.
+        at: Time of the export in epoch seconds.
+        rows: The leases, with their items.
+    """
+
+    application: str
+    stream: str
+    stream_created: float | None
+    at: float
+    rows: tuple[Row, ...]
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of the file."""
+        header = {
+            "format": FORMAT,
+            "version": _VERSION,
+            "application": self.application,
+            "stream": self.stream,
+            "streamCreated": _iso(self.stream_created),
+            "time": _iso(self.at),
+            "rows": len(self.rows),
+        }
+        yield json.dumps(header, ensure_ascii=False)
+        for row in self.rows:
+            yield json.dumps({"item": item_to_json(row.item)}, ensure_ascii=False)
+
+
+def _iso(moment: float | None) -> str | None:
+    if moment is None:
+        return None
+    return datetime.fromtimestamp(moment, timezone.utc).isoformat()
+
+
+def make_export(
+    application: str, read: TableRead, *, stream: str, stream_created: float | None, at: float
+) -> Export:
+    """Return the export of a table that was read."""
+    return Export(
+        application=application,
+        stream=stream,
+        stream_created=stream_created,
+        at=at,
+        rows=tuple(read.rows[key] for key in sorted(read.rows)),
+    )
+
+
+def parse_export(lines: Iterable[str]) -> Export:
+    """Read the lines of an export.
+
+    Raises:
+        ConfigError: If they are not a complete export.
+    """
+    try:
+        first, *rest = [line for line in lines if line.strip()]
+        header: Mapping[str, Any] = json.loads(first)
+        if header["format"] != FORMAT or header["version"] != _VERSION:
+            raise ValueError(f"format {header['format']!r}, version {header['version']!r}")
+        rows = tuple(Row.of(item_from_json(json.loads(line)["item"])) for line in rest)
+        if len(rows) != header["rows"]:
+            raise ValueError(f"{len(rows)} of {header['rows']} rows")
+        created = header["streamCreated"]
+        return Export(
+            application=header["application"],
+            stream=header["stream"],
+            stream_created=None if created is None else datetime.fromisoformat(created).timestamp(),
+            at=datetime.fromisoformat(header["time"]).timestamp(),
+            rows=rows,
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ConfigError("file", "", f"a complete export of this command ({error})") from error
+
+
+def restored(row: Row) -> Lease:
+    """Return a row of an export as it is put into a table: without owners, heartbeats and marks of workers of that time."""
+    extra = {name: value for name, value in row.lease.extra.items() if name != CHANGED_BY}
+    return replace(
+        row.lease,
+        counter=0,
+        owner=None,
+        checkpoint_owner=None,
+        handoff_owner=None,
+        standby_heartbeats={},
+        draining=(),
+        progress=None,
+        extra=extra,
+    )
+
+
+def import_goals(
+    table: StreamRows, export: Export, shards: Sequence[Shard]
+) -> tuple[list[Goal], list[Refusal], list[str]]:
+    """Return the goals of an import, parents before children, with refusals and notes.
+
+    Rows that are missing are put back. A row at another position is rewound or skipped like any other, so an import also works
+    while the application runs.
+
+    Args:
+        table: Rows of the stream, as they are.
+        export: The export.
+        shards: All shards of the stream.
+    """
+    exported = {row.lease.shard: row for row in export.rows if row.lease.stream_name == table.stream_name}
+    order = {shard.shard_id: index for index, shard in enumerate(in_creation_order(shards))}
+    goals, notes = [], []
+    for shard_id, row in sorted(exported.items(), key=lambda entry: (order.get(entry[0], -1), entry[0])):
+        current = table.rows.get(shard_id)
+        position = row.lease.checkpoint
+        action = Action.REWIND
+        if current is not None:
+            there = current.lease.checkpoint
+            if position == there:
+                continue
+            if position.sequence_number in (LATEST, AT_TIMESTAMP):
+                notes.append(f"{shard_id}: the export has no position yet, so the row is left as it is")
+                continue
+            if position.is_shard_end:
+                notes.append(f"{shard_id}: finished in the export; its owner reads it to the end")
+                continue
+            action = Action.REWIND if position < there else Action.SKIP
+            if action is Action.SKIP and position.is_sentinel:
+                continue
+        goals.append(
+            Goal(
+                lease_key=row.lease.lease_key,
+                shard_id=shard_id,
+                action=action,
+                position=position,
+                missing=restored(row),
+                effect=_EFFECTS[action] if current is not None else "the row is put back",
+            )
+        )
+    return goals, _refuse_import(table, exported, shards), notes
+
+
+_EFFECTS = {
+    Action.REWIND: "what lies between the two positions is repeated",
+    Action.SKIP: "what lies between the two positions is skipped",
+}
+
+
+def _refuse_import(table: StreamRows, exported: Mapping[str, Row], shards: Sequence[Shard]) -> list[Refusal]:
+    """Return why records would be skipped: shards that no row leads to, parents that a child would not wait for."""
+    graph = ShardGraph(shards)
+    there = {**table.rows, **exported}
+    refusals = []
+    for shard in in_creation_order(shards):
+        shard_id = shard.shard_id
+        if (
+            shard.is_open
+            and shard_id not in there
+            and not any(one in there for one in graph.ancestors(shard_id))
+        ):
+            refusals.append(
+                Refusal(
+                    shard_id=shard_id,
+                    reason=f"the export has no row for {shard_id} or an ancestor of it: it would start at the initial position",
+                )
+            )
+        row = exported.get(shard_id)
+        if row is None or row.lease.checkpoint.sequence_number != TRIM_HORIZON:
+            continue
+        missing = [parent for parent in graph.parents(shard_id) if parent not in there]
+        if missing:
+            refusals.append(
+                Refusal(
+                    shard_id=shard_id,
+                    reason=f"{shard_id} has not been read, and its parent {', '.join(missing)} has no row: the parent's records "
+                    "would be skipped",
+                )
+            )
+    return refusals
+
+
+def refuse_other_stream(export: Export, *, stream: str, stream_created: float | None) -> list[Refusal]:
+    """Return why an export does not belong to a stream."""
+    if export.stream != stream:
+        return [Refusal(reason=f"the export is of the stream {export.stream}, and not of {stream}")]
+    if (
+        export.stream_created is not None
+        and stream_created is not None
+        and abs(export.stream_created - stream_created) >= 1.0
+    ):
+        return [
+            Refusal(
+                reason=f"the stream {stream} was created at {_iso(stream_created)}, and that of the export at "
+                f"{_iso(export.stream_created)}: it was deleted and recreated, so the positions are of other records"
+            )
+        ]
+    return []

@@ -1,0 +1,502 @@
+"""Commands that change a live application: rewind, skip, release, move, pin, and drain. No logic of their own."""
+
+from __future__ import annotations
+
+import functools
+import shlex
+import sys
+import time
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from kinesis_sdk.admin.applications import Application
+from kinesis_sdk.admin.changes.audit import default_audit_log
+from kinesis_sdk.admin.changes.execute import Outcome, Status
+from kinesis_sdk.admin.changes.plan import ChangePlan
+from kinesis_sdk.admin.changes.positions import Start, parse_start
+from kinesis_sdk.admin.changes.removal import Removal
+from kinesis_sdk.admin.changes.steering import Steering
+from kinesis_sdk.admin.changes.transfer import parse_export
+from kinesis_sdk.admin.changes.workers import WorkerMarks
+from kinesis_sdk.cli.fleet_tables import application_options, open_application
+from kinesis_sdk.cli.options import DURATION, JSON_OPTION, YES_OPTION, Moment
+from kinesis_sdk.cli.output import (
+    CommandError,
+    ExitCode,
+    confirm,
+    note,
+    print_json,
+    refuse,
+    with_exit_codes,
+)
+from kinesis_sdk.common.clock import SystemClock
+from kinesis_sdk.common.errors import AuditLogError, ChangeRefusedError, ConfigError
+from kinesis_sdk.common.text import printable
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_SHOWN = 20
+"""Maximum number of rows whose exact write is shown; ``--json --dry-run`` shows all."""
+
+
+class StartType(click.ParamType):  # type: ignore[type-arg]
+    """A moment, ``LATEST``, ``TRIM_HORIZON``, or a sequence number with an optional ``/index`` in its aggregate."""
+
+    name = "start"
+
+    def __init__(self, *words: str) -> None:
+        self._moment = Moment(*words)
+        self._words = words
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Start:
+        """Return the start."""
+        start = parse_start(value) if isinstance(value, str) else None
+        if start is not None and (not isinstance(start, str) or start in self._words):
+            return start
+        moment = self._moment.convert(value, param, ctx)
+        assert isinstance(moment, (datetime, str))
+        return moment
+
+
+def change_options(command: _F) -> _F:
+    """Add the options of `application_options` and those of every change, and turn errors into exit codes."""
+    for option in (
+        application_options,
+        click.option(
+            "--audit-log",
+            metavar="FILE",
+            type=click.Path(dir_okay=False, path_type=Path),
+            help="File to which each change is appended; by default kinesis-sdk/audit.jsonl in the user's state directory.",
+        ),
+        JSON_OPTION,
+        click.option("--dry-run", is_flag=True, help="Show what would be written, and write nothing."),
+        YES_OPTION,
+    ):
+        command = option(command)
+    return with_exit_codes(_with_refusals(command))
+
+
+def _with_refusals(function: _F) -> _F:
+    @functools.wraps(function)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except (ChangeRefusedError, AuditLogError) as error:
+            raise CommandError(str(error), ExitCode.REFUSED) from error
+
+    return guarded  # type: ignore[return-value]
+
+
+_SHARDS = click.option(
+    "--shard",
+    "shards",
+    multiple=True,
+    metavar="SHARD",
+    help="Only this shard, for example 3; may be given several times.",
+)
+_WAIT = click.option(
+    "--wait",
+    type=DURATION,
+    default=60.0,
+    show_default="60s",
+    help="How long to wait until the owners act on the change; 0s does not wait.",
+)
+
+
+def surroundings() -> dict[str, Any]:
+    """Return the clock and the sleep of all commands; tests replace this function."""
+    return {"clock": SystemClock(), "sleep": time.sleep}
+
+
+def application_of(options: dict[str, Any]) -> Application:
+    """Return the application that the options name."""
+    return open_application(
+        options["application_name"],
+        options["stream"],
+        options["table"],
+        region=options["region"],
+        profile=options["profile"],
+        endpoint_url=options["endpoint_url"],
+    )
+
+
+class Session:
+    """Application and settings that the options of a command name.
+
+    Args:
+        options: Values of `change_options`.
+    """
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.yes: bool = options["yes"]
+        self.dry_run: bool = options["dry_run"]
+        self.as_json: bool = options["as_json"]
+        self.application: Application = application_of(options)
+        self._common: dict[str, Any] = {
+            "failover_time": options["failover_time"],
+            "audit_log": options["audit_log"],
+            "report": note,
+            **surroundings(),
+        }
+
+    def steering(self) -> Steering:
+        """Return the steering of the application."""
+        return Steering(self.application, **self._common)
+
+    def marks(self) -> WorkerMarks:
+        """Return the workers of the application."""
+        return WorkerMarks(self.application, **self._common)
+
+    def removal(self) -> Removal:
+        """Return the removal of the application."""
+        return Removal(self.application, **self._common)
+
+    def command(self, *parts: str) -> tuple[str, ...]:
+        """Return a command of this application, as the user could type it."""
+        application = self.application
+        table = () if application.table_name == application.name else ("--table", application.table_name)
+        return (*parts, *table, *application.connection.options)
+
+    def run(self, steering: Steering, plan: ChangePlan, wait: float, question: str) -> None:
+        """Show a plan, ask, apply it, and tell what became of it."""
+        if self.dry_run and self.as_json:
+            print_json({"plan": plan.to_dict(), "outcomes": []})
+        else:
+            show_plan(plan)
+        if plan.refusals:
+            refuse("Nothing was changed: " + "; ".join(one.reason for one in plan.refusals))
+        if self.dry_run:
+            return
+        if plan.changes:
+            confirm(question, yes=self.yes)
+            try:
+                outcomes = steering.apply(plan, wait=wait)
+            except KeyboardInterrupt:
+                tell_interrupted(steering, plan)
+                raise
+        else:
+            outcomes = []
+        if self.as_json:
+            print_json({"plan": plan.to_dict(), "outcomes": [outcome.to_dict() for outcome in outcomes]})
+        finish(steering, plan, outcomes)
+
+
+def show_plan(plan: ChangePlan) -> None:
+    """Print a plan on standard error: the exact writes, what they mean, and the command."""
+    for change in plan.changes[:_SHOWN]:
+        owner = "no worker" if change.owner is None else printable(change.owner)
+        kind = "" if change.kind is None else f" ({change.kind.value})"
+        effect = f": {change.goal.effect}" if change.goal.effect else ""
+        note(f"{change.goal.shard_id}, held by {owner}{kind}: {change.recipe.value}{effect}")
+        for line in change.differences:
+            note(f"    {line}")
+    if len(plan.changes) > _SHOWN:
+        note(f"… and {len(plan.changes) - _SHOWN} more rows; --dry-run --json shows all of them")
+    for text in dict.fromkeys(change.guarantee for change in plan.changes if change.guarantee):
+        note(f"What to expect: {text}.")
+    for one in plan.unchanged[:_SHOWN]:
+        note(f"{one.goal.shard_id}: unchanged, {one.reason}")
+    for text in plan.notes:
+        note(f"Note: {text}")
+    note(f"Command: kinesis-sdk {shlex.join(plan.command)}")
+
+
+def tell_interrupted(steering: Steering, plan: ChangePlan) -> None:
+    """Tell what was done before Ctrl-C, and how to do the rest."""
+    done = [one for one in steering.outcomes if one.written is not None]
+    note(f"Interrupted: {len(done)} of {len(plan.changes)} rows were written, see the audit log.")
+    rest = steering.remaining(plan)
+    if rest:
+        note(f"The rest: kinesis-sdk {shlex.join(rest)}")
+
+
+def finish(steering: Steering, plan: ChangePlan, outcomes: list[Outcome]) -> None:
+    """End the command with the exit code of the outcomes."""
+    bad = [one for one in outcomes if one.status is Status.REFUSED]
+    if bad:
+        rest = steering.remaining(plan)
+        if rest:
+            note(f"The rest: kinesis-sdk {shlex.join(rest)}")
+        raise CommandError("; ".join(f"{one.goal.shard_id}: {one.message}" for one in bad), ExitCode.REFUSED)
+    unread = [one for one in outcomes if one.written is not None and one.noticed_after is None]
+    if unread and any(one.message.startswith("written, but") for one in unread):
+        raise CommandError(
+            f"{len(unread)} rows were written, and no worker acts on them: start one", ExitCode.BAD_ANSWER
+        )
+    written = sum(1 for one in outcomes if one.written is not None)
+    note(f"Done: {written} rows written." if written else "Nothing to do.")
+
+
+@click.command(short_help="Process records again, from a time, a record or the horizon.")
+@change_options
+@click.option(
+    "--to",
+    required=True,
+    type=StartType("LATEST", "TRIM_HORIZON"),
+    metavar="START",
+    help="A moment (2026-11-21T09:00:00Z, 15m), TRIM_HORIZON, a sequence number, or LATEST.",
+)
+@_SHARDS
+@_WAIT
+def rewind(to: Start, shards: tuple[str, ...], wait: float, **options: Any) -> None:
+    r"""Process records again: every record from START on comes once more, and none is skipped.
+
+    Without --shard, all shards are rewound, those included that have ended since, and their children begin again after them.
+    LATEST stores a position for shards that have none yet.
+
+    \b
+    Examples:
+      kinesis-sdk leases rewind billing --to 15m --dry-run
+      kinesis-sdk leases rewind billing --to 2026-11-21T09:00:00Z
+      kinesis-sdk leases rewind billing --to TRIM_HORIZON --shard 3 --yes
+    """
+    session = Session(options)
+    steering = session.steering()
+    plan = steering.plan_rewind(to, shards)
+    session.run(steering, plan, wait, f"Rewind {len(plan.changes)} shards of {plan.application}?")
+
+
+@click.command("skip-to", short_help="Leave records out: continue at a later position.")
+@change_options
+@click.option(
+    "--to",
+    required=True,
+    type=StartType("LATEST"),
+    metavar="START",
+    help="A moment, LATEST, or a sequence number: the first record to process.",
+)
+@_SHARDS
+@_WAIT
+def skip_to(to: Start, shards: tuple[str, ...], wait: float, **options: Any) -> None:
+    r"""Leave records out: every shard continues at START.
+
+    A live owner finishes its batch and checkpoints first. What lies between that checkpoint, which is shown, and START is skipped,
+    and nothing else.
+
+    \b
+    Examples:
+      kinesis-sdk leases skip-to billing --to LATEST --shard 3
+      kinesis-sdk leases skip-to billing --to 2026-11-21T09:00:00Z --dry-run
+    """
+    session = Session(options)
+    steering = session.steering()
+    plan = steering.plan_skip(to, shards)
+    session.run(steering, plan, wait, f"Skip records of {len(plan.changes)} shards of {plan.application}?")
+
+
+@click.command(short_help="Take a lease from its owner; another worker continues.")
+@change_options
+@click.option(
+    "--shard",
+    "shards",
+    multiple=True,
+    required=True,
+    metavar="SHARD",
+    help="The shard; may be given several times.",
+)
+@_WAIT
+def release(shards: tuple[str, ...], wait: float, **options: Any) -> None:
+    r"""Take leases from their owners: the live worker with the fewest leases gets them.
+
+    \b
+    Example:
+      kinesis-sdk leases release billing --shard 3
+    """
+    session = Session(options)
+    steering = session.steering()
+    plan = steering.plan_release(shards)
+    session.run(steering, plan, wait, f"Release {len(plan.changes)} leases of {plan.application}?")
+
+
+@click.command(short_help="Move a lease to a live worker.")
+@change_options
+@click.option("--shard", required=True, metavar="SHARD", help="The shard.")
+@click.option("--to", "worker", required=True, metavar="WORKER", help="Id of the worker.")
+@click.option("--swap", is_flag=True, help="Give one of the worker's leases to the present owner in return.")
+@_WAIT
+def move(shard: str, worker: str, swap: bool, wait: float, **options: Any) -> None:
+    r"""Move a lease to a live worker of this SDK or of KCL 3.
+
+    The workers balance by themselves: a move that unbalances them is undone within seconds. --swap keeps the balance, and
+    `leases pin` keeps the lease where it is.
+
+    \b
+    Example:
+      kinesis-sdk leases move billing --shard 3 --to web07:4711 --swap
+    """
+    session = Session(options)
+    steering = session.steering()
+    plan = steering.plan_move(shard, worker, swap=swap)
+    session.run(steering, plan, wait, f"Move {len(plan.changes)} leases of {plan.application}?")
+
+
+@click.command(short_help="Give a lease to one worker for as long as it is alive.")
+@change_options
+@click.option("--shard", required=True, metavar="SHARD", help="The shard.")
+@click.option("--to", "worker", required=True, metavar="WORKER", help="Id of the worker.")
+def pin(shard: str, worker: str, **options: Any) -> None:
+    r"""Pin a lease: workers of this SDK give it to WORKER while it is alive, and take it as any other when it is not.
+
+    Java workers do not know pins.
+
+    \b
+    Example:
+      kinesis-sdk leases pin billing --shard 3 --to web07:4711
+    """
+    _pin(
+        Session(options),
+        shard,
+        worker,
+        ("leases", "pin", options["application_name"], "--shard", shard, "--to", worker),
+    )
+
+
+@click.command(short_help="Remove the pin of a lease.")
+@change_options
+@click.option("--shard", required=True, metavar="SHARD", help="The shard.")
+def unpin(shard: str, **options: Any) -> None:
+    r"""Remove the pin of a lease, so that the workers balance it as any other.
+
+    \b
+    Example:
+      kinesis-sdk leases unpin billing --shard 3
+    """
+    _pin(Session(options), shard, None, ("leases", "unpin", options["application_name"], "--shard", shard))
+
+
+def _pin(session: Session, shard: str, worker: str | None, command: tuple[str, ...]) -> None:
+    marks = session.marks()
+    write = marks.plan_pin(shard, worker)
+    command = session.command(*command)
+    _show_marks([write], command)
+    if session.dry_run:
+        if session.as_json:
+            print_json({"writes": [write], "done": False})
+        return
+    confirm("Write this?", yes=session.yes)
+    marks.pin(shard, worker, command=command)
+    if session.as_json:
+        print_json({"writes": [write], "done": True})
+    note("Done. The workers act on it with their next balancing, within seconds.")
+
+
+def _show_marks(writes: list[str], command: tuple[str, ...]) -> None:
+    for write in writes:
+        note(write)
+    note(f"Command: kinesis-sdk {shlex.join(command)}")
+
+
+@click.command(short_help="Save the leases to a file.")
+@application_options
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File to write [default: standard output].",
+)
+@with_exit_codes
+def export(output: Path | None, **options: Any) -> None:
+    r"""Save the leases of an application, one JSON line each. It changes nothing, and works while the application runs.
+
+    \b
+    Example:
+      kinesis-sdk leases export billing -o billing.jsonl
+    """
+    steering = Steering(
+        application_of(options), failover_time=options["failover_time"], report=note, **surroundings()
+    )
+    found = steering.export()
+    text = "".join(f"{line}\n" for line in found.lines())
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        output.write_text(text, encoding="utf-8")
+    note(f"{len(found.rows)} leases saved.")
+
+
+@click.command("import", short_help="Bring the leases to the positions of a saved file.")
+@change_options
+@click.argument("file", type=click.File(encoding="utf-8"))
+@_WAIT
+def import_leases(file: Any, wait: float, **options: Any) -> None:
+    r"""Restore the leases of `leases export`: rows that are missing are put back, the others are rewound or skipped.
+
+    The table is created if it is missing. If the command is interrupted, repeat it: rows that are restored already stay as they are.
+
+    \b
+    Example:
+      kinesis-sdk leases import billing billing.jsonl --dry-run
+    """
+    session = Session(options)
+    steering = session.steering()
+    plan = steering.plan_import(parse_export(file), file=file.name)
+    session.run(steering, plan, wait, f"Change {len(plan.changes)} leases of {plan.application}?")
+
+
+@click.command("delete-app", short_help="Delete a stopped application: its lease table.")
+@change_options
+@click.option(
+    "--backup",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File to which the leases are saved first [default: beside the audit log].",
+)
+@click.option("--no-backup", is_flag=True, help="Do not save the leases.")
+def delete_app(backup: Path | None, no_backup: bool, **options: Any) -> None:
+    r"""Delete an application that has stopped, with the tables that a KCL 3 keeps beside its lease table.
+
+    The table is watched for two failover times first. A worker that is started later begins at its initial position.
+
+    \b
+    Example:
+      kinesis-sdk leases delete-app billing
+    """
+    session = Session(options)
+    removal = session.removal()
+    plan = removal.plan()
+    name = printable(plan.application)
+    command = session.command("leases", "delete-app", plan.application)
+    for table in plan.tables:
+        note(f"DeleteTable {printable(table)}")
+    note(
+        f"{plan.leases} leases and their positions are lost; a worker that starts later begins at its initial position."
+    )
+    note(f"Command: kinesis-sdk {shlex.join(command)}")
+    if session.dry_run:
+        if session.as_json:
+            print_json({"tables": plan.tables, "deleted": False})
+        return
+    if not session.yes:
+        confirm_name(plan.application)
+    saved = None
+    if not no_backup:
+        saved = backup or default_audit_log().with_name(
+            f"{plan.application}-{time.strftime('%Y%m%dT%H%M%S')}.jsonl"
+        )
+        try:
+            found = session.steering().export()
+        except ConfigError as error:
+            refuse(f"The leases cannot be saved ({error}). Give --stream, or --no-backup.")
+        saved.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        saved.write_text("".join(f"{line}\n" for line in found.lines()), encoding="utf-8")
+        note(f"Saved: {saved}")
+    removal.delete(plan, command=command)
+    if session.as_json:
+        print_json({"tables": plan.tables, "deleted": True, "backup": None if saved is None else str(saved)})
+    note(f"Done: {name} is deleted.")
+
+
+def confirm_name(application: str) -> None:
+    """Let the user type the name of the application.
+
+    Raises:
+        CommandError: If the answer is another one, or standard input is not a terminal.
+    """
+    if not sys.stdin.isatty():
+        refuse(
+            "Nothing was changed: standard input is not a terminal, so the question cannot be asked. Add --yes for scripts."
+        )
+    if click.prompt("Type the name of the application to delete it", err=True) != application:
+        refuse("Nothing was changed.")

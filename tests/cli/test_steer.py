@@ -1,0 +1,242 @@
+"""The commands that change an application, on fleets of real engines in virtual time."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from kinesis_sdk.admin import Connection
+from kinesis_sdk.cli import fleet_tables, steer
+from kinesis_sdk.cli.main import cli
+from kinesis_sdk.consumer import ConsumerConfig
+from tests.admin.changes.operators import SHARD, SLOW, SteeredFleet
+
+
+class Operator:
+    def __init__(self, fleet, tmp_path):
+        self.fleet, self.audit = fleet, tmp_path / "audit.jsonl"
+
+    def run(self, *arguments, stdin=""):
+        return CliRunner().invoke(cli, [*arguments], input=stdin)
+
+    def change(self, *arguments):
+        return self.run(*arguments, "--yes", "--stream", "orders", "--audit-log", str(self.audit))
+
+
+@pytest.fixture
+def operator(tmp_path, monkeypatch):
+    def make(workers=("a",), **more):
+        fleet = SteeredFleet(tmp_path, **more)
+        connection = Connection(clients={"dynamodb": fleet.dynamodb, "kinesis": fleet.raw})
+        monkeypatch.setattr(fleet_tables, "make_connection", lambda *_: connection)
+        monkeypatch.setattr(steer, "surroundings", lambda: {"clock": fleet.clock, "sleep": fleet.run})
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+        for name in workers:
+            fleet.add(name, fleet.checkpointer(name, "each batch"))
+        fleet.load(20)
+        return Operator(fleet, tmp_path)
+
+    return make
+
+
+def iso(moment):
+    return moment.isoformat()
+
+
+def test_a_rewind_shows_the_write_and_the_command_and_reports_who_noticed(operator):
+    operator = operator()
+    fleet = operator.fleet
+    start, first = fleet.moment(), fleet.put_count
+    fleet.load(10)
+    result = operator.change("leases", "rewind", "app", "--to", iso(start))
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout == ""
+    for text in (
+        "held by a (kinesis_sdk): restart: repeats 9 s of records",
+        "on condition: leaseCounter = ",
+        "Command: kinesis-sdk leases rewind app --stream orders --to 20",
+        "noticed after ",
+        "Not reached by this change",
+        "Done: 1 rows written.",
+    ):
+        assert text in result.stderr, text
+    fleet.load(5)
+    assert fleet.runs()[-1][1] == [*range(first, fleet.put_count)]
+
+
+def test_a_dry_run_writes_nothing(operator):
+    operator = operator()
+    fleet = operator.fleet
+    start = fleet.moment()
+    fleet.load(10)
+    before = fleet.store.get(SHARD).checkpoint
+    result = operator.change("leases", "rewind", "app", "--to", iso(start), "--dry-run", "--json")
+    plan = json.loads(result.stdout)["plan"]
+    assert plan["action"] == "rewind"
+    assert plan["changes"][0]["recipe"] == "restart"
+    assert plan["command"][:3] == ["leases", "rewind", "app"]
+    assert fleet.store.get(SHARD).checkpoint >= before
+    assert not operator.audit.exists()
+
+
+def test_json_is_one_document(operator):
+    operator = operator()
+    start = operator.fleet.moment()
+    operator.fleet.load(5)
+    result = operator.change("leases", "rewind", "app", "--to", iso(start), "--json")
+    (outcome,) = json.loads(result.stdout)["outcomes"]
+    assert (outcome["status"], outcome["noticed_by"]) == ("done", "a")
+
+
+def test_without_a_terminal_nothing_is_changed(operator):
+    operator = operator()
+    start = operator.fleet.moment()
+    operator.fleet.load(5)
+    before = operator.fleet.store.get(SHARD).checkpoint
+    result = operator.run("leases", "rewind", "app", "--to", iso(start), "--stream", "orders")
+    assert result.exit_code == 4
+    assert "Add --yes for scripts" in result.stderr
+    assert operator.fleet.store.get(SHARD).checkpoint >= before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("leases", "rewind", "app", "--to", "tomorrow"), 2, "is not a moment"),
+        (("leases", "rewind", "app", "--to", "2099-01-01T00:00:00Z"), 2, "a moment in the past"),
+        (("leases", "skip-to", "app", "--to", "TRIM_HORIZON"), 2, "is not a moment"),
+        (("leases", "rewind", "nothing", "--to", "15m"), 3, "nothing"),
+        (("leases", "move", "app", "--shard", "0", "--to", "w9"), 4, "KCL 1 or 2, or unknown"),
+        (("leases", "release", "app", "--shard", "77"), 2, "shard"),
+        (("worker", "drain", "app", "a"), 4, "no other worker would hold the leases"),
+        (("worker", "drain", "app", "w9"), 2, "a worker of the table"),
+        (("leases", "delete-app", "app"), 4, "is running: a writes to its table"),
+    ],
+)
+def test_refusals_and_errors_have_their_codes(operator, arguments, code, message):
+    operator = operator()
+    rows = operator.fleet.store.list()
+    result = operator.change(*arguments)
+    assert result.exit_code == code, result.stderr
+    assert message in result.stderr
+    assert [(row.owner, row.draining) for row in operator.fleet.store.list()] == [
+        (row.owner, row.draining) for row in rows
+    ]
+
+
+def test_a_skip_tells_the_checkpoint_at_which_the_owner_stopped(operator):
+    operator = operator(config=SLOW)
+    fleet = operator.fleet
+    fleet.behind(1000)
+    fleet.pace = 2.0
+    result = operator.change("leases", "skip-to", "app", "--to", "LATEST")
+    assert result.exit_code == 0, result.stderr
+    assert "the owner stopped at " in result.stderr
+    assert "skips " in result.stderr
+    fleet.run(30)
+    assert len(set(fleet.data())) < fleet.put_count - 300
+
+
+def test_a_drained_worker_holds_nothing_until_it_is_undrained(operator):
+    operator = operator(workers=("a", "b"), shards=4)
+    fleet = operator.fleet
+    fleet.run(20)
+    result = operator.change("worker", "drain", "app", "a")
+    assert result.exit_code == 0, result.stderr
+    assert "a holds 0 leases" in result.stderr
+    assert set(fleet.owners().values()) == {"b"}
+    listed = json.loads(operator.run("worker", "list", "app", "--json").stdout)
+    assert [(one["worker_id"], one["leases"], one["is_draining"]) for one in listed] == [
+        ("a", 0, True),
+        ("b", 4, False),
+    ]
+    assert operator.change("worker", "undrain", "app", "a").exit_code == 0
+    fleet.run(40)
+    assert set(fleet.owners().values()) == {"a", "b"}
+    fleet.load(3)
+    assert sorted(int(data) for data in fleet.data()) == [*range(fleet.put_count)], "no record twice"
+    assert [json.loads(line)["event"] for line in operator.audit.read_text().splitlines()] == [
+        "begin",
+        "done",
+        "begin",
+        "done",
+    ]
+
+
+def test_a_pinned_lease_stays_where_it_was_pinned(operator):
+    operator = operator(workers=("a", "b"), shards=4)
+    fleet = operator.fleet
+    fleet.run(20)
+    shard = next(key for key, owner in fleet.owners().items() if owner == "a")
+    result = operator.change("leases", "pin", "app", "--shard", shard, "--to", "b")
+    assert result.exit_code == 0, result.stderr
+    assert f"{shard}: pinnedTo: – → b" in result.stderr
+    fleet.run(40)
+    assert fleet.owners()[shard] == "b"
+    assert operator.change("leases", "unpin", "app", "--shard", shard).exit_code == 0
+    assert fleet.store.get(shard).pinned_to is None
+
+
+@pytest.mark.parametrize("deleted", [True, False])
+def test_an_export_restores_a_deleted_application(operator, tmp_path, deleted):
+    operator = operator(workers=("a",), config=ConsumerConfig(initial_position="LATEST"))
+    fleet = operator.fleet
+    file = tmp_path / "app.jsonl"
+    result = operator.run("leases", "export", "app", "--stream", "orders", "-o", str(file))
+    assert result.exit_code == 0, result.stderr
+    saved, first = fleet.store.get(SHARD).checkpoint, fleet.put_count
+    fleet.load(5)
+    fleet.stop("a")
+    fleet.run(30)
+    if deleted:
+        result = operator.change("leases", "delete-app", "app")
+        assert result.exit_code == 0, result.stderr
+        assert not fleet.dynamodb.list_tables()["TableNames"]
+        backups = list((tmp_path / "state" / "kinesis-sdk").glob("app-*.jsonl"))
+        assert len(backups) == 1
+    result = operator.change("leases", "import", "app", str(file), "--wait", "0s")
+    assert result.exit_code == 0, result.stderr
+    assert fleet.store.get(SHARD).checkpoint == saved
+    fleet.add("b", fleet.checkpointer("b", "each batch"))
+    fleet.load(5)
+    assert fleet.runs()[-1][1] == [*range(first, fleet.put_count)]
+    again = operator.change("leases", "import", "app", str(file), "--dry-run", "--json")
+    assert len(json.loads(again.stdout)["plan"]["changes"]) == 1, "only what has moved since"
+
+
+def test_an_import_into_a_recreated_stream_is_refused(operator, tmp_path):
+    operator = operator()
+    fleet = operator.fleet
+    file = tmp_path / "app.jsonl"
+    operator.run("leases", "export", "app", "--stream", "orders", "-o", str(file))
+    fleet.stop("a")
+    fleet.run(5)
+    fleet.raw.delete_stream(StreamName="orders")
+    fleet.clock.advance(60)
+    fleet.raw.create_stream(StreamName="orders", ShardCount=1)
+    fleet.clock.advance(60)
+    result = operator.change("leases", "import", "app", str(file))
+    assert result.exit_code == 4
+    assert "deleted and recreated" in result.stderr
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "other"])
+def test_a_damaged_export_is_refused(operator, tmp_path, damage):
+    operator = operator()
+    file = tmp_path / "app.jsonl"
+    operator.run("leases", "export", "app", "--stream", "orders", "-o", str(file))
+    lines = file.read_text().splitlines()
+    file.write_text({"cut": lines[0], "empty": "", "other": '{"format": "x"}'}[damage])
+    result = operator.change("leases", "import", "app", str(file))
+    assert result.exit_code == 2
+    assert "a complete export" in result.stderr
+
+
+def test_the_commands_are_listed_and_have_examples():
+    result = CliRunner().invoke(cli, ["leases", "--help"])
+    for name in ("rewind", "skip-to", "release", "move", "pin", "unpin", "export", "import", "delete-app"):
+        assert name in result.stdout
+        text = CliRunner().invoke(cli, ["leases", name, "--help"]).stdout
+        assert f"kinesis-sdk leases {name} billing" in text
