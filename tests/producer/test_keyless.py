@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from kinesis_sdk.common.errors import InvalidRecordError, PermanentAwsError, RecordFailedError
 from kinesis_sdk.producer import AsyncProducer, FileSpool, Producer, ProducerConfig, read_spool
 from kinesis_sdk.producer.aggregator import Entry
+from kinesis_sdk.producer.collector import Batch
 from kinesis_sdk.producer.topology import Keyless, StreamFacts, Topology
 from kinesis_sdk.testing import FakeAws, Fault
 from tests.producer.simulation import STREAM, Simulation
-from tests.producer.support import LONG
+from tests.producer.support import LONG, make_entry
 from tests.producer.test_schedules import SCHEDULES
 
 AUTO = {"StreamModeDetails": {"StreamMode": "ON_DEMAND"}, "RecordDistributionStrategy": "AUTO"}
@@ -169,12 +170,19 @@ def test_a_stream_that_stops_to_place_records_fails_those_without_a_key_and_no_o
 
 
 def test_a_wrong_default_costs_only_the_records_without_a_key() -> None:
-    """Nothing says that the stream needs keys: a request is divided by kind before it is halved."""
-    simulation = simulate(ProducerConfig(record_distribution_strategy_default="AUTO"), **BY_KEY)
+    """Nothing says that the stream needs keys."""
+    config = ProducerConfig(
+        record_distribution_strategy_default="AUTO", record_max_buffered_time=2.0, max_connections=1
+    )
+    simulation = simulate(config, **BY_KEY)
     simulation.aws.faults.add(DENIED)
     simulation.put("k", b"warm up")
     simulation.run()
-    records = [simulation.put("" if number < 250 else "k", b"%d" % number) for number in range(400)]
+    records = [simulation.put("", b"%d" % number) for number in range(250)]
+    while simulation.pipeline.topology.described:
+        simulation.run(until=simulation.clock.monotonic() + 0.001)
+    # Now they wait for a load, and will share a request with these.
+    records += [simulation.put("k", b"%d" % number) for number in range(250, 400)]
     simulation.run()
     simulation.check()
     for number, record in enumerate(records):
@@ -182,6 +190,19 @@ def test_a_wrong_default_costs_only_the_records_without_a_key() -> None:
             assert record.exception() is None
         else:
             assert code_of(record) == "ValidationException"
+
+
+def test_a_rejected_request_is_divided_by_kind_before_it_is_halved() -> None:
+    """After a hundred single rejections in a row, requests are no longer divided: then keyed records would fail, too."""
+    queue = simulate().pipeline._queue
+    entries = [make_entry() for _ in range(5)]
+    for entry, key in zip(entries, ("", "k", "", "", "k"), strict=True):
+        entry.aggregate._first_key = key
+    queue.halve(Batch(entries))
+    assert [batch.entries for batch in queue._isolated] == [
+        [entries[1], entries[4]],
+        [entries[0], entries[2], entries[3]],
+    ]
 
 
 def test_a_rejection_for_another_reason_is_isolated() -> None:
