@@ -73,8 +73,9 @@ format: install  ## Format the code and fix what can be fixed safely.
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-docs: install  ## Write the tables of docs/metrics.md from the catalogue of metrics.
+docs: install  ## Write the tables of docs/metrics.md and docs/kcl-properties.md from the code.
 	@$(BIN)/python -m kinesis_sdk.metrics.reference docs/metrics.md
+	@$(BIN)/python -m kinesis_sdk.consumer.properties docs/kcl-properties.md
 
 example: install  ## Send flights through PySpark and Kinesis into a chart, flights.png (needs Java 17).
 	@python=$$($(BIN)/python -m integration.spark.environments) && $$python examples/flights_pipeline.py $(ARGS)

@@ -16,6 +16,8 @@ A field name occurs once over all groups, so `ConsumerConfig.with_fields` finds 
 from __future__ import annotations
 
 import dataclasses
+import logging
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
@@ -35,6 +37,8 @@ from kinesis_sdk.consumer.leases.strategies import (
     resolve_strategy,
 )
 from kinesis_sdk.consumer.leases.strategies.groups import SEPARATOR
+
+_LOGGER = logging.getLogger(__name__)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -488,6 +492,30 @@ class ConsumerConfig:
         check_seconds("checkpoint_interval", self.checkpoint_interval, 0, 86_400)
         if self.checkpoint_records is not None:
             check_int("checkpoint_records", self.checkpoint_records, 1)
+
+    @classmethod
+    def from_properties(cls, path: str | os.PathLike[str]) -> ConsumerConfig:
+        """Return the settings of a KCL ``.properties`` file, as the MultiLangDaemon of KCL 1.x, 2.x and 3.x reads it.
+
+        Settings for which the file has no key keep their defaults here, which are the KCL's with these exceptions:
+        ``retrieval_mode`` (polling; the daemon of KCL 2.x and 3.x uses fan-out), ``parent_shard_poll_interval``, the pauses between
+        reads, and ``max_leases_to_steal_at_one_time``.
+
+        Keys without effect are logged as warnings with the reason: unknown keys, keys without a meaning here, values that
+        were changed, and keys that are not settings of this class (application, stream, region, endpoints, credentials,
+        metrics). `kinesis_sdk.consumer.properties.load_properties` returns all of it as data; docs/kcl-properties.md lists
+        the keys.
+
+        Raises:
+            ConfigError: If a value is malformed or has no counterpart, or two keys contradict each other; names the key.
+            OSError: If the file cannot be read.
+        """
+        from kinesis_sdk.consumer.properties import load_properties
+
+        found = load_properties(path)
+        for key, why in found.without_effect():
+            _LOGGER.warning("%s: %s is not applied as it is written: %s", path, key, why)
+        return cls().with_fields(**found.config)
 
     def with_fields(self, **fields: Any) -> ConsumerConfig:
         """Return a copy with some fields changed, each named alone, whichever group it is in.

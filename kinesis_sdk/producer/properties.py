@@ -12,16 +12,15 @@ KPL.
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
 
 from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.java_properties import closest_key, parse_pairs, read_text
 from kinesis_sdk.common.validation import check_namespace
 from kinesis_sdk.producer.config import MAX_RECORD_SIZE, MAX_REQUEST_SIZE, ProducerConfig
 
@@ -284,7 +283,7 @@ def load_properties(path: str | os.PathLike[str], *, strict: bool = False) -> Kp
         ConfigError: As for `parse_properties`.
         OSError: If the file cannot be read.
     """
-    return parse_properties(Path(path).read_bytes().decode("iso-8859-1"), strict=strict)
+    return parse_properties(read_text(path), strict=strict)
 
 
 def parse_properties(text: str, *, strict: bool = False) -> KplProperties:
@@ -314,7 +313,7 @@ def parse_properties(text: str, *, strict: bool = False) -> KplProperties:
         elif reason is not None:
             ignored.append((key, reason))
         else:
-            unknown.append((key, _RENAMED.get(key) or _closest(key, known)))
+            unknown.append((key, _RENAMED.get(key) or closest_key(key, known)))
     client, metrics = parts["client"], parts["metrics"]
     for part, key in ((client, "KinesisPort"), (metrics, "CloudwatchPort")):
         if part.get("port") not in {None, 443} and not part.get("host"):
@@ -332,64 +331,6 @@ def parse_properties(text: str, *, strict: bool = False) -> KplProperties:
     if strict:
         _reject_without_effect(result)
     return result
-
-
-def parse_pairs(text: str) -> Iterator[tuple[str, str]]:
-    r"""Yield the keys and values of a text in the syntax of ``java.util.Properties.load``, in order.
-
-    Raises:
-        ConfigError: If a ``\uXXXX`` escape is malformed.
-    """
-    for line in _logical_lines(text):
-        end = 0
-        while end < len(line) and line[end] not in "=: \t\f":
-            end += 2 if line[end] == "\\" else 1
-        key, rest = line[:end], line[end:].lstrip(" \t\f")
-        if rest[:1] in {"=", ":"}:
-            rest = rest[1:].lstrip(" \t\f")
-        yield _unescape(key), _unescape(rest)
-
-
-def _logical_lines(text: str) -> Iterator[str]:
-    """Yield lines without comments and blank lines. A line with an odd number of backslashes at its end continues."""
-    parts: list[str] = []
-    for natural in re.split(r"\r\n|\r|\n", text):
-        line = natural.lstrip(" \t\f")
-        if not parts and (not line or line[0] in "#!"):
-            continue
-        if (len(line) - len(line.rstrip("\\"))) % 2:
-            parts.append(line[:-1])
-            continue
-        yield "".join([*parts, line])
-        parts = []
-    if parts:
-        yield "".join(parts)
-
-
-_ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|.?)", re.DOTALL)
-_ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-
-
-def _unescape(text: str) -> str:
-    def replace(match: re.Match[str]) -> str:
-        code = match.group(1)
-        if code == "u":
-            shown = text[match.start() : match.start() + 6]
-            raise ConfigError("properties", shown, "\\u and four hexadecimal digits")
-        return chr(int(code[1:], 16)) if len(code) == 5 else _ESCAPED.get(code, code)
-
-    return _ESCAPE.sub(replace, text)
-
-
-def _closest(key: str, known: list[str]) -> str | None:
-    by_lower = {name.lower(): name for name in known}
-    # Other common spellings: record_ttl, record-ttl, recordTtl, setRecordTtl.
-    plain = re.sub(r"[_.\-\s]", "", key).lower()
-    for candidate in (plain, plain.removeprefix("set")):
-        if candidate in by_lower:
-            return by_lower[candidate]
-    matches = difflib.get_close_matches(plain, by_lower, n=1, cutoff=0.7)
-    return by_lower[matches[0]] if matches else None
 
 
 def _endpoint_url(host: str, port: int) -> str | None:

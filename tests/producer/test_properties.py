@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.java_properties import parse_pairs
 from kinesis_sdk.producer import ProducerConfig
 from kinesis_sdk.producer.properties import (
     _FIELDS,
@@ -18,7 +19,6 @@ from kinesis_sdk.producer.properties import (
     ClientSettings,
     MetricsSettings,
     load_properties,
-    parse_pairs,
     parse_properties,
 )
 

@@ -1,0 +1,85 @@
+"""Files in the syntax of ``java.util.Properties``, with which the KPL and the KCL are configured."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from kinesis_sdk.common.errors import ConfigError
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """Return the text of a properties file, whose encoding is ISO-8859-1.
+
+    Raises:
+        OSError: If the file cannot be read.
+    """
+    return Path(path).read_bytes().decode("iso-8859-1")
+
+
+def parse_pairs(text: str) -> Iterator[tuple[str, str]]:
+    r"""Yield the keys and values of a text in the syntax of ``java.util.Properties.load``, in order.
+
+    Raises:
+        ConfigError: If a ``\uXXXX`` escape is malformed.
+    """
+    for line in _logical_lines(text):
+        end = 0
+        while end < len(line) and line[end] not in "=: \t\f":
+            end += 2 if line[end] == "\\" else 1
+        key, rest = line[:end], line[end:].lstrip(" \t\f")
+        if rest[:1] in {"=", ":"}:
+            rest = rest[1:].lstrip(" \t\f")
+        yield _unescape(key), _unescape(rest)
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """Yield lines without comments and blank lines. A line with an odd number of backslashes at its end continues."""
+    parts: list[str] = []
+    for natural in re.split(r"\r\n|\r|\n", text):
+        line = natural.lstrip(" \t\f")
+        if not parts and (not line or line[0] in "#!"):
+            continue
+        if (len(line) - len(line.rstrip("\\"))) % 2:
+            parts.append(line[:-1])
+            continue
+        yield "".join([*parts, line])
+        parts = []
+    if parts:
+        yield "".join(parts)
+
+
+_ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|.?)", re.DOTALL)
+_ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def _unescape(text: str) -> str:
+    def replace(match: re.Match[str]) -> str:
+        code = match.group(1)
+        if code == "u":
+            shown = text[match.start() : match.start() + 6]
+            raise ConfigError("properties", shown, "\\u and four hexadecimal digits")
+        return chr(int(code[1:], 16)) if len(code) == 5 else _ESCAPED.get(code, code)
+
+    return _ESCAPE.sub(replace, text)
+
+
+def closest_key(key: str, known: Collection[str]) -> str | None:
+    """Return the known key that a key probably stands for: another spelling of it, or a typing error; None if there is none."""
+    # Also without a prefix that was forgotten: consumerName for fanoutConfig.consumerName.
+    by_plain = {_plain(name.rpartition(".")[2]): name for name in known}
+    by_plain |= {_plain(name): name for name in known}
+    # Other common spellings: record_ttl, record-ttl, recordTtl, setRecordTtl.
+    plain = _plain(key)
+    for candidate in (plain, plain.removeprefix("set")):
+        if candidate in by_plain:
+            return by_plain[candidate]
+    matches = difflib.get_close_matches(plain, by_plain, n=1, cutoff=0.7)
+    return by_plain[matches[0]] if matches else None
+
+
+def _plain(key: str) -> str:
+    return re.sub(r"[_.\-\s]", "", key).lower()
