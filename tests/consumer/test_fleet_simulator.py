@@ -44,6 +44,16 @@ def test_a_seed_replays_exactly():
         assert trace(seed) == trace(seed)
 
 
+def test_only_changes_by_operators_are_logged_as_changes_from_outside(caplog):
+    """Lost, late and slow writes, freezes and drifting clocks: none of them makes an own write look like a foreign one."""
+    for seed in range(0, 80, 2):
+        chaos(seed)
+    assert "changed from outside" not in caplog.text
+    for seed in range(1, 21, 2):
+        chaos(seed)
+    assert "changed from outside" in caplog.text
+
+
 def fleet_of(names, shards, config=HORIZON, **more):
     fleet = CoordinatorFleet(shards_at_start=shards, config=config, **more)
     for name in names:

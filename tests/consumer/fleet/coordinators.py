@@ -284,7 +284,8 @@ class WorkerProcess:
         raise AssertionError(f"{tracked}: {error}")
 
     def busy_lease_keys(self) -> Collection[str]:
-        return ()
+        """Return the leases with a shard consumer; here they are those that are held."""
+        return self.coordinator.held.keys()
 
     def on_fatal_error(self, error: BaseException) -> None:
         if not self.life.is_dead and not isinstance(error, ProcessDied):

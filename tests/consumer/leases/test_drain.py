@@ -284,6 +284,18 @@ def test_a_stale_scan_neither_ends_nor_moves_a_drain():
     assert (marks.drain.active, marks.carriers) == (True, ["r"])
 
 
+def test_a_stale_scan_that_shows_the_mark_where_it_was_does_not_end_a_drain():
+    marks = Marks("r", "s")
+    marks.store.set_drain("r", "w", True)
+    marks.scan()
+    marks.finish("r")
+    before = marks.store.list()
+    marks.scan()
+    assert marks.carriers == ["s"]
+    marks.scan(before)
+    assert (marks.drain.active, marks.drain.since, marks.carriers) == (True, 1, ["s"])
+
+
 def test_a_mark_that_was_removed_from_a_finished_row_does_not_come_back():
     """The scan shows the mark on a finished row, the operator removes it, the worker is about to move it."""
     marks = Marks("r", "s")

@@ -67,7 +67,10 @@ class Drain:
         self.workers = frozenset(workers)
         self.due = _NEVER
         if marked:
-            self._marked = set(marked)
+            is_moving = all(marked.values())
+            # A stale scan may show the mark on a finished row from which this worker has moved it: the rows known to carry it
+            # are read again as well.
+            self._marked = {*marked, *self._marked} if is_moving else {*marked}
             if not self.active:
                 self.active, self.since = True, now
                 _LOGGER.info(
@@ -75,7 +78,7 @@ class Drain:
                     self._worker_id,
                     extra=log_fields(worker=self._worker_id),
                 )
-            if all(marked.values()):
+            if is_moving:
                 self.due = now  # the row will be deleted soon
         elif self.active:
             self.due = now  # the mark was removed, or its row was deleted, or the scan is stale
