@@ -20,10 +20,12 @@ from kinesis_sdk.common.errors import (
     PermanentAwsError,
     ResourceNotFoundError,
 )
+from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer import (
     ConsumerConfig,
     DynamoDBLeaseStore,
     InMemoryLeaseStore,
+    Lease,
     LeaseConfig,
     RecordHandler,
     RetrievalConfig,
@@ -373,6 +375,33 @@ def test_the_class_form_gets_one_handler_per_shard():
         scenario.wait(30)
     assert len(made) == 3
     assert all(len(handler.shards) <= 1 for handler in made)
+
+
+def test_health_says_that_a_worker_drains():
+    """The mark is on another row of the table, so the worker need not even have a lease of its own stream."""
+    scenario = Scenario(shards=1)
+    mark = Lease(lease_key="other", checkpoint=ExtendedSequenceNumber("5"), draining=("w",))
+    store = InMemoryLeaseStore([mark])
+    scanned = threading.Event()
+
+    class Metrics:
+        def add(self, metric, *observed):
+            if metric is UNREADABLE_LEASES:  # recorded at the end of each scan
+                scanned.set()
+
+        def retire(self, scope):
+            pass
+
+    worker = scenario.worker(lease_store=store, worker_id="w", metrics=Metrics())
+    assert not worker.health().draining
+    with worker:
+        assert scanned.wait(HANG)
+        health = worker.health()
+        assert health.draining
+        assert health.to_dict()["draining"] is True
+        assert health.running
+        assert health.leases == ()
+    assert store.get("other") == mark, "a stop does not end the drain"
 
 
 def test_health_names_leases_that_need_repair():

@@ -15,12 +15,14 @@ from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
 from kinesis_sdk.consumer.leases.table.expiry import LeaseObserver
 from kinesis_sdk.consumer.leases.table.lease import Lease, lease_from_item, lease_to_item
 from kinesis_sdk.consumer.leases.table.memory import InMemoryLeaseStore
+from kinesis_sdk.consumer.leases.table.progress import Progress
 from kinesis_sdk.consumer.leases.table.store import LeaseStore, TableScan
 from kinesis_sdk.consumer.leases.table.transitions import Conflict
 
 __all__ = [
     # rows
     "Lease",
+    "Progress",
     "lease_from_item",
     "lease_to_item",
     # stores

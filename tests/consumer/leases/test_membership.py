@@ -147,6 +147,47 @@ def test_takes_are_left_to_a_live_kcl_3_leader(mode):
     assert duplicates(fleet) == 0
 
 
+def test_a_draining_member_withdraws_its_metrics_and_passes_on_what_a_leader_assigns():
+    """A KCL 3 leader gives most leases to the worker with fresh metrics that holds the fewest."""
+    fleet = on_dynamodb(2, config=COUNT)
+    client = tables(fleet)
+    fleet.store.ensure_ready()
+
+    def is_reported():
+        return "Item" in client.get_item(TableName="app-WorkerMetricStats", Key={"wid": {"S": "py"}})
+
+    fleet.add_script("heart", Heart(fleet))
+    fleet.run(0.1)
+    engine = join(fleet, "py")
+    java = JavaWorker(fleet, "java", v3=True)
+    for n in range(2):
+        java.take(key(n))
+    fleet.add_script("java", java)
+    fleet.run(40)
+    JavaLeader(fleet).start_handoff(key(1), "java", "py")
+    fleet.run(8)
+    assert fleet.owners() == {key(0): "java", key(1): "py"}
+    assert is_reported()
+    fleet.store.set_drain(key(0), "py", True)
+    fleet.run(8)
+    assert fleet.owners() == {key(0): "java", key(1): None}, "the leader gives it to another worker"
+    assert not is_reported()
+    JavaLeader(fleet).assign(key(1), "py")
+    fleet.run(3)
+    assert fleet.owners()[key(1)] is None
+    JavaLeader(fleet).start_handoff(key(0), "java", "py")
+    fleet.run(15)
+    assert fleet.owners() == {key(0): None, key(1): None}
+    assert not engine.coordinator.held
+    for _ in range(2):
+        fleet.store.set_drain(key(0), "py", False)
+        fleet.run(8)
+        assert is_reported(), "at once, and not half a minute after the last report"
+        fleet.store.set_drain(key(0), "py", True)
+        fleet.run(8)
+        assert not is_reported()
+
+
 def test_leases_that_a_live_leader_leaves_unclaimed_are_taken_after_a_while():
     fleet = on_dynamodb(1, config=COUNT)
     tables(fleet)
