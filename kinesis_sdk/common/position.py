@@ -83,7 +83,8 @@ class AfterSequence:
 
     Attributes:
         sequence_number: Sequence number of the Kinesis record.
-        sub_sequence_number: The user record in it that was read last, from 0; None for all of the Kinesis record.
+        sub_sequence_number: The user record in it that was read last, from 0; negative if none was, so that all of them are
+            read; None for all of the Kinesis record.
     """
 
     sequence_number: str
