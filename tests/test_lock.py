@@ -11,7 +11,7 @@ except ModuleNotFoundError:  # Python 3.10
     import tomli as tomllib
 
 ROOT = Path(__file__).parents[1]
-LOCKED_EXTRAS = {"cli", "fast", "prometheus", "opentelemetry", "dev"}
+LOCKED_EXTRAS = {"cli", "fast", "prometheus", "opentelemetry", "tui", "ui", "dev"}
 
 
 def names(requirements: list[str]) -> set[str]:
