@@ -1,0 +1,234 @@
+"""The console's backend over the admin API: no decisions, only the way from one to the other."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime
+
+from kinesis_sdk.admin import Connection, FleetView
+from kinesis_sdk.admin.applications import Application, Applications
+from kinesis_sdk.admin.fleet.observe import FleetObserver
+from kinesis_sdk.admin.fleet.poller import FleetPoller, Subscription
+from kinesis_sdk.admin.payload import PayloadKind, decode_payload
+from kinesis_sdk.admin.records import parse_position, position_text, read_page
+from kinesis_sdk.admin.streams import Streams
+from kinesis_sdk.cli.web.backend import Plain
+from kinesis_sdk.cli.web.hub import MakeWatch
+from kinesis_sdk.common.errors import ConfigError, KinesisSdkError, without_userinfo
+from kinesis_sdk.common.records import UserRecord
+from kinesis_sdk.common.shards import is_shard_id
+
+_PREVIEW = 600
+"""Characters of a payload that a row of the record browser shows before it is opened."""
+
+
+class AdminBackend:
+    """The admin API of one connection.
+
+    Args:
+        connection: Account and region.
+        applications: Names of the applications; if empty, all lease tables are found.
+        stream: Stream of the applications whose rows do not name theirs; None searches for the one that fits.
+        failover_time: Seconds without a change after which an owner counts as silent: the workers' own setting.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        applications: tuple[str, ...] = (),
+        stream: str | None = None,
+        failover_time: float = 10.0,
+    ) -> None:
+        self._connection = connection
+        self._stream = stream
+        self._failover_time = failover_time
+        self._found = Applications(connection, applications or None)
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Options of the connection."""
+        return tuple(self._connection.options)
+
+    def describe(self) -> Plain:
+        """Return region and endpoint."""
+        endpoint = self._connection.endpoint_url
+        return {
+            "region": self._connection.region,
+            "endpoint": None if endpoint is None else without_userinfo(endpoint),
+        }
+
+    def applications(self) -> list[Plain]:
+        """Find the applications again."""
+        self._found.forget()
+        return [
+            {"name": one.name, "status": one.status, "rows": one.rows, "created": one.created}
+            for one in self._found.find()
+        ]
+
+    def make_watch(self, application: str) -> MakeWatch:
+        """Return what makes the watch of an application."""
+        return lambda on_view: PollerWatch(application, self._poller, on_view)
+
+    def stream(self, name: str) -> Plain:
+        """Describe a stream and its shards: one DescribeStreamSummary and one ListShards per 1,000 shards."""
+        streams = Streams(self._connection)
+        described = streams.describe(name)
+        lineage = streams.lineage(name)
+        return {
+            "name": described.name,
+            "at": time.time(),
+            "status": described.status,
+            "mode": described.mode,
+            "retention": described.retention_hours * 3600.0,
+            "hole": lineage.hole is not None,
+            "shards": [
+                {
+                    "id": shard.shard_id,
+                    "start": shard.start,
+                    "width": shard.width,
+                    "open": shard.is_open,
+                    "parents": list(shard.parents),
+                    "from": _epoch(shard.created_at),
+                    "until": _epoch(shard.closed_at),
+                }
+                for shard in lineage.shards
+            ],
+        }
+
+    def records(self, *, stream: str, shard: str, position: str, iterator: str | None, limit: int) -> Plain:
+        """Read one page of a shard."""
+        if not stream:
+            raise ConfigError("stream", stream, "the name of a stream: start the console with --stream NAME")
+        if not is_shard_id(shard):
+            raise ConfigError("shard", shard, "a shard id")
+        page = read_page(
+            self._connection, stream, shard, parse_position(position), limit=limit, iterator=iterator
+        )
+        return {
+            "records": [_record(record) for record in page.records],
+            "behind": page.millis_behind_latest,
+            "tip": page.at_tip,
+            "next": position_text(page.next_position),
+            "iterator": page.iterator,
+            "children": list(page.children),
+        }
+
+    def _poller(self, name: str) -> FleetPoller:
+        observer = FleetObserver(name, failover_time=self._failover_time)
+        return FleetPoller(self._application(name), observer=observer)
+
+    def _application(self, name: str) -> Application:
+        return Application(self._connection, name, stream=self._stream)
+
+
+class PollerWatch:
+    """A `FleetPoller` as the watch of a channel. It is made with the first page, and pauses without any.
+
+    Making it may take seconds, because credentials may come from the network, so that happens in a thread of its own. The page may
+    have gone when it is ready: `_wanted` decides then whether it begins.
+
+    Args:
+        name: Name of the application.
+        make: Makes the poller of an application.
+        on_view: Called with each view.
+        spawn: Runs a function in a thread of its own.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        make: Callable[[str], FleetPoller],
+        on_view: Callable[[FleetView], None],
+        *,
+        spawn: Callable[[Callable[[], None]], None] | None = None,
+    ) -> None:
+        self._name = name
+        self._make = make
+        self._on_view = on_view
+        self._spawn = spawn or _spawn
+        self._lock = threading.Lock()
+        self._wanted = False
+        self._poller: FleetPoller | None = None
+        self._subscription: Subscription | None = None
+        self._focus: dict[str, Subscription] = {}
+
+    def start(self) -> None:
+        """Begin, or continue with what was seen before."""
+        with self._lock:
+            self._wanted = True
+        self._spawn(self._begin)
+
+    def stop(self) -> None:
+        """End all calls; what was seen is kept."""
+        self.focus(frozenset())
+        with self._lock:
+            self._wanted = False
+            if self._subscription is not None:
+                self._subscription.close()
+                self._subscription = None
+
+    def focus(self, lease_keys: frozenset[str]) -> None:
+        """Measure the lag of these leases more often: their pages are open."""
+        with self._lock:
+            if self._poller is None:
+                return
+            for gone in self._focus.keys() - lease_keys:
+                self._focus.pop(gone).close()
+            for key in lease_keys - self._focus.keys():
+                self._focus[key] = self._poller.subscribe()
+                self._focus[key].focus(key)
+
+    def refresh(self) -> None:
+        """Read the table again now, after a change."""
+        if self._poller is not None:
+            self._poller.refresh()
+
+    def close(self) -> None:
+        """End the thread."""
+        self.stop()
+        if self._poller is not None:
+            self._poller.stop()
+
+    def _begin(self) -> None:
+        try:
+            with self._lock:
+                if self._poller is None and self._wanted:
+                    self._poller = self._make(self._name)
+                    self._poller.start()
+                if self._poller is not None and self._wanted and self._subscription is None:
+                    self._subscription = self._poller.subscribe(self._on_view)
+        except KinesisSdkError as error:
+            # No region, no such profile: the page shows it as it shows a look that failed.
+            self._on_view(FleetView(application=self._name, at=time.time(), error=str(error)))
+
+
+def _spawn(work: Callable[[], None]) -> None:
+    threading.Thread(target=work, name="kinesis-sdk-ui-begin", daemon=True).start()
+
+
+def _record(record: UserRecord) -> Plain:
+    decoded = decode_payload(record.data)
+    arrived = record.approximate_arrival_timestamp
+    preview = (
+        bytes.fromhex(decoded.text[:_PREVIEW]).hex(" ") if decoded.kind is PayloadKind.HEX else decoded.text
+    )
+    return {
+        "arrived": _epoch(arrived),
+        "sequence": record.sequence_number,
+        "sub": record.sub_sequence_number,
+        "key": record.partition_key,
+        "hashKey": None if record.explicit_hash_key is None else str(record.explicit_hash_key),
+        "size": decoded.size,
+        "kind": decoded.kind.value,
+        "text": preview[:_PREVIEW],
+        "whole": decoded.pretty(),
+        "truncated": decoded.truncated,
+        "aggregated": record.aggregated,
+    }
+
+
+def _epoch(moment: datetime | None) -> float | None:
+    return None if moment is None else moment.timestamp()

@@ -1,0 +1,357 @@
+"""The routes of the console. Each one checks its arguments, calls the backend in a thread, and returns plain data."""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from importlib.resources import files
+from typing import Any
+from urllib.parse import parse_qs
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from kinesis_sdk._version import __version__
+from kinesis_sdk.cli.web.backend import Backend, Planner
+from kinesis_sdk.cli.web.changes import ChangeJobs
+from kinesis_sdk.cli.web.hub import Channel
+from kinesis_sdk.cli.web.security import RESPONSE_HEADERS, Policy, is_own_host, is_token, reject
+from kinesis_sdk.common.errors import (
+    AwsConfigError,
+    AwsError,
+    ConfigError,
+    EndpointUnreachableError,
+    KinesisSdkError,
+    ResourceNotFoundError,
+)
+
+_LOG = logging.getLogger(__name__)
+
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+Handler = Callable[[Request], Awaitable[Response]]
+
+_MAX_BODY = 64 * 1024
+"""Largest body of a request, in bytes."""
+_MAX_CHANNELS = 32
+"""Largest number of applications that are watched or remembered at a time."""
+MAX_RECORDS = 500
+"""Largest number of user records on a page of the record browser."""
+
+
+class Console:
+    """The console's state: one channel for each application that was opened, and the changes that were planned.
+
+    Args:
+        backend: The admin API.
+        policy: What is let in.
+        planner: Plans changes; None for a console that has none.
+        applications: Applications that the command line named; if empty, they are found by their tables.
+        stream: Stream that the command line named; None if none.
+        allow_changes: Whether changes may be planned and made.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        policy: Policy,
+        *,
+        planner: Planner | None = None,
+        applications: tuple[str, ...] = (),
+        stream: str | None = None,
+        allow_changes: bool = False,
+    ) -> None:
+        self._backend = backend
+        self._policy = policy
+        self._planner = planner
+        self._applications = applications
+        self._stream = stream
+        self._allow_changes = allow_changes
+        self._channels: dict[str, Channel] = {}
+        self._jobs = ChangeJobs()
+
+    def channel(self, application: str) -> Channel:
+        """Return the channel of an application, a new one if there is none."""
+        found = self._channels.get(application)
+        if found is None:
+            if len(self._channels) >= _MAX_CHANNELS:
+                self._forget_one()
+            found = Channel(self._backend.make_watch(application), options=self._backend.options)
+            self._channels[application] = found
+        return found
+
+    def close(self) -> None:
+        """End all streams of events and all watches. For the event loop's thread."""
+        for channel in self._channels.values():
+            channel.close()
+        self._channels.clear()
+
+    def make_app(self) -> ASGIApp:
+        """Return the ASGI application."""
+        routes: tuple[tuple[str, str, Handler], ...] = (
+            ("GET", "/", self._page),
+            ("GET", "/assets/{name}", self._asset),
+            ("GET", "/api/session", self._session),
+            ("GET", "/api/applications", self._list_applications),
+            ("GET", "/api/applications/{application}/events", self._events),
+            ("GET", "/api/applications/{application}/lease", self._lease),
+            ("POST", "/api/applications/{application}/plans", self._plan),
+            ("POST", "/api/plans/{plan}/run", self._run),
+            ("GET", "/api/plans/{plan}", self._outcome),
+            ("GET", "/api/stream", self._lineage),
+            ("GET", "/api/records", self._records),
+        )
+        app = Starlette(
+            routes=[Route(path, _guarded(handler), methods=[method]) for method, path, handler in routes]
+        )
+        return Guard(app, self._policy)
+
+    def _seen(self, application: str) -> dict[str, object] | None:
+        """Return what an open page has shown of an application; None if none has, as a list must not cost a read of each."""
+        channel = self._channels.get(application)
+        view = channel.view if channel is not None else None
+        if view is None:
+            return None
+        return {
+            "at": view.at,
+            "streams": list(view.streams),
+            "leases": view.totals.leases,
+            "owners": view.totals.owners,
+            "lag": view.totals.worst_lag_millis,
+            "problems": len(view.problems),
+        }
+
+    def _forget_one(self) -> None:
+        for name, channel in self._channels.items():
+            if channel.pages == 0:
+                channel.close()
+                del self._channels[name]
+                return
+        raise ConfigError("application", len(self._channels), f"at most {_MAX_CHANNELS} open applications")
+
+    async def _page(self, _request: Request) -> Response:
+        return _file("index.html")
+
+    async def _asset(self, request: Request) -> Response:
+        return _file(request.path_params["name"])
+
+    async def _session(self, _request: Request) -> Response:
+        return JSONResponse(
+            {
+                "version": __version__,
+                "csrf": self._policy.csrf_token,
+                "hasPlanner": self._planner is not None,
+                "allowChanges": self._allow_changes,
+                "applications": list(self._applications),
+                "stream": self._stream,
+                "options": list(self._backend.options),
+                **self._backend.describe(),
+            }
+        )
+
+    async def _list_applications(self, _request: Request) -> Response:
+        found = await run_in_threadpool(self._backend.applications)
+        return JSONResponse(
+            {"applications": [{**one, "seen": self._seen(str(one["name"]))} for one in found]}
+        )
+
+    async def _events(self, request: Request) -> Response:
+        channel = self.channel(request.path_params["application"])
+        return StreamingResponse(channel.events(), media_type="text/event-stream")
+
+    async def _lease(self, request: Request) -> Response:
+        found = self.channel(request.path_params["application"]).lease(request.query_params.get("key", ""))
+        if found is None:
+            return _problem(404, "not-found", "The table has no such lease, or was not read yet.")
+        return JSONResponse(found)
+
+    async def _lineage(self, request: Request) -> Response:
+        name = request.query_params.get("name", "")
+        return JSONResponse(await run_in_threadpool(self._backend.stream, name))
+
+    async def _records(self, request: Request) -> Response:
+        query = request.query_params
+        return JSONResponse(
+            await run_in_threadpool(
+                lambda: self._backend.records(
+                    stream=query.get("stream", ""),
+                    shard=query.get("shard", ""),
+                    position=query.get("position", ""),
+                    iterator=query.get("iterator") or None,
+                    limit=min(_number("limit", query.get("limit", "50")), MAX_RECORDS),
+                )
+            )
+        )
+
+    async def _plan(self, request: Request) -> Response:
+        if self._planner is None:
+            return _problem(404, "not-found", "This console has no changes.")
+        body = await _body(request)
+        application = request.path_params["application"]
+        plan, act = await run_in_threadpool(self._planner.plan, application, body)
+        # A read-only console shows what a change would write; it keeps nothing that could be run.
+        identity = None
+        if self._allow_changes and not plan.get("empty"):
+            identity = self._jobs.add(plan, act, self.channel(application).refresh)
+        return JSONResponse({"id": identity, **plan})
+
+    async def _run(self, request: Request) -> Response:
+        if not self._allow_changes:
+            return _problem(403, "read-only", "This console was started without --allow-changes.")
+        if not self._jobs.start(request.path_params["plan"]):
+            return _problem(
+                409, "gone", "This change was made already, or its plan is too old. Plan it again."
+            )
+        return JSONResponse({}, status_code=202)
+
+    async def _outcome(self, request: Request) -> Response:
+        found = self._jobs.state(request.path_params["plan"])
+        return (
+            _problem(404, "not-found", "There is no such change.") if found is None else JSONResponse(found)
+        )
+
+
+class Guard:
+    """The border of the application: rejects what `security.reject` rejects, and adds headers to every response.
+
+    Args:
+        app: The application.
+        policy: What is let in.
+    """
+
+    def __init__(self, app: ASGIApp, policy: Policy) -> None:
+        self._app = app
+        self._policy = policy
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or reject it."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            return  # uvicorn closes the connection of a WebSocket that is not accepted
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(dict(RESPONSE_HEADERS))
+            await send(message)
+
+        response = self._answer(scope)
+        await (response or self._app)(scope, receive, send_with_headers)
+
+    def _answer(self, scope: Scope) -> Response | None:
+        """Return the response to a request that does not reach the application."""
+        headers = {name.lower(): value for name, value in Headers(scope=scope).items()}
+        path, method = scope["path"], scope["method"]
+        token = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
+        if (
+            path == "/"
+            and method == "GET"
+            and is_own_host(self._policy, headers.get("host", ""))
+            and is_token(self._policy, token)
+        ):
+            # The cookie replaces the token, which then stays neither in the address bar nor in the history.
+            response: Response = RedirectResponse("/", status_code=303)
+            response.set_cookie(
+                self._policy.cookie_name,
+                self._policy.cookie_value,
+                httponly=True,
+                samesite="strict",
+                path="/",
+            )
+            return response
+        rejection = reject(self._policy, method, path, headers)
+        if rejection is None:
+            return None
+        if path == "/":
+            return Response(
+                rejection.message + "\n", rejection.status, media_type="text/plain; charset=utf-8"
+            )
+        return _problem(rejection.status, "rejected", rejection.message)
+
+
+def new_token() -> str:
+    """Return a random token of 192 bits that can stand in a URL."""
+    return secrets.token_urlsafe(24)
+
+
+def _file(name: str) -> Response:
+    """Return an asset. Only names that the folder lists exist, so no path leads out of it."""
+    folder = files("kinesis_sdk.cli.web") / "assets"
+    found = {item.name: item for item in folder.iterdir()}.get(name)
+    kind = _TYPES.get("." + name.rpartition(".")[2])
+    if found is None or kind is None:
+        return _problem(404, "not-found", "There is no such file.")
+    return Response(found.read_bytes(), headers={"content-type": kind})
+
+
+async def _body(request: Request) -> Mapping[str, Any]:
+    content = b""
+    async for part in request.stream():
+        content += part
+        if len(content) > _MAX_BODY:
+            raise ConfigError("body", f"more than {_MAX_BODY} bytes", f"at most {_MAX_BODY} bytes")
+    try:
+        body = json.loads(content)
+    except ValueError as error:
+        raise ConfigError("body", "no JSON", "a JSON object") from error
+    if not isinstance(body, dict):
+        raise ConfigError("body", type(body).__name__, "a JSON object")
+    return body
+
+
+def _number(field: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 10_000):
+        raise ConfigError(field, text, "1 to 10000")
+    return int(text)
+
+
+def _problem(status: int, code: str, message: str) -> JSONResponse:
+    return JSONResponse({"error": {"code": code, "message": message}}, status_code=status)
+
+
+def describe_error(error: Exception) -> tuple[int, str, str]:
+    """Return the HTTP status, a stable code and the message for an error."""
+    if isinstance(error, ConfigError):
+        return 400, "invalid", str(error)
+    if isinstance(error, AwsConfigError):
+        return 502, "credentials", str(error)
+    if isinstance(error, ResourceNotFoundError):
+        return 404, "missing", str(error)
+    if isinstance(error, EndpointUnreachableError):
+        return 502, "unreachable", str(error)
+    if isinstance(error, AwsError):
+        return 502, "call-failed", str(error)
+    return 409, "refused", str(error)
+
+
+def _guarded(handler: Handler) -> Handler:
+    """Return the handler with its errors as responses.
+
+    Starlette would pass an unforeseen error on to the server's log together with its text, which may be of a record. The place is
+    enough to find it.
+    """
+
+    async def guarded(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except KinesisSdkError as error:
+            return _problem(*describe_error(error))
+        except Exception as error:  # noqa: BLE001 - it is logged, and the page is told
+            name, place = type(error).__name__, "".join(traceback.format_tb(error.__traceback__))
+            _LOG.error("%s %s failed: %s, raised here:\n%s", request.method, request.url.path, name, place)
+            return _problem(500, "broken", f"The console failed: {name}. Its log says where.")
+
+    return guarded

@@ -1,0 +1,165 @@
+// The page: one application at a time, its live picture, and the view that the address names.
+
+import { byId, empty, h, put, setClass, setText, show } from "./dom.js";
+import { count, duration } from "./format.js";
+import { forgetSession, getSession } from "./api.js";
+import { Live } from "./live.js";
+import { themeButton } from "./theme.js";
+import { ApplicationsView, failure } from "./view-applications.js";
+import { FleetView, whyEmpty } from "./view-fleet.js";
+import { ShardView } from "./view-shard.js";
+import { StreamView } from "./view-stream.js";
+
+const VIEWS = { fleet: FleetView, stream: StreamView, shard: ShardView };
+const TITLES = { fleet: "Fleet", stream: "Stream", shard: "Shard" };
+const STALE = 3; // times the expected interval without an event
+
+class App {
+  constructor(session) {
+    this.session = session;
+    this.live = null;
+    this.view = null;
+    this.route = null;
+    this.brand = h("b", null, "kinesis-sdk");
+    this.where = h("span", { class: "where" });
+    this.tabs = h("nav", { class: "tabs", "aria-label": "Views" });
+    this.pulse = h("span", { class: "pulse" });
+    this.calls = h("span");
+    const mode = session.allowChanges
+      ? h("span", { class: "badge strong", title: "started with --allow-changes" }, "changes allowed")
+      : h("span", { class: "badge", title: "start it with --allow-changes to change leases" }, "read-only");
+    put(byId("bar"), h("a", { class: "brand", href: "#/" }, h("img", { src: "/assets/icon.svg", alt: "" }), this.brand, this.where), this.tabs,
+      h("div", { class: "status" }, this.pulse, this.calls, mode, themeButton()));
+    addEventListener("hashchange", () => this.open());
+    setInterval(() => this.tick(), 1000);
+  }
+
+  go(view, key = null, application = this.route.application) {
+    const parts = [view, encodeURIComponent(application)];
+    if (key !== null) parts.push(encodeURIComponent(key));
+    location.hash = `#/${parts.join("/")}`;
+  }
+
+  read() {
+    const [view, application, key] = location.hash.replace(/^#\/?/, "").split("/").map((part) => {
+      try {
+        return decodeURIComponent(part);
+      } catch {
+        return part;
+      }
+    });
+    if (VIEWS[view] && application) return { view, application, key: key ?? null };
+    const only = this.session.applications.length === 1 && !location.hash ? this.session.applications[0] : null;
+    return only ? { view: "fleet", application: only, key: null } : { view: "applications", application: null, key: null };
+  }
+
+  open() {
+    const route = this.read();
+    const before = this.route;
+    this.route = route;
+    if (this.live && this.live.application !== route.application) {
+      this.live.close();
+      this.live = null;
+    }
+    this.view?.close?.();
+    this.drawBar();
+    document.title = route.application ? `${route.application} · ${TITLES[route.view]}` : "kinesis-sdk";
+    const main = byId("main");
+    if (route.view === "applications") {
+      this.view = new ApplicationsView(this);
+      this.view.mount(main);
+      this.tick();
+    } else {
+      this.view = new VIEWS[route.view](this, route.key);
+      this.mounted = false;
+      if (!this.live) {
+        put(main, h("p", { class: "quiet", role: "status" }, `Reading the lease table of ${show(route.application)} …`));
+        this.live = new Live(route.application, (picture) => this.take(picture), () => this.tick());
+      } else if (this.live.picture) this.take(this.live.picture);
+    }
+    if (before) {
+      scrollTo(0, 0);
+      main.focus({ preventScroll: true });
+    }
+  }
+
+  take(picture) {
+    const main = byId("main");
+    const reason = whyEmpty(picture, this.route.application);
+    if (reason && !this.view.worksWithoutLeases) {
+      this.mounted = false;
+      put(main, reason);
+    } else {
+      if (!this.mounted) {
+        this.mounted = true;
+        this.view.mount(main);
+      }
+      this.view.update(picture);
+    }
+    this.tick();
+  }
+
+  drawBar() {
+    const { application, view } = this.route;
+    setText(this.brand, application ? show(application) : "kinesis-sdk");
+    const place = this.session.endpoint ?? this.session.region ?? "";
+    setText(this.where, application ? place : `console · ${place}`);
+    const link = (name, title) => h("a", { href: name === "applications" ? "#/" : `#/${name}/${encodeURIComponent(application)}`, "aria-current": name === view ? "page" : null }, title);
+    put(this.tabs, application ? [link("fleet", "Fleet"), link("stream", "Stream"), view === "shard" ? link("shard", "Shard") : null] : null, link("applications", "Applications"));
+  }
+
+  /** Each second: how old is what one sees, and is it still true? */
+  tick() {
+    const picture = this.live?.picture;
+    const banner = byId("banner");
+    if (!this.live) {
+      this.pulse.className = "pulse";
+      setText(this.pulse, "");
+      this.pulse.hidden = true;
+      setText(this.calls, "");
+      banner.hidden = true;
+      document.body.classList.remove("stale");
+      return;
+    }
+    this.pulse.hidden = false;
+    const age = this.live.age();
+    const error = picture?.head.error;
+    const lost = this.live.state === "disconnected";
+    const expected = Math.max(5, picture?.head.interval ?? 5);
+    const late = this.live.state === "live" && age !== null && age > STALE * expected;
+    const read = picture && age !== null ? picture.head.tableAge + age : null;
+    setClass(this.pulse, "live", !lost && !late && !error && this.live.state === "live" && age !== null);
+    setClass(this.pulse, "bad", Boolean(lost || late || error));
+    setText(this.pulse, lost ? "disconnected" : this.live.state === "hidden" ? "paused" : read === null ? "connecting" : `table read ${read < 1 ? "now" : `${duration(Math.floor(read))} ago`}`);
+    if (picture) {
+      if (!Object.keys(picture.head.calls).length) setText(this.calls, "");
+      else {
+        const sum = Object.values(picture.head.calls).reduce((total, value) => total + value, 0);
+        setText(this.calls, `${count(sum)} calls/min`);
+        this.calls.title = Object.entries(picture.head.calls).map(([name, value]) => `${name} ${value}`).join("\n");
+      }
+    }
+    const stale = picture && (lost || late || error);
+    setClass(document.body, "stale", Boolean(stale));
+    if (lost) {
+      setText(banner, picture ? `Disconnected. What you see is ${duration(Math.floor(read))} old and no longer changes. Is the command still running?` : "The console does not respond. Is its command still running?");
+    } else if (error && picture.leases.key.length) setText(banner, `The newest read failed; what you see is ${duration(Math.floor(read))} old. ${show(error)}`);
+    else if (late) setText(banner, `Nothing has arrived for ${duration(Math.floor(age))}. What you see is old.`);
+    banner.hidden = !(lost || late || (error && picture?.leases.key.length));
+    setClass(banner, "mild", !lost && !error);
+    // A console that was restarted has another token for changes.
+    if (lost) forgetSession();
+  }
+}
+
+async function main() {
+  try {
+    const app = new App(await getSession());
+    app.open();
+  } catch (error) {
+    put(byId("main"), error.code ? failure(error) : empty("The page failed", String(error)));
+    throw error;
+  }
+}
+
+main();

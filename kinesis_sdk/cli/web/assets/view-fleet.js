@@ -1,0 +1,264 @@
+// The fleet of one application: figures, problems, the map or the table, and what moves.
+
+import { byId, card, command, empty, h, put, setClass, setText, show } from "./dom.js";
+import { clock, count, duration, lag, plural, shardName } from "./format.js";
+import { SCALES } from "./heat.js";
+import { FleetMap, legend, summary } from "./fleetmap.js";
+import { LeaseTable, lagChip } from "./tables.js";
+import { onTheme } from "./theme.js";
+
+const TABLE_BELOW = 40; // leases
+const PROBLEMS = 5;
+
+export class FleetView {
+  constructor(app) {
+    this.app = app;
+    this.allProblems = false;
+    this.selected = null;
+    this.shown = null; // "map" or "table"; null before the size of the fleet is known
+    this.figures = new Figures();
+    this.problems = h("ul", { class: "problems" });
+    this.problemNote = h("span", { class: "note" });
+    this.problemMore = h("button", { type: "button", class: "small", hidden: true, on: { click: () => {
+      this.allProblems = !this.allProblems;
+      this.problemKey = "";
+      this.drawProblems();
+    } } });
+    this.map = new FleetMap((lease, whole) => this.select(lease, whole));
+    this.table = new LeaseTable((lease, whole) => this.select(lease, whole));
+    this.fleetNote = h("span", { class: "note" });
+    this.scale = h("select", { on: { change: () => this.draw() } }, Object.entries(SCALES).map(([key, value]) => h("option", { value: key }, value.name)));
+    this.order = h("select", { on: { change: () => this.draw() } }, h("option", { value: "place" }, "fixed places"), h("option", { value: "worst" }, "worst owner first"));
+    this.find = h("input", { type: "search", placeholder: "shard or owner", "aria-label": "Find a shard or an owner", on: {
+      input: () => this.draw(),
+      keydown: (event) => event.key === "Enter" && this.pickFirst(),
+    } });
+    const choice = (name) => h("button", { type: "button", "aria-pressed": "false", on: { click: () => this.choose(name) } }, name === "map" ? "Map" : "Table");
+    this.choices = { map: choice("map"), table: choice("table") };
+    this.legend = h("div");
+    this.holder = h("div");
+    this.moves = h("ul", { class: "feed" });
+    this.picked = h("section", { class: "card", hidden: true });
+    this.element = h("div", { class: "split" },
+      h("div", null,
+        h("section", { class: "card", "aria-label": "Problems" }, h("header", null, h("h2", null, "Problems"), this.problemNote, h("span", { class: "tools" }, this.problemMore)), this.problems),
+        h("section", { class: "card", "aria-label": "Fleet" },
+          h("header", null, h("h2", null, "Fleet"), this.fleetNote,
+            h("span", { class: "tools" },
+              h("label", null, "colour", this.scale), h("label", null, "order", this.order), this.find,
+              h("span", { class: "group", role: "group", "aria-label": "Form" }, this.choices.map, this.choices.table))),
+          this.legend, this.holder)),
+      h("div", { class: "side" }, this.picked, h("section", { class: "card" }, h("header", null, h("h2", null, "Moves"), h("span", { class: "note" }, "newest first")), this.moves)));
+    this.root = h("div", { class: "stack" });
+    this.stopTheme = onTheme(() => this.draw());
+  }
+
+  mount(main) {
+    put(main, this.figures.element, this.element);
+  }
+
+  close() {
+    this.stopTheme();
+  }
+
+  choose(name) {
+    this.shown = name;
+    put(this.holder, name === "map" ? this.map.element : this.table.element);
+    for (const [key, button] of Object.entries(this.choices)) button.setAttribute("aria-pressed", String(key === name));
+    this.legend.hidden = name !== "map";
+    this.scale.parentElement.hidden = name !== "map";
+    this.order.parentElement.hidden = name !== "map";
+    this.draw();
+  }
+
+  update(picture) {
+    this.picture = picture;
+    if (this.shown === null) this.choose(picture.leases.key.length < TABLE_BELOW ? "table" : "map");
+    this.figures.update(picture);
+    this.drawProblems();
+    this.drawMoves();
+    this.draw();
+    this.drawPicked();
+  }
+
+  draw() {
+    if (!this.picture) return;
+    setText(this.fleetNote, summary(this.picture));
+    const find = this.find.value.trim().toLowerCase();
+    if (this.shown === "map") {
+      if (this.legendOf !== this.scale.value) {
+        this.legendOf = this.scale.value;
+        put(this.legend, legend(this.scale.value));
+      }
+      Object.assign(this.map, { scale: this.scale.value, order: this.order.value, find, selected: this.selected });
+      this.map.update(this.picture);
+    } else {
+      this.table.find = find;
+      this.table.update(this.picture);
+    }
+  }
+
+  pickFirst() {
+    const find = this.find.value.trim().toLowerCase();
+    if (!find) return;
+    Object.assign(this.map, { find, picture: this.picture });
+    const found = this.picture.leases.key.findIndex((_, i) => this.map.matches(i) && this.picture.leases.state[i] !== "finished");
+    if (found >= 0) this.select(found);
+  }
+
+  select(lease, whole = false) {
+    const key = this.picture.leases.key[lease];
+    if (whole) {
+      this.app.go("shard", key);
+      return;
+    }
+    this.selected = key;
+    this.draw();
+    this.drawPicked();
+  }
+
+  drawPicked() {
+    const { leases, owners, problems, head } = this.picture;
+    const i = this.selected === null ? -1 : leases.key.indexOf(this.selected);
+    this.picked.hidden = i < 0;
+    if (i < 0) return;
+    const chip = lagChip();
+    chip.set(leases.lag[i]);
+    const owner = leases.owner[i] < 0 ? "nobody" : show(owners.id[leases.owner[i]]);
+    const kind = leases.owner[i] < 0 ? "" : owners.kind[leases.owner[i]];
+    const own = problems.filter((problem) => problem.lease === this.selected);
+    const facts = [
+      ["state", leases.state[i]],
+      ["owner", kind ? `${owner} · ${kind}` : owner],
+      ["behind", chip.element],
+      ["lost in", leases.left[i] === null ? "not known" : duration(leases.left[i])],
+      ["pinned to", leases.pinned[i] ? show(leases.pinned[i]) : null],
+      ["note", leases.note[i] ? show(leases.note[i]) : null],
+    ];
+    const key = JSON.stringify([this.selected, facts.map(([, value]) => (value instanceof Node ? leases.lag[i] : value)), own, head.streams]);
+    if (key === this.pickedKey) return;
+    this.pickedKey = key;
+    const focused = this.picked.contains(document.activeElement);
+    put(this.picked,
+      h("header", null, h("h2", null, `Shard ${shardName(leases.shard[i])}`), h("span", { class: "note" }, show(leases.shard[i]))),
+      h("dl", { class: "facts" }, facts.filter(([, value]) => value !== null).map(([name, value]) => [h("dt", null, name), h("dd", null, value)])),
+      own.map((problem) => h("p", { class: problem.severity }, `${problem.severity === "error" ? "✕" : "!"} ${show(problem.text)}`)),
+      h("div", { class: "pager", style: null }, h("button", { type: "button", class: "primary", on: { click: () => this.app.go("shard", this.selected) } }, "Open: timeline, records, changes")));
+    if (focused) this.picked.querySelector("button").focus();
+  }
+
+  drawProblems() {
+    const { problems, head } = this.picture;
+    const key = JSON.stringify([problems, head.watched < head.failoverTime]);
+    if (key === this.problemKey) return;
+    this.problemKey = key;
+    const focus = this.problems.contains(document.activeElement) ? document.activeElement.closest("li")?.dataset.id : null;
+    const shown = this.allProblems ? problems : problems.slice(0, PROBLEMS);
+    setText(this.problemNote, problems.length ? `${count(problems.length)}, worst first` : "");
+    this.problemMore.hidden = problems.length <= PROBLEMS;
+    setText(this.problemMore, this.allProblems ? "Show fewer" : `Show all ${problems.length}`);
+    if (!problems.length) {
+      put(this.problems, h("li", { class: "none" }, head.watched < head.failoverTime
+        ? h("span", { class: "quiet" }, "None so far. A worker that has stopped is recognised after one failover time.")
+        : h("span", { class: "allgood" }, "No problem was found.")));
+    } else {
+      put(this.problems, shown.map((problem) => this.problem(problem)));
+      if (focus) this.problems.querySelector(`[data-id="${CSS.escape(focus)}"] .link`)?.focus();
+    }
+    const worst = problems.filter((problem) => problem.severity === "error").length;
+    const told = worst ? `${plural(worst, "error")}: ${problems[0].title}` : "";
+    if (told !== this.told) {
+      this.told = told;
+      if (told) byId("announce").textContent = told;
+    }
+  }
+
+  problem(problem) {
+    const bad = problem.severity === "error";
+    const subject = problem.shard ? `shard ${shardName(problem.shard)}` : problem.owner ? show(problem.owner) : null;
+    const open = () => {
+      if (problem.lease) this.app.go("shard", problem.lease);
+      else if (problem.owner) {
+        this.find.value = problem.owner;
+        this.draw();
+        this.find.focus();
+      }
+    };
+    return h("li", { class: bad ? "error-line" : "warning-line", data: { id: `${problem.code} ${problem.lease} ${problem.owner}` } },
+      h("span", { class: "sign", "aria-label": problem.severity }, bad ? "✕" : "!"),
+      h("span", { class: "name" }, problem.title),
+      h("span", { class: "what" }, subject ? [h("button", { type: "button", class: "link", on: { click: open } }, subject), problem.count > 1 ? ` · ${plural(problem.count, "lease")}` : "", ": "] : null, show(problem.text)),
+      h("span", { class: "remedy" }, h("span", null, show(problem.remedy)), problem.command ? command(problem.command) : null));
+  }
+
+  drawMoves() {
+    const { moves, head } = this.picture;
+    const shown = moves.slice(0, 14);
+    const key = JSON.stringify([shown, head.watched < 60]);
+    if (key === this.movesKey) return;
+    this.movesKey = key;
+    if (!shown.length) {
+      put(this.moves, h("li", { class: "none quiet" }, `No lease has moved in the ${duration(head.watched)} since this console began to watch.`));
+      return;
+    }
+    put(this.moves, shown.map((move) => h("li", null,
+      h("time", null, clock(move.at)),
+      h("span", { class: "path" }, h("button", { type: "button", class: "link mono", on: { click: () => this.app.go("shard", move.lease_key) } }, shardName(move.shard_id)),
+        " ", short(move.before), " → ", short(move.after)),
+      h("span", { class: "why" }, move.idle === null ? move.reason : `${move.reason}, ${duration(move.idle)} idle`))));
+  }
+}
+
+const short = (owner) => (owner === null ? "nobody" : show(owner));
+
+class Figures {
+  constructor() {
+    this.cells = ["Worst lag", "Records are lost in", "Over 1 min", "Owners", "Without an owner", "Moves in 10 min"].map((title) => {
+      const value = h("span", null, "–");
+      const small = h("small", null, "\u00a0");
+      return { value, small, element: h("div", null, h("dt", null, title), h("dd", null, value, small)) };
+    });
+    this.element = h("dl", { class: "figures" }, this.cells.map((cell) => cell.element));
+  }
+
+  set(n, value, small, level = "") {
+    const cell = this.cells[n];
+    setText(cell.value, value);
+    setText(cell.small, small || "\u00a0");
+    setClass(cell.element, "bad", level === "bad");
+    setClass(cell.element, "warn", level === "warn");
+  }
+
+  update({ head, leases, owners }) {
+    const total = head.totals;
+    const worst = total.worst_lag_millis;
+    this.set(0, lag(worst), worst === null ? "nothing measured yet" : `shard ${shardName(total.worst_shard ?? "")} · ${total.measured === total.leases ? "all" : `${count(total.measured)} of ${count(total.leases)}`} measured`, worst >= 3600000 ? "bad" : worst >= 60000 ? "warn" : "");
+    let left = null;
+    let where = -1;
+    leases.left.forEach((value, i) => {
+      if (value !== null && leases.state[i] !== "finished" && (left === null || value < left)) [left, where] = [value, i];
+    });
+    this.set(1, left === null ? "–" : left <= 0 ? "now" : duration(left), left === null ? "lag or retention not known" : `shard ${shardName(leases.shard[where])} · kept ${duration(head.retention)}`, left !== null && left < 7200 ? "bad" : left !== null && left < 21600 ? "warn" : "");
+    this.set(2, count(total.behind_a_minute), `of ${plural(total.leases, "shard")}`, total.behind_a_minute ? "warn" : "");
+    const kinds = new Map();
+    owners.kind.forEach((kind, n) => kind && !owners.standby[n] && kinds.set(kind, (kinds.get(kind) ?? 0) + 1));
+    this.set(3, total.silent_owners ? `${count(total.owners)} of ${count(total.owners + total.silent_owners)}` : count(total.owners), [...kinds].map(([kind, n]) => `${n} ${kind === "kinesis_sdk" ? "Python" : kind}`).join(", ") || "none seen", total.silent_owners ? "bad" : total.owners === 0 ? "bad" : "");
+    const silent = leases.state.filter((state) => state === "silent").length;
+    this.set(4, count(total.unowned + silent), silent ? `${total.unowned} free, ${silent} silent` : total.unowned ? "free" : "every lease is held", total.unowned + silent ? "bad" : "");
+    this.set(5, count(total.moves), head.watched < 600 ? `watched for ${duration(head.watched)}` : "");
+  }
+}
+
+/** What to show instead of a fleet: why there is none. Null if there is one. */
+export function whyEmpty(picture, application) {
+  const { head, leases } = picture;
+  if (leases.key.length) return null;
+  if (head.error) {
+    const text = head.error.toLowerCase();
+    const name = `Nothing could be read of ${application}`;
+    if (text.includes("credential") || text.includes("token")) return empty(name, show(head.error), h("p", null, "Give the console credentials as for every AWS tool (environment, ~/.aws, role), and start it again."));
+    if (text.includes("there is no dynamodb table") || text.includes("notfound")) return empty(`There is no lease table ${application}`, "A worker creates it when it starts for the first time. The name of the table is the name of the application. It is searched for again each minute.", h("p", { class: "faint" }, show(head.error)));
+    return empty(name, show(head.error));
+  }
+  return empty("The lease table is empty", "No worker has created leases yet. A worker does so within seconds of its start, if it can list the stream's shards.", command(`kinesis-sdk doctor ${head.streams[0] ?? "STREAM"} ${application}`));
+}

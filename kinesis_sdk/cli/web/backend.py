@@ -1,0 +1,50 @@
+"""The part of the admin API that the console needs, as plain data. The console's own tests have another one, with generated views."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from kinesis_sdk.cli.web.hub import MakeWatch
+
+Plain = Mapping[str, Any]
+"""Data that ``json.dumps`` accepts."""
+
+
+class Backend(Protocol):
+    """The admin API behind the console. Every method may block: it is called in a thread of the server's pool."""
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Options of the connection, for the commands that the page shows."""
+
+    def describe(self) -> Plain:
+        """Return ``region`` and ``endpoint`` for the page's header. Makes no call."""
+
+    def applications(self) -> list[Plain]:
+        """Return the applications: ``name``, and what its table shows."""
+
+    def make_watch(self, application: str) -> MakeWatch:
+        """Return what makes the watch of an application. Makes no call itself."""
+
+    def stream(self, name: str) -> Plain:
+        """Return the shards of a stream with their hash ranges, parents and times."""
+
+    def records(self, *, stream: str, shard: str, position: str, iterator: str | None, limit: int) -> Plain:
+        """Return one page of the records of a shard, decoded."""
+
+
+class Planner(Protocol):
+    """Changes of leases. Its method may block: it is called in a thread of the server's pool."""
+
+    def plan(
+        self, application: str, request: Plain
+    ) -> tuple[Plain, Callable[[Callable[[str], None]], Plain]]:
+        """Return what a change would write, as data, and the function that writes it.
+
+        The function gets a function that takes lines of progress, and returns the outcome.
+
+        Raises:
+            ConfigError: If the request is invalid.
+            KinesisSdkError: If a call failed, or the change is unsafe.
+        """

@@ -1,0 +1,204 @@
+"""One watch of an application, shared by all open pages.
+
+States of a `Channel`: *idle* (no page; no calls), *watching* (at least one visible page), *lingering* (the last page has gone
+less than `LINGER` seconds ago, so that a reload does not begin again). What was seen is kept in all of them.
+
+Threads: the watch calls `Channel.receive` from its own thread, which makes the picture and passes it to the event loop; everything
+else happens in the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, Protocol
+
+from kinesis_sdk.admin import FleetView
+from kinesis_sdk.admin.fleet.history import FleetHistory
+from kinesis_sdk.admin.plain import plain
+from kinesis_sdk.cli.web.wire import Picture, changes, lease_detail, picture
+
+LINGER = 3.0
+"""Seconds for which a watch goes on after its last page was closed or hidden."""
+KEEP_ALIVE = 10.0
+"""Seconds after which a quiet stream of events sends a comment, so that a page that has gone is noticed."""
+FOCUS = 15.0
+"""Seconds for which a lease counts as open after its page has asked for it; the page asks with each event."""
+_BACKLOG = 8
+"""Events that wait for one slow page; then it gets a whole picture instead."""
+
+
+class Watch(Protocol):
+    """Something that looks at an application again and again, in a thread of its own."""
+
+    def start(self) -> None:
+        """Begin, or continue with what was seen before."""
+
+    def stop(self) -> None:
+        """End all calls, without waiting. It may be started again."""
+
+    def focus(self, lease_keys: frozenset[str]) -> None:
+        """Measure these leases more often: their pages are open."""
+
+    def refresh(self) -> None:
+        """Look again now."""
+
+    def close(self) -> None:
+        """End for good. It may wait for a call that is being made."""
+
+
+MakeWatch = Callable[[Callable[[FleetView], None]], Watch]
+"""Makes the watch of an application that passes each view to a function."""
+
+
+class _Page:
+    """One open stream of events."""
+
+    def __init__(self) -> None:
+        self.events: asyncio.Queue[bytes | None] = asyncio.Queue(_BACKLOG)
+
+
+class Channel:
+    """The watch of one application, and the pages that show it.
+
+    Args:
+        make_watch: Makes the watch.
+        options: Options of the connection, for the commands that the page shows.
+        linger: See `LINGER`.
+        keep_alive: See `KEEP_ALIVE`.
+    """
+
+    def __init__(
+        self,
+        make_watch: MakeWatch,
+        *,
+        options: tuple[str, ...] = (),
+        linger: float = LINGER,
+        keep_alive: float = KEEP_ALIVE,
+    ) -> None:
+        self._watch = make_watch(self.receive)
+        self._options = options
+        self._linger = linger
+        self._keep_alive = keep_alive
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pages: set[_Page] = set()
+        self._stopping: asyncio.TimerHandle | None = None
+        self._watching = False
+        self._picture: Picture | None = None
+        self._view: FleetView | None = None
+        self._history = FleetHistory()
+        self._focus: dict[str, float] = {}
+
+    @property
+    def pages(self) -> int:
+        """Number of pages that get events now."""
+        return len(self._pages)
+
+    @property
+    def watching(self) -> bool:
+        """Whether the watch makes calls."""
+        return self._watching
+
+    def receive(self, view: FleetView) -> None:
+        """Take the newest view. Called by the watch, from its thread."""
+        new = picture(view, options=self._options)
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._publish, view, new)
+
+    def lease(self, lease_key: str) -> Mapping[str, Any] | None:
+        """Return what is known of one lease, with its history; None if it is not known."""
+        found = lease_detail(self._view, lease_key) if self._view is not None else None
+        if found is None or self._view is None:
+            return None
+        self._focus[lease_key] = time.monotonic() + FOCUS
+        self._watch.focus(frozenset(self._focus))
+        return {"lease": found, "at": self._view.at, "history": plain(self._history.of(lease_key))}
+
+    @property
+    def view(self) -> FleetView | None:
+        """The newest view; None before the first one."""
+        return self._view
+
+    async def events(self) -> AsyncIterator[bytes]:
+        """Yield server-sent events until the page has gone: first the whole picture, if there is one, then changes."""
+        page = _Page()
+        self._join(page)
+        try:
+            if self._picture is not None:
+                yield _event("picture", self._picture)
+            while True:
+                try:
+                    event = await asyncio.wait_for(page.events.get(), self._keep_alive)
+                except (asyncio.TimeoutError, TimeoutError):
+                    yield b": keep-alive\n\n"
+                    continue
+                if event is None:
+                    return
+                yield event
+        finally:
+            self._leave(page)
+
+    def refresh(self) -> None:
+        """Look again now, for example after a change. Thread-safe."""
+        self._watch.refresh()
+
+    def close(self) -> None:
+        """End all streams of events and the watch. What the watch waits for, it waits for in a thread of its own."""
+        for page in self._pages:
+            _drain(page)
+            page.events.put_nowait(None)
+        self._stop()
+        threading.Thread(target=self._watch.close, name="kinesis-sdk-ui-close", daemon=True).start()
+
+    def _join(self, page: _Page) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._pages.add(page)
+        if self._stopping is not None:
+            self._stopping.cancel()
+            self._stopping = None
+        if not self._watching:
+            self._watching = True
+            self._watch.start()
+
+    def _leave(self, page: _Page) -> None:
+        self._pages.discard(page)
+        if not self._pages and self._watching and self._stopping is None:
+            self._stopping = asyncio.get_running_loop().call_later(self._linger, self._stop)
+
+    def _stop(self) -> None:
+        self._stopping = None
+        if self._watching:
+            self._watching = False
+            self._watch.stop()
+
+    def _publish(self, view: FleetView, new: Picture) -> None:
+        before, self._picture, self._view = self._picture, new, view
+        self._history.add(view)
+        now = time.monotonic()
+        open_leases = {key: until for key, until in self._focus.items() if until > now}
+        if open_leases != self._focus:
+            self._focus = open_leases
+            self._watch.focus(frozenset(open_leases))
+        if not self._pages:
+            return
+        difference = _event("changes", changes(before, new)) if before is not None else None
+        for page in self._pages:
+            # A page that does not read gets the whole picture once it reads again, instead of a growing queue.
+            if page.events.full() or difference is None:
+                _drain(page)
+                page.events.put_nowait(_event("picture", new))
+            else:
+                page.events.put_nowait(difference)
+
+
+def _drain(page: _Page) -> None:
+    while not page.events.empty():
+        page.events.get_nowait()
+
+
+def _event(name: str, data: object) -> bytes:
+    text = json.dumps(data, separators=(",", ":"))
+    return f"event: {name}\ndata: {text}\n\n".encode("ascii")

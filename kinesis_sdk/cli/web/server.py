@@ -1,0 +1,137 @@
+"""The console as a server: uvicorn on one address, until Ctrl-C or until another thread stops it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from types import FrameType
+
+import uvicorn
+
+from kinesis_sdk.cli.web.app import Console, new_token
+from kinesis_sdk.cli.web.backend import Backend, Planner
+from kinesis_sdk.cli.web.security import Policy, is_address, is_loopback
+from kinesis_sdk.common.errors import ConfigError, KinesisSdkError
+
+
+class ConsoleServer:
+    """A console that listens on one address.
+
+    Args:
+        backend: The admin API.
+        planner: Plans changes; None for a console that has none.
+        host: Address to listen on. Any other than one of this machine alone needs a token.
+        port: TCP port; 0 takes a free one.
+        token: Token that each browser must present once; None makes one if the address needs it.
+        allowed_hosts: Names, besides localhost and addresses, under which the console may be opened.
+        applications: Applications that the command line named.
+        stream: Stream that the command line named.
+        allow_changes: Whether changes may be made.
+
+    Raises:
+        ConfigError: If the token is too short.
+        KinesisSdkError: If the address cannot be used.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        planner: Planner | None = None,
+        host: str = "127.0.0.1",
+        port: int = 8787,
+        token: str | None = None,
+        allowed_hosts: tuple[str, ...] = (),
+        applications: tuple[str, ...] = (),
+        stream: str | None = None,
+        allow_changes: bool = False,
+    ) -> None:
+        if token is not None and len(token) < 16:
+            raise ConfigError("token", f"{len(token)} characters", "at least 16 characters")
+        self._token = token if token is not None or is_loopback(host) else new_token()
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._socket.bind((host, port))
+            self._socket.listen(128)
+        except OSError as error:
+            self._socket.close()
+            raise KinesisSdkError(f"cannot listen on {host} port {port}: {error.strerror}") from error
+        self.port: int = self._socket.getsockname()[1]
+        self._host = host
+        names = {name.lower() for name in allowed_hosts} | ({host.lower()} if not is_address(host) else set())
+        policy = Policy(
+            host_names=frozenset(names),
+            token=self._token,
+            csrf_token=new_token(),
+            cookie_name=f"kinesis_sdk_ui_{self.port}",
+        )
+        self._console = Console(
+            backend,
+            policy,
+            planner=planner,
+            applications=applications,
+            stream=stream,
+            allow_changes=allow_changes,
+        )
+        config = uvicorn.Config(
+            self._console.make_app(),
+            # uvicorn's access log has addresses with their queries: the token, positions, keys of leases.
+            access_log=False,
+            log_level="warning",
+            lifespan="off",
+            ws="none",
+            server_header=False,
+            timeout_graceful_shutdown=3,
+            limit_concurrency=200,
+        )
+        self._server = _Server(config, self._console)
+        self._thread: threading.Thread | None = None
+
+    @property
+    def url(self) -> str:
+        """Address to open, with the token if one is needed."""
+        shown = "localhost" if is_loopback(self._host) or self._host in ("0.0.0.0", "::") else self._host  # noqa: S104
+        if self._host == "::1":
+            shown = "[::1]"
+        address = (
+            f"http://{f'[{shown}]' if ':' in shown and not shown.startswith('[') else shown}:{self.port}/"
+        )
+        return f"{address}?token={self._token}" if self._token is not None else address
+
+    def serve(self) -> None:
+        """Serve until SIGINT or SIGTERM. For the main thread."""
+        try:
+            self._server.run(sockets=[self._socket])
+        finally:
+            self._socket.close()
+
+    def start(self) -> None:
+        """Serve in a thread until `stop`."""
+        self._thread = threading.Thread(target=self.serve, name="kinesis-sdk-ui", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End what `start` began, and wait for it."""
+        self._server.should_exit = True
+        if self._thread is not None:
+            self._thread.join()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, which ends the endless streams of events first; otherwise it would wait for them."""
+
+    def __init__(self, config: uvicorn.Config, console: Console) -> None:
+        super().__init__(config)
+        self._console = console
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._console.close()
+        await super().shutdown(sockets)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signature of uvicorn
+        # Without uvicorn's list of captured signals, which it would raise again after the shutdown: Ctrl-C is the usual end.
+        if self.should_exit:
+            self.force_exit = True
+        self.should_exit = True

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kinesis_sdk.admin import Connection, FleetView
+from kinesis_sdk.admin.applications import Application
+from kinesis_sdk.admin.fleet.poller import FleetPoller
+from kinesis_sdk.cli.web.admin_backend import AdminBackend, PollerWatch
+from kinesis_sdk.common.errors import AwsConfigError, ConfigError, InvalidPositionError
+from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
+from kinesis_sdk.testing import FakeAws
+from tests.cli.web.generated import HOSTILE, shard_name
+
+
+@pytest.fixture
+def account() -> FakeAws:
+    aws = FakeAws()
+    kinesis = aws.client("kinesis")
+    kinesis.create_stream(StreamName="orders", ShardCount=1)
+    for data in (b'{"total": 12345678901234567890}', HOSTILE.encode(), b"\x00\xff", b""):
+        kinesis.put_record(StreamName="orders", PartitionKey="<key>", Data=data or b" ")
+    store = DynamoDBLeaseStore(aws.client("dynamodb"), "billing")
+    store.ensure_ready()
+    return aws
+
+
+def backend(account: FakeAws, **settings: Any) -> AdminBackend:
+    clients = {name: account.client(name) for name in ("kinesis", "dynamodb")}
+    return AdminBackend(Connection(region="eu-west-1", clients=clients), stream="orders", **settings)
+
+
+def test_the_password_of_an_endpoint_is_not_shown() -> None:
+    one = AdminBackend(Connection(endpoint_url="http://name:secret@proxy:4566"))
+    assert one.describe() == {"region": None, "endpoint": "http://proxy:4566"}
+
+
+def test_applications_are_found_by_their_tables(account: FakeAws) -> None:
+    (found,) = backend(account).applications()
+    assert (found["name"], found["status"]) == ("billing", "ACTIVE")
+    assert backend(account, applications=("another",)).applications() == []
+
+
+def test_a_stream_has_its_shards_as_fractions_of_the_ring(account: FakeAws) -> None:
+    kinesis = account.client("kinesis")
+    kinesis.split_shard(StreamName="orders", ShardToSplit=shard_name(0), NewStartingHashKey=str(2**126))
+    found = backend(account).stream("orders")
+    json.dumps(found)
+    parent, low, high = found["shards"]
+    assert not parent["open"]
+    assert (low["start"], low["width"], high["start"], high["width"]) == (0.0, 0.25, 0.25, 0.75)
+    assert low["parents"] == high["parents"] == [parent["id"]]
+    assert found["retention"] == 86_400.0
+    assert found["at"] >= parent["from"]
+
+
+def test_records_are_decoded_and_paged(account: FakeAws) -> None:
+    one = backend(account)
+    page = one.records(stream="orders", shard=shard_name(0), position="TRIM_HORIZON", iterator=None, limit=3)
+    json.dumps(page)
+    number, hostile, binary = page["records"]
+    assert number["kind"] == "json"
+    assert "12345678901234567890" in number["whole"], "a number that a browser cannot hold stays as it is"
+    assert (hostile["text"], hostile["key"]) == (HOSTILE, "<key>")
+    assert (binary["kind"], binary["text"], binary["size"]) == ("hex", "00 ff", 2)
+    rest = one.records(
+        stream="orders", shard=shard_name(0), position=page["next"], iterator=page["iterator"], limit=3
+    )
+    assert len(rest["records"]) == 1
+    assert rest["tip"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        ({"stream": ""}, "stream"),
+        ({"shard": "../x"}, "shard"),
+        ({"position": "anywhere"}, "position"),
+        ({"position": "time:x"}, "position"),
+    ],
+)
+def test_what_cannot_be_read_is_named(account: FakeAws, arguments: dict[str, str], field: str) -> None:
+    given = {"stream": "orders", "shard": shard_name(0), "position": "LATEST", **arguments}
+    with pytest.raises(ConfigError, match=field):
+        backend(account).records(iterator=None, limit=10, **given)
+
+
+def test_a_position_that_does_not_exist_is_told(account: FakeAws) -> None:
+    with pytest.raises(InvalidPositionError):
+        backend(account).records(
+            stream="orders", shard=shard_name(0), position="at:123", iterator=None, limit=1
+        )
+
+
+class Started:
+    def __init__(self, account: FakeAws, *, problem: str = "") -> None:
+        self.account = account
+        self.problem = problem
+        self.made: list[str] = []
+        self.views: list[FleetView] = []
+        self.waiting: list[Callable[[], None]] = []
+        self.watch = PollerWatch("billing", self.make, self.views.append, spawn=self.waiting.append)
+
+    def make(self, name: str) -> FleetPoller:
+        self.made.append(name)
+        if self.problem:
+            raise AwsConfigError(self.problem)
+        clients = {service: self.account.client(service) for service in ("kinesis", "dynamodb")}
+        return FleetPoller(Application(Connection(clients=clients), name, stream="orders"))
+
+
+def test_nothing_is_made_without_a_page(account: FakeAws) -> None:
+    one = Started(account)
+    one.watch.stop()
+    one.watch.focus(frozenset({"k"}))
+    one.watch.refresh()
+    one.watch.close()
+    assert one.made == []
+
+
+def test_a_page_that_has_gone_before_the_client_was_ready_begins_nothing(account: FakeAws) -> None:
+    one = Started(account)
+    one.watch.start()
+    one.watch.stop()
+    one.waiting.pop()()
+    assert one.made == []
+
+
+def test_missing_credentials_are_a_view_with_an_error(account: FakeAws) -> None:
+    one = Started(account, problem="no region is configured")
+    one.watch.start()
+    one.waiting.pop()()
+    (view,) = one.views
+    assert (view.application, view.leases) == ("billing", ())
+    assert "no region is configured" in view.error
