@@ -41,6 +41,7 @@ _COMMANDS = {
         "kinesis_sdk.cli.run.command:run",
         "Consume streams with a handler, in supervised worker processes.",
     ),
+    "ui": ("kinesis_sdk.cli.ui:ui", "Serve the fleet view in a browser."),
 }
 """Home and short help of each command, in the order in which ``--help`` lists them."""
 

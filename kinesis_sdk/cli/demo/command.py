@@ -5,8 +5,13 @@ from __future__ import annotations
 import sys
 
 import click
+from click.core import ParameterSource
 
+from kinesis_sdk.cli.extras import need
 from kinesis_sdk.cli.output import ExitCode, with_exit_codes
+
+_UI_DURATION = 90.0
+"""Seconds over which the puts are spread with a console: the split comes after 36 s, the kill after 54 s."""
 
 
 @click.command(short_help="Put records, consume them during a split and a crash, and account for each one.")
@@ -70,9 +75,24 @@ from kinesis_sdk.cli.output import ExitCode, with_exit_codes
 @click.option(
     "--region", help="AWS region; by default from the usual AWS settings, or us-east-1 on the fake."
 )
+@click.option(
+    "--ui",
+    "with_ui",
+    is_flag=True,
+    help="Show the run in a browser while it lasts; the puts are then spread over 90 s unless --duration is given.",
+)
+@click.option(
+    "--ui-port",
+    type=click.IntRange(0, 65535),
+    default=8787,
+    show_default=True,
+    help="TCP port of --ui; 0 takes a free one.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object and nothing else.")
+@click.pass_context
 @with_exit_codes
 def demo(
+    context: click.Context,
     *,
     repeat: int,
     shards: int,
@@ -84,6 +104,8 @@ def demo(
     endpoint_url: str | None,
     stream: str | None,
     region: str | None,
+    with_ui: bool,
+    ui_port: int,
     as_json: bool,
 ) -> None:
     r"""Put records, consume them during a split and a crash, and account for each one.
@@ -99,6 +121,7 @@ def demo(
     Examples:
       kinesis-sdk demo
       kinesis-sdk demo --repeat 10 --json
+      kinesis-sdk demo --ui
       kinesis-sdk demo --endpoint-url http://localhost:4566
       kinesis-sdk demo --stream my-stream --region eu-west-1 --no-kill-worker
     """
@@ -107,6 +130,11 @@ def demo(
     from kinesis_sdk.cli.demo.report import print_report
     from kinesis_sdk.cli.demo.runner import run_demo
 
+    if with_ui:
+        need("starlette", "ui")
+        need("uvicorn", "ui")
+        if context.get_parameter_source("duration") is ParameterSource.DEFAULT:
+            duration = _UI_DURATION
     options = DemoOptions(
         repeat=repeat,
         shards=shards,
@@ -118,6 +146,7 @@ def demo(
         endpoint_url=endpoint_url,
         stream=stream,
         region=region,
+        ui_port=ui_port if with_ui else None,
     )
     try:
         with make_progress(quiet=as_json) as progress:

@@ -19,3 +19,5 @@ class DemoOptions:
     endpoint_url: str | None = None
     stream: str | None = None
     region: str | None = None
+    ui_port: int | None = None
+    """TCP port of the console that shows the run; None for no console, 0 for a free port."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import boto3
 
+from kinesis_sdk.admin import Connection
 from kinesis_sdk.cli.demo.options import DemoOptions
 from kinesis_sdk.cli.demo.progress import Progress
 from kinesis_sdk.cli.demo.report import DemoReport, make_report
@@ -109,6 +110,31 @@ class _Demo:
         shards = len(list_shards(self.kinesis, self.stream, shard_filter={"Type": "AT_LATEST"}))
         where = without_userinfo(self.endpoint_url or f"AWS {self.session.region_name}")
         self.progress.event(f"stream {self.stream} with {shards} open shards at {where}")
+
+    def serve_console(self, port: int) -> None:
+        """Serve the console while the demo lasts. It is read-only: the accounting knows no rewind."""
+        from kinesis_sdk.cli.web.admin_backend import AdminBackend
+        from kinesis_sdk.cli.web.server import ConsoleServer
+
+        connection = Connection(
+            region=self.session.region_name,
+            endpoint_url=self.endpoint_url,
+            clients={
+                service: make_client(service, session=self.session, endpoint_url=self.endpoint_url)
+                for service in ("kinesis", "dynamodb")
+            },
+        )
+        names = (self.application,)
+        backend = AdminBackend(
+            connection,
+            applications=names,
+            stream=str(self.stream),
+            failover_time=self.options.failover_time,
+        )
+        server = ConsoleServer(backend, port=port, applications=names, stream=str(self.stream))
+        server.start()
+        self.stack.callback(server.stop)
+        self.progress.event(f"open {server.url} to watch")
 
     def start_workers(self, folder: Path) -> None:
         """Start the worker processes and wait until all leases are held, by each worker at least one if possible."""
@@ -287,6 +313,8 @@ def run_demo(options: DemoOptions, progress: Progress) -> DemoReport:
         demo.connect()
         demo.prepare_stream()
         demo.start_workers(folder)
+        if options.ui_port is not None:
+            demo.serve_console(options.ui_port)
         config = ProducerConfig(record_ttl=_RECORD_TTL)
         with Producer(config, session=demo.session, endpoint_url=demo.endpoint_url) as producer:
             put_seconds = demo.put_everything(producer)

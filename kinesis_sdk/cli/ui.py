@@ -1,0 +1,96 @@
+"""The command ``kinesis-sdk ui``."""
+
+from __future__ import annotations
+
+import click
+
+from kinesis_sdk.cli.extras import need
+from kinesis_sdk.cli.options import connection_options, make_connection
+from kinesis_sdk.cli.output import note, with_exit_codes
+
+
+@click.command(short_help="Serve the fleet view in a browser.")
+@click.argument("applications", metavar="[APP]...", nargs=-1)
+@click.option(
+    "--stream",
+    help="Stream of the applications whose lease table does not name it; by default the one that fits is found.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8787,
+    show_default=True,
+    help="TCP port; 0 takes a free one.",
+)
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on. Any other than this machine's own needs a token.",
+)
+@click.option(
+    "--token",
+    envvar="KINESIS_SDK_UI_TOKEN",
+    help="Token that each browser presents once, at least 16 characters; by default a random one if --host needs it. "
+    "The environment variable keeps it out of the list of processes.",
+)
+@click.option(
+    "--allow-host",
+    "allowed_hosts",
+    metavar="NAME",
+    multiple=True,
+    help="Host name, besides localhost and IP addresses, under which the console is opened.",
+)
+@click.option(
+    "--failover-time",
+    type=click.FloatRange(1, 3600),
+    default=10.0,
+    show_default=True,
+    help="Seconds without a renewal after which an owner counts as silent: the workers' own setting.",
+)
+@connection_options
+@with_exit_codes
+def ui(
+    *,
+    applications: tuple[str, ...],
+    stream: str | None,
+    port: int,
+    host: str,
+    token: str | None,
+    allowed_hosts: tuple[str, ...],
+    failover_time: float,
+    region: str | None,
+    profile: str | None,
+    endpoint_url: str | None,
+) -> None:
+    r"""Serve the fleet view in a browser, until Ctrl-C.
+
+    Shows applications, their leases and owners, problems with their remedy, the stream's shards and the records in them.
+    Without APP it finds the applications by their lease tables. It works without a network besides AWS, and makes no call
+    while no page is open and visible.
+
+    \b
+    Examples:
+      kinesis-sdk ui billing
+      kinesis-sdk ui --region eu-west-1
+      kinesis-sdk ui billing --endpoint-url http://localhost:4566
+      KINESIS_SDK_UI_TOKEN=$(openssl rand -hex 16) kinesis-sdk ui --host 0.0.0.0
+    """
+    need("starlette", "ui")
+    need("uvicorn", "ui")
+    from kinesis_sdk.cli.web.admin_backend import AdminBackend
+    from kinesis_sdk.cli.web.server import ConsoleServer
+
+    connection = make_connection(region, profile, endpoint_url)
+    server = ConsoleServer(
+        AdminBackend(connection, applications=applications, stream=stream, failover_time=failover_time),
+        host=host,
+        port=port,
+        token=token,
+        allowed_hosts=allowed_hosts,
+        applications=applications,
+        stream=stream,
+    )
+    note(f"Serving on {server.url} until Ctrl-C.")
+    server.serve()
+    note("Stopped.")
