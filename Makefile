@@ -16,7 +16,7 @@ COMPILE = .cache/uv/bin/uv pip compile --quiet --universal --generate-hashes --n
 FUZZ = KINESIS_SDK_SCHEDULES=$(SCHEDULES) KINESIS_SDK_FLEETS=$(FLEETS) KINESIS_SDK_READERS=$(READERS) KINESIS_SDK_QUERIES=$(QUERIES)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo example test unit integration spark spark-full spark-scale java fuzz soak check english format bench bench-producer bench-consumer bench-calls bench-fleet bench-admin bench-spark-plan bench-java bench-spark-jvm docs lock clean
+.PHONY: help install demo example test unit integration browser spark spark-full spark-scale java fuzz soak check english format bench bench-producer bench-consumer bench-calls bench-fleet bench-admin bench-spark-plan bench-java bench-spark-jvm docs lock clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -46,6 +46,9 @@ unit: install  ## Run the unit tests only: no network, no sleeping, about a minu
 
 integration: install  ## Run the tests with sockets and processes: Spark, LocalStack, workers that are killed.
 	@$(BIN)/python -m tools.run_tests integration
+
+browser: install  ## Run the console's tests in Chromium; pictures of each view are kept in .cache/pictures.
+	@$(BIN)/python -m pytest integration/ui
 
 spark: install  ## Run the Spark suite on two Spark versions (needs Java 17; minutes; SPARK_VERSIONS=4.3.0 for one).
 	@$(BIN)/python -m pytest integration/test_spark.py

@@ -40,6 +40,8 @@ def test_the_wheel_installs_into_an_empty_environment_and_works(tmp_path: Path) 
     names = zipfile.ZipFile(wheel).namelist()
     assert "kinesis_sdk/py.typed" in names
     assert "kinesis_sdk/testing/data/flights-20k.ndjson.gz" in names
+    for page in (ROOT / "kinesis_sdk" / "cli" / "web" / "assets").iterdir():
+        assert f"kinesis_sdk/cli/web/assets/{page.name}" in names
     assert not [
         name for name in names if name.startswith(("tests/", "integration/", "benchmarks/", "tools/"))
     ]

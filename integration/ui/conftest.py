@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from integration.ui.browser import PICTURES, open_browser, why_none
+from kinesis_sdk.cli.web.server import ConsoleServer
+from tests.cli.web.generated import GeneratedBackend
+
+SIZES = {"narrow": (1280, 900), "wide": (1600, 1000)}
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    reason = why_none()
+    if reason is not None:
+        pytest.skip(reason)
+    with open_browser() as opened:
+        yield opened
+
+
+class Problems(list[str]):
+    """Errors of scripts and violations of the content security policy."""
+
+
+@pytest.fixture
+def open_page(browser: Any) -> Iterator[Callable[..., Any]]:
+    """Open pages that must not have an error in a script, and whose every request stays on this machine."""
+    with ExitStack() as stack:
+        problems = Problems()
+
+        def make(url: str, *, scheme: str = "light", size: str = "wide", **options: Any) -> Any:
+            width, height = SIZES[size]
+            context = browser.new_context(
+                viewport={"width": width, "height": height}, color_scheme=scheme, **options
+            )
+            stack.callback(context.close)
+            page = context.new_page()
+            page.on("pageerror", lambda error: problems.append(f"error: {error}"))
+            page.on(
+                "console",
+                lambda message: "Content Security Policy" in message.text and problems.append(message.text),
+            )
+            page.on(
+                "request",
+                lambda request: (
+                    request.url.startswith(url.split("?", maxsplit=1)[0].split("#", maxsplit=1)[0])
+                    or problems.append(request.url)
+                ),
+            )
+            page.goto(url)
+            return page
+
+        yield make
+        assert problems == []
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., tuple[str, ConsoleServer]]]:
+    """Serve a backend; return its address."""
+    with ExitStack() as stack:
+
+        def start(backend: GeneratedBackend, **settings: Any) -> str:
+            server = ConsoleServer(backend, planner=backend, port=0, **settings)
+            server.start()
+            stack.callback(server.stop)
+            return server.url
+
+        yield start
+
+
+@pytest.fixture
+def keep_picture() -> Callable[[Any, str], None]:
+    """Keep a picture of a page for people to look at."""
+
+    def keep(page: Any, name: str) -> None:
+        PICTURES.mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=PICTURES / f"{name}.png", full_page=True)
+
+    return keep
