@@ -48,6 +48,9 @@ from kinesis_sdk.cli.output import note, with_exit_codes
     show_default=True,
     help="Seconds without a renewal after which an owner counts as silent: the workers' own setting.",
 )
+@click.option(
+    "--allow-changes", is_flag=True, help="Allow changes of leases; without it the console only reads."
+)
 @connection_options
 @with_exit_codes
 def ui(
@@ -59,6 +62,7 @@ def ui(
     token: str | None,
     allowed_hosts: tuple[str, ...],
     failover_time: float,
+    allow_changes: bool,
     region: str | None,
     profile: str | None,
     endpoint_url: str | None,
@@ -72,25 +76,28 @@ def ui(
     \b
     Examples:
       kinesis-sdk ui billing
-      kinesis-sdk ui --region eu-west-1
+      kinesis-sdk ui --region eu-west-1 --allow-changes
       kinesis-sdk ui billing --endpoint-url http://localhost:4566
       KINESIS_SDK_UI_TOKEN=$(openssl rand -hex 16) kinesis-sdk ui --host 0.0.0.0
     """
     need("starlette", "ui")
     need("uvicorn", "ui")
     from kinesis_sdk.cli.web.admin_backend import AdminBackend
+    from kinesis_sdk.cli.web.planner import AdminPlanner
     from kinesis_sdk.cli.web.server import ConsoleServer
 
     connection = make_connection(region, profile, endpoint_url)
     server = ConsoleServer(
         AdminBackend(connection, applications=applications, stream=stream, failover_time=failover_time),
+        planner=AdminPlanner(connection, stream=stream, failover_time=failover_time),
         host=host,
         port=port,
         token=token,
         allowed_hosts=allowed_hosts,
         applications=applications,
         stream=stream,
+        allow_changes=allow_changes,
     )
-    note(f"Serving on {server.url} until Ctrl-C.")
+    note(f"Serving on {server.url} until Ctrl-C; {'changes are allowed' if allow_changes else 'read-only'}.")
     server.serve()
     note("Stopped.")

@@ -91,7 +91,7 @@ export class Steering {
       for (;;) {
         const state = await get(`/api/plans/${encodeURIComponent(plan.id)}`);
         if (state.state === "done") {
-          tell("good", [...state.lines, `✓ ${state.outcome.text}`]);
+          tell("good", [`✓ ${state.outcome.text}`]);
           setText(button, "Written");
           break;
         }
