@@ -14,7 +14,7 @@ export function sparkline(width = 76, height = 16) {
     set(values) {
       const points = (values ?? [])
         .map((value, n, all) => [value, ((n + 60 - all.length) / 59) * width])
-        .filter(([value]) => value !== null)
+        .filter(([value]) => value !== null && value !== undefined)
         .map(([value, x]) => `${x.toFixed(1)},${(height - 1 - (Math.log10(1 + Math.max(0, value) / 500) / 5.3) * (height - 3)).toFixed(1)}`)
         .join(" ");
       if (points !== before) line.setAttribute("points", points);

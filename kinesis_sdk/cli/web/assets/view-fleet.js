@@ -2,13 +2,14 @@
 
 import { byId, card, command, empty, h, put, setClass, setText, show } from "./dom.js";
 import { clock, count, duration, lag, plural, shardName } from "./format.js";
-import { SCALES } from "./heat.js";
+import { SCALES, lagStep } from "./heat.js";
 import { FleetMap, legend, summary } from "./fleetmap.js";
-import { LeaseTable, lagChip } from "./tables.js";
+import { LeaseTable, lagChip, sparkline } from "./tables.js";
 import { onTheme } from "./theme.js";
 
 const TABLE_BELOW = 40; // leases
 const PROBLEMS = 5;
+const STEADY = 5000; // milliseconds by which the worst lag may differ within a minute
 
 export class FleetView {
   constructor(app) {
@@ -37,6 +38,7 @@ export class FleetView {
     this.choices = { map: choice("map"), table: choice("table") };
     this.legend = h("div");
     this.holder = h("div");
+    this.spread = new Spread();
     this.moves = h("ul", { class: "feed" });
     this.picked = h("section", { class: "card", hidden: true });
     this.element = h("div", { class: "split" },
@@ -48,7 +50,7 @@ export class FleetView {
               h("label", null, "colour", this.scale), h("label", null, "order", this.order), this.find,
               h("span", { class: "group", role: "group", "aria-label": "Form" }, this.choices.map, this.choices.table))),
           this.legend, this.holder)),
-      h("div", { class: "side" }, this.picked, h("section", { class: "card" }, h("header", null, h("h2", null, "Moves"), h("span", { class: "note" }, "newest first")), this.moves)));
+      h("div", { class: "side" }, this.picked, this.spread.element, h("section", { class: "card" }, h("header", null, h("h2", null, "Moves"), h("span", { class: "note" }, "newest first")), this.moves)));
     this.root = h("div", { class: "stack" });
     this.stopTheme = onTheme(() => this.draw());
   }
@@ -77,6 +79,7 @@ export class FleetView {
     this.figures.update(picture);
     this.drawProblems();
     this.drawMoves();
+    this.spread.update(picture);
     this.draw();
     this.drawPicked();
   }
@@ -246,6 +249,51 @@ class Figures {
     const silent = leases.state.filter((state) => state === "silent").length;
     this.set(4, count(total.unowned + silent), silent ? `${total.unowned} free, ${silent} silent` : total.unowned ? "free" : "every lease is held", total.unowned + silent ? "bad" : "");
     this.set(5, count(total.moves), head.watched < 600 ? `watched for ${duration(head.watched)}` : "");
+  }
+}
+
+/** How many shards are how far behind: is it one shard, or all of them, and is it getting worse? */
+class Spread {
+  constructor() {
+    this.rows = [...SCALES.lag.names, "not known"].map((name, step) => {
+      const bar = h("i", { class: step < 6 ? `measure heat-${step}` : "measure unknown" });
+      const number = h("dd", null, "0");
+      return { bar, number, parts: [h("dt", null, name), h("div", null, bar), number] };
+    });
+    this.exact = [];
+    this.line = sparkline(338, 44);
+    this.note = h("span", { class: "note" }, "");
+    this.element = h("section", { class: "card", "aria-label": "How far behind" }, h("header", null, h("h2", null, "How far behind"), this.note),
+      h("dl", { class: "spread" }, this.rows.map((row) => row.parts)),
+      h("p", { class: "note" }, "worst lag of the last 10 min"), this.line.element);
+  }
+
+  update({ head, leases, owners }) {
+    const counts = this.rows.map(() => 0);
+    leases.lag.forEach((value, i) => {
+      if (leases.state[i] !== "finished") counts[value === null ? 6 : lagStep(value)] += 1;
+    });
+    const most = Math.max(1, ...counts);
+    counts.forEach((value, step) => {
+      setText(this.rows[step].number, count(value));
+      // A single shard among a thousand is still to be seen.
+      this.rows[step].bar.style.width = value ? `max(3px, ${((value / most) * 100).toFixed(1)}%)` : "0";
+    });
+    const worst = [];
+    for (const trend of owners.trend) {
+      trend.forEach((value, n) => {
+        const at = n + 60 - trend.length;
+        worst[at] = value === null ? worst[at] ?? null : Math.max(worst[at] ?? 0, value);
+      });
+    }
+    this.line.set(Array.from({ length: 60 }, (_, n) => worst[n] ?? null));
+    // The pictures' trends are rounded; whether it gets worse is told from the exact worst lag.
+    if (head.totals.worst_lag_millis !== null) this.exact.push([head.at, head.totals.worst_lag_millis]);
+    while (this.exact.length && head.at - this.exact[0][0] > 60) this.exact.shift();
+    const span = this.exact.length > 1 ? head.at - this.exact[0][0] : 0;
+    const change = span ? this.exact[this.exact.length - 1][1] - this.exact[0][1] : 0;
+    setText(this.note, span < 10 ? "" : Math.abs(change) < STEADY ? `steady for ${duration(Math.round(span))}` : `worst ${change > 0 ? "grew" : "fell"} by ${lag(Math.abs(change))} in ${duration(Math.round(span))}`);
+    setClass(this.note, "error", span >= 10 && change >= STEADY);
   }
 }
 

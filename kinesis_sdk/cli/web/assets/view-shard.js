@@ -46,7 +46,7 @@ export class ShardView {
       this.problemCard,
       h("div", { class: "split" },
         h("div", null,
-          h("section", { class: "card", "aria-label": "Timeline" }, h("header", null, h("h2", null, "Timeline"), h("span", { class: "note" }, "what this console saw; dotted or empty where nothing was measured"), h("span", { class: "tools" }, this.spans)), this.holder, this.historyTable),
+          h("section", { class: "card", "aria-label": "Timeline" }, h("header", null, h("h2", null, "Timeline"), h("span", { class: "note" }, "what this console saw; empty where nothing was measured"), h("span", { class: "tools" }, this.spans)), this.holder, this.historyTable),
           this.records.element),
         h("div", { class: "side" }, card("Lease", "", this.facts), this.steering?.element)));
     this.resize.observe(this.holder);

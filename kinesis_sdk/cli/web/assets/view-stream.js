@@ -13,7 +13,7 @@ const LENS_BELOW = 64; // open shards: then the lens is the view
 const NEIGHBOURS = 12;
 const REFRESH = 60000; // milliseconds: one ListShards a minute
 const SOON = 4000;
-const SPANS = [["10 min", 600], ["1 h", 3600], ["6 h", 21600], ["24 h", 86400], ["7 d", 604800], ["all", null]];
+const SPANS = [["2 min", 120], ["10 min", 600], ["1 h", 3600], ["6 h", 21600], ["24 h", 86400], ["7 d", 604800], ["all", null]];
 
 export class StreamView {
   worksWithoutLeases = true;
@@ -58,6 +58,7 @@ export class StreamView {
       if (!box) return;
       if (area === this.lens && this.chosen === box.shard.id) this.open(box.shard.id);
       this.chosen = box.shard.id;
+      this.picked = true;
       this.draw();
     });
     return area;
@@ -112,7 +113,7 @@ export class StreamView {
     this.current = this.stream.shards.filter((shard) => shard.open).sort((a, b) => a.start - b.start);
     this.small = this.current.length < LENS_BELOW;
     if (!this.spanChosen) this.span.value = this.fittingSpan();
-    if (!this.shards.has(this.chosen)) this.chosen = this.worst();
+    if (!this.shards.has(this.chosen) || (!this.picked && !this.shards.get(this.chosen).open)) this.chosen = this.worst();
     const range = this.stream.shards.length > this.current.length ? "" : "No shard was split or merged within the retention.";
     put(this.holder, h("div", { class: "split" },
       h("div", null, h("section", { class: "card" },
