@@ -78,6 +78,7 @@ def keep_picture() -> Callable[[Any, str], None]:
 
     def keep(page: Any, name: str) -> None:
         PICTURES.mkdir(parents=True, exist_ok=True)
+        page.evaluate("scrollTo(0, 0)")
         page.screenshot(path=PICTURES / f"{name}.png", full_page=True)
 
     return keep

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import statistics
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from kinesis_sdk.admin import FleetView, LeaseState, LeaseView
 from kinesis_sdk.cli.web.wire import picture
 from tests import HANG
-from tests.cli.web.generated import HOSTILE, GeneratedBackend, GeneratedFleet, shard_name
+from tests.cli.web.generated import HOSTILE, START, GeneratedBackend, GeneratedFleet, shard_name
 
 LONG = HANG * 1000
 
@@ -205,6 +208,76 @@ def test_what_is_old_is_marked_as_old(open_page, serve, keep_picture) -> None:
         page.locator("body:not(.stale)").wait_for(timeout=LONG)
     finally:
         again.stop()
+
+
+@pytest.mark.parametrize(
+    ("name", "view", "text"),
+    [
+        ("empty-table", {}, "The lease table is empty"),
+        (
+            "no-table",
+            {"error": "the lease table could not be read: there is no DynamoDB table 'billing'"},
+            "There is no lease table billing",
+        ),
+        ("no-credentials", {"error": "Unable to locate credentials"}, "Give the console credentials"),
+        ("no-access", {"error": "Scan: AccessDeniedException"}, "Nothing could be read of billing"),
+    ],
+)
+def test_nothing_to_show_is_said_with_its_reason(open_page, serve, keep_picture, name, view, text) -> None:
+    backend = GeneratedBackend({"billing": GeneratedFleet(4, 1)})
+    page = open_page(serve(backend) + "#/fleet/billing")
+    page.get_by_text("Reading the lease table of billing").wait_for(timeout=LONG)
+    eventually(lambda: "billing" in backend.watches and backend.watches["billing"].starts)
+    backend.watches["billing"].on_view(FleetView(application="billing", at=START, **view))
+    page.get_by_text(text).wait_for(timeout=LONG)
+    keep_picture(page, f"nothing-{name}")
+
+
+def test_what_was_not_measured_is_not_shown_as_zero(open_page, serve) -> None:
+    backend = GeneratedBackend({"billing": GeneratedFleet(4, 1)})
+    page = open_page(serve(backend) + "#/fleet/billing")
+    eventually(lambda: "billing" in backend.watches and backend.watches["billing"].starts)
+    lease = LeaseView(
+        lease_key="k", shard_id="k", state=LeaseState.HELD, owner="w", lag_note="not measured yet"
+    )
+    backend.watches["billing"].on_view(FleetView(application="billing", at=START, leases=(lease,)))
+    page.locator("table tbody tr").wait_for(timeout=LONG)
+    assert "nothing measured yet" in page.locator(".figures").inner_text()
+    row = page.locator("table tbody tr").inner_text()
+    assert "not measured yet" in row
+    assert "0 s" not in row
+
+
+def test_a_failed_look_keeps_the_last_picture_and_says_how_old_it_is(open_page, serve, keep_picture) -> None:
+    backend = GeneratedBackend({"billing": GeneratedFleet(20, 3)})
+    page = open_page(serve(backend) + "#/fleet/billing")
+    eventually(lambda: "billing" in backend.watches and backend.watches["billing"].starts)
+    view = backend.watches["billing"].tick()
+    page.locator("table").wait_for(timeout=LONG)
+    backend.watches["billing"].on_view(replace(view, error="Scan: throttled", table_age=42.0))
+    page.get_by_text("The newest read failed; what you see is 42 s old. Scan: throttled").wait_for(
+        timeout=LONG
+    )
+    assert page.locator("body.stale").count() == 1
+    keep_picture(page, "failed-look")
+    backend.watches["billing"].tick()
+    page.locator("body:not(.stale)").wait_for(timeout=LONG)
+
+
+def test_time_travel_reads_where_the_slider_stands(open_page, serve) -> None:
+    page = open_page(
+        serve(GeneratedBackend({"billing": GeneratedFleet(20, 3)}, interval=0.3))
+        + f"#/shard/billing/{shard_name(3)}"
+    )
+    page.get_by_label("Where to begin").select_option("time", timeout=LONG)
+    with page.expect_request(lambda request: "/api/records" in request.url) as asked:
+        page.get_by_label("Travel in time").fill("0")
+        page.get_by_label("Travel in time").dispatch_event("change")
+    position = re.search(r"position=time%3A(\d+)", asked.value.url)
+    assert position is not None
+    ago = time.time() - int(position[1]) / 1000
+    assert 86_300 < ago < 86_500 + HANG
+    page.get_by_text("13 records").wait_for(timeout=LONG)
 
 
 def test_a_change_is_shown_confirmed_and_followed(open_page, serve, keep_picture) -> None:

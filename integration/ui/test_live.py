@@ -1,0 +1,206 @@
+"""The console as a user starts it: the command beside the fake AWS with real workers, and the demo with its split and its crash."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from kinesis_sdk.testing import start_server_process
+from tests import HANG
+from tests.cli.web.generated import HOSTILE
+
+LONG = HANG * 1000
+COMMAND = [sys.executable, "-m", "kinesis_sdk.cli"]
+
+
+@contextmanager
+def console(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Start the command, and return it with the address that it prints."""
+    with subprocess.Popen(
+        [*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                found = re.search(r"http://localhost:\d+/\S*", line)
+                if found:
+                    yield process, found[0]
+                    break
+            else:
+                raise AssertionError("the command printed no address")
+        finally:
+            process.kill()
+
+
+def make_client(service: str, endpoint: str) -> Any:
+    import boto3
+
+    return boto3.client(service, endpoint_url=endpoint)
+
+
+@pytest.fixture(scope="module")
+def orders() -> Iterator[str]:
+    """A fake AWS with the stream ``orders``, hostile records, and the lease table that a worker left behind."""
+    import os
+
+    keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
+    before = {name: os.environ.get(name) for name in keys}
+    os.environ.update(keys)
+    try:
+        with start_server_process("--create-stream", "orders:2") as server:
+            kinesis = make_client("kinesis", server.endpoint_url)
+            for n in range(20):
+                kinesis.put_record(StreamName="orders", PartitionKey=f"{n} {HOSTILE}", Data=HOSTILE.encode())
+            with working(server.endpoint_url) as seen:
+                wait_for(seen, 20)
+            yield server.endpoint_url
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name)
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def working(endpoint: str) -> Iterator[list[Any]]:
+    """Run a worker, and return what it has processed."""
+    from kinesis_sdk.consumer import ConsumerConfig, Worker
+
+    seen: list[Any] = []
+    worker = Worker(
+        "orders",
+        application_name="billing",
+        handler=lambda batch: seen.extend(batch.records),
+        config=ConsumerConfig(initial_position="TRIM_HORIZON"),
+        endpoint_url=endpoint,
+        worker_id=f"zone|{HOSTILE}",
+    )
+    with worker:
+        yield seen
+
+
+def wait_for(seen: list[Any], number: int) -> None:
+    deadline = time.monotonic() + HANG
+    while len(seen) < number:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_the_command_shows_a_table_and_changes_it(open_page, keep_picture, orders: str) -> None:
+    arguments = (
+        "ui",
+        "billing",
+        "--stream",
+        "orders",
+        "--port",
+        "0",
+        "--allow-changes",
+        "--endpoint-url",
+        orders,
+    )
+    with console(*arguments) as (process, url):
+        page = open_page(url)
+        page.get_by_text("2 shards by").wait_for(timeout=LONG)
+        page.get_by_role("link", name="0000").click()
+        page.get_by_label("Where to begin").select_option("horizon")
+        page.get_by_role("button", name="Read", exact=True).click()
+        page.locator("table.records tbody tr").first.wait_for(timeout=LONG)
+        assert HOSTILE.replace("\u202e", "\\u202e") in page.locator("table.records").inner_text()
+        page.get_by_label("Target").fill("TRIM_HORIZON")
+        page.get_by_role("button", name="Show what it does").click()
+        page.get_by_text("kinesis-sdk leases rewind billing").wait_for(timeout=LONG)
+        page.get_by_role("button", name="Confirm and write").click()
+        page.locator(".outcome").get_by_text("shardId-000000000000").wait_for(timeout=LONG)
+        keep_picture(page, "live-shard")
+        page.get_by_role("link", name="Stream").click()
+        page.get_by_text("2 open shards").wait_for(timeout=LONG)
+        page.get_by_role("link", name="Applications").click()
+        page.get_by_role("link", name="billing").wait_for(timeout=LONG)
+        assert page.evaluate("window.hacked") is None
+        process.send_signal(signal.SIGINT)
+        assert process.wait(HANG) == 0, "Ctrl-C ends it although a page is open"
+    row = make_client("dynamodb", orders).get_item(
+        TableName="billing", Key={"leaseKey": {"S": "shardId-000000000000"}}
+    )["Item"]
+    assert row["checkpoint"]["S"] == "TRIM_HORIZON"
+
+
+def test_a_live_worker_notices_a_rewind(open_page, keep_picture, orders: str) -> None:
+    arguments = (
+        "ui",
+        "billing",
+        "--stream",
+        "orders",
+        "--port",
+        "0",
+        "--allow-changes",
+        "--endpoint-url",
+        orders,
+    )
+    with working(orders) as seen, console(*arguments) as (_, url):
+        page = open_page(f"{url}#/shard/billing/shardId-000000000001")
+        page.locator(".title").get_by_text("held").wait_for(timeout=LONG)
+        before = len(seen)
+        page.get_by_label("Target").fill("TRIM_HORIZON")
+        page.get_by_role("button", name="Show what it does").click()
+        page.get_by_role("button", name="Confirm and write").click(timeout=LONG)
+        page.locator(".outcome.good").get_by_text("noticed after").wait_for(timeout=LONG)
+        wait_for(seen, before + 1)
+        keep_picture(page, "live-change")
+
+
+def test_an_application_that_does_not_exist_is_said_so(open_page, orders: str) -> None:
+    with console("ui", "no-such-table", "--port", "0", "--endpoint-url", orders) as (_, url):
+        page = open_page(url)
+        page.get_by_text("There is no lease table no-such-table").wait_for(timeout=LONG)
+
+
+def test_the_server_rejects_other_names_and_other_sites(orders: str) -> None:
+    with console("ui", "billing", "--port", "0", "--endpoint-url", orders) as (_, url):
+        for headers, status in (
+            ({"Host": "evil.example"}, 421),
+            ({"Sec-Fetch-Site": "cross-site"}, 403),
+            ({}, 200),
+        ):
+            asked = urllib.request.Request(f"{url}api/session", headers=headers)
+            try:
+                with urllib.request.urlopen(asked, timeout=HANG) as reply:
+                    assert reply.status == status
+            except urllib.error.HTTPError as error:
+                assert error.code == status
+
+
+def test_a_port_that_is_taken_is_an_error_of_one_line(orders: str) -> None:
+    with console("ui", "--port", "0", "--endpoint-url", orders) as (_, url):
+        port = url.rstrip("/").rpartition(":")[2]
+        second = subprocess.run(
+            [*COMMAND, "ui", "--port", port], capture_output=True, text=True, timeout=HANG, check=False
+        )
+    assert second.returncode == 3
+    assert second.stderr.startswith(f"Error: cannot listen on 127.0.0.1 port {port}")
+
+
+def test_the_demo_is_watched(open_page, keep_picture) -> None:
+    with console("demo", "--ui", "--ui-port", "0", "--duration", "25") as (process, url):
+        page = open_page(url)
+        # The split makes two shards of one, and the survivor of the kill owns all of them.
+        page.get_by_text("new shard").first.wait_for(timeout=LONG)
+        keep_picture(page, "live-demo-split")
+        page.get_by_text("new shard").first.wait_for(timeout=LONG)
+        page.get_by_text("expired").first.wait_for(timeout=LONG)
+        keep_picture(page, "live-demo")
+        assert process.stdout is not None
+        output = process.stdout.read()
+        assert process.wait(HANG) == 0, output
+        assert "PASSED" in output
