@@ -281,8 +281,7 @@ class Probes:
             sample = self._records(shard.shard_id, since, SAMPLE_RECORDS, partial(measure, shard))
             if sample is not None:
                 samples.append(sample)
-        unfinished = sorted((one for one in leases if not one.is_finished), key=lambda one: one.shard)
-        for lease in spread(unfinished, self._wanted_samples):
+        for lease in furthest_behind(leases, self._wanted_samples):
             position = _checkpoint_of(lease)
             if position is not None:
                 age = self._records(lease.shard, position, 1, self._age_of_first)
@@ -477,6 +476,15 @@ def spread(items: list[T], count: int) -> list[T]:
     if count < 2:
         return items[:count]
     return [items[round(position * (len(items) - 1) / (count - 1))] for position in range(count)]
+
+
+def furthest_behind(leases: Iterable[Lease], count: int) -> list[Lease]:
+    """Return up to `count` unfinished leases: half of them those whose owners tell the largest lags, the others spread."""
+    unfinished = sorted((one for one in leases if not one.is_finished), key=lambda one: one.shard)
+    told = [(one.current_progress.behind_millis or 0, one) for one in unfinished if one.current_progress]
+    worst = [one for _, one in sorted(told, key=lambda pair: -pair[0])[: count // 2]]
+    rest = [one for one in unfinished if one not in worst]
+    return [*worst, *spread(rest, count - len(worst))]
 
 
 def measure(shard: Shard, response: Mapping[str, Any]) -> ShardSample:

@@ -16,6 +16,7 @@ from kinesis_sdk.admin import Connection
 from kinesis_sdk.admin.doctor.diagnose import diagnose
 from kinesis_sdk.admin.doctor.model import Level
 from kinesis_sdk.admin.doctor.permissions import ACTIONS, ROLES
+from kinesis_sdk.admin.doctor.probes import furthest_behind
 from kinesis_sdk.cli import doctor as command
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.hashkeys import hash_partition_key
@@ -531,3 +532,22 @@ def test_the_text_shows_the_remedy_and_hides_what_is_in_order(run: Callable[...,
     assert "→ Add the actions to the policy" in " ".join(text.split())
     assert "✓ green" not in text
     assert "✓ green" in run(world, "--all").stdout
+
+
+def test_the_lags_that_owners_tell_choose_the_leases_that_are_measured() -> None:
+    world = World(shards=30)
+    for number, lease in enumerate(world.store.list()):
+        taken = world.store.take(lease, "ours")
+        behind = 5_000_000 if lease.shard == "shardId-000000000017" else number
+        world.aws.client("dynamodb").update_item(
+            TableName="billing",
+            Key={"leaseKey": {"S": lease.lease_key}},
+            UpdateExpression="SET progress = :p",
+            ExpressionAttributeValues={":p": {"S": f"{behind}|||ours"}},
+        )
+        assert isinstance(taken, Lease)
+    chosen = furthest_behind(world.store.list(), 4)
+    assert chosen[0].shard == "shardId-000000000017"
+    assert len({lease.shard for lease in chosen}) == 4
+    assert len(furthest_behind(world.store.list(), 100)) == 30
+    assert furthest_behind(world.store.list(), 0) == []
