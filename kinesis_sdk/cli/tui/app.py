@@ -256,9 +256,9 @@ class TopApp(App[None]):
         more = f", +{count - _PROBLEMS} more below, all with p" if count > _PROBLEMS else ""
         problems.border_title = row(f"Problems ({count}), worst first{more}")
         problems.styles.height = 1 + min(count, _PROBLEMS)
-        place = min(24, max((len(draw.problem_place(one)) for one in view.problems), default=0))
+        widths = draw.problem_widths(view.problems)
         problems.set_lines(
-            [Line(_problem_key(one), partial(draw.problem, one, place=place)) for one in view.problems]
+            [Line(_problem_key(one), partial(draw.problem, one, widths=widths)) for one in view.problems]
         )
 
     def _draw_owners(self, view: FleetView) -> None:
@@ -457,7 +457,7 @@ class TopApp(App[None]):
                 return [row("No problems.")]
             result: list[Text] = []
             for one in view.problems:
-                result.append(draw.problem(one, 400, place=len(draw.problem_place(one))))
+                result.append(draw.problem(one, 400, widths=draw.problem_widths([one])))
                 result.append(row("  ", fit(f"→ {one.remedy}", 400).rstrip()))
                 if one.command:
                     result.append(
@@ -482,7 +482,7 @@ class TopApp(App[None]):
                 return draw.detail(lease, view)
             return [row(fit(line, 1000).rstrip()) for line in self._services.explain(view, key)]
 
-        self.push_screen(Page(f"Why shard {key} is where it is", lines(), lines))
+        self.push_screen(Page(f"Why shard {short_shard(lease.shard_id)} is where it is", lines(), lines))
 
     def action_tail(self) -> None:
         """Show the newest records of a shard."""

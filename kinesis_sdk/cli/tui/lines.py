@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, tzinfo
 
 from rich.text import Text
@@ -117,23 +117,32 @@ def problem_place(one: Problem) -> str:
     return short_shard(one.shard_id) if one.shard_id else one.owner or ""
 
 
-def problem(one: Problem, width: int, *, place: int = 20) -> Text:
+def problem_widths(problems: Sequence[Problem]) -> tuple[int, int]:
+    """Return the cells that titles and places of some problems need, within bounds."""
+    titles = max((len(one.title) for one in problems), default=0)
+    places = max((len(problem_place(one)) for one in problems), default=0)
+    return min(24, titles), min(24, places)
+
+
+def problem(one: Problem, width: int, *, widths: tuple[int, int]) -> Text:
     """Return a problem: sign, title, place, what was seen.
 
     Args:
         one: The problem.
         width: Cells.
-        place: Cells of the shard or owner.
+        widths: Cells of the title and of the shard or owner, see `problem_widths`.
     """
     error = one.severity is Severity.ERROR
-    rest = max(0, width - 2 - 18 - 2 - place - 2)
+    title_width, place_width = widths
+    place = problem_place(one)
+    rest = max(0, width - 2 - title_width - 2 - place_width - 2)
     return row(
         ("✕ " if error else "! ", "bold red" if error else "bold yellow"),
-        (fit(one.title, 18), "red" if error else "yellow"),
+        (fit(one.title, title_width), "red" if error else "yellow"),
         "  ",
-        fit(problem_place(one), place),
+        fit(place, place_width),
         "  ",
-        fit(one.text, rest).rstrip(),
+        fit(one.text.removeprefix(f"{place}: "), rest).rstrip(),
     )
 
 
