@@ -99,6 +99,7 @@ class Facts:
         sampled_of: Number of open shards from which the samples were chosen.
         lags: Age of the oldest unprocessed record in seconds, by shard, for the leases that were sampled.
         throttled: Shards whose reads were throttled while they were sampled.
+        table_throttles: Calls of the examination that the lease table throttled.
         failures: Errors by the name of the probe.
         unreachable: Errors of services that could not be called at all.
     """
@@ -124,5 +125,6 @@ class Facts:
     sampled_of: int = 0
     lags: Mapping[str, float] = field(default_factory=dict)
     throttled: tuple[str, ...] = ()
+    table_throttles: int = 0
     failures: Mapping[str, str] = field(default_factory=dict)
     unreachable: Mapping[str, str] = field(default_factory=dict)

@@ -331,6 +331,17 @@ def _table(facts: Facts) -> Iterator[Finding]:
         )
 
 
+def _throttling(facts: Facts) -> Iterator[Finding]:
+    if facts.table_throttles:
+        yield Finding(
+            code="table-throttled",
+            level=Level.RED,
+            title="lease table throttled",
+            text=f"DynamoDB throttled {facts.table_throttles} of the few calls that this examination made to the table.",
+            remedy="Switch the table to on-demand billing, or raise its capacity: a throttled renewal is a lost lease.",
+        )
+
+
 def _capacity(facts: Facts, table: Mapping[str, Any]) -> Iterator[Finding]:
     mode = (table.get("BillingModeSummary") or {}).get("BillingMode")
     provisioned = table.get("ProvisionedThroughput") or {}
@@ -629,6 +640,7 @@ _CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     _stream,
     _limits,
     _table,
+    _throttling,
     _rows,
     _writers,
     _retention,

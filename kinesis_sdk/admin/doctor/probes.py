@@ -8,6 +8,7 @@ registered fan-out consumer there are two calls more.
 from __future__ import annotations
 
 import hashlib
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -84,13 +85,14 @@ class Probes:
         self._roles = roles
         self._wanted_samples = samples
         self._clock: Clock = clock or SystemClock()
-        self._sleep = sleep
+        self._sleep: Callable[[float], None] = sleep or time.sleep
         self._calls: Counter[str] = Counter()
         self._actions: dict[str, Tried] = {}
         self._failures: dict[str, str] = {}
         self._unreachable: dict[str, str] = {}
         self._bounds: tuple[float, float] | None = None
         self._throttled: list[str] = []
+        self._table_throttles = 0
 
     @property
     def calls(self) -> dict[str, int]:
@@ -125,7 +127,9 @@ class Probes:
         scan = None
         if table is not None:
             scan = self._guard(
-                "Scan", "dynamodb", lambda client: DynamoDBLeaseStore(client, self._application).scan()
+                "Scan",
+                "dynamodb",
+                lambda client: DynamoDBLeaseStore(client, self._application, sleep=self._sleep).scan(),
             )
         samples, lags, open_shards = self._sample(shards or [], scan.leases if scan else [])
         self._try_actions(shards or [], consumers or (), missing=missing)
@@ -156,6 +160,7 @@ class Probes:
             sampled_of=open_shards,
             lags=lags,
             throttled=tuple(dict.fromkeys(self._throttled)),
+            table_throttles=self._table_throttles,
             failures=self._failures,
             unreachable=self._unreachable,
         )
@@ -163,7 +168,9 @@ class Probes:
     # Calls
 
     def _client(self, service: str) -> Any:
-        return _Counted(self._connection.client(service), self._count, self._observe, self._clock)
+        return _Counted(
+            self._connection.client(service), self._count, partial(self._observe, service), self._clock
+        )
 
     def _count(self, operation: str) -> None:
         self._calls[operation] += 1
@@ -199,9 +206,14 @@ class Probes:
         self._actions[action] = ALLOWED
         return response
 
-    def _observe(self, response: Any, sent: float) -> None:
-        """Narrow the bounds of the clocks' difference by the ``Date`` of a response."""
-        metadata = response.get("ResponseMetadata") if isinstance(response, Mapping) else None
+    def _observe(self, service: str, response: Any, sent: float) -> None:
+        """Narrow the bounds of the clocks' difference by the ``Date`` of a response, and count throttled table calls."""
+        response = response if isinstance(response, Mapping) else {}
+        code = (response.get("Error") or {}).get("Code")
+        # ThrottlingException is DynamoDB's for control-plane calls, and says nothing of the table's capacity.
+        if service == "dynamodb" and code == "ProvisionedThroughputExceededException":
+            self._table_throttles += 1
+        metadata = response.get("ResponseMetadata")
         second = response_date(metadata)
         if second is None:
             return

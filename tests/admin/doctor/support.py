@@ -78,7 +78,13 @@ class World:
         self.changes: dict[str, Callable[[Any], Any]] = {}
         self.kinesis = self.aws.client("kinesis")
         self.kinesis.create_stream(StreamName="orders", ShardCount=shards)
-        self.store = DynamoDBLeaseStore(self.aws.client("dynamodb"), "billing", deletion_protection=True)
+        self.store = DynamoDBLeaseStore(
+            self.aws.client("dynamodb"),
+            "billing",
+            deletion_protection=True,
+            sleep=self.clock.advance,
+            monotonic=self.clock.monotonic,
+        )
         if table:
             self.store.ensure_ready()
         if table and leases:

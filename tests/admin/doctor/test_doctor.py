@@ -551,3 +551,12 @@ def test_the_lags_that_owners_tell_choose_the_leases_that_are_measured() -> None
     assert len({lease.shard for lease in chosen}) == 4
     assert len(furthest_behind(world.store.list(), 100)) == 30
     assert furthest_behind(world.store.list(), 0) == []
+
+
+def test_a_table_that_throttles_is_red() -> None:
+    world = World()
+    assert not any(one.code == "table-throttled" for one in world.examine().findings)
+    world.aws.faults.add(Fault(kind="throttle", operation="Scan", count=1))
+    finding = world.finding("table-throttled")
+    assert finding.level is Level.RED
+    assert "throttled 1 of" in finding.text
