@@ -91,7 +91,10 @@ SHARD_LAG = FleetMetric(
     "kinesis_fleet_shard_lag_seconds", "Lag of a shard; absent if it is not known.", _SHARD, per_shard=True
 )
 SHARD_OWNED = FleetMetric(
-    "kinesis_fleet_shard_owned", "1 if a worker renews the lease of a shard, else 0.", _SHARD, per_shard=True
+    "kinesis_fleet_shard_owned",
+    "1 if a worker renews the lease of a shard, else 0; absent while it waits for its parents.",
+    _SHARD,
+    per_shard=True,
 )
 SHARD_RETENTION_LEFT = FleetMetric(
     "kinesis_fleet_shard_retention_left_seconds",
@@ -311,8 +314,9 @@ def _shard_samples(
     )
     if per_owner:
         labels = (*labels, lease.owner or "")
-    owned = lease.owner is not None and lease.state not in _UNOWNED_STATES
-    yield SHARD_OWNED, labels, owned
+    if lease.owner is not None or lease.state is not LeaseState.WAITING:
+        # A shard that waits for its parents needs no owner yet.
+        yield SHARD_OWNED, labels, lease.owner is not None and lease.state not in _UNOWNED_STATES
     yield SHARD_LAG, labels, None if lease.lag is None else lease.lag.millis / 1000
     yield SHARD_RETENTION_LEFT, labels, None if lease.lag is None else lease.retention_left
     yield SHARD_CHECKPOINT_AGE, labels, lease.checkpointed_ago

@@ -93,6 +93,13 @@ def test_unowned_and_silent_shards_stay_visible() -> None:
         assert (labels["owner_kind"] == "none") == (lease.owner is None)
 
 
+def test_a_shard_that_waits_for_its_parents_is_not_called_unowned() -> None:
+    waiting = replace(VIEW.leases[0], state=LeaseState.WAITING, owner=None)
+    owned = Scraped(replace(VIEW, leases=(waiting, *VIEW.leases[1:]))).series()["kinesis_fleet_shard_owned"]
+    assert waiting.shard_id not in {labels["shard"] for labels, _ in owned}
+    assert len(owned) == 11
+
+
 def test_an_abandoned_application_is_visible() -> None:
     nobody = make_view(shards=3, workers=0)
     assert Scraped(nobody).one("kinesis_fleet_abandoned") == 1
