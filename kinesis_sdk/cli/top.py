@@ -7,17 +7,19 @@ from functools import partial
 
 import click
 
-from kinesis_sdk.admin.applications import Application
 from kinesis_sdk.admin.connection import Connection
 from kinesis_sdk.cli.extras import need
-from kinesis_sdk.cli.options import connection_options, make_connection
+from kinesis_sdk.cli.fleet_tables import application_options, open_application
 from kinesis_sdk.cli.output import with_exit_codes
 
 
 @click.command(short_help="Watch a fleet live: shards by owner, lag, moves, problems.")
-@click.argument("application")
-@click.option("--table", metavar="NAME", help="Lease table, if it is not named like the application.")
-@click.option("--stream", metavar="NAME", help="Stream, if it cannot be found by its shards.")
+@application_options
+@click.option(
+    "--allow-changes",
+    is_flag=True,
+    help="Let the keys r, k, l and m change the lease table, after the exact write was shown and confirmed.",
+)
 @click.option(
     "--lag/--no-lag",
     "probe_lag",
@@ -25,13 +27,14 @@ from kinesis_sdk.cli.output import with_exit_codes
     show_default=True,
     help="Ask the stream for the lag of owners that do not tell it.",
 )
-@connection_options
 @with_exit_codes
 def top(
     *,
-    application: str,
-    table: str | None,
+    application_name: str,
     stream: str | None,
+    table: str | None,
+    failover_time: float,
+    allow_changes: bool,
     probe_lag: bool,
     region: str | None,
     profile: str | None,
@@ -40,7 +43,7 @@ def top(
     r"""Watch the fleet of an application: shards by owner with lag, moves as they happen, problems on top.
 
     Works for every KCL application, because it reads the lease table and the stream. Keys are listed with ?.
-    Nothing is changed: the keys that steer show the command to run.
+    The keys that steer show the command to run; nothing is changed without --allow-changes.
 
     Cost: a Scan each 2 s (each 5 s above 100 leases), ListShards and DescribeStreamSummary each 60 s. Lag costs nothing
     where workers of this SDK tell it; for others it is asked of the stream, each shard at most once in 30 s. An open tail
@@ -49,28 +52,34 @@ def top(
     \b
     Examples:
       kinesis-sdk top billing
-      kinesis-sdk top billing --region eu-west-1
+      kinesis-sdk top billing --region eu-west-1 --allow-changes
     """
     need("textual", "tui")
     from kinesis_sdk.admin.fleet.explain import explain
+    from kinesis_sdk.admin.fleet.observe import FleetObserver
     from kinesis_sdk.admin.fleet.poller import FleetPoller
     from kinesis_sdk.cli.tui.app import Services, TopApp
     from kinesis_sdk.cli.tui.services import read_records
+    from kinesis_sdk.cli.tui.steering import SteeringChanges
 
-    connection = make_connection(region, profile, endpoint_url)
-    watched = Application(connection, application, table_name=table, stream=stream)
-    watched.info()  # a wrong name ends the command before the screen is taken
+    application = open_application(
+        application_name, stream, table, region=region, profile=profile, endpoint_url=endpoint_url
+    )
+    application.info()  # a wrong name ends the command before the screen is taken
+    connection = application.connection
     app = TopApp(
-        application,
+        application_name,
         place=place_of(connection),
         options=options_of(table, stream, connection),
         services=Services(
             explain=explain,
             read=partial(read_records, connection),
+            changes=SteeringChanges(application, failover_time=failover_time) if allow_changes else None,
         ),
     )
+    observer = FleetObserver(application_name, failover_time=failover_time)
     with (
-        FleetPoller(watched, probe_lag=probe_lag) as poller,
+        FleetPoller(application, observer=observer, probe_lag=probe_lag) as poller,
         poller.subscribe(app.show_soon) as subscription,
     ):
         app.watch_with(subscription)

@@ -165,6 +165,8 @@ class TopApp(App[None]):
         self._watching: Watching | None = None
         self._command: Command | None = None
         self._result: tuple[str, ...] = ()
+        self._applying = False
+        self._leaving = False
         self._main: Screen[object] | None = None
 
     def watch_with(self, watching: Watching) -> None:
@@ -288,9 +290,13 @@ class TopApp(App[None]):
             panel.border_title = row("Done")
             panel.update(Text("\n").join(row(fit(line, self.size.width).rstrip()) for line in self._result))
             return
-        panel.border_title = row(
-            "Will run" if self._services.changes else "Command, not run (read-only: --allow-changes)"
-        )
+        if self._services.changes is None:
+            title = "Command, not run (read-only: --allow-changes)"
+        elif self._applying:
+            title = "Running, and waiting for a worker that acts on it"
+        else:
+            title = "Will run"
+        panel.border_title = row(title)
         panel.update(row((fit(str(self._command), self.size.width * 2).rstrip(), "bold cyan")))
 
     def _show_keys(self) -> None:
@@ -409,6 +415,16 @@ class TopApp(App[None]):
     def _is_typing(self) -> bool:
         return isinstance(self.focused, Input)
 
+    async def action_quit(self) -> None:
+        """End; while a change is under way, only when asked twice."""
+        if self._applying and not self._leaving:
+            self._leaving = True
+            self.notify("A change is under way. Press q again to leave without waiting for it.", markup=False)
+            return
+        if self._services.changes is not None:
+            self._services.changes.stop()
+        self.exit()
+
     def action_help(self) -> None:
         """Show the keys."""
         self.push_screen(Page("Keys", [*map(row, HELP), draw.legend()]))
@@ -434,6 +450,8 @@ class TopApp(App[None]):
 
     def action_drop(self) -> None:
         """Drop the filter that is typed, else the command, else the filter."""
+        if self._applying:
+            return
         if self._is_typing() or not (self._command or self._result):
             self._rows.pattern = ""
             self.query_one("#filter", Input).display = False
@@ -533,6 +551,9 @@ class TopApp(App[None]):
 
     def _propose(self, command: Command) -> None:
         """Show a command; plan it if changes are allowed."""
+        if self._applying:
+            self.notify("Another change is under way.", markup=False)
+            return
         self._command, self._result = command, ()
         self._draw_command()
         changes = self._services.changes
@@ -552,6 +573,8 @@ class TopApp(App[None]):
 
         def answered(yes: bool | None) -> None:
             if yes:
+                self._applying = True
+                self._draw_command()
                 self.run_worker(lambda: self._apply(changes, planned), thread=True, exit_on_error=False)
             else:
                 self._command = None
@@ -567,6 +590,7 @@ class TopApp(App[None]):
         self.call_from_thread(self._tell, result)
 
     def _tell(self, result: tuple[str, ...]) -> None:
+        self._applying = self._leaving = False
         self._command, self._result = None, result or ("done",)
         self._draw_command()
 

@@ -78,3 +78,7 @@ class Changes(Protocol):
             KinesisSdkError: If it failed.
         """
         ...
+
+    def stop(self) -> None:
+        """Make a change that is under way end soon, with an error; what was written stays. From any thread."""
+        ...

@@ -380,6 +380,8 @@ class Steering:
         self.refused, self.error = refused, error
         self.planned: list[str] = []
         self.applied: list[str] = []
+        self.hold: threading.Event | None = None
+        self.stopped = False
 
     def plan(self, command: Command) -> Planned:
         self.planned.append(str(command))
@@ -389,7 +391,14 @@ class Steering:
 
     def apply(self, planned: Planned) -> Sequence[str]:
         self.applied.append(str(planned.command))
+        if self.hold is not None:
+            assert self.hold.wait(60)
         return ["noticed after 1.3 s by w2"]
+
+    def stop(self) -> None:
+        self.stopped = True
+        if self.hold is not None:
+            self.hold.set()
 
 
 REWIND = "kinesis-sdk leases rewind billing --shard shardId-000000000000 --to 15m --region us-east-1"
@@ -462,3 +471,27 @@ def test_an_owner_with_several_shards_is_asked_to_be_opened() -> None:
 def test_an_empty_table_and_a_filter_without_a_match_say_so() -> None:
     assert any(app_module.EMPTY[:60] in line for line in SCENES["no-leases"].lines())
     assert any("Nothing matches zzz" in line for line in picture(BUSY, "slash", "z", "z", "z", "enter"))
+
+
+def test_while_a_change_is_under_way_q_asks_twice_and_no_other_change_begins() -> None:
+    steering = Steering()
+    steering.hold = threading.Event()
+
+    async def script(app: TopApp, pilot: Any) -> None:
+        await pilot.press("down", "l")
+        await settled(app, pilot)
+        await pilot.press("y")
+        await pilot.pause()
+        assert "Running, and waiting" in "\n".join(lines_of(app))
+        await pilot.press("escape", "l", "q")
+        await pilot.pause()
+        assert app.is_running
+        assert not steering.stopped
+        assert len(steering.planned) == 1
+        await pilot.press("q")
+        await pilot.pause()
+        assert steering.stopped
+
+    app = make_app(Services(changes=steering))
+    play(SMALL, script, app=app)
+    assert app.return_code == 0

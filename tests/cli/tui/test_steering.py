@@ -1,0 +1,132 @@
+"""The keys that change leases, down to the rows of a fake lease table."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kinesis_sdk.admin.applications import Application
+from kinesis_sdk.admin.connection import Connection
+from kinesis_sdk.cli import steer
+from kinesis_sdk.cli.tui.changes import Command, Planned
+from kinesis_sdk.cli.tui.steering import SteeringChanges, start_of
+from kinesis_sdk.common.errors import AdminError, ConfigError
+from kinesis_sdk.common.sequence import ExtendedSequenceNumber
+from kinesis_sdk.common.shards import list_shards
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
+from kinesis_sdk.consumer.leases.table.lease import Lease
+from kinesis_sdk.testing import FakeAws, VirtualClock
+
+SHARD = "shardId-000000000000"
+
+
+class World:
+    """A stream with records, and a lease whose owner has stopped."""
+
+    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.clock = VirtualClock()
+        self.aws = FakeAws(clock=self.clock)
+        monkeypatch.setattr(steer, "surroundings", lambda: {"clock": self.clock, "sleep": self.clock.advance})
+        monkeypatch.setattr(
+            "kinesis_sdk.cli.tui.steering.surroundings",
+            lambda: {"clock": self.clock, "sleep": self.clock.advance},
+        )
+        kinesis = self.aws.client("kinesis")
+        kinesis.create_stream(StreamName="orders", ShardCount=1)
+        self.store = DynamoDBLeaseStore(
+            self.aws.client("dynamodb"), "billing", sleep=self.clock.advance, monotonic=self.clock.monotonic
+        )
+        self.store.ensure_ready()
+        (shard,) = list_shards(kinesis, StreamId("orders"))
+        self.store.create_if_absent(Lease.for_shard(shard, "TRIM_HORIZON"))
+        self.numbers = []
+        for _ in range(5):
+            put = kinesis.put_record(StreamName="orders", Data=b"x", PartitionKey="k")
+            self.numbers.append(put["SequenceNumber"])
+            self.clock.advance(60.0)
+        taken = self.store.take(self.lease, "stopped")
+        assert isinstance(taken, Lease)
+        self.store.checkpoint(taken, ExtendedSequenceNumber(self.numbers[-1]))
+        connection = Connection(clients={"kinesis": kinesis, "dynamodb": self.aws.client("dynamodb")})
+        application = Application(connection, "billing", stream="orders", sleep=self.clock.advance)
+        self.changes = SteeringChanges(application, wait=5.0, audit_log=tmp_path / "audit.jsonl")
+        self.audit = tmp_path / "audit.jsonl"
+
+    @property
+    def lease(self) -> Lease:
+        found = self.store.get(SHARD)
+        assert found is not None
+        return found
+
+    def plan(self, verb: str, to: str | None = None) -> Planned:
+        return self.changes.plan(Command(verb, "billing", SHARD, to))
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(tmp_path, monkeypatch)
+
+
+def test_a_rewind_shows_its_write_and_makes_it_only_when_it_is_applied(world: World) -> None:
+    before = world.lease
+    planned = world.plan("rewind", world.numbers[1])
+    assert world.lease == before
+    assert not planned.refused
+    text = "\n".join(planned.lines)
+    assert f"{SHARD}, stopped:" in text
+    assert "checkpoint" in text
+    assert world.numbers[0] in text
+    result = world.changes.apply(planned)
+    assert world.lease.checkpoint.sequence_number == world.numbers[0]
+    assert world.lease.counter == before.counter + 2
+    assert result[0].startswith(f"{SHARD}: ")
+    assert world.audit.exists()
+
+
+def test_a_skip_and_a_release(world: World) -> None:
+    world.changes.apply(world.plan("rewind", "TRIM_HORIZON"))
+    world.changes.apply(world.plan("skip-to", "LATEST"))
+    assert world.lease.checkpoint.sequence_number == world.numbers[-1]
+    world.store.take(world.lease, "stopped")
+    world.changes.apply(world.plan("release"))
+    assert world.lease.owner is None
+
+
+def test_a_move_to_a_worker_that_is_not_there_is_refused(world: World) -> None:
+    before = world.lease
+    planned = world.plan("move", "nowhere")
+    assert planned.refused
+    assert any(line.startswith("Refused: ") for line in planned.lines)
+    assert world.lease == before
+
+
+def test_a_change_that_has_nothing_to_do_cannot_be_confirmed(world: World) -> None:
+    planned = world.plan("skip-to", "LATEST")
+    assert planned.refused
+    assert any("unchanged" in line for line in planned.lines)
+
+
+@pytest.mark.parametrize("text", ["soon", "", "15", "-"])
+def test_a_target_that_cannot_be_read_is_named(text: str) -> None:
+    with pytest.raises(ConfigError, match="to"):
+        start_of(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [("15m", datetime), ("latest", str), ("TRIM_HORIZON", str), ("49" + "6" * 54, ExtendedSequenceNumber)],
+)
+def test_targets(text: str, kind: Any) -> None:
+    assert isinstance(start_of(text), kind)
+
+
+def test_who_leaves_does_not_wait_for_a_worker(world: World) -> None:
+    planned = world.plan("rewind", "TRIM_HORIZON")
+    world.changes.stop()
+    with pytest.raises(AdminError, match="left before"):
+        world.changes.apply(planned)
+    assert world.lease.checkpoint.sequence_number == "TRIM_HORIZON"
