@@ -36,7 +36,13 @@ def fixed(text: Text) -> Callable[[int], Text]:
 
 
 class LineList(ScrollView, can_focus=True):
-    """A list with a cursor."""
+    """A list of lines.
+
+    Args:
+        id: Identity of the widget.
+        with_cursor: Whether one line is chosen. Without a cursor, the same keys scroll.
+        can_focus: Whether it takes keys; by default if it has a cursor.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "cursor(-1)", show=False),
@@ -60,11 +66,17 @@ class LineList(ScrollView, can_focus=True):
     class Moved(Message):
         """The cursor or the visible part changed."""
 
-    def __init__(self, *, id: str, with_cursor: bool = True) -> None:  # noqa: A002 - Textual's name
+    def __init__(
+        self,
+        *,
+        id: str,  # noqa: A002 - Textual's name
+        with_cursor: bool = True,
+        can_focus: bool | None = None,
+    ) -> None:
         super().__init__(id=id)
         self._lines: Sequence[Line] = ()
         self._with_cursor = with_cursor
-        self.can_focus = with_cursor
+        self.can_focus = with_cursor if can_focus is None else can_focus
 
     @property
     def lines(self) -> Sequence[Line]:
@@ -123,8 +135,16 @@ class LineList(ScrollView, can_focus=True):
         self.post_message(self.Moved())
 
     def action_cursor(self, step: int) -> None:
-        """Move the cursor by some lines."""
+        """Move the cursor by some lines, or scroll."""
+        if not self._with_cursor:
+            self.scroll_relative(y=step, animate=False)
+            return
         self.cursor = max(0, min(len(self._lines) - 1, self.cursor + step))
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether the last line is on the screen."""
+        return self.scroll_offset.y + self.size.height >= len(self._lines)
 
     def action_page(self, step: int) -> None:
         """Move the cursor by a page."""
@@ -132,7 +152,7 @@ class LineList(ScrollView, can_focus=True):
 
     def action_choose(self) -> None:
         """Choose the line under the cursor."""
-        if self.key is not None:
+        if self._with_cursor and self.key is not None:
             self.post_message(self.Chosen(self, self.key))
 
     def on_click(self, event: Click) -> None:

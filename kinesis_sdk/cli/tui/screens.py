@@ -53,7 +53,7 @@ class Page(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         """Lay out the page."""
         with Vertical(classes="page"):
-            yield LineList(id="page-lines")
+            yield LineList(id="page-lines", with_cursor=False, can_focus=True)
             yield Static(row(("↑↓ scroll   esc close", "dim")), classes="page-keys")
 
     def on_mount(self) -> None:
@@ -157,7 +157,7 @@ class Confirmation(ModalScreen[bool]):
             else "y change the table   n, esc leave it as it is"
         )
         with Vertical(classes="page"):
-            yield LineList(id="page-lines")
+            yield LineList(id="page-lines", with_cursor=False, can_focus=True)
             yield Static(row((keys, "bold")), classes="page-keys")
 
     def on_mount(self) -> None:
@@ -210,7 +210,7 @@ class Tail(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         """Lay out the page."""
         with Vertical(classes="page"):
-            yield LineList(id="page-lines")
+            yield LineList(id="page-lines", with_cursor=False, can_focus=True)
             yield Static(id="tail-note", classes="page-keys")
 
     def on_mount(self) -> None:
@@ -245,7 +245,7 @@ class Tail(ModalScreen[None]):
         self._reading = False
         self._position = page.next_position
         lines = self.query_one(LineList)
-        follows = lines.cursor >= len(self._lines) - 1
+        follows = lines.is_at_end
         for record in page.records:
             self._count += 1
             self._lines.append(Line(f"{self._count}", partial(record_line, record)))

@@ -495,3 +495,28 @@ def test_while_a_change_is_under_way_q_asks_twice_and_no_other_change_begins() -
     app = make_app(Services(changes=steering))
     play(SMALL, script, app=app)
     assert app.return_code == 0
+
+
+def test_a_page_scrolls_with_the_keys_of_a_list() -> None:
+    services = Services(explain=lambda _view, _key: [f"line {number}" for number in range(100)])
+
+    async def script(app: TopApp, pilot: Any) -> None:
+        await pilot.press("down", "e")
+        await pilot.pause()
+        assert "line 0" in "\n".join(lines_of(app))
+        await pilot.press("down")
+        await pilot.pause()
+        text = "\n".join(lines_of(app))
+        assert "line 0 " not in text
+        assert "line 1 " in text
+        await pilot.press("end")
+        await pilot.pause()
+        assert "line 99" in "\n".join(lines_of(app))
+        app.show(later(SMALL, 2, 2))  # the page is drawn again, and stays where it is
+        await pilot.pause()
+        assert "line 99" in "\n".join(lines_of(app))
+        await pilot.press("home")
+        await pilot.pause()
+        assert "line 0 " in "\n".join(lines_of(app))
+
+    play(SMALL, script, services=services)
