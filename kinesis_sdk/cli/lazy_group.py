@@ -34,6 +34,7 @@ class LazyGroup(click.Group):
         command = getattr(import_module(module), attribute)
         if not isinstance(command, click.Command):
             raise TypeError(f"{home[0]} is not a click command")
+        keep_line_breaks(command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -49,3 +50,15 @@ class LazyGroup(click.Group):
                 rows.append((name, command.get_short_help_str(80)))
         with formatter.section("Commands"):
             formatter.write_dl(rows)
+
+
+def keep_line_breaks(command: click.Command) -> None:
+    """Let click see the marks of paragraphs whose lines stay as they are, in a command and in those below it.
+
+    click expects a backspace character. The docstrings are raw, so they have a backslash and a letter instead.
+    """
+    if command.help is not None:
+        command.help = command.help.replace("\\b\n", "\b\n")
+    if isinstance(command, click.Group):
+        for part in command.commands.values():
+            keep_line_breaks(part)

@@ -7,7 +7,7 @@ import sys
 import click
 
 from kinesis_sdk._version import __version__
-from kinesis_sdk.cli.lazy_group import LazyGroup
+from kinesis_sdk.cli.lazy_group import LazyGroup, keep_line_breaks
 from kinesis_sdk.cli.output import note
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -96,3 +96,6 @@ def completion(shell: str) -> None:
         raise click.ClickException(f"click has no completion for {shell}")
     click.echo(found(cli, {}, "kinesis-sdk", "_KINESIS_SDK_COMPLETE").source())
     note(f"Append this script to {_STARTUP_FILES[shell]} and start a new shell.")
+
+
+keep_line_breaks(cli)

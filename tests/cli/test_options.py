@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -144,15 +145,28 @@ def test_the_list_of_commands_imports_none() -> None:
     assert isinstance(CliRunner().invoke(group, ["broken"]).exception, ModuleNotFoundError)
 
 
-def test_every_command_can_be_imported_and_tells_what_it_does() -> None:
+def commands(group: click.Group, *path: str) -> Iterator[tuple[str, ...]]:
+    """Every command with its path, those of groups included."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield (*path, name)
+        if isinstance(command, click.Group):
+            yield from commands(command, *path, name)
+
+
+def test_every_command_teaches() -> None:
     runner = CliRunner()
-    context = click.Context(cli)
-    for name in cli.list_commands(context):
-        if name == "fake":
-            continue  # its help is argparse's
-        shown = runner.invoke(cli, [name, "--help"])
-        assert shown.exit_code == 0, (name, shown.output)
+    found = [path for path in commands(cli) if path != ("fake",)]  # whose help is argparse's
+    assert ("demo",) in found
+    for path in found:
+        shown = runner.invoke(cli, [*path, "--help"])
+        assert shown.exit_code == 0, (path, shown.output)
         assert "Usage:" in shown.output
+        assert "\\b" not in shown.output, f"{path}: the mark of a paragraph is shown"
+        examples = shown.output.partition("Example")[2].splitlines()[1:]
+        assert all(line.startswith("    kinesis-sdk ") for line in examples[:1]), path
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
