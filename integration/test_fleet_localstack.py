@@ -21,11 +21,12 @@ _KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFA
 
 
 class Handler(RecordHandler):
-    """Processes records and lets the worker checkpoint."""
+    """Checkpoints each batch."""
 
     seen = 0
 
     def process_records(self, batch: RecordBatch) -> None:
+        batch.checkpoint()
         Handler.seen += len(batch.records)
 
 
