@@ -11,20 +11,23 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import IntEnum
 from functools import partial
 from typing import Any
 
 from kinesis_sdk.admin.connection import Connection
 from kinesis_sdk.admin.lineage import full_shard_id, shard_label
-from kinesis_sdk.common.aws import call_with_retries, translate_errors
+from kinesis_sdk.common.aws import call_with_retries
+from kinesis_sdk.common.clock import SystemClock
 from kinesis_sdk.common.errors import (
-    AwsError,
     ConfigError,
     InvalidPositionError,
     PermanentAwsError,
     ProtocolError,
     ResourceNotFoundError,
 )
+from kinesis_sdk.common.position import AtSequence
+from kinesis_sdk.common.shard_cursor import ShardCursor
 from kinesis_sdk.common.shards import Shard, is_shard_id, list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.text import printable
@@ -38,6 +41,8 @@ MAX_CANDIDATES = 100
 METRICS_ENTITY = "WORKER_METRIC_STATS"
 """``entityType`` of a worker's metrics in the lease table of KCL 3.5."""
 
+_MAX_ASKED = 3
+"""Maximum number of checkpoints that are looked for in a stream."""
 _MAX_SHOWN = 5
 """Maximum number of streams that a message names."""
 _MAX_PAGES = 1000
@@ -279,7 +284,7 @@ class Application:
         """Return the streams of a table's rows, by their ``streamName``, which is None in the table of one stream.
 
         Cost: none if the stream was given or the rows name theirs. Otherwise one ListStreams, and for each stream, until
-        `MAX_CANDIDATES`, one ListShards; if several fit, one GetShardIterator each. The answer is kept.
+        `MAX_CANDIDATES`, one ListShards; if several fit, up to three reads of one record each. The answer is kept.
 
         Args:
             scan: The rows.
@@ -444,8 +449,8 @@ def find_stream(
 ) -> StreamId:
     """Find the stream that the table of one stream belongs to. Its rows do not name it, so all streams are compared with them.
 
-    Shard ids and hash key ranges exclude streams; streams of the same shape are told apart by a checkpoint, because Kinesis
-    rejects a sequence number of another stream.
+    Shard ids and hash key ranges exclude streams; streams of the same shape are told apart by a checkpoint: the stream has
+    a record with this number, or rejects it.
 
     Args:
         connection: Account and region.
@@ -484,8 +489,13 @@ def find_stream(
         if fits(shards, leases):
             candidates.append((stream, {shard.shard_id: shard for shard in shards}))
     if len(candidates) > 1:
+        evidence = [_evidence(connection, stream, shards, leases, sleep) for stream, shards in candidates]
+        # The stream that has a record with this very number is the one; failing that, those that accept the number.
+        best = max(evidence)
         candidates = [
-            one for one in candidates if _knows_checkpoint(connection, one[0], one[1], leases, sleep)
+            candidate
+            for candidate, found in zip(candidates, evidence, strict=True)
+            if found is best and found is not _Evidence.AGAINST
         ]
     if len(candidates) == 1:
         return candidates[0][0]
@@ -512,40 +522,38 @@ def _stream_names(connection: Connection, sleep: Callable[[float], None]) -> lis
     raise ProtocolError(f"ListStreams: no end after {_MAX_PAGES} pages")
 
 
-def _knows_checkpoint(
+class _Evidence(IntEnum):
+    """Evidence that a checkpoint of the table gives for or against a stream."""
+
+    AGAINST = 0
+    """Kinesis rejects it as a position of the stream."""
+    NONE = 1
+    """Kinesis accepts it, or there is no checkpoint to ask for."""
+    FOR = 2
+    """The stream has a record with this sequence number."""
+
+
+def _evidence(
     connection: Connection,
     stream: StreamId,
     shards: Mapping[str, Shard],
     leases: Iterable[Lease],
     sleep: Callable[[float], None],
-) -> bool:
-    """Return whether Kinesis accepts a checkpoint of the table as a position of the stream; also if there is none to ask for."""
-    lease = next(
-        (one for one in leases if not one.checkpoint.is_sentinel and one.lease_key in shards),
-        None,
-    )
-    if lease is None:
-        return True
-    client = connection.kinesis
-
-    def open_iterator() -> None:
-        with translate_errors("GetShardIterator", client):
-            client.get_shard_iterator(
-                **stream.request,
-                ShardId=lease.lease_key,
-                ShardIteratorType="AFTER_SEQUENCE_NUMBER",
-                StartingSequenceNumber=lease.checkpoint.sequence_number,
-            )
-
-    try:
-        call_with_retries(open_iterator, operation=None, sleep=sleep)
-    except InvalidPositionError:
-        return False
-    except AwsError as error:
-        if error.code == "InvalidArgumentException":
-            return False
-        raise
-    return True
+) -> _Evidence:
+    """Ask a stream for the records at up to three checkpoints: one GetShardIterator and one GetRecords each."""
+    numbered = [one for one in leases if not one.checkpoint.is_sentinel and one.lease_key in shards]
+    for lease in numbered[:_MAX_ASKED]:
+        number = lease.checkpoint.sequence_number
+        cursor = ShardCursor(
+            connection.kinesis, stream, lease.lease_key, AtSequence(number), clock=SystemClock()
+        )
+        try:
+            page = call_with_retries(partial(cursor.fetch, 1), operation=None, sleep=sleep)
+        except InvalidPositionError:
+            return _Evidence.AGAINST
+        if page.records and page.records[0].sequence_number == number:
+            return _Evidence.FOR
+    return _Evidence.NONE
 
 
 def short_shard(shard_id: str) -> str:

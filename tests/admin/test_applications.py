@@ -156,6 +156,21 @@ def test_streams_of_one_shape_are_told_apart_by_a_checkpoint(account: Account) -
     assert application.streams(application.scan()) == {None: StreamId("mine")}
 
 
+def test_twins_that_were_created_in_one_moment_are_told_apart_by_the_record_itself(account: Account) -> None:
+    """Their sequence numbers have the same form, so each accepts those of the other."""
+    leases = account.stream("mine", 2)
+    account.stream("twin", 2)
+    for name in ("twin", "mine"):
+        account.clock.advance(1)
+        number = account.kinesis.put_record(
+            StreamName=name, Data=b"x", PartitionKey="p", ExplicitHashKey="0"
+        )["SequenceNumber"]
+    leases[0] = replace(leases[0], checkpoint=ExtendedSequenceNumber(number))
+    account.put("billing", leases)
+    application = account.application("billing")
+    assert application.streams(application.scan()) == {None: StreamId("mine")}
+
+
 def test_what_cannot_be_told_apart_has_to_be_named(account: Account) -> None:
     account.stream("twin", 2)
     account.put("billing", account.stream("mine", 2))

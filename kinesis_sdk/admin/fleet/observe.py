@@ -553,7 +553,7 @@ class FleetObserver:
             for shard in known.graph.open_shards:
                 key = _key(name, shard.shard_id)
                 if key not in self._rows and key not in self._unreadable:
-                    missing[key] = self._missing.get(key, now)
+                    missing[key] = self._missing.get(key, None if self._started == self._scanned else now)
         self._missing = missing
 
     def _state(self, row: _Row, unfinished: set[str]) -> LeaseState:

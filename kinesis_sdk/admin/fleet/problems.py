@@ -359,7 +359,11 @@ def _unowned(view: FleetView, facts: TableFacts, settings: ProblemSettings) -> I
 
 def _without_lease(view: FleetView, facts: TableFacts, settings: ProblemSettings) -> Iterable[_Found]:
     missing = [lease for lease in view.leases if lease.state is LeaseState.MISSING]
-    late = [lease for lease in missing if (lease.state_for or 0.0) >= settings.no_lease]
+    late = [
+        lease
+        for lease in missing
+        if (view.watched if lease.state_for is None else lease.state_for) >= settings.no_lease
+    ]
     shown = late or (missing if facts.is_first_look else [])
     if shown:
         yield _problem(

@@ -275,6 +275,7 @@ def test_a_child_waits_for_its_parent() -> None:
     assert [lease.state for lease in view.leases] == [LeaseState.HELD, LeaseState.WAITING, LeaseState.WAITING]
     assert lease_of(view, 0).children == (shard_id(1), shard_id(2))
     assert "no-lease" not in codes(view)
+    assert lease_of(view, 1).state_for is None  # it may have been so for long
     fleet._put(
         replace(fleet[0], lease_key=shard_id(1), parent_shard_ids=(shard_id(0),), owner=None, counter=0)
     )
