@@ -196,6 +196,10 @@ def test_an_export_restores_a_deleted_application(operator, tmp_path, deleted):
         assert not fleet.dynamodb.list_tables()["TableNames"]
         backups = list((tmp_path / "state" / "kinesis-sdk").glob("app-*.jsonl"))
         assert len(backups) == 1
+    tables = fleet.dynamodb.list_tables()["TableNames"]
+    result = operator.change("leases", "import", "app", str(file), "--dry-run")
+    assert result.exit_code == 0, result.stderr
+    assert fleet.dynamodb.list_tables()["TableNames"] == tables
     result = operator.change("leases", "import", "app", str(file), "--wait", "0s")
     assert result.exit_code == 0, result.stderr
     assert fleet.store.get(SHARD).checkpoint == saved

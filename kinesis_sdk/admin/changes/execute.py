@@ -194,7 +194,7 @@ class ChangeExecutor:
                 for one in waiting:
                     one.message = "written, but no worker acts on it"
                     self._report(
-                        f"{one.goal.shard_id}: written, no worker reads. Start one, or see: kinesis-sdk explain "
+                        f"{one.goal.shard_id}: written, no worker reads. Start one, or see: kinesis-sdk leases explain "
                         f"{self._table.table_name} {one.goal.shard_id}"
                     )
                 return False

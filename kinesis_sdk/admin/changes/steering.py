@@ -118,11 +118,12 @@ class Steering:
             ConfigError: If an argument is not accepted, or the stream is not known.
             AwsError: If a call failed.
         """
-        read, stream = self.read()
+        read, stream = self.read(shards)
         rows = self._rows_of(read, stream)
         resolver = self._resolver(stream)
         listed = self._application.shards(stream)
         refusals = self._refuse_other_stream(rows, listed)
+        shards = [text.rpartition(":")[2] for text in shards]
         chosen = self._chosen(shards, [*rows.rows, *(shard.shard_id for shard in listed)])
         affected: Sequence[Shard]
         if to == LATEST:
@@ -164,11 +165,12 @@ class Steering:
             ConfigError: If an argument is not accepted, or the stream is not known.
             AwsError: If a call failed.
         """
-        read, stream = self.read()
+        read, stream = self.read(shards)
         rows = self._rows_of(read, stream)
         resolver = self._resolver(stream)
         listed = self._application.shards(stream)
         refusals = self._refuse_other_stream(rows, listed)
+        shards = [text.rpartition(":")[2] for text in shards]
         chosen = self._chosen(shards, [*rows.rows, *(shard.shard_id for shard in listed)])
         if to == TRIM_HORIZON:
             raise ConfigError("to", to, "a moment, LATEST or a sequence number")
@@ -284,7 +286,7 @@ class Steering:
         )
 
     def plan_import(self, export: Export, *, file: str = "-") -> ChangePlan:
-        """Plan to bring the rows to the positions of an export. The table is created if it is missing.
+        """Plan to bring the rows to the positions of an export. `apply` creates the table if it is missing.
 
         Args:
             export: The export.
@@ -295,8 +297,7 @@ class Steering:
         """
         stream = self._application.given_stream or StreamId.parse(export.stream)
         facts = self._application.stream_facts(stream)
-        self._application.store.ensure_ready()
-        read = self._scan()
+        read = self._scan(may_be_missing=True)
         listed = self._application.shards(stream)
         names = {row.lease.stream_name for row in export.rows}
         if read.rows or names <= {None}:
@@ -339,6 +340,9 @@ class Steering:
             report=self._report,
             operator=self._operator,
         )
+        if plan.action is Action.IMPORT and not plan.refusals:
+            audit.check()
+            self._application.store.ensure_ready()
         outcomes = self._executor.apply(plan)
         if wait > 0:
             self._executor.wait(wait)
@@ -363,8 +367,11 @@ class Steering:
 
     # Reading
 
-    def read(self) -> tuple[TableRead, StreamId]:
+    def read(self, shards: Collection[str] = ()) -> tuple[TableRead, StreamId]:
         """Read the table, and find its stream.
+
+        Args:
+            shards: Shards or lease keys; in a table of several streams, ``orders:3`` names the stream.
 
         Raises:
             ConfigError: If the stream is not known, or if the table has several and none of them was given.
@@ -375,15 +382,22 @@ class Steering:
         streams = self._application.streams(scan)
         given = self._application.given_stream
         found = [stream for stream in streams.values() if given is None or stream.name == given.name]
+        if len(found) > 1 and shards:
+            prefixes = [text.rpartition(":")[0] for text in shards]
+            found = [
+                stream
+                for name, stream in streams.items()
+                if all(prefix and prefix in (stream.name, name) for prefix in prefixes)
+            ]
         if len(found) != 1:
             names = ", ".join(sorted(stream.name for stream in streams.values()))
             raise ConfigError(
-                "stream", None if given is None else str(given), f"one of the streams of the table: {names}"
+                "stream", "" if given is None else str(given), f"one of the streams of the table: {names}"
             )
         return read, given or found[0]
 
-    def _scan(self) -> TableRead:
-        read = self._table.scan()
+    def _scan(self, *, may_be_missing: bool = False) -> TableRead:
+        read = self._table.scan(may_be_missing=may_be_missing)
         self._observe(read)
         reports = {**(self._application.worker_metrics() or {}), **metrics_in(read.others)}
         self.owners.observe_metrics(reports, wall=self._clock.time(), now=self._clock.monotonic())
@@ -560,7 +574,7 @@ class Steering:
     ) -> ChangePlan:
         until = self._clock.monotonic() + HANDOFF_WAIT
         while True:
-            read = self._table.scan()
+            read = self._table.scan(may_be_missing=action is Action.IMPORT)
             self._observe(read)
             now = self._clock.monotonic()
             changes, unchanged, refused = build(goals, read.rows, self.owners, now, operator=self._operator)
@@ -591,10 +605,11 @@ class Steering:
         self, verb: str, stream: StreamId | None, *, to: str | None = None, shards: Collection[str] = ()
     ) -> tuple[str, ...]:
         application = self._application
+        several = any(lease.stream_name is not None for lease in self.owners.leases)
         command = ["leases", verb, application.name]
         if application.table_name != application.name:
             command += ["--table", application.table_name]
-        if stream is not None and application.given_stream is not None:
+        if stream is not None and (several or application.given_stream is not None):
             command += ["--stream", str(stream)]
         if to is not None:
             command += ["--to", to]

@@ -9,7 +9,7 @@ from typing import Any
 
 from kinesis_sdk.admin.changes.rows import Row, RowWrite, WriteKind
 from kinesis_sdk.common.aws import call_with_retries, translate_errors
-from kinesis_sdk.common.errors import ProtocolError
+from kinesis_sdk.common.errors import ProtocolError, ResourceNotFoundError
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer.leases.table.lease import LEASE_KEY, Item, is_lease_item
 
@@ -51,8 +51,11 @@ class LeaseTableCalls:
         self.table_name = table_name
         self._sleep = sleep
 
-    def scan(self) -> TableRead:
+    def scan(self, *, may_be_missing: bool = False) -> TableRead:
         """Read the whole table consistently.
+
+        Args:
+            may_be_missing: Whether a table that does not exist counts as an empty one.
 
         Raises:
             AwsError: If the calls fail, for example because there is no such table.
@@ -61,9 +64,17 @@ class LeaseTableCalls:
         items: list[Item] = []
         request: dict[str, Any] = {"TableName": self.table_name, "ConsistentRead": True}
         while True:
-            page = call_with_retries(
-                lambda: self._client.scan(**request), operation="Scan", client=self._client, sleep=self._sleep
-            )
+            try:
+                page = call_with_retries(
+                    lambda: self._client.scan(**request),
+                    operation="Scan",
+                    client=self._client,
+                    sleep=self._sleep,
+                )
+            except ResourceNotFoundError:
+                if may_be_missing:
+                    return TableRead(rows={})
+                raise
             if "Items" not in page:
                 raise ProtocolError(f"Scan of {self.table_name}: the response has no Items")
             items.extend(page["Items"])

@@ -91,6 +91,7 @@ class SteeredFleet(Fleet):
         )
         self.audit = tmp_path / "audit.jsonl"
         self.said: list[str] = []
+        self.moments: list[float] = []
 
     pace = 0.0
     """Seconds between two steps of a worker at least; in virtual time, work takes none by itself."""
@@ -101,10 +102,10 @@ class SteeredFleet(Fleet):
         if member is not None and member.alarm._moment is not None:
             member.alarm.set(max(member.alarm._moment, self.clock.monotonic() + self.pace))
 
-    def steering(self, client: Any = None, **more: Any) -> Steering:
+    def steering(self, client: Any = None, stream: str | None = STREAM, **more: Any) -> Steering:
         connection = Connection(clients={"dynamodb": client or self.dynamodb, "kinesis": self.raw})
         return Steering(
-            Application(connection, TABLE, stream=STREAM, sleep=self.run),
+            Application(connection, TABLE, stream=stream, sleep=self.run),
             audit_log=self.audit,
             clock=self.clock,
             sleep=self.run,
@@ -112,6 +113,10 @@ class SteeredFleet(Fleet):
             threads=1,
             **more,
         )
+
+    def note(self, name: str, batch: RecordBatch) -> None:
+        super().note(name, batch)
+        self.moments += [self.clock.monotonic()] * len(batch.records)
 
     def moment(self) -> datetime:
         """The present time, as Kinesis would stamp a record."""

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from random import Random
 
 import pytest
 
 from kinesis_sdk.admin.changes.execute import Status
+from kinesis_sdk.admin.changes.plan import StreamRows
 from kinesis_sdk.admin.changes.recipes import Recipe
 from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.hashkeys import MAX_HASH_KEY, HashKeyRange
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
+from kinesis_sdk.common.shards import Shard
 from kinesis_sdk.consumer import ConsumerConfig
+from kinesis_sdk.consumer.engine.engine import ConsumerEngine
+from kinesis_sdk.consumer.handler import HandlerSource
 from tests.admin.changes.operators import SHARD, SteeredFleet
 
 
@@ -252,3 +258,53 @@ def kill_after(fleet, steering, plan, writes):
 def remaining_shards(steering, plan):
     command = steering.remaining(plan)
     return [command[place + 1] for place, part in enumerate(command) if part == "--shard"]
+
+
+@pytest.mark.parametrize("named", ["by the shard", "by the option"])
+def test_one_stream_of_a_table_of_several(tmp_path, named):
+    fleet = SteeredFleet(tmp_path)
+    fleet.raw.create_stream(StreamName="other", ShardCount=1)
+    fleet.clock.advance(5)
+    worker = ConsumerEngine(
+        streams=["orders", "other"],
+        worker_id="a",
+        config=fleet.config,
+        handlers=HandlerSource.of(fleet.checkpointer("a", "each batch")),
+        store=fleet.store,
+        kinesis=fleet.kinesis,
+        runtime=fleet.runtime(fleet.clock, Random(1), fleet.clock.advance),
+    )
+    worker.start()
+    fleet.add_script("a", worker.tick)
+    fleet.load(15)
+    start, first = fleet.moment(), fleet.put_count
+    fleet.load(10)
+    if named == "by the shard":
+        steering = fleet.steering(stream=None)
+        plan = steering.plan_rewind(start, ["orders:0"])
+    else:
+        steering = fleet.steering()
+        plan = steering.plan_rewind(start)
+    assert "--stream" in plan.command
+    (change,) = plan.changes
+    assert change.goal.lease_key.endswith(":shardId-000000000000")
+    assert ":orders:" in change.goal.lease_key
+    mark = len(fleet.delivered)
+    (outcome,) = steering.apply(plan)
+    assert outcome.noticed_by == "a"
+    fleet.load(3)
+    again = [int(data) for _, _, data, _, _ in fleet.delivered[mark:]]
+    assert again[-(fleet.put_count - first) :] == [*range(first, fleet.put_count)]
+
+
+def test_a_table_of_several_streams_needs_the_stream(tmp_path):
+    fleet = SteeredFleet(tmp_path)
+    for name in ("orders", "other"):
+        shard = Shard("shardId-000000000000", HashKeyRange(0, MAX_HASH_KEY))
+        lease = StreamRows(rows={}, stream_name=f"000000000000:{name}:1").lease_for(
+            shard, ExtendedSequenceNumber("TRIM_HORIZON")
+        )
+        fleet.store.ensure_ready()
+        fleet.store.create_if_absent(lease)
+    with pytest.raises(ConfigError, match="one of the streams of the table: orders, other"):
+        fleet.steering(stream=None).plan_rewind("TRIM_HORIZON")
