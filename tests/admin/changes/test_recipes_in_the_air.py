@@ -7,6 +7,7 @@ or arrives after its worker has given it up.
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import pairwise
 
 import pytest
 from botocore.exceptions import ClientError
@@ -202,3 +203,33 @@ def test_the_owner_of_a_rewound_shard_has_no_peer_beside_it(tmp_path):
         seen = fleet.interleaving(shard)
         assert len(seen) == len(set(seen)), "no acquisition works after the next one has begun"
     assert SHARD in owners
+
+
+@pytest.mark.parametrize("phase", [number * 0.37 for number in range(8)])
+def test_a_freed_lease_has_two_workers_for_no_longer_than_one_scan(tmp_path, monkeypatch, phase):
+    """A peer takes it at once, and the old owner works on until its next scan, or its next write."""
+    monkeypatch.setattr(plans, "_kind", lambda lease, owners: OwnerKind.OTHER)
+    fleet = SteeredFleet(tmp_path, shards=4)
+    for name in ("a", "b", "c"):
+        fleet.add(name, fleet.checkpointer(name, "each minute"))
+    fleet.load(40)
+    start = fleet.moment()
+    fleet.load(10)
+    fleet.run(phase)
+    steering = fleet.steering()
+    plan = steering.plan_rewind(start)
+    assert {change.recipe for change in plan.changes} == {Recipe.FREE}
+    steering.apply(plan, wait=0)
+    for _ in range(100):
+        fleet.put(8)
+        fleet.run(0.1)
+    overlap = 0.0
+    for shard in fleet.owners():
+        spans = {}
+        for (who, where, *_), moment in zip(fleet.delivered, fleet.moments, strict=True):
+            if where == shard:
+                first, _ = spans.get(who, (moment, moment))
+                spans[who] = (first, moment)
+        ordered = sorted(spans.values())
+        overlap = max([overlap, *(one[1] - two[0] for one, two in pairwise(ordered))])
+    assert overlap <= 1.1

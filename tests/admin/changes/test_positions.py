@@ -1,0 +1,198 @@
+"""Times and records as checkpoints, on the fake, with the calls that they cost."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from itertools import pairwise
+
+import pytest
+
+from kinesis_sdk.admin.changes.positions import PositionResolver, parse_start, show_start
+from kinesis_sdk.common.aggregate_writer import Aggregate
+from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.hashkeys import hash_partition_key
+from kinesis_sdk.common.sequence import ExtendedSequenceNumber
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.testing import FakeAws, VirtualClock
+
+SHARD = "shardId-000000000000"
+DAY = 86_400.0
+
+
+class Stream:
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.client = FakeAws(clock=self.clock).client("kinesis")
+        self.client.create_stream(StreamName="orders", ShardCount=1)
+        self.clock.advance(5)
+        self.created = self.clock.time()
+        self.reads: list[float] = []
+
+    def __getattr__(self, name):
+        method = getattr(self.client, name)
+
+        def call(**request):
+            if name == "get_records":
+                self.reads.append(self.clock.monotonic())
+            return method(**request)
+
+        return call
+
+    def put(self, data: bytes = b"x") -> str:
+        return self.client.put_record(StreamName="orders", Data=data, PartitionKey="k")["SequenceNumber"]
+
+    def resolve(self, start):
+        resolver = PositionResolver(
+            self,
+            StreamId("orders"),
+            clock=self.clock,
+            sleep=self.clock.advance,
+            horizon=max(self.clock.time() - DAY, self.created),
+        )
+        return resolver.resolve(SHARD, start)
+
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self.clock.time(), timezone.utc)
+
+
+@pytest.fixture
+def stream():
+    return Stream()
+
+
+def aggregate(count: int) -> bytes:
+    made = Aggregate(2**20, count)
+    for number in range(count):
+        assert made.try_append("k", None, b"%d" % number, hash_partition_key("k"))
+    return made.encode()
+
+
+@pytest.mark.parametrize("silence", [0.3, 5.0, 70.0, 900.0, 20_000.0])
+def test_a_time_becomes_the_last_record_before_it(stream, silence):
+    stream.put()
+    stream.clock.advance(7)
+    last = stream.put()
+    stream.clock.advance(silence)
+    start = stream.now()
+    stream.clock.advance(0.01)
+    stream.put()
+    stream.clock.advance(3)
+    found = stream.resolve(start)
+    assert found.position == ExtendedSequenceNumber(last)
+    assert found.arrival >= start
+    assert len(stream.reads) <= 30
+
+
+def test_the_last_user_record_of_an_aggregate(stream):
+    last = stream.put(aggregate(25))
+    stream.clock.advance(1)
+    start = stream.now()
+    stream.put()
+    stream.clock.advance(1)
+    assert stream.resolve(start).position == ExtendedSequenceNumber(last, 24)
+
+
+def test_a_long_silence_after_many_records_is_narrowed_and_not_read_through(stream):
+    """One read a second: reading all of the records before the silence would take minutes."""
+    for _ in range(300):
+        for _ in range(20):
+            last = stream.put()
+        stream.clock.advance(1)
+    stream.clock.advance(4000)
+    start = stream.now()
+    stream.put()
+    stream.clock.advance(1)
+    assert stream.resolve(start).position == ExtendedSequenceNumber(last)
+    assert len(stream.reads) <= 25
+
+
+def test_no_shard_is_read_more_than_once_a_second(stream):
+    stream.put()
+    stream.clock.advance(5000)
+    start = stream.now()
+    stream.put()
+    stream.clock.advance(1)
+    stream.resolve(start)
+    pauses = [after - before for before, after in pairwise(stream.reads)]
+    assert pauses
+    assert min(pauses) >= 1.0
+
+
+def test_a_busy_shard_costs_one_read(stream):
+    for _ in range(100):
+        stream.put()
+        stream.clock.advance(0.1)
+    start = stream.now()
+    for _ in range(100):
+        stream.put()
+        stream.clock.advance(0.1)
+    found = stream.resolve(start)
+    assert len(stream.reads) == 1
+    assert found.rate == pytest.approx(10, rel=0.1)
+
+
+def test_nothing_older_is_the_horizon(stream):
+    start = stream.now()
+    stream.clock.advance(1)
+    stream.put()
+    assert stream.resolve(start).position == ExtendedSequenceNumber("TRIM_HORIZON")
+
+
+def test_latest_is_the_last_record_that_exists(stream):
+    assert stream.resolve("LATEST").position == ExtendedSequenceNumber("TRIM_HORIZON"), "there is none"
+    stream.put()
+    last = stream.put(aggregate(3))
+    stream.clock.advance(50)
+    assert stream.resolve("LATEST").position == ExtendedSequenceNumber(last, 2)
+
+
+def test_latest_of_a_closed_shard(stream):
+    last = stream.put()
+    stream.clock.advance(5)
+    stream.client.split_shard(StreamName="orders", ShardToSplit=SHARD, NewStartingHashKey=str(1 << 127))
+    stream.clock.advance(60)
+    assert stream.resolve("LATEST").position == ExtendedSequenceNumber(last)
+
+
+def test_a_record_means_that_it_comes_next(stream):
+    before = stream.put(aggregate(4))
+    stream.clock.advance(0.01)
+    record = stream.put(aggregate(10))
+    stream.clock.advance(30)
+    stream.put()
+    assert stream.resolve(ExtendedSequenceNumber(record)).position == ExtendedSequenceNumber(before, 3)
+    inside = stream.resolve(ExtendedSequenceNumber(record, 4)).position
+    assert inside == ExtendedSequenceNumber(record, 3)
+    with pytest.raises(ConfigError, match="an index of up to 9"):
+        stream.resolve(ExtendedSequenceNumber(record, 10))
+
+
+def test_records_that_have_expired_are_told(stream):
+    stream.put()
+    stream.clock.advance(3 * DAY)
+    start = datetime.fromtimestamp(stream.clock.time() - 2 * DAY, timezone.utc)
+    stream.put()
+    stream.clock.advance(1)
+    found = stream.resolve(start)
+    assert found.position == ExtendedSequenceNumber("TRIM_HORIZON")
+    assert "the stream has nothing before" in found.note
+
+
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [
+        ("latest", "LATEST"),
+        ("TRIM_HORIZON", "TRIM_HORIZON"),
+        ("4" * 56, ExtendedSequenceNumber("4" * 56)),
+        ("4" * 56 + "/7", ExtendedSequenceNumber("4" * 56, 7)),
+        ("1700000000", None),
+        ("1700000000000", None),
+        ("4" * 56 + "/x", None),
+        ("15m", None),
+        ("", None),
+    ],
+)
+def test_texts(text, start):
+    assert parse_start(text) == start
+    if start is not None:
+        assert parse_start(show_start(start)) == start
