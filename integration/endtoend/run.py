@@ -79,6 +79,7 @@ class RunOptions:
         consumer: Further settings of `ConsumerConfig`.
         producer: Further settings of `ProducerConfig`.
         environment: Replaces or adds environment variables of the processes; None removes one.
+        batch_seconds: Seconds that a handler takes for each batch, so that workers fall behind.
         seed: Decides whom things happen to.
         drain_timeout: Seconds without anything new processed after which what is missing counts as lost.
     """
@@ -96,6 +97,7 @@ class RunOptions:
     consumer: Mapping[str, Any] = field(default_factory=dict)
     producer: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, str | None] = field(default_factory=dict)
+    batch_seconds: float = 0.0
     seed: int = 0
     drain_timeout: float = 60.0
 
@@ -280,6 +282,7 @@ class Run:
             "run": self._run,
             "worker_id": name,
             "checkpoint_every": self.options.checkpoint_every,
+            "batch_seconds": self.options.batch_seconds,
             "region": None,
             "endpoint_url": self.options.endpoint_url,
             "config": {

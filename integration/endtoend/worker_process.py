@@ -50,12 +50,16 @@ class Journal:
         run: Name of the run; records of others are left out.
         checkpoint_every: Minimum seconds between two checkpoints of a shard, so that a killed worker leaves something
             to be processed again.
+        batch_seconds: Seconds that each batch takes.
     """
 
-    def __init__(self, log: LineWriter, run: str, checkpoint_every: float) -> None:
+    def __init__(
+        self, log: LineWriter, run: str, checkpoint_every: float, batch_seconds: float = 0.0
+    ) -> None:
         self.log = log
         self.run = run
         self.checkpoint_every = checkpoint_every
+        self.batch_seconds = batch_seconds
         self.flights = load_flights()
         self.numbers = itertools.count(1)
 
@@ -94,6 +98,7 @@ class _Handler(RecordHandler):
         self._write(shard=batch.shard_id, groups=groups)
         for text in self._journal.wrong(batch):
             self._journal.log.write({"corrupt": text})
+        time.sleep(self._journal.batch_seconds)
         if time.monotonic() - self._checkpointed_at >= self._journal.checkpoint_every:
             self._checkpoint(batch.checkpointer)
 
@@ -139,7 +144,7 @@ def main() -> int:
     wait_for_end(stop)
     log = LineWriter(Path(settings["log"]))
     threading.Thread(target=_watch_time, args=(log,), name="time", daemon=True).start()
-    journal = Journal(log, settings["run"], settings["checkpoint_every"])
+    journal = Journal(log, settings["run"], settings["checkpoint_every"], settings["batch_seconds"])
     worker = Worker(
         settings["stream"],
         application_name=settings["application_name"],

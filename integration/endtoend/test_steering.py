@@ -1,0 +1,222 @@
+"""An operator rewinds and skips an application under load, with live, killed and frozen workers.
+
+The run's own accounting demands a reason for each duplicate and knows nothing of operators, so this test reads its recorded events and
+accounts for the operator's changes as well: what a rewind covers comes again, what a skip shows is left out, and nothing else changes.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+from integration.endtoend.run import Run, RunOptions
+from kinesis_sdk.admin.applications import Application
+from kinesis_sdk.admin.changes.execute import Outcome, Status
+from kinesis_sdk.admin.changes.steering import Steering
+from kinesis_sdk.admin.connection import Connection
+from kinesis_sdk.common.sequence import ExtendedSequenceNumber
+from kinesis_sdk.testing import ServerProcess, start_server_process
+from kinesis_sdk.testing.accounting.verify import Delivery, Put, account_for
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+
+FAILOVER = 5.0
+
+
+@pytest.fixture(scope="module")
+def fake() -> Iterator[ServerProcess]:
+    with start_server_process() as server:
+        yield server
+
+
+def place(position: ExtendedSequenceNumber) -> tuple[int, int]:
+    return (-1, 0) if position.is_sentinel else (int(position.sequence_number), position.sub_sequence_number)
+
+
+class Operator:
+    """Steers the application of a run, and remembers what it did.
+
+    Attributes:
+        rewinds: Shard, position and wall time of each rewind.
+        gaps: Shard, checkpoint and new position of each skip.
+    """
+
+    def __init__(self, run: Run, folder: Path) -> None:
+        self._run = run
+        self._connection = Connection(endpoint_url=run.options.control_url)
+        self._audit = folder / "audit.jsonl"
+        self.rewinds: list[tuple[str, tuple[int, int], float]] = []
+        self.gaps: list[tuple[str, tuple[int, int], tuple[int, int]]] = []
+
+    def _steering(self) -> Steering:
+        name = self._run._name
+        return Steering(
+            Application(self._connection, name, stream=name),
+            failover_time=FAILOVER,
+            audit_log=self._audit,
+            sleep=self._run.go_on,
+            report=lambda text: self._run.note("steer", text),
+        )
+
+    def rewind(self, to: datetime) -> list[Outcome]:
+        steering = self._steering()
+        plan = steering.plan_rewind(to)
+        written = time.time()
+        outcomes = steering.apply(plan, wait=3 * FAILOVER)
+        for outcome in outcomes:
+            if outcome.status is Status.DONE and outcome.goal.position is not None:
+                checkpoint = outcome.checkpoint
+                position = outcome.goal.position
+                if checkpoint is not None and checkpoint < position:
+                    position = checkpoint
+                self.rewinds.append((outcome.goal.shard_id, place(position), written))
+        return outcomes
+
+    def skip(self, shard: str) -> list[Outcome]:
+        steering = self._steering()
+        plan = steering.plan_skip("LATEST", [shard])
+        outcomes = steering.apply(plan, wait=3 * FAILOVER)
+        for outcome in outcomes:
+            if outcome.status is Status.DONE:
+                assert outcome.checkpoint is not None
+                assert outcome.goal.position is not None
+                self.gaps.append(
+                    (outcome.goal.shard_id, place(outcome.checkpoint), place(outcome.goal.position))
+                )
+        return outcomes
+
+
+def drain(run: Run, seconds: float = 30.0) -> None:
+    """Let the workers finish: until nothing has been processed for three seconds."""
+    count, since = -1, time.monotonic()
+    end = since + seconds
+    while time.monotonic() < end and time.monotonic() - since < 3.0:
+        run.go_on(0.3)
+        if len(run.recorded.deliveries) != count:
+            count, since = len(run.recorded.deliveries), time.monotonic()
+
+
+def end(run: Run) -> None:
+    for name in list(run._producers):
+        run.stop_producer(name)
+    run.until(lambda: not run._producers, 60, "the producers to end")
+    drain(run)
+
+
+@pytest.mark.parametrize("fault", ["none", "killed", "frozen"])
+def test_a_rewind_over_a_merge_under_load(fault: str, fake: ServerProcess, tmp_path: Path) -> None:
+    options = RunOptions(
+        endpoint_url=fake.endpoint_url,
+        control_url=fake.endpoint_url,
+        shards=4,
+        workers=2,
+        producers=(False,),
+        failover_time=FAILOVER,
+    )
+    with Run(options, tmp_path) as run:
+        run.start()
+        run.go_on(3)
+        run.stream.split()
+        run.go_on(3)
+        begin = datetime.now(timezone.utc)
+        run.go_on(3)
+        run.stream.merge()
+        run.go_on(3)
+        operator = Operator(run, tmp_path)
+        if fault == "killed":
+            run.kill_worker()
+        elif fault == "frozen":
+            run.freeze_worker(FAILOVER + 3.0)
+        outcomes = operator.rewind(begin)
+        assert all(outcome.status is not Status.REFUSED for outcome in outcomes)
+        run.go_on(4)
+        end(run)
+        lost, repeated = account(run, operator, faulty=fault != "none")
+    assert lost == []
+    assert repeated > 200, "the window was not empty"
+
+
+@pytest.mark.parametrize("fault", ["none", "killed", "frozen"])
+def test_a_skip_under_load(fault: str, fake: ServerProcess, tmp_path: Path) -> None:
+    options = RunOptions(
+        endpoint_url=fake.endpoint_url,
+        control_url=fake.endpoint_url,
+        shards=2,
+        workers=2,
+        producers=(False,),
+        failover_time=FAILOVER,
+        batch_seconds=0.5,
+        consumer={"max_records": 3},
+    )
+    with Run(options, tmp_path) as run:
+        run.start()
+        run.go_on(8)
+        operator = Operator(run, tmp_path)
+        name = run.pick_worker()
+        assert name is not None
+        (shard, *_) = run._workers[name].log.run and sorted(
+            row.lease_key for row in run._store.list() if row.owner == name
+        )
+        if fault == "killed":
+            run.kill_worker(name, replace_after=None)
+        elif fault == "frozen":
+            run.freeze_worker(FAILOVER + 4.0, name)
+        (outcome,) = operator.skip(shard)
+        assert outcome.status is Status.DONE
+        run.go_on(3)
+        end(run)
+        lost, _ = account(run, operator, faulty=fault != "none")
+    ((_, begin, position),) = operator.gaps
+    assert begin < position
+    # Everything that is missing lies in the gap that was shown; an owner that could not be asked may have worked on in it.
+    puts = run.recorded.puts
+    assert all(puts[number].shard_id == shard for number in lost)
+    assert all(begin < (puts[number].position or (0, 0)) <= position for number in lost)
+    inside = [
+        number
+        for number, put in puts.items()
+        if put.shard_id == shard and put.position is not None and begin < put.position <= position
+    ]
+    assert len(lost) > 20
+    if fault == "none":
+        assert sorted(lost) == sorted(inside)
+
+
+def account(run: Run, operator: Operator, *, faulty: bool) -> tuple[list[int], int]:
+    """Account for every record.
+
+    Returns:
+        Records that no worker processed, and the number of those that a rewind covers and that came again.
+    """
+    puts: dict[int, Put] = run.recorded.puts
+    deliveries: list[Delivery] = run.recorded.deliveries
+
+    def explain(again: Delivery, before: Sequence[Delivery], put: Put) -> str | None:
+        for shard, position, _ in operator.rewinds:
+            if again.shard_id == shard and again.position > position:
+                return "rewound"
+        if put.attempts > 1:
+            return "the producer sent it again"
+        # A worker that was killed, frozen or not asked processed more than it had stored.
+        return "a fault" if faulty or run.recorded.shared_pauses else None
+
+    result = account_for(puts, deliveries, explain=explain)
+    assert result.unexplained == 0, result.without_reason[:5]
+    assert not result.unknown
+    seen: dict[int, list[float]] = {}
+    for delivery in deliveries:
+        seen.setdefault(delivery.number, []).append(delivery.at)
+    repeated = 0
+    for number, put in puts.items():
+        for shard, position, written in operator.rewinds:
+            if put.shard_id != shard or put.position is None or put.position <= position:
+                continue
+            if any(at < written for at in seen.get(number, ())):
+                repeated += 1
+                assert any(at > written for at in seen[number]), f"{number} of {shard} did not come again"
+    return sorted(result.lost), repeated
