@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from kinesis_sdk.admin.applications import Application, describe_table, metrics_in
 from kinesis_sdk.admin.changes.audit import AuditLog, default_audit_log
 from kinesis_sdk.admin.changes.owners import OwnerWatch
+from kinesis_sdk.admin.fleet.model import OwnerKind
 from kinesis_sdk.common.aws import call_with_retries
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import ChangeRefusedError, ResourceNotFoundError
@@ -27,11 +28,13 @@ class RemovalPlan:
         application: Its name.
         tables: The tables to delete, the lease table first.
         leases: Number of leases.
+        counters: Lease counters at the end of the watch, by lease key.
     """
 
     application: str
     tables: tuple[str, ...]
     leases: int
+    counters: Mapping[str, int] = field(default_factory=dict, repr=False)
 
 
 class Removal:
@@ -81,11 +84,15 @@ class Removal:
             owners.observe(scan.leases, now)
             reports = {**(self._application.worker_metrics() or {}), **metrics_in(scan.others)}
             owners.observe_metrics(reports, wall=self._clock.time(), now=now)
-            alive = [worker for worker in owners.workers() if owners.is_alive(worker, now)]
-            if alive:
-                raise ChangeRefusedError(
-                    f"the application {info.name} is running: {printable(alive[0])} writes to its table. Stop all workers first"
-                )
+            for worker in owners.workers():
+                if owners.is_alive(worker, now):
+                    raise ChangeRefusedError(
+                        f"the application {info.name} is running: {printable(worker)} writes to its table. Stop all workers first"
+                    )
+                if owners.kind(worker) is OwnerKind.KCL3:
+                    raise ChangeRefusedError(
+                        f"the Java worker {printable(worker)} reported to its fleet within the last two minutes. Stop it, or wait"
+                    )
             if now - begun >= 2 * self._failover_time:
                 break
             self._sleep(_POLL)
@@ -98,16 +105,24 @@ class Removal:
             application=info.name,
             tables=(self._application.table_name, *beside),
             leases=len(scan.leases),
+            counters={lease.lease_key: lease.counter for lease in scan.leases},
         )
 
     def delete(self, plan: RemovalPlan, *, command: tuple[str, ...] = ()) -> None:
         """Delete the tables of a plan.
 
         Raises:
+            ChangeRefusedError: If a worker has written to the table since the plan was made; nothing is deleted.
             AuditLogError: If the audit log cannot be written; nothing more is deleted.
             AwsError: If a call failed; repeating it is safe.
         """
         client = self._application.connection.dynamodb
+        # The question to the user may have been open for minutes, and a worker may have been started meanwhile.
+        now = {lease.lease_key: lease.counter for lease in self._application.scan(consistent=True).leases}
+        if now != plan.counters:
+            raise ChangeRefusedError(
+                f"a worker has written to {self._application.table_name} since the question; nothing was deleted"
+            )
         audit = AuditLog(
             self._audit_log,
             clock=self._clock,
