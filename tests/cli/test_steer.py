@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
+from collections import Counter
 
 import pytest
 from click.testing import CliRunner
 
 from kinesis_sdk.admin import Connection
+from kinesis_sdk.admin.changes.table import LeaseTableCalls
 from kinesis_sdk.cli import fleet_tables, steer
 from kinesis_sdk.cli.main import cli
 from kinesis_sdk.consumer import ConsumerConfig
@@ -244,3 +247,39 @@ def test_the_commands_are_listed_and_have_examples():
         assert name in result.stdout
         text = CliRunner().invoke(cli, ["leases", name, "--help"]).stdout
         assert f"kinesis-sdk leases {name} billing" in text
+
+
+def test_ctrl_c_between_two_writes_tells_what_was_done_and_the_rest(operator, monkeypatch):
+    operator = operator(shards=2)
+    fleet = operator.fleet
+    monkeypatch.setattr(
+        steer, "surroundings", lambda: {"clock": fleet.clock, "sleep": fleet.run, "threads": 1}
+    )
+    start, first = fleet.moment(), fleet.put_count
+    fleet.load(10)
+    send = LeaseTableCalls.send
+    count = 0
+
+    def interrupted(self, write):
+        nonlocal count
+        count += 1
+        if count == 2:
+            raise KeyboardInterrupt
+        send(self, write)
+
+    monkeypatch.setattr(LeaseTableCalls, "send", interrupted)
+    result = operator.change("leases", "rewind", "app", "--to", iso(start))
+    assert result.exit_code == 130
+    assert "Interrupted: 1 of 2 rows were written" in result.stderr
+    (rest,) = [line for line in result.stderr.splitlines() if line.startswith("The rest: kinesis-sdk ")]
+    assert "--shard shardId-000000000001" in rest
+    monkeypatch.setattr(LeaseTableCalls, "send", send)
+    result = operator.run(*shlex.split(rest)[3:], "--yes", "--audit-log", str(operator.audit))
+    assert result.exit_code == 0, result.stderr
+    fleet.run(5)
+    times = Counter(int(data) for data in fleet.data())
+    assert [times[number] for number in range(fleet.put_count)] == [1] * first + [2] * (
+        fleet.put_count - first
+    )
+    events = [json.loads(line)["event"] for line in operator.audit.read_text().splitlines()]
+    assert events == ["begin", "done", "begin", "interrupted", "begin", "done"]
