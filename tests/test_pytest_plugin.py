@@ -1,0 +1,119 @@
+"""The pytest plugin: its fixtures, and the examples of docs/testing.md, run by pytest itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kinesis_sdk import ConsumerConfig, HandlerError, Producer, RecordBatch, RecordHandler
+from kinesis_sdk.pytest_plugin import TestStream
+from tests.readme import ROOT, blocks
+
+PAGE = ROOT / "docs" / "testing.md"
+
+
+def test_pytest_finds_it() -> None:
+    (found,) = [point for point in entry_points(group="pytest11") if point.name == "kinesis_sdk"]
+    assert found.value == "kinesis_sdk.pytest_plugin"
+
+
+def test_it_imports_nothing_until_it_is_used() -> None:
+    code = (
+        "import sys, pytest; before = set(sys.modules); import kinesis_sdk.pytest_plugin;"
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == [
+        "kinesis_sdk",
+        "kinesis_sdk._lazy",
+        "kinesis_sdk._version",
+        "kinesis_sdk.pytest_plugin",
+    ]
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_an_example_of_the_page(number: int, tmp_path: Path) -> None:
+    examples = blocks("python", PAGE)
+    assert len(examples) == 4
+    text = examples[number].text
+    assert sum(1 for line in text.splitlines() if line and "import" not in line) < 10, "under ten lines"
+    (tmp_path / "test_example.py").write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_example.py"],
+        cwd=tmp_path,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed" in done.stdout
+
+
+def test_what_was_put(kinesis_stream: TestStream) -> None:
+    kinesis_stream.put("a", b"1", b"2")
+    kinesis_stream.put_aggregate([("b", b"3"), ("a", b"4")])
+    kinesis_stream.assert_put(("b", b"3"), ("a", b"1"), ("a", b"2"), ("a", b"4"))
+    for wrong in ([("a", b"1")], [("a", b"2"), ("a", b"1"), ("a", b"4"), ("b", b"3")]):
+        with pytest.raises(AssertionError):
+            kinesis_stream.assert_put(*wrong)
+    assert [record.aggregated for record in kinesis_stream.records] == [False, False, True, True]
+
+
+def test_a_producer_on_the_fake(kinesis_aws: Any, kinesis_stream: TestStream) -> None:
+    with Producer(client=kinesis_stream.client) as producer:
+        producer.put_many(kinesis_stream.name, [("k", b"%d" % number) for number in range(5)])
+    kinesis_stream.assert_put(*(("k", b"%d" % number) for number in range(5)))
+
+
+def test_a_worker_runs_to_the_end_and_another_continues_at_its_checkpoint(
+    kinesis_stream: TestStream, kinesis_worker: Any
+) -> None:
+    seen: list[bytes] = []
+
+    def handle(batch: RecordBatch) -> None:
+        seen.extend(record.data for record in batch.records)
+
+    kinesis_stream.put("k", b"1", b"2")
+    first = kinesis_worker(handle)
+    first.run()
+    assert seen == [b"1", b"2"]
+    kinesis_stream.put("k", b"3")
+    kinesis_worker(handle, worker_id="worker-2", leases=first.leases).run()
+    assert seen == [b"1", b"2", b"3"]
+    with pytest.raises(RuntimeError, match="runs already"):
+        first.run()
+
+
+def test_steps_take_virtual_time_only(
+    kinesis_aws: Any, kinesis_stream: TestStream, kinesis_worker: Any
+) -> None:
+    seen: list[bytes] = []
+    worker = kinesis_worker(lambda batch: seen.extend(record.data for record in batch.records))
+    before = kinesis_aws.clock.monotonic()
+    worker.run_for(3600)
+    assert kinesis_aws.clock.monotonic() >= before + 3600
+    kinesis_stream.put("k", b"1")
+    while not seen:
+        assert worker.step()
+    worker.stop()
+    assert not worker.step()
+    (lease,) = worker.leases.list()
+    assert lease.owner is None, "released"
+
+
+def test_a_handler_that_fails(kinesis_stream: TestStream, kinesis_worker: Any) -> None:
+    class Failing(RecordHandler):
+        def process_records(self, batch: RecordBatch) -> None:
+            raise RuntimeError("broken")
+
+    kinesis_stream.put("k", b"1")
+    config = ConsumerConfig(initial_position="TRIM_HORIZON", on_handler_error="stop")
+    with pytest.raises(HandlerError, match="broken"):
+        kinesis_worker(Failing, config).run()
+    with pytest.raises(TimeoutError, match="virtual day"):
+        kinesis_worker(Failing, worker_id="worker-2").run()
