@@ -35,14 +35,16 @@ def read_config(path: str) -> ConsumerConfig:
 
 def _parse(text: str, path: str) -> dict[str, Any]:
     try:
-        # In the standard library since Python 3.11; tomli is the same parser for Python 3.10.
+        # In the standard library since Python 3.11; the extra `cli` installs the same parser for Python 3.10.
         toml = import_module("tomllib")
     except ModuleNotFoundError:
         try:
             toml = import_module("tomli")
         except ModuleNotFoundError as error:
             raise ConfigError(
-                "config", path, "a file for Python 3.11 or later; with Python 3.10, install the package tomli"
+                "config",
+                path,
+                "a file for Python 3.11 or later; Python 3.10 needs tomli: pip install 'kinesis-sdk[cli]'",
             ) from error
     try:
         parsed: dict[str, Any] = toml.loads(text)
