@@ -48,7 +48,7 @@ integration: install  ## Run the tests with sockets and processes: Spark, LocalS
 	@$(BIN)/python -m tools.run_tests integration
 
 browser: install  ## Run the console's tests in Chromium; pictures of each view are kept in .cache/pictures.
-	@$(BIN)/python -m pytest integration/ui
+	@$(BIN)/python -m tools.run_tests browser
 
 spark: install  ## Run the Spark suite on two Spark versions (needs Java 17; minutes; SPARK_VERSIONS=4.3.0 for one).
 	@$(BIN)/python -m pytest integration/test_spark.py

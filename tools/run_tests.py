@@ -73,11 +73,13 @@ SUITES = (
                 "integration",
                 *(
                     f"--ignore=integration/{name}"
-                    for name in ("conformance", "endtoend", "java", "spark", "test_spark.py")
+                    for name in ("conformance", "endtoend", "java", "spark", "test_spark.py", "ui")
                 ),
             ),
         ),
     ),
+    # Playwright keeps an event loop in the main thread, so its tests have a process of their own.
+    Suite("browser", "the web console in Chromium", 2, (("integration/ui",),)),
     Suite(
         "conformance", "our fake AWS beside LocalStack and DynamoDB Local", 2, (("integration/conformance",),)
     ),
@@ -95,7 +97,7 @@ SUITES = (
     ),
     Suite("spark", "two versions of Spark", 10, (("integration/test_spark.py",),)),
 )
-GROUPS = {"integration": ("processes", "conformance", "endtoend", "java", "spark")}
+GROUPS = {"integration": ("processes", "browser", "conformance", "endtoend", "java", "spark")}
 FUZZ_VARIABLES = {"KINESIS_SDK_SCHEDULES", "KINESIS_SDK_FLEETS", "KINESIS_SDK_READERS", "KINESIS_SDK_QUERIES"}
 """Environment variables for the number of random cases; the other suites run with their small defaults."""
 
