@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from kinesis_sdk.cli.demo import runner as demo_runner
+from kinesis_sdk.cli.main import cli
+from kinesis_sdk.cli.web import server as server_module
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    seen: list[dict[str, Any]] = []
+
+    class Server:
+        url = "http://localhost:1/"
+
+        def __init__(self, backend: object, **settings: Any) -> None:
+            seen.append({"backend": backend, **settings})
+
+        def serve(self) -> None:
+            """End at once, as after Ctrl-C."""
+
+    monkeypatch.setattr(server_module, "ConsoleServer", Server)
+    return seen
+
+
+def test_it_listens_on_this_machine_and_only_reads(started: list[dict[str, Any]]) -> None:
+    result = CliRunner().invoke(cli, ["ui"])
+    assert result.exit_code == 0, result.output
+    (settings,) = started
+    assert (settings["host"], settings["port"], settings["token"]) == ("127.0.0.1", 8787, None)
+    assert settings["allow_changes"] is False
+    assert settings["applications"] == ()
+    assert "http://localhost:1/" in result.output
+    assert "read-only" in result.output
+
+
+def test_options_reach_the_server(started: list[dict[str, Any]]) -> None:
+    arguments = [
+        "billing",
+        "search",
+        "--stream",
+        "orders",
+        "--port",
+        "0",
+        "--host",
+        "0.0.0.0",
+        "--allow-changes",
+    ]
+    result = CliRunner().invoke(
+        cli,
+        ["ui", *arguments, "--allow-host", "console.internal", "--region", "eu-west-1"],
+        env={"KINESIS_SDK_UI_TOKEN": "a long enough token"},
+    )
+    assert result.exit_code == 0, result.output
+    (settings,) = started
+    assert settings["applications"] == ("billing", "search")
+    assert (settings["stream"], settings["allow_changes"]) == ("orders", True)
+    assert settings["token"] == "a long enough token"
+    assert settings["allowed_hosts"] == ("console.internal",)
+    assert settings["backend"].describe()["region"] == "eu-west-1"
+
+
+def test_a_short_token_is_rejected_before_anything_listens() -> None:
+    result = CliRunner().invoke(cli, ["ui", "--port", "0", "--token", "short"])
+    assert result.exit_code == 2
+    assert "at least 16 characters" in result.output
+    assert "short" not in result.output.replace("is not accepted", "")
+
+
+@pytest.mark.parametrize("command", [["ui"], ["demo", "--ui"]])
+@pytest.mark.parametrize("package", ["starlette", "uvicorn"])
+def test_a_missing_package_is_named_with_its_extra(
+    monkeypatch: pytest.MonkeyPatch, command: list[str], package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    result = CliRunner().invoke(cli, command)
+    assert result.exit_code == 2
+    assert f"needs the package {package}" in result.output
+    assert "kinesis-sdk[ui]" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "port", "duration"),
+    [([], None, 12.0), (["--ui"], 8787, 90.0), (["--ui", "--ui-port", "0", "--duration", "20"], 0, 20.0)],
+)
+def test_a_demo_with_a_console_takes_longer(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], port: int | None, duration: float
+) -> None:
+    seen: list[Any] = []
+
+    def run(options: Any, _progress: object) -> None:
+        seen.append(options)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(demo_runner, "run_demo", run)
+    CliRunner().invoke(cli, ["demo", *arguments])
+    (options,) = seen
+    assert (options.ui_port, options.duration) == (port, duration)
