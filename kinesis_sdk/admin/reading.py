@@ -13,7 +13,7 @@ import math
 import queue
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from random import Random
@@ -127,7 +127,7 @@ def read_stream(
     clock: Clock | None = None,
     sleep: Callable[[float], None] = time.sleep,
     rng: Random | None = None,
-) -> Iterator[ShardRecord]:
+) -> Generator[ShardRecord, None, None]:
     """Yield the user records of a stream, merged over its shards by arrival time.
 
     The records of a shard come in its order, and those of a parent before those of its children. Between other shards the order is

@@ -17,6 +17,22 @@ _COMMANDS = {
         "kinesis_sdk.cli.demo.command:demo",
         "Put records, consume them during a split and a crash, and account for each one.",
     ),
+    "stream": (
+        "kinesis_sdk.cli.stream:stream",
+        "List, describe, create, delete and reshard streams.",
+    ),
+    "put": (
+        "kinesis_sdk.cli.put:put",
+        "Put the records of files, or of standard input, into a stream.",
+    ),
+    "tail": (
+        "kinesis_sdk.cli.tail:tail",
+        "Print the records of a stream, past or live.",
+    ),
+    "copy": (
+        "kinesis_sdk.cli.copy:copy",
+        "Copy a window of a stream into another stream.",
+    ),
     "apps": ("kinesis_sdk.cli.apps:apps", "List the applications of an account and region."),
     "lag": ("kinesis_sdk.cli.lag:lag", "Show how far behind each shard of an application is."),
     "leases": ("kinesis_sdk.cli.leases:leases", "Look at the leases of an application, and change them."),

@@ -84,12 +84,28 @@ def with_exit_codes(function: _F) -> _F:
 
 def print_json(value: object) -> None:
     """Print one JSON document on standard output: dataclasses and what `plain` knows."""
-    click.echo(json.dumps(plain(value), indent=2, ensure_ascii=False))
+    click.echo(_json_text(value, indent=2))
 
 
 def print_json_line(value: object) -> None:
     """Print one JSON document as one line: for commands whose results come one after another."""
-    click.echo(json.dumps(plain(value), ensure_ascii=False))
+    click.echo(_json_text(value, indent=None))
+
+
+def _json_text(value: object, indent: int | None) -> str:
+    """Return JSON whose texts are readable, but have no character that could control a terminal."""
+    text = json.dumps(plain(value), indent=indent, ensure_ascii=False)
+    if text.isprintable():
+        return text
+    # Outside of texts, JSON has no other characters than the newlines of the layout.
+    return "".join(
+        one
+        if one.isprintable() or one == "\n"
+        else json.dumps(one, ensure_ascii=True)[1:-1]
+        if one != "\x7f"
+        else "\\u007f"
+        for one in text
+    )
 
 
 def note(message: str) -> None:

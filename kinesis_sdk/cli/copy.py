@@ -1,0 +1,128 @@
+"""``kinesis-sdk copy``: a window of a stream into another stream."""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime
+from typing import Any
+
+import click
+
+from kinesis_sdk.admin import Connection
+from kinesis_sdk.admin.transfer.copy import copy_stream
+from kinesis_sdk.admin.transfer.put import bulk_config
+from kinesis_sdk.admin.transfer.state import StateFile
+from kinesis_sdk.cli.interrupts import interrupt_on_terminate
+from kinesis_sdk.cli.options import DURATION, JSON_OPTION, Moment, connection_options, make_connection
+from kinesis_sdk.cli.output import note, print_json, with_exit_codes
+from kinesis_sdk.cli.tail import ending, starting
+from kinesis_sdk.cli.transfer_report import ProgressReport, exit_code, result_text, tell
+
+
+@click.command()
+@click.argument("source")
+@click.argument("target")
+@click.option(
+    "--from",
+    "start",
+    type=Moment("LATEST", "TRIM_HORIZON"),
+    default="TRIM_HORIZON",
+    show_default=True,
+    help="How long ago (15m), a time (ISO 8601), TRIM_HORIZON or LATEST.",
+)
+@click.option("--until", type=Moment("NOW"), help="How long ago, a time, or NOW (the default).")
+@click.option("--follow", is_flag=True, help="Go on without end.")
+@click.option("--to-region", metavar="REGION", help="Region of TARGET; by default that of SOURCE.")
+@click.option("--to-profile", metavar="NAME", help="Profile for TARGET; by default that of SOURCE.")
+@click.option("--to-endpoint-url", metavar="URL", help="Endpoint of TARGET; by default that of SOURCE.")
+@click.option("--rate", type=float, metavar="N", help="At most so many records a second.")
+@click.option(
+    "--state",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Keep an account here, and continue from it.",
+)
+@click.option("--ordered/--unordered", default=True, show_default=True, help="Keep the order of each key.")
+@click.option(
+    "--aggregate/--no-aggregate", default=True, show_default=True, help="Pack small records together."
+)
+@click.option(
+    "--ttl",
+    type=DURATION,
+    default="5m",
+    show_default=True,
+    metavar="DURATION",
+    help="Try a record for so long.",
+)
+@click.option("--quiet", "-q", is_flag=True, help="No progress.")
+@JSON_OPTION
+@connection_options
+@with_exit_codes
+def copy(
+    source: str,
+    target: str,
+    start: datetime | str,
+    until: datetime | str | None,
+    follow: bool,
+    to_region: str | None,
+    to_profile: str | None,
+    to_endpoint_url: str | None,
+    rate: float | None,
+    state: str | None,
+    ordered: bool,
+    aggregate: bool,
+    ttl: float,
+    quiet: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    r"""Copy the user records of SOURCE into TARGET, with their partition keys and explicit hash keys: replay, migration.
+
+    The records of a key keep their order, over splits and merges of both streams, as far as first appearances go: after a lost
+    answer or a kill, some come twice. With --state, the same command continues a run that was stopped or killed, with the window of
+    the first run.
+
+    Kinesis gives back the explicit hash key of a record only if it is in an aggregate. The other records that had one are placed
+    by their partition key, and counted.
+
+    \b
+    Examples:
+      kinesis-sdk copy orders orders-replay --from 2h --until 1h
+      kinesis-sdk copy orders orders --to-region eu-central-1 --follow --state mirror.state
+      kinesis-sdk copy orders orders --from 1d --to-endpoint-url http://localhost:4566
+    """
+    origin = make_connection(**options)
+    goal = origin
+    if (to_region, to_profile, to_endpoint_url) != (None, None, None):
+        goal = Connection(
+            region=to_region or origin.region,
+            profile=to_profile or origin.profile,
+            endpoint_url=to_endpoint_url or (origin.endpoint_url if to_region is None else None),
+        )
+    report = ProgressReport(quiet=quiet)
+    with interrupt_on_terminate(), report.shown():
+        result = copy_stream(
+            origin,
+            source,
+            goal,
+            target,
+            start=starting(start),
+            until=ending(until),
+            follow=follow,
+            rate=rate,
+            state=None if state is None else StateFile(state),
+            config=bulk_config(ordered=ordered, aggregate=aggregate, ttl=ttl),
+            on_progress=report,
+            notice=note,
+        )
+    tell(result.transfer, state=state)
+    if result.hidden_hash_keys:
+        note(
+            f"{result.hidden_hash_keys:,} records had an explicit hash key that Kinesis does not give back; their partition "
+            "key places them in the target."
+        )
+    if as_json:
+        print_json(result)
+    else:
+        click.echo(result_text(result.transfer))
+    sys.exit(exit_code(result.transfer))

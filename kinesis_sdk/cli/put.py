@@ -1,0 +1,120 @@
+"""``kinesis-sdk put``: files into a stream."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from kinesis_sdk.admin.transfer.files import FORMATS, RANDOM_KEY, FileFormat, open_files
+from kinesis_sdk.admin.transfer.put import bulk_config, put_files
+from kinesis_sdk.admin.transfer.state import StateFile
+from kinesis_sdk.cli.interrupts import interrupt_on_terminate
+from kinesis_sdk.cli.options import DURATION, JSON_OPTION, connection_options, make_connection
+from kinesis_sdk.cli.output import print_json, with_exit_codes
+from kinesis_sdk.cli.transfer_report import ProgressReport, exit_code, result_text, tell
+from kinesis_sdk.producer.spool import FileSpool
+
+
+@click.command()
+@click.argument("stream")
+@click.argument("files", nargs=-1, metavar="[FILES | -]...")
+@click.option(
+    "--format",
+    "file_format",
+    type=click.Choice(FORMATS),
+    default="auto",
+    show_default=True,
+    help="auto goes by the name of the file; standard input has lines.",
+)
+@click.option(
+    "--key",
+    default=RANDOM_KEY,
+    show_default=True,
+    metavar="FIELD|random",
+    help="Field whose value is the partition key (a.b for nested objects).",
+)
+@click.option(
+    "--explicit-hash-key", "hash_key", metavar="FIELD", help="Field whose value is the explicit hash key."
+)
+@click.option("--rate", type=float, metavar="N", help="At most so many records a second.")
+@click.option(
+    "--state",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Keep an account here, and continue from it.",
+)
+@click.option(
+    "--spool",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Append records that failed to this file.",
+)
+@click.option("--ordered", is_flag=True, help="Store the records of a key in their order; costs throughput.")
+@click.option(
+    "--aggregate/--no-aggregate", default=True, show_default=True, help="Pack small records together."
+)
+@click.option(
+    "--ttl",
+    type=DURATION,
+    default="5m",
+    show_default=True,
+    metavar="DURATION",
+    help="Try a record for so long.",
+)
+@click.option("--quiet", "-q", is_flag=True, help="No progress.")
+@JSON_OPTION
+@connection_options
+@with_exit_codes
+def put(
+    stream: str,
+    files: tuple[str, ...],
+    file_format: FileFormat,
+    key: str,
+    hash_key: str | None,
+    rate: float | None,
+    state: str | None,
+    spool: str | None,
+    ordered: bool,
+    aggregate: bool,
+    ttl: float,
+    quiet: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    r"""Put the records of FILES, or of standard input, into STREAM (a name or an ARN).
+
+    Formats: lines, NDJSON, CSV (each row becomes a JSON object), Parquet (with pyarrow), and spools of the producer; .gz is opened.
+
+    With --state, a run that was stopped or killed is continued by the same command: what was acknowledged is not put again, apart
+    from the last 0.2 seconds before a kill; what failed, or was on its way, is. Ctrl-C stops reading and waits for what is on its
+    way; a second one does not wait.
+
+    Exit code 0: every record is stored. 1: some failed, or their input is invalid.
+
+    \b
+    Examples:
+      kinesis-sdk put orders orders.ndjson --key customer.id
+      kinesis-sdk put orders day1.csv day2.csv.gz --key id --rate 500 --state load.state
+      journalctl -f -o json | kinesis-sdk put logs - --format ndjson --key _HOSTNAME
+      kinesis-sdk put orders unsent.spool
+    """
+    report = ProgressReport(quiet=quiet)
+    with interrupt_on_terminate(), report.shown():
+        result = put_files(
+            make_connection(**options),
+            stream,
+            open_files(files, file_format=file_format, key=key, hash_key=hash_key),
+            rate=rate,
+            state=None if state is None else StateFile(state),
+            config=bulk_config(ordered=ordered, aggregate=aggregate, ttl=ttl),
+            on_record_failed=None if spool is None else FileSpool(spool),
+            on_progress=report,
+        )
+    tell(result, state=state)
+    if as_json:
+        print_json(result)
+    else:
+        click.echo(result_text(result))
+    sys.exit(exit_code(result))

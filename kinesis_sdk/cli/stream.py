@@ -1,0 +1,505 @@
+"""Commands about streams: ``kinesis-sdk stream …``."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import click
+
+from kinesis_sdk.admin import Streams
+from kinesis_sdk.admin.lineage import Lineage, shard_label
+from kinesis_sdk.admin.load import ShardLoad, sample_load
+from kinesis_sdk.admin.scaling import METHODS, MergeAt, ScaleMethod, SplitAt, UpdateCount
+from kinesis_sdk.admin.streams import StreamMode
+from kinesis_sdk.cli.extras import need
+from kinesis_sdk.cli.options import (
+    DURATION,
+    JSON_OPTION,
+    YES_OPTION,
+    connection_options,
+    make_connection,
+)
+from kinesis_sdk.cli.output import (
+    confirm,
+    console,
+    note,
+    print_json,
+    print_json_line,
+    refuse,
+    with_exit_codes,
+)
+from kinesis_sdk.cli.stream_picture import WIDTH, description_text, picture
+from kinesis_sdk.common.errors import ConfigError
+
+_TIMEOUT = click.option(
+    "--timeout",
+    type=DURATION,
+    default="10m",
+    show_default=True,
+    metavar="DURATION",
+    help="How long to wait for Kinesis; the change goes on without us.",
+)
+_LEAST_INTERVAL = 2.0
+
+
+@click.group()
+def stream() -> None:
+    r"""List, describe, create, delete and reshard streams.
+
+    \b
+    Examples:
+      kinesis-sdk stream list
+      kinesis-sdk stream describe orders --load
+      kinesis-sdk stream create orders --shards 4 --retention 48 --tag team=billing
+      kinesis-sdk stream scale orders 12
+      kinesis-sdk stream watch orders
+
+    A shard is named by its id or its number: shardId-000000000003, 3 and 0003 are the same.
+    """
+
+
+@stream.command("list")
+@click.argument("prefix", default="")
+@JSON_OPTION
+@connection_options
+@with_exit_codes
+def list_command(prefix: str, as_json: bool, **options: Any) -> None:
+    r"""List the streams of the account and region, whose names begin with PREFIX.
+
+    \b
+    Examples:
+      kinesis-sdk stream list
+      kinesis-sdk stream list orders --json
+    """
+    found = Streams(make_connection(**options)).list_streams(prefix)
+    if as_json:
+        print_json(found)
+        return
+    width = max((len(one.name) for one in found), default=0)
+    for one in found:
+        created = "" if one.created_at is None else one.created_at.strftime("%Y-%m-%d %H:%M UTC")
+        click.echo(f"{one.name:<{width}}  {one.status or '':<9} {one.mode or '':<11} {created}".rstrip())
+    if not found:
+        note(f"There is no stream{f' that begins with {prefix}' if prefix else ''} here.")
+
+
+@stream.command()
+@click.argument("name", metavar="STREAM")
+@click.option("--load", is_flag=True, help="Measure the load of each open shard: one read of each.")
+@JSON_OPTION
+@connection_options
+@with_exit_codes
+def describe(name: str, load: bool, as_json: bool, **options: Any) -> None:
+    r"""Describe STREAM (a name or an ARN), with a picture of its hash key ranges, lineage and load.
+
+    \b
+    Examples:
+      kinesis-sdk stream describe orders
+      kinesis-sdk stream describe orders --load
+      kinesis-sdk stream describe orders --json | jq '.lineage.shards[] | select(.is_open) | .label'
+    """
+    connection = make_connection(**options)
+    streams = Streams(connection)
+    described = streams.describe(name, tags=True)
+    lineage = streams.lineage(name)
+    loads = sample_load(connection, name, [one.shard_id for one in lineage.open_shards]) if load else None
+    if as_json:
+        print_json(
+            {
+                "stream": described,
+                "lineage": lineage.to_dict(),
+                "load": None if loads is None else list(loads.values()),
+            }
+        )
+        return
+    click.echo(description_text(described))
+    click.echo()
+    _show(lineage, loads)
+
+
+def _show(lineage: Lineage, loads: dict[str, ShardLoad] | None) -> None:
+    need("rich", "cli")
+    screen = console()
+    screen.width = WIDTH if not screen.is_terminal else min(WIDTH, screen.width)
+    screen.print(picture(lineage, loads))
+
+
+@stream.command()
+@click.argument("name", metavar="STREAM")
+@click.option("--interval", type=DURATION, default="5s", show_default=True, metavar="DURATION")
+@click.option(
+    "--load/--no-load", default=True, show_default=True, help="Measure the load with one read of each shard."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line for each look.")
+@connection_options
+@with_exit_codes
+def watch(name: str, interval: float, load: bool, as_json: bool, **options: Any) -> None:
+    r"""Show the picture of STREAM live, until Ctrl-C.
+
+    Each look costs one DescribeStreamSummary and one ListShards call (for each 1,000 shards); with --load also one
+    GetShardIterator and one GetRecords call for each open shard.
+
+    \b
+    Examples:
+      kinesis-sdk stream watch orders
+      kinesis-sdk stream watch orders --interval 30s --no-load
+    """
+    if interval < _LEAST_INTERVAL:
+        raise ConfigError("interval", f"{interval:g}s", f"at least {_LEAST_INTERVAL:g} s")
+    connection = make_connection(**options)
+    streams = Streams(connection)
+    if not as_json:
+        need("rich", "cli")
+        from rich.console import Group
+        from rich.live import Live
+        from rich.text import Text
+
+        screen = console()
+        screen.width = min(WIDTH, screen.width)
+        live = Live(console=screen, auto_refresh=False)
+    else:
+        live = None
+    try:
+        if live is not None:
+            live.start()
+        while True:
+            described = streams.describe(name)
+            lineage = streams.lineage(name)
+            opened = [one.shard_id for one in lineage.open_shards]
+            loads = sample_load(connection, name, opened, window=max(5.0, interval)) if load else None
+            if live is None:
+                loads_given = None if loads is None else list(loads.values())
+                print_json_line({"stream": described, "lineage": lineage.to_dict(), "load": loads_given})
+                sys.stdout.flush()
+            else:
+                live.update(
+                    Group(Text(description_text(described)), Text(), picture(lineage, loads)), refresh=True
+                )
+            time.sleep(interval)
+    finally:
+        if live is not None:
+            live.stop()
+
+
+@stream.command()
+@click.argument("name", metavar="STREAM")
+@click.option("--shards", type=int, help="Number of shards of a provisioned stream.")
+@click.option("--on-demand", is_flag=True, help="A stream that Kinesis scales by itself.")
+@click.option("--retention", type=int, default=24, show_default=True, metavar="HOURS", help="24 to 8760.")
+@click.option("--max-record", type=int, metavar="KIB", help="Largest record, 1024 to 10240 KiB.")
+@click.option("--tag", "tags", multiple=True, metavar="KEY=VALUE", help="Can be given several times.")
+@click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until the stream is ACTIVE.")
+@_TIMEOUT
+@JSON_OPTION
+@connection_options
+@with_exit_codes
+def create(
+    name: str,
+    shards: int | None,
+    on_demand: bool,
+    retention: int,
+    max_record: int | None,
+    tags: tuple[str, ...],
+    wait: bool,
+    timeout: float,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    r"""Create STREAM, and wait until it is ACTIVE.
+
+    \b
+    Examples:
+      kinesis-sdk stream create orders --shards 4
+      kinesis-sdk stream create clicks --on-demand --retention 168 --tag team=web --tag env=prod
+    """
+    if shards is None and not on_demand:
+        raise ConfigError("shards", None, "--shards N, or --on-demand")
+    mode: StreamMode = "ON_DEMAND" if on_demand else "PROVISIONED"
+    made = Streams(make_connection(**options)).create(
+        name,
+        shards=shards,
+        mode=mode,
+        retention_hours=retention,
+        max_record_kib=max_record,
+        tags=dict(map(_tag, tags)),
+        wait=wait,
+        timeout=timeout,
+        progress=note,
+    )
+    if as_json:
+        print_json(made)
+    else:
+        click.echo(description_text(made))
+
+
+def _tag(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise ConfigError("tag", text, "KEY=VALUE")
+    return key, value
+
+
+@stream.command()
+@click.argument("name", metavar="STREAM")
+@click.option("--with-consumers", is_flag=True, help="Also if fan-out consumers are registered.")
+@click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until the stream is gone.")
+@_TIMEOUT
+@YES_OPTION
+@JSON_OPTION
+@connection_options
+@with_exit_codes
+def delete(
+    name: str, with_consumers: bool, wait: bool, timeout: float, yes: bool, as_json: bool, **options: Any
+) -> None:
+    r"""Delete STREAM with all its records. Asks for its name.
+
+    \b
+    Examples:
+      kinesis-sdk stream delete orders
+      kinesis-sdk stream delete test-4711 --yes --with-consumers
+    """
+    streams = Streams(make_connection(**options))
+    described = streams.describe(name)
+    note(description_text(described))
+    if not yes:
+        _confirm_name(described.name)
+    streams.delete(name, with_consumers=with_consumers, wait=wait, timeout=timeout, progress=note)
+    if as_json:
+        print_json({"deleted": described.name, "arn": described.arn})
+    else:
+        click.echo(f"deleted {described.name}")
+
+
+def _confirm_name(name: str) -> None:
+    if not sys.stdin.isatty():
+        refuse(
+            "Nothing was changed: standard input is not a terminal, so nothing can be typed. Add --yes for scripts."
+        )
+    typed = click.prompt(
+        f"All its records will be gone. Type {name} to delete it", err=True, default="", show_default=False
+    )
+    if typed.strip() != name:
+        refuse("Nothing was changed: that is not the name of the stream.")
+
+
+@stream.command()
+@click.argument("name", metavar="STREAM")
+@click.argument("shard")
+@click.option(
+    "--at", "hash_key", metavar="HASH_KEY", help="First hash key of the right half; by default the middle."
+)
+@_TIMEOUT
+@YES_OPTION
+@JSON_OPTION
+@connection_options
+@with_exit_codes
+def split(
+    name: str,
+    shard: str,
+    hash_key: str | None,
+    timeout: float,
+    yes: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    r"""Split SHARD of STREAM in two, in the middle or at a hash key.
+
+    \b
+    Examples:
+      kinesis-sdk stream split orders 3
+      kinesis-sdk stream split orders 3 --at 85070591730234615865843651857942052864
+    """
+    key = None
+    if hash_key is not None:
+        if not (hash_key.isascii() and hash_key.isdigit() and len(hash_key) <= 39):
+            raise ConfigError("at", hash_key, "a decimal hash key from 0 to 2^128-1")
+        key = int(hash_key)
+    confirm(f"Split shard {shard} of {name}?", yes=yes)
+    children = Streams(make_connection(**options)).split(
+        name, shard, hash_key=key, timeout=timeout, progress=note
+    )
+    if as_json:
+        print_json({"children": children})
+    else:
+        click.echo(f"{shard} → {', '.join(map(shard_label, children))}")
+
+
+@stream.command()
+@click.argument("name", metavar="STREAM")
+@click.argument("shard")
+@click.argument("adjacent")
+@_TIMEOUT
+@YES_OPTION
+@JSON_OPTION
+@connection_options
+@with_exit_codes
+def merge(
+    name: str,
+    shard: str,
+    adjacent: str,
+    timeout: float,
+    yes: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    r"""Merge SHARD and ADJACENT of STREAM, whose hash key ranges touch.
+
+    \b
+    Examples:
+      kinesis-sdk stream merge orders 3 4
+    """
+    confirm(f"Merge shards {shard} and {adjacent} of {name}?", yes=yes)
+    child = Streams(make_connection(**options)).merge(name, shard, adjacent, timeout=timeout, progress=note)
+    if as_json:
+        print_json({"child": child})
+    else:
+        click.echo(f"{shard} + {adjacent} → {shard_label(child)}")
+
+
+@stream.command()
+@click.argument("name", metavar="STREAM")
+@click.argument("target", type=int)
+@click.option(
+    "--method",
+    type=click.Choice(METHODS),
+    default="auto",
+    show_default=True,
+    help="auto takes the way with fewer calls.",
+)
+@click.option("--dry-run", is_flag=True, help="Print the plan, and change nothing.")
+@_TIMEOUT
+@YES_OPTION
+@JSON_OPTION
+@connection_options
+@with_exit_codes
+def scale(
+    name: str,
+    target: int,
+    method: ScaleMethod,
+    dry_run: bool,
+    timeout: float,
+    yes: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    r"""Bring STREAM to TARGET equal shards.
+
+    Each step is decided from the shards that are open then: run it again to continue a scaling that was interrupted.
+    UpdateShardCount is used where it needs fewer calls than splits and merges; Kinesis allows ten a day, up to double or down
+    to half each.
+
+    \b
+    Examples:
+      kinesis-sdk stream scale orders 12 --dry-run
+      kinesis-sdk stream scale orders 12
+      kinesis-sdk stream scale orders 12 --method split-merge --yes
+    """
+    streams = Streams(make_connection(**options))
+    plan = streams.plan_scale(name, target, method=method)
+    splits = sum(isinstance(step, SplitAt) for step in plan.steps)
+    merges = sum(isinstance(step, MergeAt) for step in plan.steps)
+    updates = [step.target for step in plan.steps if isinstance(step, UpdateCount)]
+    ways = [f"UpdateShardCount to {', then '.join(map(str, updates))}"] if updates else []
+    ways += [f"{splits} splits"] if splits else []
+    ways += [f"{merges} merges"] if merges else []
+    note(
+        f"{name}: {' and '.join(ways) or 'nothing to do'} ({plan.reason}); at most {plan.peak} open shards on the way"
+    )
+    if dry_run:
+        if as_json:
+            print_json(
+                {
+                    "target": target,
+                    "splits": splits,
+                    "merges": merges,
+                    "update_shard_count": updates,
+                    "peak": plan.peak,
+                    "reason": plan.reason,
+                }
+            )
+        return
+    if plan.steps:
+        confirm(f"Scale {name} to {target} shards?", yes=yes)
+    result = streams.scale(name, target, method=method, timeout=timeout, progress=note)
+    if as_json:
+        print_json(result)
+    else:
+        click.echo(f"{result.before} → {result.after} shards in {result.seconds:.1f} s")
+
+
+@stream.command()
+@click.argument("name", metavar="STREAM")
+@click.option("--register", metavar="CONSUMER", help="Register a consumer of this name.")
+@click.option("--deregister", metavar="CONSUMER", help="Deregister it; its subscriptions end.")
+@_TIMEOUT
+@YES_OPTION
+@JSON_OPTION
+@connection_options
+@with_exit_codes
+def consumers(
+    name: str,
+    register: str | None,
+    deregister: str | None,
+    timeout: float,
+    yes: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    r"""List, register or deregister the fan-out consumers of STREAM.
+
+    \b
+    Examples:
+      kinesis-sdk stream consumers orders
+      kinesis-sdk stream consumers orders --register billing
+      kinesis-sdk stream consumers orders --deregister billing --yes
+    """
+    if register is not None and deregister is not None:
+        raise ConfigError("register", register, "one of --register and --deregister")
+    streams = Streams(make_connection(**options))
+    if register is not None:
+        streams.register_consumer(name, register, timeout=timeout, progress=note)
+    if deregister is not None:
+        confirm(f"Deregister {deregister} of {name}? Workers that use it lose their subscriptions.", yes=yes)
+        streams.deregister_consumer(name, deregister, timeout=timeout, progress=note)
+    found = streams.consumers(name)
+    if as_json:
+        print_json(found)
+        return
+    width = max((len(one.name) for one in found), default=0)
+    for one in found:
+        created = "" if one.created_at is None else one.created_at.strftime("%Y-%m-%d %H:%M UTC")
+        click.echo(f"{one.name:<{width}}  {one.status:<9} {created}  {one.arn}")
+    if not found:
+        note("No consumer is registered.")
+
+
+@stream.command()
+@click.argument("name", metavar="STREAM")
+@click.argument("hours", type=int, required=False)
+@_TIMEOUT
+@YES_OPTION
+@JSON_OPTION
+@connection_options
+@with_exit_codes
+def retention(name: str, hours: int | None, timeout: float, yes: bool, as_json: bool, **options: Any) -> None:
+    r"""Show for how many hours STREAM keeps its records, or change it to HOURS (24 to 8760).
+
+    \b
+    Examples:
+      kinesis-sdk stream retention orders
+      kinesis-sdk stream retention orders 168
+    """
+    streams = Streams(make_connection(**options))
+    before = streams.describe(name).retention_hours
+    if hours is not None and hours != before:
+        if hours < before:
+            confirm(f"Records of {name} older than {hours} h will be gone at once. Go on?", yes=yes)
+        streams.set_retention(name, hours, timeout=timeout, progress=note)
+    if as_json:
+        print_json({"retention_hours": before if hours is None else hours, "before": before})
+    elif hours is None:
+        click.echo(f"{before} h")
+    else:
+        click.echo(f"{before} h → {hours} h")

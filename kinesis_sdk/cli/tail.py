@@ -1,0 +1,137 @@
+"""``kinesis-sdk tail``: records of a stream, past or live."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing
+from datetime import datetime, timezone
+from itertools import islice
+from typing import Any
+
+import click
+
+from kinesis_sdk.admin.lineage import shard_label
+from kinesis_sdk.admin.merge import ShardRecord
+from kinesis_sdk.admin.payload import MAX_SHOWN_BYTES, PayloadKind, decode_payload, escaped
+from kinesis_sdk.admin.reading import RecordFilter, read_stream
+from kinesis_sdk.admin.records import record_to_dict
+from kinesis_sdk.cli.interrupts import interrupt_on_terminate
+from kinesis_sdk.cli.options import Moment, connection_options, make_connection
+from kinesis_sdk.cli.output import note, print_json_line, with_exit_codes
+from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.position import Latest, Position, TrimHorizon
+from kinesis_sdk.common.text import printable
+
+_WORDS: dict[str, Position] = {"LATEST": Latest(), "TRIM_HORIZON": TrimHorizon()}
+
+
+def starting(value: datetime | str) -> datetime | Position:
+    """Return where to begin for the value of ``--from``."""
+    return _WORDS[value] if isinstance(value, str) else value
+
+
+def ending(value: datetime | str | None) -> datetime | None:
+    """Return where to end for the value of ``--until``."""
+    return datetime.now(timezone.utc) if isinstance(value, str) else value
+
+
+@click.command()
+@click.argument("stream")
+@click.option(
+    "--from",
+    "start",
+    type=Moment("LATEST", "TRIM_HORIZON"),
+    default="LATEST",
+    show_default=True,
+    help="How long ago (15m), a time (ISO 8601), TRIM_HORIZON or LATEST.",
+)
+@click.option(
+    "--until",
+    type=Moment("NOW"),
+    help="End there: how long ago, a time, or NOW. Without it, the stream is followed.",
+)
+@click.option(
+    "--shard", "shards", multiple=True, metavar="SHARD", help="Only this shard; can be given several times."
+)
+@click.option("--key", "keys", multiple=True, metavar="KEY", help="Only this partition key; several times.")
+@click.option("--grep", metavar="REGEX", help="Only payloads that contain it.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="End after so many records.")
+@click.option("--raw", is_flag=True, help="Payloads only, one a line, unchanged.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@connection_options
+@with_exit_codes
+def tail(
+    stream: str,
+    start: datetime | str,
+    until: datetime | str | None,
+    shards: tuple[str, ...],
+    keys: tuple[str, ...],
+    grep: str | None,
+    limit: int | None,
+    raw: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    r"""Print the records of STREAM (a name or an ARN), merged over its shards by arrival time.
+
+    Aggregated records are opened, splits and merges are followed. A shard is read at most four times a second, and once a
+    second at its tip. Records of several shards appear about a second after they arrived, because another shard could still
+    bring an earlier one.
+
+    \b
+    Examples:
+      kinesis-sdk tail orders
+      kinesis-sdk tail orders --from 15m --until now --grep '"status": *"failed"'
+      kinesis-sdk tail orders --from 2026-11-22T09:00:00Z --key customer-7 --limit 20
+      kinesis-sdk tail orders --from TRIM_HORIZON --raw | head -1
+      kinesis-sdk tail orders --from 1h --until now --json | jq -r .partition_key | sort | uniq -c
+    """
+    if raw and as_json:
+        raise ConfigError("raw", True, "one of --raw and --json")
+    wanted = RecordFilter.make(keys, grep)
+    write = _write_raw if raw else _write_json if as_json else _write_text
+    reading = read_stream(
+        make_connection(**options),
+        stream,
+        start=starting(start),
+        until=ending(until),
+        shards=shards,
+        notice=note,
+    )
+    with interrupt_on_terminate(), closing(reading):
+        found = (one for one in reading if wanted.accepts(one.record))
+        for one in islice(found, limit):
+            write(one)
+            # What is shown late is of no use in a live tail, and the reader of a pipe may have gone.
+            sys.stdout.flush()
+
+
+def _write_raw(one: ShardRecord) -> None:
+    if sys.stdout.isatty():
+        # A record may hold sequences that control the terminal.
+        click.echo(escaped(one.record.data.decode("utf-8", "backslashreplace")))
+        return
+    sys.stdout.buffer.write(one.record.data + b"\n")
+
+
+def _write_json(one: ShardRecord) -> None:
+    print_json_line(record_to_dict(one.shard_id, one.record))
+
+
+def _write_text(one: ShardRecord) -> None:
+    record = one.record
+    decoded = decode_payload(record.data, limit=MAX_SHOWN_BYTES)
+    arrived = record.approximate_arrival_timestamp
+    when = (
+        "" if arrived is None else arrived.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", "Z")
+    )
+    place = f"{record.sequence_number}" + (f"/{record.sub_sequence_number}" if record.aggregated else "")
+    hash_key = "" if record.explicit_hash_key is None else f"  hash key {printable(record.explicit_hash_key)}"
+    head = f"{when}  shard {shard_label(one.shard_id)}  {printable(record.partition_key)}{hash_key}  {place}"
+    click.secho(head, dim=True)
+    body = escaped(decoded.pretty())
+    if decoded.kind is PayloadKind.EMPTY:
+        body = "(empty)"
+    if decoded.truncated:
+        body += f"\n… {decoded.size:,} bytes in all; --raw prints them"
+    click.echo(body)
