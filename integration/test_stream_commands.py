@@ -179,7 +179,7 @@ def test_a_live_pipe_is_put_as_it_comes(account: Account) -> None:
         assert time.monotonic() < deadline, "a record in the pipe does not wait for the next one"
         time.sleep(0.1)
     out, _ = process.communicate(timeout=HANG)
-    assert out.startswith("1 records acknowledged")
+    assert out.startswith("1 record acknowledged")
 
 
 def test_tail_into_head_ends_cleanly(account: Account, tmp_path: Path) -> None:

@@ -51,9 +51,15 @@ if TYPE_CHECKING:
     from kinesis_sdk.admin.lineage import LineageShard as LineageShard
     from kinesis_sdk.admin.lineage import Origin as Origin
     from kinesis_sdk.admin.lineage import make_lineage as make_lineage
+    from kinesis_sdk.admin.load import ShardLoad as ShardLoad
+    from kinesis_sdk.admin.load import sample_load as sample_load
+    from kinesis_sdk.admin.merge import ShardRecord as ShardRecord
     from kinesis_sdk.admin.payload import DecodedPayload as DecodedPayload
     from kinesis_sdk.admin.payload import PayloadKind as PayloadKind
     from kinesis_sdk.admin.payload import decode_payload as decode_payload
+    from kinesis_sdk.admin.reading import ReadProgress as ReadProgress
+    from kinesis_sdk.admin.reading import RecordFilter as RecordFilter
+    from kinesis_sdk.admin.reading import read_stream as read_stream
     from kinesis_sdk.admin.records import RecordPage as RecordPage
     from kinesis_sdk.admin.records import parse_position as parse_position
     from kinesis_sdk.admin.records import position_text as position_text
@@ -64,6 +70,13 @@ if TYPE_CHECKING:
     from kinesis_sdk.admin.streams import StreamDescription as StreamDescription
     from kinesis_sdk.admin.streams import Streams as Streams
     from kinesis_sdk.admin.streams import StreamSummary as StreamSummary
+    from kinesis_sdk.admin.transfer.copy import CopyResult as CopyResult
+    from kinesis_sdk.admin.transfer.copy import copy_stream as copy_stream
+    from kinesis_sdk.admin.transfer.files import RecordFile as RecordFile
+    from kinesis_sdk.admin.transfer.put import put_files as put_files
+    from kinesis_sdk.admin.transfer.run import TransferProgress as TransferProgress
+    from kinesis_sdk.admin.transfer.run import TransferResult as TransferResult
+    from kinesis_sdk.admin.transfer.state import StateFile as StateFile
 else:
     __all__, __getattr__, __dir__ = lazy_names(
         __name__,
@@ -103,6 +116,14 @@ else:
             "kinesis_sdk.admin.fleet.poller": ("FleetPoller", "Subscription"),
             "kinesis_sdk.admin.fleet.problems": ("ProblemSettings",),
             "kinesis_sdk.admin.lineage": ("Lineage", "LineageShard", "Origin", "make_lineage"),
+            "kinesis_sdk.admin.load": ("ShardLoad", "sample_load"),
+            "kinesis_sdk.admin.merge": ("ShardRecord",),
+            "kinesis_sdk.admin.reading": ("ReadProgress", "RecordFilter", "read_stream"),
+            "kinesis_sdk.admin.transfer.copy": ("CopyResult", "copy_stream"),
+            "kinesis_sdk.admin.transfer.files": ("RecordFile",),
+            "kinesis_sdk.admin.transfer.put": ("put_files",),
+            "kinesis_sdk.admin.transfer.run": ("TransferProgress", "TransferResult"),
+            "kinesis_sdk.admin.transfer.state": ("StateFile",),
             "kinesis_sdk.admin.payload": ("DecodedPayload", "PayloadKind", "decode_payload"),
             "kinesis_sdk.admin.records": ("RecordPage", "parse_position", "position_text", "read_page"),
             "kinesis_sdk.admin.scaling": ("ScalePlan",),

@@ -621,7 +621,8 @@ class Streams:
                     f"not {target} equal ones: something else changes its shards as well"
                 )
             step = plan.steps[0]
-            progress(f"{len(listed)} shards, {len(plan.steps)} of the steps left: {_step_text(step, listed)}")
+            steps = "1 step" if len(plan.steps) == 1 else f"{len(plan.steps)} steps"
+            progress(f"{len(listed)} shards, {steps} left: {_step_text(step, listed)}")
             if isinstance(step, UpdateCount):
                 updates_left -= 1
                 try:

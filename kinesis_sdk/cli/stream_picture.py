@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from kinesis_sdk.admin.lineage import Lineage, LineageShard, Origin, shard_label
@@ -138,7 +138,7 @@ def _events(lineage: Lineage) -> list[str]:
     """Return the latest splits and merges, one a line, newest last."""
     by_id = {shard.shard_id: shard for shard in lineage.shards}
     seen: set[tuple[str, ...]] = set()
-    events: list[str] = []
+    events: list[tuple[datetime | None, str]] = []
     for shard in reversed(lineage.shards):
         if shard.origin is Origin.CREATED or shard.parents in seen or len(events) >= _EVENTS:
             continue
@@ -146,13 +146,17 @@ def _events(lineage: Lineage) -> list[str]:
         when = "" if shard.created_at is None else f"{_moment(shard.created_at)}  "
         parents = " + ".join(map(shard_label, shard.parents))
         if shard.origin is Origin.MERGE:
-            events.append(f"{when}merge  {parents} → {shard.label}")
+            events.append((shard.created_at, f"{when}merge  {parents} → {shard.label}"))
             continue
         parent = by_id.get(shard.parents[0])
         children = parent.children if parent is not None else (shard.shard_id,)
         split = [child for child in children if by_id[child].origin is Origin.SPLIT]
-        events.append(f"{when}split  {parents} → {', '.join(map(shard_label, split))}")
-    return events[::-1]
+        events.append((shard.created_at, f"{when}split  {parents} → {', '.join(map(shard_label, split))}"))
+    # Ids are in the order of creation, apart from those of one scaling.
+    events.reverse()
+    if all(created is not None for created, _ in events):
+        events.sort(key=lambda event: event[0] or datetime.min.replace(tzinfo=timezone.utc))
+    return [line for _, line in events]
 
 
 def ring_bar(shard: LineageShard) -> str:

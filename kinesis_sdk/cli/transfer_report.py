@@ -94,7 +94,8 @@ def duration_text(seconds: float) -> str:
 def result_text(result: TransferResult) -> str:
     """Return the result as one line."""
     rate = result.acknowledged / result.seconds if result.seconds > 0 else 0.0
-    parts = [f"{result.acknowledged:,} records acknowledged in {result.seconds:.1f} s ({rate:,.0f}/s)"]
+    noun = "record" if result.acknowledged == 1 else "records"
+    parts = [f"{result.acknowledged:,} {noun} acknowledged in {result.seconds:.1f} s ({rate:,.0f}/s)"]
     for count, what in (
         (result.skipped, "skipped: put by an earlier run"),
         (result.failed, "failed"),

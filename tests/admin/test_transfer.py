@@ -442,3 +442,22 @@ def test_a_copy_into_itself_without_end_is_rejected(account: Account) -> None:
     result = copy_stream(account.connection, "s", account.connection, "s", threads=0)
     assert result.transfer.acknowledged == 10
     assert len(account.stored()) == 20
+
+
+def test_records_without_a_partition_key_stay_without_one(account: Account, tmp_path: Path) -> None:
+    for name in ("t", "u"):
+        account.connection.kinesis.create_stream(
+            StreamName=name, StreamModeDetails={"StreamMode": "ON_DEMAND"}, RecordDistributionStrategy="AUTO"
+        )
+    spool = tmp_path / "a.spool"
+    spool.write_text(
+        '{"stream": "t", "partition_key": null, "explicit_hash_key": null, "data": "eA==", "cause": "", '
+        '"time": "2026-11-22T12:00:00+00:00"}\n'
+    )
+    put_files(account.connection, "t", [RecordFile(str(spool))])
+    rejected = copy_stream(account.connection, "t", account.connection, "u", threads=0)
+    assert "per_shard" in rejected.transfer.problems[0], "there is no order to keep without keys"
+    config = bulk_config()
+    result = copy_stream(account.connection, "t", account.connection, "u", threads=0, config=config)
+    assert result.transfer.is_good
+    assert [(key, data) for key, data, _ in account.stored("u")] == [("", b"x")]

@@ -197,15 +197,18 @@ class _Copied:
                 self._last_millis = int(arrived.timestamp() * 1000)
                 if self._first_millis is None:
                     self._first_millis = self._last_millis
-            if not record.aggregated and hash_partition_key(record.partition_key) not in self._range(
-                shard_id
+            key = record.partition_key or None  # Kinesis gives back an empty text for a record without one
+            if (
+                key is not None
+                and not record.aggregated
+                and hash_partition_key(key) not in self._range(shard_id)
             ):
                 self.hidden_hash_keys += 1
             yield TransferRecord(
                 shard_id,
                 (int(record.sequence_number), record.sub_sequence_number),
                 record.data,
-                record.partition_key,
+                key,
                 record.explicit_hash_key,
             )
 

@@ -48,7 +48,7 @@ class FileRecord:
     Attributes:
         number: Its number in the file, from 1.
         data: Payload; ``repr`` leaves it out.
-        partition_key: Partition key; None for a random one.
+        partition_key: Partition key; None if the file has none: see `RecordFile.random_keys`.
         explicit_hash_key: Decimal text, or None.
         problem: Why the record cannot be put; None if it can.
     """
@@ -74,6 +74,8 @@ class RecordFile:
     Attributes:
         name: Absolute path, or ``-``: identifies the file in a state file.
         size: Bytes of the file; None for standard input.
+        random_keys: Whether each record is to get a random partition key. Records of a spool keep theirs, and go without one
+            if they had none.
 
     Raises:
         ConfigError: If the format is unknown or has no fields, or the file cannot be read.
@@ -116,6 +118,7 @@ class RecordFile:
             raise ConfigError("file", STDIN, "a file: Parquet cannot be read from standard input")
         self._key = None if key == RANDOM_KEY else key
         self._hash_key = hash_key
+        self.random_keys: bool = self._key is None and self.format != "spool"
         if self._path is not None:
             try:
                 self.size = self._path.stat().st_size

@@ -88,7 +88,6 @@ def _put(
 ) -> TransferResult:
     # Before anything is read: without it, every record would fail with the same error.
     target = Streams(connection).describe(stream)
-    random_source = rng or random.SystemRandom()
     task = {"command": "put", "target": identity(target)}
     saved = {} if state is None else state.load(task).get("sources", {})
     producer = Producer(config or bulk_config(), client=connection.kinesis, on_record_failed=on_record_failed)
@@ -100,7 +99,6 @@ def _put(
             state=state,
             task=task,
             on_progress=on_progress,
-            random_key=lambda: f"{random_source.getrandbits(128):032x}",
             clock=clock,
             sleep=sleep,
         )
@@ -113,7 +111,7 @@ def _put(
                     f"a state file of this {file.name}: the beginning of the file has changed",
                 )
             transfer.add_source(file.name, earlier, fingerprint=file.fingerprint)
-        return transfer.run(_records(files), lambda: _fraction(files))
+        return transfer.run(_records(files, rng or random.SystemRandom()), lambda: _fraction(files))
     finally:
         producer.close(timeout=10.0)
 
@@ -144,14 +142,15 @@ def identity(stream: StreamDescription) -> str:
     return f"{stream.arn or stream.name}{created}"
 
 
-def _records(files: Sequence[RecordFile]) -> Iterator[TransferRecord]:
+def _records(files: Sequence[RecordFile], rng: random.Random) -> Iterator[TransferRecord]:
     for file in files:
         for record in file.records():
+            key = f"{rng.getrandbits(128):032x}" if file.random_keys else record.partition_key
             yield TransferRecord(
                 file.name,
                 record.number,
                 record.data,
-                record.partition_key,
+                key,
                 record.explicit_hash_key,
                 record.problem,
             )

@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -42,7 +41,7 @@ class TransferRecord(NamedTuple):
         source: Name of its source: a file or a shard.
         position: Position in the source.
         data: Payload.
-        partition_key: None for a random one.
+        partition_key: None for a record without one, which only streams accept that place records themselves.
         explicit_hash_key: Decimal text, or None.
         problem: Why it cannot be put; None if it can.
     """
@@ -139,7 +138,6 @@ class Transfer:
         task: What the run does, for the state file.
         fixed: Further content of the state file.
         on_progress: Called every 0.2 s at most.
-        random_key: Makes a random partition key.
         clock: Measures; replaced in tests.
         sleep: Called with the seconds to wait for the rate; replaced in tests.
 
@@ -157,7 +155,6 @@ class Transfer:
         task: Mapping[str, str] | None = None,
         fixed: Mapping[str, Any] | None = None,
         on_progress: Callable[[TransferProgress], None] = lambda _progress: None,
-        random_key: Callable[[], str] = lambda: uuid.uuid4().hex,
         clock: Clock | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -170,7 +167,6 @@ class Transfer:
         self._task = dict(task or {})
         self._fixed = dict(fixed or {})
         self._on_progress = on_progress
-        self._random_key = random_key
         self._clock: Clock = clock or SystemClock()
         self._sleep = sleep
         self._lock = threading.Lock()
@@ -279,9 +275,10 @@ class Transfer:
         return True
 
     def _put(self, record: TransferRecord, tracker: DoneTracker[Any], ticket: Ticket[Any]) -> None:
-        key = record.partition_key if record.partition_key is not None else self._random_key()
         try:
-            future = self._producer.put(self._target, key, record.data, record.explicit_hash_key)
+            future = self._producer.put(
+                self._target, record.partition_key, record.data, record.explicit_hash_key
+            )
         except InvalidRecordError as error:
             self._reject(record, str(error))
             return
