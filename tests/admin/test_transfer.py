@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from kinesis_sdk.admin.connection import Connection
 from kinesis_sdk.admin.records import read_page
 from kinesis_sdk.admin.streams import Streams
+from kinesis_sdk.admin.transfer import files as files_module
 from kinesis_sdk.admin.transfer.copy import CopyResult, copy_stream
 from kinesis_sdk.admin.transfer.done import DoneTracker
 from kinesis_sdk.admin.transfer.files import FileRecord, RecordFile, open_files
@@ -21,7 +22,7 @@ from kinesis_sdk.admin.transfer.put import bulk_config, put_files
 from kinesis_sdk.admin.transfer.run import TransferProgress, TransferResult
 from kinesis_sdk.admin.transfer.state import StateFile
 from kinesis_sdk.common.aggregate_writer import Aggregate
-from kinesis_sdk.common.errors import ConfigError, ResourceNotFoundError
+from kinesis_sdk.common.errors import AdminError, ConfigError, ResourceNotFoundError
 from kinesis_sdk.common.position import Ended, Position, TrimHorizon
 from kinesis_sdk.producer import Producer, ProducerConfig
 from kinesis_sdk.producer.spool import FileSpool, read_spool
@@ -327,6 +328,31 @@ def test_the_state_file_is_private_and_replaced_as_a_whole(account: Account, tmp
     account.put(ndjson(tmp_path / "a.ndjson", 3), key="id", state=state)
     assert state.path.stat().st_mode & 0o077 == 0
     assert sorted(one.name for one in tmp_path.iterdir()) == ["a.ndjson", "state"]
+
+
+def test_a_state_file_that_cannot_be_written_ends_the_run(account: Account, tmp_path: Path) -> None:
+    path = ndjson(tmp_path / "a.ndjson", 3)
+    with pytest.raises(AdminError, match="cannot be written"):
+        account.put(path, state=Unwritable(tmp_path / "state"))
+
+
+class Unwritable(StateFile):
+    """A state file on a disk that is full."""
+
+    def save(self, task: Any, progress: Any) -> None:
+        raise OSError("No space left on device")
+
+
+def test_a_line_without_end_is_one_invalid_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files_module, "_LONGEST_LINE", 10)
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"123456789\n" + b"x" * 35 + b"\nlast\n" + b"y" * 10)
+    assert [(one.data, one.problem is None) for one in records(path)] == [
+        (b"123456789", True),
+        (b"", False),
+        (b"last", True),
+        (b"", False),
+    ]
 
 
 def test_the_rate_is_kept(account: Account, tmp_path: Path) -> None:

@@ -178,6 +178,13 @@ class RecordFile:
     def _lines(self, file: IO[bytes]) -> Iterator[FileRecord]:
         number = 0
         while line := file.readline(_LONGEST_LINE):
+            if len(line) == _LONGEST_LINE and not line.endswith(b"\n"):
+                # The rest of the line is not a record of its own.
+                while line and not line.endswith(b"\n"):
+                    line = file.readline(_LONGEST_LINE)
+                number += 1
+                yield FileRecord(number, b"", problem=f"a line of more than {_LONGEST_LINE:,} bytes")
+                continue
             data = line.removesuffix(b"\n").removesuffix(b"\r")
             if self.format == "lines":
                 number += 1

@@ -26,7 +26,7 @@ from kinesis_sdk.common.validation import check_seconds
 from kinesis_sdk.producer import Producer
 
 SAVE_INTERVAL = 0.2
-"""Seconds between two writes of the state file, and two reports of progress."""
+"""Seconds between two writes of the state file, by a thread of its own, and between two reports of progress."""
 _SHOWN_PROBLEMS = 10
 _HOPELESS = 1000
 """Records that fail in a row, without one that is acknowledged, after which the run stops reading."""
@@ -176,6 +176,9 @@ class Transfer:
         self._problems: list[str] = []
         self._failed_in_a_row = 0
         self._open = 0
+        self._saving = threading.Lock()
+        self._saved: dict[str, Any] | None = None
+        self._save_error: AdminError | None = None
         self._next_put = float("-inf")
         self.progress: TransferProgress = TransferProgress()
 
@@ -212,6 +215,13 @@ class Transfer:
         begin = self._clock.monotonic()
         interrupted = False
         unknown = 0
+        ended = threading.Event()
+        saver = threading.Thread(
+            target=self._save_until, args=(ended,), name="kinesis-sdk-state", daemon=True
+        )
+        if self._state is not None:
+            # A source may have nothing for hours, during which acknowledgements still arrive.
+            saver.start()
         try:
             try:
                 interrupted = not self._put_all(records, begin, fraction)
@@ -227,6 +237,9 @@ class Transfer:
             self._producer.flush(timeout=10.0)
             raise
         finally:
+            ended.set()
+            if self._state is not None:
+                saver.join()
             self._report(begin, fraction)
             self._save()
         progress = self.progress
@@ -266,7 +279,8 @@ class Transfer:
             if now >= due:
                 due = now + SAVE_INTERVAL
                 self._report(begin, fraction)
-                self._save()
+                if self._save_error is not None:
+                    raise self._save_error
                 if self._failed_in_a_row >= _HOPELESS:
                     self._problem(
                         f"stopped: the last {self._failed_in_a_row:,} records failed, one after the other"
@@ -329,7 +343,6 @@ class Transfer:
         while True:
             left = self._producer.flush(timeout=SAVE_INTERVAL)
             self._report(begin, fraction)
-            self._save()
             if not left:
                 return 0
 
@@ -338,17 +351,30 @@ class Transfer:
         self.progress.fraction = fraction()
         self._on_progress(self.progress)
 
+    def _save_until(self, ended: threading.Event) -> None:
+        """Keep the state file up to date; on its own thread."""
+        while not ended.wait(SAVE_INTERVAL):
+            try:
+                self._save()
+            except AdminError as error:
+                self._save_error = error  # raised by the thread of the transfer
+                return
+
     def _save(self) -> None:
         if self._state is None:
             return
-        sources: dict[str, Any] = {}
-        for name, tracker in self._trackers.items():
-            through, beyond = tracker.state()
-            sources[name] = {"through": through, "beyond": beyond, **self._details.get(name, {})}
-        try:
-            self._state.save(self._task, {**self._fixed, "sources": sources})
-        except OSError as error:
-            raise AdminError(f"the state file {self._state.path} cannot be written: {error}") from error
+        with self._saving:
+            sources: dict[str, Any] = {}
+            for name, tracker in list(self._trackers.items()):
+                through, beyond = tracker.state()
+                sources[name] = {"through": through, "beyond": beyond, **self._details.get(name, {})}
+            if sources == self._saved:
+                return
+            try:
+                self._state.save(self._task, {**self._fixed, "sources": sources})
+            except OSError as error:
+                raise AdminError(f"the state file {self._state.path} cannot be written: {error}") from error
+            self._saved = sources
 
 
 def _position(value: Any) -> Any:
