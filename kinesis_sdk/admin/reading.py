@@ -25,14 +25,20 @@ from kinesis_sdk.admin.merge import DEFAULT_BUDGET, ReadRequest, ShardRecord, St
 from kinesis_sdk.admin.records import child_ids, user_records_after
 from kinesis_sdk.common.aws import call_with_retries
 from kinesis_sdk.common.clock import Clock, SystemClock
-from kinesis_sdk.common.errors import ConfigError, KinesisSdkError, PermanentAwsError, ThrottledError
+from kinesis_sdk.common.errors import (
+    ConfigError,
+    KinesisSdkError,
+    PermanentAwsError,
+    ProtocolError,
+    ThrottledError,
+)
 from kinesis_sdk.common.fast_get import GetRecordsPage
 from kinesis_sdk.common.lean_calls import LeanKinesis
 from kinesis_sdk.common.position import AtTimestamp, Ended, Latest, Position, TrimHorizon
 from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.common.service_clock import EstimatedServiceClock
 from kinesis_sdk.common.shard_cursor import ShardCursor, is_at_tip
-from kinesis_sdk.common.shards import Shard, list_shards
+from kinesis_sdk.common.shards import Shard, find_hole, list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.validation import check_int
 from kinesis_sdk.consumer.runtime.threads import DaemonPool
@@ -250,12 +256,34 @@ class _Reader:
     # -- shards -------------------------------------------------------------------------------------------------
 
     def _list(self, shard_filter: Mapping[str, object] | None = None) -> list[Shard]:
-        return call_with_retries(
-            lambda: list_shards(self._client, self._stream, shard_filter=shard_filter),
-            operation=None,
-            client=self._client,
-            sleep=self._sleep,
-        )
+        """Return the shards of a complete listing: one in the middle of a reshard may lack shards."""
+
+        def complete() -> list[Shard]:
+            listed = list_shards(self._client, self._stream, shard_filter=shard_filter)
+            hole = find_hole(shard.hash_key_range for shard in listed if shard.is_open)
+            if hole is not None:
+                raise ProtocolError(f"ListShards: no open shard covers {hole.start} to {hole.end}")
+            return listed
+
+        return call_with_retries(complete, operation=None, client=self._client, sleep=self._sleep)
+
+    def _children_of(self, shard_id: str) -> list[tuple[str, Sequence[str]]]:
+        """Return the listed children of a shard that has ended, with their parents."""
+
+        def listed_children() -> list[tuple[str, Sequence[str]]]:
+            children = self._children_of(shard_id)
+            if not children:
+                # The listing may be older than the end of the shard.
+                raise ProtocolError(f"ListShards: no child of {shard_id}, which has ended")
+            return children
+
+        try:
+            return call_with_retries(
+                listed_children, operation=None, client=self._client, attempts=6, sleep=self._sleep
+            )
+        except ProtocolError:
+            self._notice(f"shard {shard_label(shard_id)} has ended, and no shard follows it")
+            return []
 
     def _listed_since(self, start: Position) -> list[Shard]:
         """Return the shards that may have records from a position on."""

@@ -292,3 +292,42 @@ def test_progress_shows_how_far_behind_the_reader_is() -> None:
     stream.clock.advance(100)
     stream.texts()
     assert stream.progress.reads >= 1
+
+
+class WithoutChildren:
+    """A client of an emulator whose GetRecords does not name the children of a shard."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def get_records(self, **request: Any) -> Any:
+        response = self._client.get_records(**request)
+        response.pop("ChildShards", None)
+        return response
+
+
+def test_children_are_found_in_the_listing_even_if_it_is_torn() -> None:
+    stream = Stream(2)
+    stream.connection = Connection(clients={"kinesis": WithoutChildren(stream.client)})
+    for number in range(100):
+        stream.at(number / 10, stream.put)
+    stream.at(3.05, lambda: stream.streams.split("s", "0"))
+    stream.at(6.05, lambda: stream.streams.merge("s", "3", "1"))
+    stream.at(3.1, lambda: stream.aws.faults.add(Fault(kind="torn_listing", count=2)))
+    assert stream.texts(Latest(), until=stream.now() + timedelta(seconds=20)) == stream.put_so_far
+    assert stream.said == [
+        "shard 0 has ended; going on with 2, 3",
+        "shard 1 has ended; going on with 4",
+    ] or stream.said == ["shard 0 has ended; going on with 2, 3", "shard 3 has ended; going on with 4"]
+
+
+def test_a_torn_listing_at_the_start_hides_no_shard() -> None:
+    stream = Stream(3)
+    for _ in range(50):
+        stream.put()
+    stream.clock.advance(1)
+    stream.aws.faults.add(Fault(kind="torn_listing", count=3))
+    assert sorted(stream.texts()) == sorted(stream.put_so_far)

@@ -173,6 +173,31 @@ def test_describe_as_json_has_lineage_and_load(run: Run, streams: Streams, aws: 
     assert "10/s" in run("stream", "describe", "orders", "--load").stdout
 
 
+@pytest.mark.parametrize("options", [("--json",), ("--json", "--no-load"), (), ("--no-load",)])
+def test_watch_looks_again_and_again_until_ctrl_c(
+    run: Run, streams: Streams, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    streams.create("orders", shards=1)
+    waits: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 1:
+            streams.split("orders", "0")
+        else:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("kinesis_sdk.cli.stream.time.sleep", sleep)
+    result = run("stream", "watch", "orders", "--interval", "7s", *options, code=130)
+    assert waits == [7.0, 7.0]
+    if "--json" in options:
+        looks = [json.loads(line) for line in result.stdout.splitlines()]
+        assert [one["stream"]["open_shards"] for one in looks] == [1, 2]
+        assert [one["load"] is None for one in looks] == ["--no-load" in options] * 2
+    else:
+        assert "split  0 → 1, 2" in result.stdout
+
+
 def lines_of(*args: Any) -> list[str]:
     from io import StringIO
 
