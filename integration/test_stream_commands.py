@@ -217,7 +217,10 @@ def test_a_live_tail_follows_splits_and_merges_and_loses_nothing(account: Accoun
             "--ordered",
         )
         try:
-            time.sleep(1)
+            begun = time.monotonic() + HANG
+            while not out.read_text():
+                assert time.monotonic() < begun, "the tail shows nothing"
+                time.sleep(0.05)
             account.streams.split("orders", "0")
             time.sleep(1)
             account.streams.merge("orders", "2", "3")
