@@ -18,10 +18,10 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any
 
-from kinesis_sdk.admin.changes.rows import CHANGED_BY, Row, RowWrite, WriteKind, position_removals
+from kinesis_sdk.admin.changes.rows import Row, RowWrite, WriteKind, position_removals
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, ExtendedSequenceNumber
 from kinesis_sdk.consumer.leases.table import lease as attributes
-from kinesis_sdk.consumer.leases.table.lease import Lease, checkpoint_attributes, lease_to_item
+from kinesis_sdk.consumer.leases.table.lease import CHANGED_BY, Lease, checkpoint_attributes, lease_to_item
 
 
 class Recipe(str, Enum):

@@ -9,10 +9,7 @@ from typing import Any
 
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer.leases.table import lease as attributes
-from kinesis_sdk.consumer.leases.table.lease import Item, Lease, lease_from_item
-
-CHANGED_BY = "changedBy"
-"""Attribute of a row that was changed from outside: the id of the operator who did it last. Every KCL ignores and keeps it."""
+from kinesis_sdk.consumer.leases.table.lease import CHANGED_BY, Item, Lease, lease_from_item
 
 _PENDING = (
     attributes.PENDING_CHECKPOINT,

@@ -14,12 +14,12 @@ from typing import Any
 
 from kinesis_sdk.admin.changes.audit import item_from_json, item_to_json
 from kinesis_sdk.admin.changes.plan import Action, Goal, Refusal, StreamRows, in_creation_order
-from kinesis_sdk.admin.changes.rows import CHANGED_BY, Row
+from kinesis_sdk.admin.changes.rows import Row
 from kinesis_sdk.admin.changes.table import TableRead
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON
 from kinesis_sdk.common.shards import Shard, ShardGraph
-from kinesis_sdk.consumer.leases.table.lease import Lease
+from kinesis_sdk.consumer.leases.table.lease import CHANGED_BY, Lease
 
 FORMAT = "kinesis-sdk leases"
 _VERSION = 1

@@ -42,7 +42,7 @@ from kinesis_sdk.common.shards import Shard, ShardGraph, find_hole, is_shard_id
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer.leases.java.leader_lock import CLAIM_TIME
 from kinesis_sdk.consumer.leases.strategies.groups import SEPARATOR, Groups
-from kinesis_sdk.consumer.leases.table.lease import Lease, entity_type_of
+from kinesis_sdk.consumer.leases.table.lease import CHANGED_BY, Lease, entity_type_of
 from kinesis_sdk.consumer.leases.table.store import TableScan
 from kinesis_sdk.consumer.shard_sync.audit import find_contradiction, find_cycles
 
@@ -676,7 +676,7 @@ class FleetObserver:
             trend=row.trend,
             retention_left=left,
             pinned_to=lease.pinned_to,
-            other_attributes=tuple(sorted(lease.extra)),
+            other_attributes=tuple(sorted(name for name in lease.extra if name != CHANGED_BY)),
             note=self._note(row),
             state_for=None if row.state_since is None else max(0.0, now - row.state_since),
             checkpoint_trimmed=row.trimmed,

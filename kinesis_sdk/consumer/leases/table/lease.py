@@ -3,7 +3,7 @@
 Attribute names and types are those of the KCL's ``DynamoDBLeaseSerializer`` (1.x to 3.x). Every KCL can read the rows
 that are written here, and the rows of every KCL can be read here. Unknown attributes are kept, because rows are changed
 by update expressions only. This SDK adds attributes that the Java KCL ignores and keeps:
-`INITIAL_TIMESTAMP`, `HANDOFF_OWNER`, `PROCESSED_UNTIL`, `PROGRESS`, `PINNED_TO`, and those that begin with `STANDBY` or
+`INITIAL_TIMESTAMP`, `HANDOFF_OWNER`, `PROCESSED_UNTIL`, `PROGRESS`, `PINNED_TO`, `CHANGED_BY`, and those that begin with `STANDBY` or
 `DRAIN`.
 """
 
@@ -59,6 +59,8 @@ PINNED_TO = "pinnedTo"
 DRAIN = "drain:"
 """This SDK's: prefix of the attribute that tells a worker to hold no leases; the worker id follows. It may stand on any row.
 See `ownership.drain`."""
+CHANGED_BY = "changedBy"
+"""This SDK's: id of the operator who changed the row last from outside. Workers do not read it, so it is in `Lease.extra`."""
 
 _LEASE_ENTITY = "LEASE"
 
