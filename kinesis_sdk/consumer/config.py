@@ -25,6 +25,7 @@ from typing import Any, Literal
 
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.fielddocs import documented_fields
+from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON
 from kinesis_sdk.common.validation import check_bool, check_choice, check_int, check_seconds, check_text
 from kinesis_sdk.consumer.error_policy import HandlerErrorPolicy, handler_error_policy
@@ -38,7 +39,7 @@ from kinesis_sdk.consumer.leases.strategies import (
 )
 from kinesis_sdk.consumer.leases.strategies.groups import SEPARATOR
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = FieldLogger(logging.getLogger(__name__))
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
