@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import click
@@ -167,6 +168,12 @@ def test_every_command_teaches() -> None:
         assert "\\b" not in shown.output, f"{path}: the mark of a paragraph is shown"
         examples = shown.output.partition("Example")[2].splitlines()[1:]
         assert all(line.startswith("    kinesis-sdk ") for line in examples[:1]), path
+
+
+def test_the_page_of_the_command_line_has_every_command_and_exit_code() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert [name for name in cli.list_commands(click.Context(cli)) if f"`{name}`" not in page] == []
+    assert [code for code in ExitCode if f"| {int(code)} |" not in page] == []
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
