@@ -130,7 +130,7 @@ class SteppedWorker:
         self._handler = handler
         self._config = config
         self._worker_id = worker_id
-        self.leases = leases
+        self.leases: Any = leases
         self._engine: Any = None
         self._due: float | None = None
         self._clock: Any = stream.aws.clock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 
@@ -48,10 +48,16 @@ def make_connection(region: str | None, profile: str | None, endpoint_url: str |
     return Connection(region=region, profile=profile, endpoint_url=endpoint_url)
 
 
+if TYPE_CHECKING:
+    ParamType: TypeAlias = click.ParamType[Any]
+else:
+    ParamType = click.ParamType
+    """Base of the types of options. It is generic for type checkers, but not in older releases of click."""
+
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
-class Duration(click.ParamType):  # type: ignore[type-arg]
+class Duration(ParamType):
     """A length of time such as ``500ms``, ``90``, ``90s``, ``15m``, ``2h`` or ``1d``; passed as seconds."""
 
     name = "duration"
@@ -82,7 +88,7 @@ def parse_duration(text: str) -> float | None:
     return float(number) * _UNITS[unit]
 
 
-class Moment(click.ParamType):  # type: ignore[type-arg]
+class Moment(ParamType):
     """A moment: ISO 8601 (``2026-11-21T09:00:00Z``; without an offset it is local time), or how long ago (``15m``).
 
     Passed as a `datetime` with a time zone, or as one of the words that the option accepts, in capitals.

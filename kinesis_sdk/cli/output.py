@@ -51,7 +51,7 @@ class CommandError(click.ClickException):
 
     def __init__(self, message: str, code: ExitCode) -> None:
         super().__init__(message)
-        self.exit_code = int(code)  # type: ignore[misc]
+        self.exit_code: int = int(code)  # type: ignore[misc]
 
 
 def refuse(message: str) -> NoReturn:

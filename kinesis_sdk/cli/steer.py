@@ -23,7 +23,7 @@ from kinesis_sdk.admin.changes.steering import Steering
 from kinesis_sdk.admin.changes.transfer import parse_export
 from kinesis_sdk.admin.changes.workers import WorkerMarks
 from kinesis_sdk.cli.fleet_tables import application_options, open_application
-from kinesis_sdk.cli.options import DURATION, JSON_OPTION, YES_OPTION, Moment
+from kinesis_sdk.cli.options import DURATION, JSON_OPTION, YES_OPTION, Moment, ParamType
 from kinesis_sdk.cli.output import (
     CommandError,
     ExitCode,
@@ -42,7 +42,7 @@ _SHOWN = 20
 """Maximum number of rows whose exact write is shown; ``--json --dry-run`` shows all."""
 
 
-class StartType(click.ParamType):  # type: ignore[type-arg]
+class StartType(ParamType):
     """A moment, ``LATEST``, ``TRIM_HORIZON``, or a sequence number with an optional ``/index`` in its aggregate."""
 
     name = "start"

@@ -59,8 +59,8 @@ class KinesisEvent:
         items = event.get("Records") if isinstance(event, Mapping) else None
         if not isinstance(items, list):
             raise InvalidEventError("Records", "expected a list of records, as in an event of Kinesis")
-        self.stream_arn = ""
-        self.shard_id = ""
+        self.stream_arn: str = ""
+        self.shard_id: str = ""
         self._carriers: list[KinesisRecord] = []
         self._keys: list[str] = []
         for index, item in enumerate(items):

@@ -49,8 +49,8 @@ _BATCH_SECONDS = 0.01
 held while they are accepted, so other callers wait."""
 
 KeyedData: TypeAlias = (
-    "tuple[str | None, bytes | bytearray | memoryview] | "
-    "tuple[str | None, bytes | bytearray | memoryview, str | int | None]"
+    tuple[str | None, bytes | bytearray | memoryview]
+    | tuple[str | None, bytes | bytearray | memoryview, str | int | None]
 )
 """Record for `Producer.put_many`."""
 
