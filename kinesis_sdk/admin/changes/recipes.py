@@ -139,7 +139,9 @@ def _update(
 ) -> RowWrite:
     sets: dict[str, Any] = {
         attributes.LEASE_COUNTER: {"N": str(row.lease.counter + counter)},
-        CHANGED_BY: {"S": by},
+        # With the counter that was seen, because an operator may write a row twice: the mark of its first write must not be
+        # taken for the effect of the second one, whose response was lost.
+        CHANGED_BY: {"S": f"{by}:{row.lease.counter}"},
     }
     removes: list[str] = []
     if position is not None:

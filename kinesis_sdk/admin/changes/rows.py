@@ -144,7 +144,7 @@ def _shown(name: str, value: Any) -> str:
 def shows(item: Item | None, write: RowWrite, before: Item | None) -> bool:
     """Return whether a row shows the effect of a write whose response was lost.
 
-    A write that raises the counter also names the operator, whose id is unique, and no worker removes the name. Without it, a row could
+    A write that raises the counter also names itself, see `CHANGED_BY`, and no worker removes the name. Without it, a row could
     not tell: an owner that acted on a rewind at once, and passed its old checkpoint again, leaves the same row as one that was never
     disturbed.
 
@@ -164,5 +164,11 @@ def shows(item: Item | None, write: RowWrite, before: Item | None) -> bool:
 
 
 def position_removals(item: Item) -> tuple[str, ...]:
-    """Return the attributes of a row that a new position removes, see `recipes`."""
-    return tuple(name for name in (*_PENDING, attributes.INITIAL_TIMESTAMP) if name in item)
+    """Return the attributes of a row that a new position removes, see `recipes`.
+
+    A mark that all records up to a time are processed goes as well. It holds for its checkpoint: a rewind to exactly this position
+    would leave it valid, and a worker with ``until`` would end without a look at the records that are to come again.
+    """
+    return tuple(
+        name for name in (*_PENDING, attributes.INITIAL_TIMESTAMP, attributes.PROCESSED_UNTIL) if name in item
+    )
