@@ -40,7 +40,7 @@ from kinesis_sdk.admin.changes.plan import (
     decide,
 )
 from kinesis_sdk.admin.changes.recipes import Recipe
-from kinesis_sdk.admin.changes.rows import Row, RowWrite, shows
+from kinesis_sdk.admin.changes.rows import CHANGED_BY, Row, RowWrite, shows
 from kinesis_sdk.admin.changes.table import LeaseTableCalls
 from kinesis_sdk.admin.fleet.model import OwnerKind
 from kinesis_sdk.common.clock import Clock
@@ -171,8 +171,7 @@ class ChangeExecutor:
             raise ChangeRefusedError("; ".join(refusal.reason for refusal in plan.refusals))
         self._audit.check()
         for change in plan.changes:
-            outcome = self._bring(change.goal)
-            self.outcomes.append(outcome)
+            outcome = self._bring(change.goal, self.outcomes)
             if outcome.status is Status.REFUSED:
                 break
         self._repair()
@@ -207,7 +206,16 @@ class ChangeExecutor:
         return True
 
     def _notice(self, outcome: Outcome, item: Item | None) -> None:
-        if item is None or outcome.written is None:
+        if outcome.written is None:
+            return
+        if item is None:
+            if not self._owners.java_workers(self._clock.monotonic()):
+                # Workers of this SDK delete only rows at SHARD_END, so one has read the shard to its end since the last look.
+                outcome.noticed_after = self._clock.monotonic() - outcome.at
+                outcome.message = (
+                    f"read to the end again within {outcome.noticed_after:.1f} s, and its row deleted"
+                )
+                self._report(f"{outcome.goal.shard_id}: {outcome.message}")
             return
         lease, written = Row.of(item).lease, Row.of(outcome.written).lease
         # Every write of an owner adds to the counter, and those that were in the air when the change was written have lost
@@ -215,6 +223,11 @@ class ChangeExecutor:
         if lease.counter <= written.counter:
             return
         outcome.noticed_after = self._clock.monotonic() - outcome.at
+        if CHANGED_BY in item and item[CHANGED_BY] != outcome.written.get(CHANGED_BY):
+            # The counter may be the other operator's: it does not show that a worker has acted.
+            outcome.message = "another operator has changed it since"
+            self._report(f"{outcome.goal.shard_id}: {outcome.message}")
+            return
         outcome.noticed_by = lease.holder
         name = printable(lease.holder or "a worker")
         outcome.message = f"noticed after {outcome.noticed_after:.1f} s by {name}"
@@ -249,13 +262,24 @@ class ChangeExecutor:
         for one in done:
             if items.get(one.goal.lease_key) is None:
                 self._report(f"{one.goal.shard_id}: its row was deleted by a worker; it is put back")
-                again = self._bring(one.goal)
+                again = self._bring(one.goal, [])
                 one.written, one.at, one.recipe = again.written, again.at, again.recipe
                 one.noticed_after = None
 
     # One change
 
-    def _bring(self, goal: Goal) -> Outcome:
+    def _bring(self, goal: Goal, outcomes: list[Outcome]) -> Outcome:
+        """Bring a row to its goal, and append the outcome.
+
+        It is appended as soon as the row is written, and before anything else can fail: the command for the rest must not make the
+        change twice.
+        """
+        outcome = self._write_goal(goal, outcomes)
+        if outcome.written is None:
+            outcomes.append(outcome)
+        return outcome
+
+    def _write_goal(self, goal: Goal, outcomes: list[Outcome]) -> Outcome:
         may_request = True
         waited_since: float | None = None
         first: ExtendedSequenceNumber | None = None
@@ -296,14 +320,13 @@ class ChangeExecutor:
             except BaseException as error:
                 self._log("interrupted", decision, error=type(error).__name__)
                 raise
-            self._log("done" if result is _Result.WRITTEN else "failed", decision, after=after)
             if result is _Result.CONFLICT:
+                self._log("failed", decision, after=after)
                 self._report(f"{goal.shard_id}: the row was changed meanwhile, deciding again")
                 continue
             if decision.recipe is Recipe.REQUEST and goal.action is Action.SKIP and after is not None:
                 checkpoint = self._answered_at
-            self._report(f"{goal.shard_id}: written")
-            return Outcome(
+            outcome = Outcome(
                 goal=goal,
                 status=Status.DONE,
                 recipe=decision.recipe,
@@ -312,6 +335,10 @@ class ChangeExecutor:
                 written=after,
                 at=self._clock.monotonic(),
             )
+            outcomes.append(outcome)
+            self._log("done", decision, after=after)
+            self._report(f"{goal.shard_id}: written")
+            return outcome
         message = f"other writers changed the row {TRIES} times in a row; nothing was written"
         self._report(f"{goal.shard_id}: {message}")
         return Outcome(goal=goal, status=Status.REFUSED, message=message)
