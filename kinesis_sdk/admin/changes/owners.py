@@ -31,6 +31,7 @@ class OwnerWatch:
         self._python: set[str] = set()
         self._kcl3: dict[str, float] = {}
         self._rows: list[Lease] = []
+        self._observed_at: float | None = None
 
     @property
     def leases(self) -> list[Lease]:
@@ -45,6 +46,7 @@ class OwnerWatch:
             now: Monotonic time of the read.
         """
         self._rows = list(leases)
+        self._observed_at = now
         for lease in self._rows:
             holder = lease.holder
             state = (holder, lease.counter)
@@ -94,9 +96,14 @@ class OwnerWatch:
         return worker in self._kcl3 and not self._held(worker)
 
     def is_silent(self, worker: str, now: float) -> bool:
-        """Return whether a worker's rows were watched for longer than the failover time without a change."""
+        """Return whether a worker's rows were watched for longer than the failover time without a change.
+
+        The time since the newest read does not count: nobody looked. A plan may wait for minutes until the user confirms it.
+        """
         last = self._changed.get(worker, self._first_seen.get(worker))
-        return last is not None and now - last > self._failover_time
+        if last is None or self._observed_at is None:
+            return False
+        return min(now, self._observed_at) - last > self._failover_time
 
     def is_judged(self, worker: str, now: float) -> bool:
         """Return whether it is known that a worker is alive, or that it is silent."""

@@ -16,6 +16,7 @@ from kinesis_sdk.admin.fleet.model import OwnerKind
 from kinesis_sdk.admin.plain import plain
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.common.shards import Shard, ShardGraph
+from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer.leases.table.lease import Lease
 
@@ -152,6 +153,8 @@ class ChangePlan:
         unchanged: Rows that need no change.
         refusals: Reasons why nothing may be written. A plan with one is not applied.
         notes: What the user has to know besides.
+        stream: Its stream, if the plan depends on its shards.
+        listed: Ids of the shards that the stream had when the plan was made.
     """
 
     action: Action
@@ -161,6 +164,8 @@ class ChangePlan:
     unchanged: tuple[Unchanged, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     notes: tuple[str, ...] = ()
+    stream: StreamId | None = None
+    listed: frozenset[str] = frozenset()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as data for JSON."""

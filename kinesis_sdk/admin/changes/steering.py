@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from kinesis_sdk.admin.applications import Application, find_lease_key, metrics_in
 from kinesis_sdk.admin.changes.audit import AuditLog, default_audit_log
-from kinesis_sdk.admin.changes.execute import HANDOFF_WAIT, ChangeExecutor, Outcome, new_operator
+from kinesis_sdk.admin.changes.execute import HANDOFF_WAIT, ChangeExecutor, Outcome, Status, new_operator
 from kinesis_sdk.admin.changes.owners import OwnerWatch
 from kinesis_sdk.admin.changes.plan import (
     NOT_REACHED,
@@ -49,7 +49,7 @@ from kinesis_sdk.admin.changes.transfer import (
 from kinesis_sdk.admin.fleet.model import OwnerKind
 from kinesis_sdk.admin.fleet.words import duration
 from kinesis_sdk.common.clock import Clock, SystemClock
-from kinesis_sdk.common.errors import AwsError, ConfigError, InvalidPositionError
+from kinesis_sdk.common.errors import AwsError, ChangeRefusedError, ConfigError, InvalidPositionError
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.common.shards import Shard, is_shard_id, list_shards
 from kinesis_sdk.common.stream import StreamId
@@ -152,6 +152,8 @@ class Steering:
             self._command("rewind", stream, to=show_start(to), shards=chosen),
             refusals,
             [*notes, *_skipped_rows(rows), NOT_REACHED],
+            stream,
+            listed,
         )
 
     def plan_skip(self, to: Start, shards: Collection[str] = ()) -> ChangePlan:
@@ -309,7 +311,9 @@ class Steering:
         goals, more, notes = import_goals(rows, export, listed)
         self._judge_owners(goals, read)
         command = ("leases", "import", self._application.name, file, *self._application.connection.options)
-        return self._plan(Action.IMPORT, goals, command, [*refusals, *more], [*notes, NOT_REACHED])
+        return self._plan(
+            Action.IMPORT, goals, command, [*refusals, *more], [*notes, NOT_REACHED], stream, listed
+        )
 
     # Applying
 
@@ -325,6 +329,7 @@ class Steering:
             AuditLogError: If the audit log cannot be written; nothing more is written.
             AwsError: If a call failed; `outcomes` says what was done before.
         """
+        self._look_again(plan)
         audit = AuditLog(
             self._audit_log,
             clock=self._clock,
@@ -348,12 +353,50 @@ class Steering:
             self._executor.wait(wait)
         return outcomes
 
+    def _look_again(self, plan: ChangePlan) -> None:
+        """Watch the owners again if the plan has waited for its confirmation, and refuse it if its shards were resharded.
+
+        Children that were born after the plan would keep their positions while their parent is read again.
+
+        Raises:
+            ChangeRefusedError: If the stream has children of a shard of the plan that it did not have then.
+        """
+        goals = [change.goal for change in plan.changes]
+        if plan.stream is not None and goals:
+            parents = {goal.shard_id for goal in goals if goal.action is Action.REWIND}
+            born = sorted(
+                shard.shard_id
+                for shard in self._application.shards(plan.stream)
+                if shard.shard_id not in plan.listed and parents.intersection(shard.parents)
+            )
+            if born:
+                raise ChangeRefusedError(
+                    f"the stream was split or merged after the plan was made, and now has {', '.join(born)}: repeat the command"
+                )
+        if goals:
+            read = self._scan()
+            moves = plan.action is Action.MOVE
+            wanted = {goal.worker for goal in goals if goal.worker is not None}
+            self._judge_owners(goals, read, wanted=wanted if moves else ())
+
     def remaining(self, plan: ChangePlan) -> tuple[str, ...]:
-        """Return the command that makes the changes of a plan that were not made; empty if all were."""
-        done = {one.goal.lease_key for one in self.outcomes if one.written is not None}
+        """Return the command that makes the changes of a plan that were not made; empty if all were.
+
+        An import is repeated as a whole: rows that are restored already stay as they are. After an interrupted swap, it is the move
+        that is left.
+        """
+        done = {one.goal.lease_key for one in self.outcomes if one.status is not Status.REFUSED}
         left = [change.goal for change in plan.changes if change.goal.lease_key not in done]
         if not left:
             return ()
+        if plan.action is Action.IMPORT:
+            return plan.command
+        if plan.action is Action.MOVE and len(left) < len(plan.changes):
+            (goal,) = left
+            base = self._command("move", None, shards=[goal.lease_key])
+            return (*base, "--to", goal.worker or "")
+        if plan.action is Action.MOVE:
+            return plan.command
         command = list(plan.command)
         while "--shard" in command:
             place = command.index("--shard")
@@ -571,6 +614,8 @@ class Steering:
         command: tuple[str, ...],
         refusals: Sequence[Refusal],
         notes: Sequence[str],
+        stream: StreamId | None = None,
+        listed: Iterable[Shard] = (),
     ) -> ChangePlan:
         until = self._clock.monotonic() + HANDOFF_WAIT
         while True:
@@ -590,6 +635,8 @@ class Steering:
             unchanged=tuple(unchanged),
             refusals=(*refusals, *refused),
             notes=(*notes, *self._kind_notes(changes)),
+            stream=stream,
+            listed=frozenset(shard.shard_id for shard in listed),
         )
 
     def _kind_notes(self, changes: Sequence[PlannedChange]) -> list[str]:

@@ -1,0 +1,236 @@
+"""Sequences of events that would lose records, repeat too many, or tell the operator something that is not true."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kinesis_sdk.admin.changes import plan as plans
+from kinesis_sdk.admin.changes.execute import Status
+from kinesis_sdk.admin.changes.recipes import Recipe
+from kinesis_sdk.admin.fleet.model import OwnerKind
+from kinesis_sdk.common.errors import AuditLogError, ChangeRefusedError
+from kinesis_sdk.consumer import ConsumerConfig
+from tests.admin.changes.operators import SHARD, SLOW, Air, SteeredFleet, no_response
+
+
+def loaded(tmp_path, mode="each batch", workers=("a",), **more):
+    fleet = SteeredFleet(tmp_path, **more)
+    for name in workers:
+        fleet.add(name, fleet.checkpointer(name, mode))
+    fleet.load(20)
+    start, first = fleet.moment(), fleet.put_count
+    fleet.load(10)
+    return fleet, start, first
+
+
+@pytest.mark.parametrize("pause", [11.0, 60.0])
+def test_a_user_who_confirms_late_does_not_turn_live_owners_into_dead_ones(tmp_path, pause):
+    fleet, start, first = loaded(tmp_path)
+    steering = fleet.steering()
+    plan = steering.plan_rewind(start)
+    fleet.run(pause)
+    (outcome,) = steering.apply(plan)
+    assert (outcome.status, outcome.recipe) == (Status.DONE, Recipe.RESTART)
+    fleet.load(5)
+    assert fleet.runs()[-1][1] == [*range(first, fleet.put_count)]
+
+
+def test_a_late_confirmation_still_restarts_an_owner_that_stored_nothing(tmp_path):
+    """Taken for dead, it would not be restarted, and nothing would come again."""
+    fleet = SteeredFleet(tmp_path)
+    fleet.rested = True
+    fleet.add("a", fleet.checkpointer("a", "never"))
+    fleet.load(20)
+    start = fleet.moment()
+    fleet.load(5)
+    steering = fleet.steering()
+    plan = steering.plan_rewind(start)
+    fleet.run(60)
+    (outcome,) = steering.apply(plan)
+    assert outcome.status is Status.DONE
+    fleet.load(5)
+    assert fleet.runs()[-1][1] == [*range(fleet.put_count)]
+
+
+def test_a_late_confirmation_of_a_skip_still_asks_the_owner(tmp_path):
+    fleet, _, _ = loaded(tmp_path, config=SLOW)
+    steering = fleet.behind()
+    fleet.pace = 2.0
+    plan = steering.plan_skip("LATEST")
+    fleet.run(15)
+    (outcome,) = steering.apply(plan)
+    assert (outcome.status, outcome.recipe) == (Status.DONE, Recipe.REQUEST)
+
+
+def test_a_late_confirmation_of_a_move_finds_the_worker_alive(tmp_path):
+    fleet, _, _ = loaded(tmp_path, workers=("a", "b"), shards=4)
+    fleet.run(10)
+    shard = next(key for key, owner in fleet.owners().items() if owner == "a")
+    steering = fleet.steering()
+    plan = steering.plan_move(shard, "b", swap=True)
+    fleet.run(60)
+    outcomes = steering.apply(plan)
+    assert [outcome.status for outcome in outcomes] == [Status.DONE, Status.DONE]
+
+
+def test_an_owner_that_dies_before_the_confirmation_loses_the_lease(tmp_path):
+    fleet, start, first = loaded(tmp_path)
+    steering = fleet.steering()
+    plan = steering.plan_rewind(start)
+    fleet.crash("a")
+    fleet.run(60)
+    (outcome,) = steering.apply(plan, wait=0)
+    assert outcome.recipe is Recipe.FREE
+    fleet.add("b", fleet.checkpointer("b", "each batch"))
+    fleet.load(5)
+    assert fleet.runs()[-1] == ("b#1", [*range(first, fleet.put_count)])
+
+
+@pytest.mark.parametrize("recipe", [Recipe.RESTART, Recipe.FREE])
+def test_the_mark_of_an_earlier_write_is_not_taken_for_a_lost_one(tmp_path, monkeypatch, recipe):
+    """One operator rewinds twice; the second write never arrives, and has no response."""
+    if recipe is Recipe.FREE:
+        monkeypatch.setattr(plans, "_kind", lambda lease, owners: OwnerKind.OTHER)
+    fleet, start, first = loaded(tmp_path)
+    air = Air(fleet.dynamodb)
+    steering = fleet.steering(air)
+    steering.apply(steering.plan_rewind(start))
+    fleet.load(10)
+    acquisitions = len(fleet.runs())
+    plan = steering.plan_rewind(start)
+
+    def lose(name, request, call):
+        air.catch = None
+        raise no_response()
+
+    air.catch = lose
+    (outcome,) = steering.apply(plan)
+    assert outcome.status is Status.DONE
+    fleet.load(5)
+    runs = fleet.runs()
+    assert len(runs) == acquisitions + 1
+    assert runs[-1][1] == [*range(first, fleet.put_count)]
+
+
+def test_a_rewind_ends_the_validity_of_a_mark_that_all_is_processed(tmp_path):
+    """An owner that stored nothing begins again at its own checkpoint, for which the mark would still hold."""
+    fleet = SteeredFleet(tmp_path)
+    fleet.rested = True
+    fleet.add("a", fleet.checkpointer("a", "never"))
+    fleet.load(20)
+    start = fleet.moment()
+    fleet.load(5)
+    millis = round(fleet.moment().timestamp() * 1000)
+    fleet.dynamodb.update_item(
+        TableName="app",
+        Key={"leaseKey": {"S": SHARD}},
+        UpdateExpression="SET processedUntil = :mark",
+        ExpressionAttributeValues={":mark": {"S": f"{millis}|TRIM_HORIZON|0"}},
+    )
+    assert fleet.store.get(SHARD).was_processed_until(millis)
+    steering = fleet.steering()
+    steering.apply(steering.plan_rewind(start), wait=0)
+    assert not fleet.store.get(SHARD).was_processed_until(millis)
+
+
+@pytest.mark.parametrize("what", ["split", "merge"])
+def test_a_reshard_between_the_plan_and_the_confirmation_refuses_the_plan(tmp_path, what):
+    """Its children would keep their positions while the parent is read again beside them."""
+    fleet, start, first = loaded(tmp_path, shards=2)
+    steering = fleet.steering()
+    plan = steering.plan_rewind(start)
+    getattr(fleet, what)()
+    fleet.load(10)
+    before = fleet.checkpoints()
+    with pytest.raises(ChangeRefusedError, match="repeat the command"):
+        steering.apply(plan)
+    assert all(position >= before[key] for key, position in fleet.checkpoints().items())
+    mark = len(fleet.delivered)
+    again = fleet.steering()
+    again.apply(again.plan_rewind(start))
+    fleet.run(60)
+    assert sorted(int(entry[2]) for entry in fleet.delivered[mark:]) == [*range(first, fleet.put_count)]
+
+
+def test_a_rewind_of_one_shard_is_not_refused_because_it_was_split_before(tmp_path):
+    fleet, start, _ = loaded(tmp_path)
+    fleet.split()
+    fleet.load(10)
+    steering = fleet.steering()
+    plan = steering.plan_rewind(start, [SHARD])
+    (outcome,) = steering.apply(plan)
+    assert outcome.status is Status.DONE
+
+
+def test_a_row_that_was_read_to_its_end_and_deleted_before_the_next_look_counts_as_noticed(tmp_path):
+    config = ConsumerConfig(initial_position="TRIM_HORIZON")
+    config = replace(config, coordination=replace(config.coordination, lease_cleanup_interval=1.0))
+    fleet, start, _ = loaded(tmp_path, config=config)
+    fleet.split()
+    fleet.load(10)
+    fleet.run(10)
+    steering = fleet.steering()
+    outcomes = steering.apply(steering.plan_rewind(start))
+    assert all(outcome.noticed_after is not None for outcome in outcomes)
+    assert not any("no worker" in line for line in fleet.said)
+
+
+def test_another_operators_write_is_not_taken_for_the_owners(tmp_path):
+    fleet, start, _ = loaded(tmp_path)
+    fleet.crash("a")
+    one, two = fleet.steering(), fleet.steering()
+    one.apply(one.plan_rewind(start), wait=0)
+    plan = two.plan_rewind("TRIM_HORIZON")
+    two.apply(plan, wait=0)
+    one._executor.wait()
+    (outcome,) = one.outcomes
+    assert outcome.noticed_by is None
+    assert "another operator" in outcome.message
+
+
+def test_an_audit_log_that_fills_up_after_a_write_does_not_ask_for_the_write_again(tmp_path):
+    fleet, start, _ = loaded(tmp_path, shards=2)
+    steering = fleet.steering()
+    plan = steering.plan_rewind(start)
+    assert len(plan.changes) == 2
+    send = steering._table.send
+
+    def fill(write):
+        send(write)
+        fleet.audit.unlink()
+        fleet.audit.mkdir()
+
+    steering._table.send = fill
+    with pytest.raises(AuditLogError):
+        steering.apply(plan)
+    assert [outcome.status for outcome in steering.outcomes] == [Status.DONE]
+    command = steering.remaining(plan)
+    assert [command[place + 1] for place, part in enumerate(command) if part == "--shard"] == [
+        plan.changes[1].goal.shard_id
+    ]
+
+
+def test_the_rest_of_an_interrupted_swap_is_the_other_move(tmp_path):
+    fleet, _, _ = loaded(tmp_path, workers=("a", "b"), shards=4)
+    fleet.run(10)
+    shard = next(key for key, owner in fleet.owners().items() if owner == "a")
+    steering = fleet.steering()
+    plan = steering.plan_move(shard, "b", swap=True)
+    report = steering._report
+
+    def interrupt(text):
+        report(text)
+        if text.endswith("written"):
+            steering._report = report
+            steering._executor._report = report
+            raise KeyboardInterrupt
+
+    steering._report = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        steering.apply(plan)
+    command = steering.remaining(plan)
+    other = plan.changes[1].goal.lease_key
+    assert command == ("leases", "move", "app", "--shard", other, "--to", "a")
+    assert "--swap" in plan.command
