@@ -73,7 +73,7 @@ def test_a_restart_is_one_update_on_the_counter_seen():
     for placeholder in sorted(values, key=len, reverse=True):
         text = text.replace(placeholder, next(iter(values[placeholder].values())))
     assert text == (
-        "SET leaseCounter = 42, changedBy = ~operator-1, checkpoint = 200, checkpointSubSequenceNumber = 3, "
+        "SET leaseCounter = 42, changedBy = ~operator-1:40, checkpoint = 200, checkpointSubSequenceNumber = 3, "
         "ownerSwitchesSinceCheckpoint = 0 REMOVE pendingCheckpoint, pendingCheckpointSubSequenceNumber, pendingCheckpointState, "
         "initialTimestampMillis IF leaseCounter = 40"
     )
