@@ -98,7 +98,7 @@ class OwnerWatch:
     def is_silent(self, worker: str, now: float) -> bool:
         """Return whether a worker's rows were watched for longer than the failover time without a change.
 
-        The time since the newest read does not count: nobody looked. A plan may wait for minutes until the user confirms it.
+        The time since the newest read does not count, because a plan may wait for minutes until the user confirms it.
         """
         last = self._changed.get(worker, self._first_seen.get(worker))
         if last is None or self._observed_at is None:
