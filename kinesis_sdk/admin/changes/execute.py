@@ -40,14 +40,14 @@ from kinesis_sdk.admin.changes.plan import (
     decide,
 )
 from kinesis_sdk.admin.changes.recipes import Recipe
-from kinesis_sdk.admin.changes.rows import CHANGED_BY, Row, RowWrite, shows
+from kinesis_sdk.admin.changes.rows import Row, RowWrite, shows
 from kinesis_sdk.admin.changes.table import LeaseTableCalls
 from kinesis_sdk.admin.fleet.model import OwnerKind
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import AwsError, ChangeRefusedError, ConditionFailedError, KinesisSdkError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.text import printable
-from kinesis_sdk.consumer.leases.table.lease import Item
+from kinesis_sdk.consumer.leases.table.lease import CHANGED_BY, Item
 
 TRIES = 5
 """Times that a change is decided again because the row was changed meanwhile."""
