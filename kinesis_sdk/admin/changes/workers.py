@@ -218,7 +218,7 @@ class WorkerMarks:
 
         Raises:
             ConfigError: If there is no such row.
-            ChangeRefusedError: If the row was deleted meanwhile, or the worker is a Java worker.
+            ChangeRefusedError: If the row was deleted meanwhile, so that nothing was written, or the worker is a Java worker.
             AuditLogError: If the audit log cannot be written.
             AwsError: If the call failed; repeating it is safe.
         """
@@ -227,12 +227,16 @@ class WorkerMarks:
             self._judge([worker])
             if self._owners.kind(worker) is not OwnerKind.SDK:
                 raise ChangeRefusedError(f"{printable(worker)} is a Java worker: it does not read pins")
-        self._logged(
+        done = self._logged(
             self._audit(command),
             lease,
             {"pin": worker},
             lambda: self._application.store.set_pin(lease.lease_key, worker),
         )
+        if not done:
+            raise ChangeRefusedError(
+                f"the row of {lease.lease_key} was deleted meanwhile; nothing was pinned"
+            )
 
     def _row(self, shard: str) -> Lease:
         leases = {lease.lease_key: lease for lease in self._read()}
@@ -296,7 +300,8 @@ class WorkerMarks:
 
     def _logged(
         self, audit: AuditLog, lease: Lease, what: Mapping[str, Any], write: Callable[[], bool]
-    ) -> None:
+    ) -> bool:
         audit.append("begin", lease_key=lease.lease_key, **what)
         done = write()
         audit.append("done" if done else "failed", lease_key=lease.lease_key, **what)
+        return done
