@@ -185,7 +185,14 @@ class ChangeExecutor:
         """
         begun = self._clock.monotonic()
         while True:
-            waiting = [one for one in self.outcomes if one.written is not None and one.noticed_after is None]
+            waiting = [
+                one
+                for one in self.outcomes
+                if one.written is not None
+                and one.noticed_after is None
+                # No worker acts on the row of a finished shard.
+                and not Row.of(one.written).lease.is_finished
+            ]
             if not waiting:
                 break
             now = self._clock.monotonic()

@@ -45,6 +45,7 @@ from kinesis_sdk.admin.changes.transfer import (
     import_goals,
     make_export,
     refuse_other_stream,
+    unresolved,
 )
 from kinesis_sdk.admin.fleet.model import OwnerKind
 from kinesis_sdk.admin.fleet.words import duration
@@ -122,7 +123,7 @@ class Steering:
         rows = self._rows_of(read, stream)
         resolver = self._resolver(stream)
         listed = self._application.shards(stream)
-        refusals = self._refuse_other_stream(rows, listed)
+        refusals = self._refuse_other_stream(rows, listed, stream)
         shards = [text.rpartition(":")[2] for text in shards]
         chosen = self._chosen(shards, [*rows.rows, *(shard.shard_id for shard in listed)])
         affected: Sequence[Shard]
@@ -171,7 +172,7 @@ class Steering:
         rows = self._rows_of(read, stream)
         resolver = self._resolver(stream)
         listed = self._application.shards(stream)
-        refusals = self._refuse_other_stream(rows, listed)
+        refusals = self._refuse_other_stream(rows, listed, stream)
         shards = [text.rpartition(":")[2] for text in shards]
         chosen = self._chosen(shards, [*rows.rows, *(shard.shard_id for shard in listed)])
         if to == TRIM_HORIZON:
@@ -305,12 +306,17 @@ class Steering:
         if read.rows or names <= {None}:
             rows = self._rows_of(read, stream)
         else:
-            (name,) = names if len(names) == 1 else (None,)
-            rows = StreamRows(rows={}, stream_name=name)
+            own = [name for name in names if name is not None and name.split(":")[1:2] == [stream.name]]
+            rows = StreamRows(rows={}, stream_name=own[0] if len(own) == 1 else None)
         refusals = refuse_other_stream(export, stream=stream.name, stream_created=facts.created)
-        goals, more, notes = import_goals(rows, export, listed)
+        refusals += self._refuse_other_stream(rows, listed, stream)
+        starts = {} if refusals else self._resolve_exported(rows, export, stream, listed)
+        goals, more, notes = import_goals(rows, export, listed, starts)
         self._judge_owners(goals, read)
-        command = ("leases", "import", self._application.name, file, *self._application.connection.options)
+        rewinds = [goal for goal in goals if goal.action is Action.REWIND]
+        more += refuse_rewind(rows, listed, rewinds, self.owners, self._clock.monotonic())
+        command = self._command("import", stream)
+        command = (*command[:3], file, *command[3:])
         return self._plan(
             Action.IMPORT, goals, command, [*refusals, *more], [*notes, NOT_REACHED], stream, listed
         )
@@ -374,7 +380,7 @@ class Steering:
                     f"the stream was split or merged after the plan was made, and now has {', '.join(born)}: repeat the command"
                 )
         if goals:
-            read = self._scan()
+            read = self._scan(may_be_missing=plan.action is Action.IMPORT)
             moves = plan.action is Action.MOVE
             wanted = {goal.worker for goal in goals if goal.worker is not None}
             self._judge_owners(goals, read, wanted=wanted if moves else ())
@@ -485,10 +491,23 @@ class Steering:
         chosen = {"Type": "FROM_TIMESTAMP", "Timestamp": moment}
         return list_shards(self._application.connection.kinesis, stream, shard_filter=chosen)
 
-    def _refuse_other_stream(self, rows: StreamRows, listed: Sequence[Shard]) -> list[Refusal]:
+    def _refuse_other_stream(
+        self, rows: StreamRows, listed: Sequence[Shard], stream: StreamId
+    ) -> list[Refusal]:
         leases = [row.lease for row in rows.rows.values()]
         if rows.stream_name is not None:
-            return []  # the name of the stream in its rows includes its creation time
+            # account:name:creationEpoch
+            epoch, created = (
+                rows.stream_name.rpartition(":")[2],
+                self._application.stream_facts(stream).created,
+            )
+            if created is None or not epoch.isdigit() or abs(int(epoch) - int(created)) <= 1:
+                return []
+            reason = (
+                f"the rows are of {printable(rows.stream_name)}, and the stream {stream.name} was created at {int(created)}: it was "
+                "deleted and recreated, so the positions are of other records"
+            )
+            return [Refusal(reason=reason)]
         evidence = find_contradiction(listed, leases)
         if evidence is None:
             return []
@@ -497,6 +516,26 @@ class Steering:
     def _is_unresolved(self, rows: StreamRows, shard_id: str) -> bool:
         row = rows.rows.get(shard_id)
         return row is not None and row.lease.checkpoint.sequence_number in (LATEST, AT_TIMESTAMP)
+
+    def _resolve_exported(
+        self, rows: StreamRows, export: Export, stream: StreamId, listed: Sequence[Shard]
+    ) -> dict[str, ResolvedStart]:
+        """Resolve the sentinels of rows that an import puts back: LATEST stands for the time of the export, if for no other."""
+        resolver = self._resolver(stream)
+        there = {shard.shard_id for shard in listed}
+        leases = {lease.shard: lease for lease in unresolved(rows, export) if lease.shard in there}
+
+        def start_of(shard_id: str) -> ResolvedStart:
+            lease = leases[shard_id]
+            millis = lease.initial_timestamp_millis
+            if millis is None and lease.checkpoint.sequence_number == AT_TIMESTAMP:
+                raise ConfigError(
+                    "file", "", f"an export that says at which time {shard_id} starts: it is at AT_TIMESTAMP"
+                )
+            moment = min(export.at if millis is None else millis / 1000, self._clock.time())
+            return resolver.resolve(shard_id, datetime.fromtimestamp(moment, timezone.utc))
+
+        return self._each(leases, start_of)
 
     def _resolve_pins(
         self, resolver: PositionResolver, rows: StreamRows, shards: Sequence[Shard]

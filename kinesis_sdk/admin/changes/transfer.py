@@ -14,12 +14,14 @@ from typing import Any
 
 from kinesis_sdk.admin.changes.audit import item_from_json, item_to_json
 from kinesis_sdk.admin.changes.plan import Action, Goal, Refusal, StreamRows, in_creation_order
+from kinesis_sdk.admin.changes.positions import ResolvedStart
 from kinesis_sdk.admin.changes.rows import Row
 from kinesis_sdk.admin.changes.table import TableRead
 from kinesis_sdk.common.errors import ConfigError
-from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON
+from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.common.shards import Shard, ShardGraph
 from kinesis_sdk.consumer.leases.table.lease import CHANGED_BY, Lease
+from kinesis_sdk.consumer.shard_sync.audit import find_contradiction
 
 FORMAT = "kinesis-sdk leases"
 _VERSION = 1
@@ -106,7 +108,7 @@ def parse_export(lines: Iterable[str]) -> Export:
 
 
 def restored(row: Row) -> Lease:
-    """Return a row of an export as it is put into a table: without owners, heartbeats and marks of workers of that time."""
+    """Return a row of an export as it is put into a table: without owners, heartbeats, marks and pending checkpoints of that time."""
     extra = {name: value for name, value in row.lease.extra.items() if name != CHANGED_BY}
     return replace(
         row.lease,
@@ -114,6 +116,11 @@ def restored(row: Row) -> Lease:
         owner=None,
         checkpoint_owner=None,
         handoff_owner=None,
+        owner_switches=0,
+        # As with each new position: a pending checkpoint would let the next `initialize` jump forward over what is to come again.
+        pending_checkpoint=None,
+        pending_checkpoint_state=None,
+        processed_until=None,
         standby_heartbeats={},
         draining=(),
         progress=None,
@@ -121,50 +128,105 @@ def restored(row: Row) -> Lease:
     )
 
 
+def unresolved(table: StreamRows, export: Export) -> list[Lease]:
+    """Return the leases that an import puts back, and that have no position yet: LATEST or AT_TIMESTAMP.
+
+    Put back as they are, LATEST would mean the time of the next read, and all that arrived since the export would be skipped.
+    """
+    return [
+        row.lease
+        for row in export.rows
+        if row.lease.stream_name == table.stream_name
+        and row.lease.shard not in table.rows
+        and row.lease.checkpoint.sequence_number in (LATEST, AT_TIMESTAMP)
+    ]
+
+
 def import_goals(
-    table: StreamRows, export: Export, shards: Sequence[Shard]
+    table: StreamRows,
+    export: Export,
+    shards: Sequence[Shard],
+    starts: Mapping[str, ResolvedStart] | None = None,
 ) -> tuple[list[Goal], list[Refusal], list[str]]:
     """Return the goals of an import, parents before children, with refusals and notes.
 
     Rows that are missing are put back. A row at another position is rewound or skipped like any other, so an import also works
-    while the application runs.
+    while the application runs. Shards that were born after the export, of parents that were unfinished then, begin again at
+    TRIM_HORIZON, after their parents.
 
     Args:
         table: Rows of the stream, as they are.
         export: The export.
         shards: All shards of the stream.
+        starts: Positions of the leases that `unresolved` returns, by shard.
     """
     exported = {row.lease.shard: row for row in export.rows if row.lease.stream_name == table.stream_name}
-    order = {shard.shard_id: index for index, shard in enumerate(in_creation_order(shards))}
-    goals, notes = [], []
-    for shard_id, row in sorted(exported.items(), key=lambda entry: (order.get(entry[0], -1), entry[0])):
-        current = table.rows.get(shard_id)
-        position = row.lease.checkpoint
-        action = Action.REWIND
-        if current is not None:
-            there = current.lease.checkpoint
-            if position == there:
-                continue
-            if position.sequence_number in (LATEST, AT_TIMESTAMP):
-                notes.append(f"{shard_id}: the export has no position yet, so the row is left as it is")
-                continue
-            if position.is_shard_end:
-                notes.append(f"{shard_id}: finished in the export; its owner reads it to the end")
-                continue
-            action = Action.REWIND if position < there else Action.SKIP
-            if action is Action.SKIP and position.is_sentinel:
-                continue
-        goals.append(
-            Goal(
-                lease_key=row.lease.lease_key,
-                shard_id=shard_id,
-                action=action,
-                position=position,
-                missing=restored(row),
-                effect=_EFFECTS[action] if current is not None else "the row is put back",
-            )
-        )
+    listed = in_creation_order(shards)
+    goals: list[Goal] = []
+    notes = [
+        f"{shard_id}: the stream no longer has this shard, its records have expired"
+        for shard_id in sorted(exported.keys() - {shard.shard_id for shard in listed})
+        if shard_id not in table.rows and not exported[shard_id].lease.is_finished
+    ]
+    graph = ShardGraph(shards)
+    for shard in listed:
+        row, current = exported.get(shard.shard_id), table.rows.get(shard.shard_id)
+        if row is not None:
+            goal = _import_goal(row, current, (starts or {}).get(shard.shard_id), notes)
+        else:
+            goal = _import_descendant(table, shard.shard_id, current, exported, graph)
+        if goal is not None:
+            goals.append(goal)
     return goals, _refuse_import(table, exported, shards), notes
+
+
+def _import_goal(row: Row, current: Row | None, start: ResolvedStart | None, notes: list[str]) -> Goal | None:
+    missing, shard_id = restored(row), row.lease.shard
+    position = row.lease.checkpoint
+    action = Action.REWIND
+    if current is None and start is not None:
+        position = start.position
+        missing = replace(missing, checkpoint=position, initial_timestamp_millis=None)
+    if current is not None:
+        there = current.lease.checkpoint
+        if position == there:
+            return None
+        if position.sequence_number in (LATEST, AT_TIMESTAMP):
+            notes.append(f"{shard_id}: the export has no position yet, so the row is left as it is")
+            return None
+        if position.is_shard_end:
+            notes.append(f"{shard_id}: finished in the export; its owner reads it to the end")
+            return None
+        action = Action.REWIND if position < there else Action.SKIP
+        if action is Action.SKIP and position.is_sentinel:
+            return None
+    return Goal(
+        lease_key=row.lease.lease_key,
+        shard_id=shard_id,
+        action=action,
+        position=position,
+        missing=missing,
+        effect=_EFFECTS[action] if current is not None else "the row is put back",
+    )
+
+
+def _import_descendant(
+    table: StreamRows, shard_id: str, current: Row | None, exported: Mapping[str, Row], graph: ShardGraph
+) -> Goal | None:
+    """Return the goal of a shard without an exported row: nothing of it was read if an ancestor was unfinished."""
+    position = ExtendedSequenceNumber(TRIM_HORIZON)
+    if current is None or current.lease.checkpoint == position:
+        return None
+    if not any(one in exported and not exported[one].lease.is_finished for one in graph.ancestors(shard_id)):
+        return None
+    return Goal(
+        lease_key=table.lease_key(shard_id),
+        shard_id=shard_id,
+        action=Action.REWIND,
+        position=position,
+        missing=replace(restored(current), checkpoint=position),
+        effect="born after the export: all of its records come again, after those of its parents",
+    )
 
 
 _EFFECTS = {
@@ -178,6 +240,12 @@ def _refuse_import(table: StreamRows, exported: Mapping[str, Row], shards: Seque
     graph = ShardGraph(shards)
     there = {**table.rows, **exported}
     refusals = []
+    # Workers stop if a row cannot be of the stream, see `find_contradiction`.
+    evidence = find_contradiction(
+        shards, [replace(row.lease, lease_key=row.lease.shard) for row in exported.values()]
+    )
+    if evidence is not None:
+        refusals.append(Refusal(reason=f"the export does not belong to this stream: {evidence}"))
     for shard in in_creation_order(shards):
         shard_id = shard.shard_id
         if (

@@ -1,0 +1,177 @@
+"""Imports that would skip records, stop workers, read children before their parents, or name a command that does something else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kinesis_sdk.admin.changes.execute import Status
+from kinesis_sdk.admin.changes.rows import Row
+from kinesis_sdk.admin.changes.workers import WorkerMarks
+from kinesis_sdk.common.errors import ChangeRefusedError, ConfigError
+from kinesis_sdk.common.sequence import ExtendedSequenceNumber
+from kinesis_sdk.consumer import ConsumerConfig
+from kinesis_sdk.consumer.leases.table.lease import lease_to_item
+from tests.admin.changes.operators import SHARD, TABLE, SteeredFleet
+
+
+def loaded(tmp_path, workers=("a",), **more):
+    fleet = SteeredFleet(tmp_path, **more)
+    for name in workers:
+        fleet.add(name, fleet.checkpointer(name, "each batch"))
+    fleet.load(20)
+    return fleet
+
+
+def changed(export, **fields):
+    """The export with other fields in its first row."""
+    first, *others = export.rows
+    row = Row.of(lease_to_item(replace(first.lease, **fields)))
+    return replace(export, rows=(row, *others))
+
+
+def without_rows(fleet):
+    for name in [*fleet.engines]:
+        fleet.stop(name)
+    fleet.run(5)
+    for lease in fleet.store.list():
+        fleet.dynamodb.delete_item(TableName=TABLE, Key={"leaseKey": {"S": lease.lease_key}})
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["live", "no rows"])
+@pytest.mark.parametrize(
+    ("checkpoint", "evidence"), [("17", "but the shard starts at"), ("SHARD_END", "the shard is open")]
+)
+def test_positions_that_would_stop_every_worker_are_refused(tmp_path, there, checkpoint, evidence):
+    fleet = loaded(tmp_path)
+    export = changed(fleet.steering().export(), checkpoint=ExtendedSequenceNumber(checkpoint))
+    if not there:
+        without_rows(fleet)
+    steering = fleet.steering()
+    plan = steering.plan_import(export)
+    assert any(evidence in refusal.reason for refusal in plan.refusals)
+    with pytest.raises(ChangeRefusedError):
+        steering.apply(plan)
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+def test_a_row_that_was_at_latest_is_put_back_with_a_number(tmp_path, pinned):
+    """LATEST again would mean the time of the next read: what arrived since the export would be skipped."""
+    fleet = loaded(tmp_path)
+    first = fleet.put_count
+    export = changed(
+        fleet.steering().export(),
+        checkpoint=ExtendedSequenceNumber("LATEST"),
+        initial_timestamp_millis=round(fleet.moment().timestamp() * 1000) if pinned else None,
+        pending_checkpoint=ExtendedSequenceNumber("LATEST"),
+    )
+    without_rows(fleet)
+    fleet.put(12)
+    fleet.run(5)
+    steering = fleet.steering()
+    steering.apply(steering.plan_import(export), wait=0)
+    row = fleet.store.get(SHARD)
+    assert not row.checkpoint.is_sentinel
+    assert (row.initial_timestamp_millis, row.pending_checkpoint) == (None, None)
+    fleet.put(4)
+    fleet.run(2)
+    mark = len(fleet.delivered)
+    fleet.add("b", fleet.checkpointer("b", "each batch"))
+    fleet.run(20)
+    assert [int(entry[2]) for entry in fleet.delivered[mark:]] == [*range(first, fleet.put_count)]
+
+
+def test_a_row_at_a_time_that_nobody_knows_is_refused(tmp_path):
+    fleet = loaded(tmp_path)
+    export = changed(fleet.steering().export(), checkpoint=ExtendedSequenceNumber("AT_TIMESTAMP"))
+    without_rows(fleet)
+    with pytest.raises(ConfigError, match="at AT_TIMESTAMP"):
+        fleet.steering().plan_import(export)
+
+
+@pytest.mark.parametrize("cleaned", [True, False])
+def test_children_that_were_born_after_the_export_come_again_after_their_parent(tmp_path, cleaned):
+    config = ConsumerConfig(initial_position="TRIM_HORIZON")
+    if cleaned:
+        config = replace(config, coordination=replace(config.coordination, lease_cleanup_interval=1.0))
+    fleet = loaded(tmp_path, workers=("a", "b"), shards=2, config=config)
+    steering = fleet.steering()
+    export, first = steering.export(), fleet.put_count
+    fleet.load(10)
+    fleet.split()
+    fleet.load(10)
+    fleet.run(10)
+    mark = len(fleet.delivered)
+    plan = steering.plan_import(export)
+    outcomes = steering.apply(plan)
+    assert {outcome.status for outcome in outcomes} <= {Status.DONE, Status.UNCHANGED}
+    fleet.run(60)
+    again = fleet.delivered[mark:]
+    assert sorted(int(entry[2]) for entry in again) == [*range(first, fleet.put_count)]
+    shards = fleet.raw.list_shards(StreamName="orders")["Shards"]
+    for shard in shards:
+        parent = shard.get("ParentShardId")
+        places = [index for index, entry in enumerate(again) if entry[1] == parent]
+        own = [index for index, entry in enumerate(again) if entry[1] == shard["ShardId"]]
+        if places and own:
+            assert max(places) < min(own), "children wait for their parent"
+
+
+def test_a_finished_row_that_is_put_back_waits_for_nobody(tmp_path):
+    fleet = loaded(tmp_path)
+    fleet.split()
+    fleet.load(10)
+    export = fleet.steering().export()
+    assert any(row.lease.is_finished for row in export.rows)
+    without_rows(fleet)
+    steering = fleet.steering()
+    outcomes = steering.apply(steering.plan_import(export), wait=0)
+    assert len(outcomes) == len(export.rows)
+    fleet.add("b", fleet.checkpointer("b", "each batch"))
+    assert steering._executor.wait(30.0)
+
+
+def test_the_command_of_an_import_names_the_table_and_is_repeated_as_a_whole(tmp_path):
+    fleet = loaded(tmp_path)
+    steering = fleet.steering()
+    export = steering.export()
+    fleet.load(10)
+    plan = steering.plan_import(export, file="app.jsonl")
+    assert plan.command == ("leases", "import", "app", "app.jsonl", "--stream", "orders")
+    assert steering.remaining(plan) == plan.command
+
+
+def test_a_table_of_several_streams_is_not_steered_with_a_recreated_one(tmp_path):
+    fleet = loaded(tmp_path)
+    fleet.stop("a")
+    fleet.run(5)
+    row = fleet.store.get(SHARD)
+    without_rows(fleet)
+    created = int(
+        fleet.raw.describe_stream_summary(StreamName="orders")["StreamDescriptionSummary"][
+            "StreamCreationTimestamp"
+        ].timestamp()
+    )
+    for epoch, refused in ((created - 500, True), (created, False)):
+        name = f"123456789012:orders:{epoch}"
+        lease = replace(row, lease_key=f"{name}:{SHARD}", stream_name=name, shard_id=SHARD)
+        fleet.dynamodb.put_item(TableName=TABLE, Item=lease_to_item(lease))
+        plan = fleet.steering().plan_rewind("TRIM_HORIZON")
+        assert any("recreated" in refusal.reason for refusal in plan.refusals) is refused
+        fleet.dynamodb.delete_item(TableName=TABLE, Key={"leaseKey": {"S": lease.lease_key}})
+
+
+def test_a_pin_on_a_row_that_was_deleted_meanwhile_is_not_reported_as_done(tmp_path):
+    fleet = loaded(tmp_path)
+    application = fleet.steering()._application
+    marks = WorkerMarks(application, audit_log=fleet.audit, clock=fleet.clock, sleep=fleet.run)
+    set_pin = application.store.set_pin
+
+    def deleted(key, worker):
+        fleet.dynamodb.delete_item(TableName=TABLE, Key={"leaseKey": {"S": key}})
+        return set_pin(key, worker)
+
+    application.store.set_pin = deleted
+    with pytest.raises(ChangeRefusedError, match="nothing was pinned"):
+        marks.pin(SHARD, None)
