@@ -106,12 +106,9 @@ class WorkerMarks:
         Raises:
             ChangeRefusedError: If the worker does not read the mark, or no other worker would hold its leases.
         """
-        leases = self._read()
         if not on:
-            return [
-                f"{lease.lease_key}: {DRAIN}{worker}: 1 → –" for lease in leases if worker in lease.draining
-            ]
-        carrier = self._check_drain(worker, leases)
+            return [f"{lease.lease_key}: {DRAIN}{worker}: 1 → –" for lease in self._find_marked(worker)]
+        carrier = self._check_drain(worker, self._read())
         return [f"{carrier.lease_key}: {DRAIN}{worker}: – → 1; on condition: the row exists"]
 
     def drain(self, worker: str, *, command: tuple[str, ...] = ()) -> None:
@@ -135,7 +132,14 @@ class WorkerMarks:
                 {"drain": worker},
                 lambda carrier=carrier: self._application.store.set_drain(carrier.lease_key, worker, True),  # type: ignore[misc]
             )
-            if any(worker in lease.draining for lease in self._read()):
+            leases = self._read()
+            if any(worker in lease.draining for lease in leases):
+                try:
+                    self._check_drain(worker, leases)
+                except ChangeRefusedError:
+                    # Another operator drained the other workers at the same time, and no worker would hold a lease.
+                    self.undrain(worker, command=command)
+                    raise
                 return
             self._report("the row was deleted meanwhile, using another one")
         raise ChangeRefusedError("the rows of the table are deleted as fast as they are marked; try again")
@@ -154,8 +158,7 @@ class WorkerMarks:
         was_draining = False
         quiet_since = self._clock.monotonic()
         while True:
-            marked = [lease for lease in self._read() if worker in lease.draining]
-            for lease in marked:
+            for lease in self._find_marked(worker):
                 was_draining = True
                 self._logged(
                     audit,
@@ -167,6 +170,19 @@ class WorkerMarks:
             # The worker moves its mark when a row is finished: it may have written the new one after this scan.
             if not was_draining or self._clock.monotonic() - quiet_since >= 2 * _POLL:
                 return was_draining
+            self._sleep(_POLL)
+
+    def _find_marked(self, worker: str) -> list[Lease]:
+        """Return the rows with the drain mark of a worker.
+
+        A mark whose row was deleted is nowhere until the worker has put it on another row after its next scan, so the table is read
+        for two seconds before the answer is that there is none.
+        """
+        until = self._clock.monotonic() + 2 * _POLL
+        while True:
+            marked = [lease for lease in self._read() if worker in lease.draining]
+            if marked or self._clock.monotonic() >= until:
+                return marked
             self._sleep(_POLL)
 
     def wait_drained(self, worker: str, *, timeout: float | None = None) -> bool:
