@@ -136,7 +136,8 @@ class PositionResolver:
         if start == TRIM_HORIZON:
             return ResolvedStart(position=ExtendedSequenceNumber(TRIM_HORIZON))
         if start == LATEST:
-            return search.last_before(self._clock.time(), lambda _: False)
+            # Not the tip: a shard that is written as fast as it is read here has none, and the search would never end.
+            return search.last_before(self._clock.time(), search.arrived_since_first_read)
         raise ConfigError("to", start, "a moment, LATEST, TRIM_HORIZON or a sequence number")
 
     def arrival_of(self, shard_id: str, position: ExtendedSequenceNumber) -> datetime | None:
@@ -187,6 +188,12 @@ class _Search:
         self._sleep = sleep
         self._horizon = horizon
         self._next_reads = next_reads
+        # A second after the tip that the first page with records showed, in epoch seconds of Kinesis.
+        self._first_tip: float | None = None
+
+    def arrived_since_first_read(self, record: KinesisRecord) -> bool:
+        """Return whether a record did not exist when the search began."""
+        return self._first_tip is not None and _arrival(record) >= self._first_tip
 
     def first_at(self, position: Position) -> KinesisRecord | None:
         """Return the first record at a position."""
@@ -292,6 +299,9 @@ class _Search:
             lambda: self._fetch(cursor, limit), operation=None, client=self._client, sleep=self._sleep
         )
         cursor.advance(page)
+        if self._first_tip is None and page.records:
+            behind = (page.header.millis_behind_latest or 0) / 1000
+            self._first_tip = _arrival(page.records[-1]) + behind + 1.0
         self._next_reads[self._shard_id] = self._clock.monotonic() + READ_INTERVAL
         return page
 

@@ -143,6 +143,11 @@ class Steering:
             wanted = [shard_id for shard_id in begin if not chosen or shard_id in chosen]
             starts = self._each(wanted, lambda shard_id: resolver.resolve(shard_id, to))
         effects, notes = self._rewind_effects(rows, starts, resolver)
+        notes += [
+            f"{shard_id}: left as it is, because it "
+            + ("has a position already" if to == LATEST else f"ended before {show_start(to)}")
+            for shard_id in sorted(chosen - {shard.shard_id for shard in affected})
+        ]
         goals = rewind_goals(rows, affected, starts, chosen=chosen, resolves=to == LATEST, effects=effects)
         self._judge_owners(goals, read)
         now = self._clock.monotonic()
