@@ -7,6 +7,7 @@ accounts for the operator's changes as well: what a rewind covers comes again, w
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
@@ -59,9 +60,16 @@ class Operator:
             Application(self._connection, name, stream=name),
             failover_time=FAILOVER,
             audit_log=self._audit,
-            sleep=self._run.go_on,
+            sleep=self._go_on,
             report=lambda text: self._run.note("steer", text),
         )
+
+    def _go_on(self, seconds: float) -> None:
+        """Wait. In the main thread the run goes on meanwhile; the others, which read shards side by side, must not touch it."""
+        if threading.current_thread() is threading.main_thread():
+            self._run.go_on(seconds)
+        else:
+            time.sleep(seconds)
 
     def rewind(self, to: datetime) -> list[Outcome]:
         steering = self._steering()
