@@ -34,7 +34,7 @@ from kinesis_sdk.cli.output import (
     with_exit_codes,
 )
 from kinesis_sdk.common.clock import SystemClock
-from kinesis_sdk.common.errors import AuditLogError, ChangeRefusedError, ConfigError
+from kinesis_sdk.common.errors import AuditLogError, AwsError, ChangeRefusedError, ConfigError
 from kinesis_sdk.common.text import printable
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -174,7 +174,7 @@ class Session:
             confirm(question, yes=self.yes)
             try:
                 outcomes = steering.apply(plan, wait=wait)
-            except KeyboardInterrupt:
+            except (KeyboardInterrupt, AwsError, AuditLogError):
                 tell_interrupted(steering, plan)
                 raise
         else:
@@ -205,7 +205,7 @@ def show_plan(plan: ChangePlan) -> None:
 
 
 def tell_interrupted(steering: Steering, plan: ChangePlan) -> None:
-    """Tell what was done before Ctrl-C, and how to do the rest."""
+    """Tell what was done before Ctrl-C or an error, and how to do the rest."""
     done = [one for one in steering.outcomes if one.written is not None]
     note(f"Interrupted: {len(done)} of {len(plan.changes)} rows were written, see the audit log.")
     rest = steering.remaining(plan)

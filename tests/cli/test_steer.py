@@ -7,6 +7,7 @@ import shlex
 from collections import Counter
 
 import pytest
+from botocore.exceptions import ClientError
 from click.testing import CliRunner
 
 from kinesis_sdk.admin import Connection
@@ -91,6 +92,29 @@ def test_json_is_one_document(operator):
     result = operator.change("leases", "rewind", "app", "--to", iso(start), "--json")
     (outcome,) = json.loads(result.stdout)["outcomes"]
     assert (outcome["status"], outcome["noticed_by"]) == ("done", "a")
+
+
+def test_an_error_between_two_writes_tells_what_is_left(operator):
+    operator = operator(shards=2)
+    fleet = operator.fleet
+    start = fleet.moment()
+    fleet.load(5)
+    update, writes = fleet.dynamodb.update_item, []
+
+    def rejected(**request):
+        if request["ExpressionAttributeNames"].get("#n1") == "changedBy":
+            writes.append(request)
+            if len(writes) == 2:
+                raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "UpdateItem")
+        return update(**request)
+
+    fleet.dynamodb.update_item = rejected
+    result = operator.change("leases", "rewind", "app", "--to", iso(start), "--json")
+    assert result.exit_code == 3
+    assert "Interrupted: 1 of 2 rows were written" in result.stderr
+    left = writes[1]["Key"]["leaseKey"]["S"]
+    assert f"--shard {left}" in result.stderr.partition("The rest: ")[2]
+    assert result.stdout == ""
 
 
 def test_without_a_terminal_nothing_is_changed(operator):
