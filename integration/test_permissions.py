@@ -8,6 +8,7 @@ from __future__ import annotations
 import fnmatch
 import json
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -250,6 +251,10 @@ def test_the_spark_writer_needs_what_the_producer_needs(
     monkeypatch.setattr(ProducerSettings, "make_producer", lambda _settings: producer)
     write = KinesisPartitionWriter("orders", partition_key="key", data="data")
     write([{"key": "customer-7", "data": b"data"}])
+    # The writer flushes at once, so its record may be stored before the producer has looked up the shards in the background.
+    deadline = time.monotonic() + 30
+    while account.used != actions(account, "Produce") and time.monotonic() < deadline:
+        time.sleep(0.01)
     producer.close(30)
     assert account.refused == []
     assert account.used == actions(account, "Produce")
