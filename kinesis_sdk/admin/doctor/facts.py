@@ -85,6 +85,7 @@ class Facts:
         skew: Bounds of the difference between the clock of AWS and this machine's, in seconds; positive if this machine is
             behind. None if no response had a date.
         summary: ``StreamDescriptionSummary``.
+        stream_missing: Whether Kinesis says that there is no such stream.
         shards: All listed shards.
         limits: Response of DescribeLimits.
         consumers: Registered consumers of the stream.
@@ -111,6 +112,7 @@ class Facts:
     actions: Mapping[str, Tried] = field(default_factory=dict)
     skew: tuple[float, float] | None = None
     summary: Mapping[str, Any] | None = None
+    stream_missing: bool = False
     shards: tuple[Shard, ...] | None = None
     limits: Mapping[str, Any] | None = None
     consumers: tuple[Mapping[str, Any], ...] | None = None

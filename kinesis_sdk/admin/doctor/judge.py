@@ -177,6 +177,14 @@ def _permissions(facts: Facts) -> Iterator[Finding]:
 def _stream(facts: Facts) -> Iterator[Finding]:
     summary = facts.summary
     if summary is None:
+        if facts.stream_missing:
+            yield Finding(
+                code="stream-missing",
+                level=Level.RED,
+                title="stream",
+                text=f"There is no stream {printable(facts.stream)} in this account and region.",
+                remedy="Check name, account and region, or create it.",
+            )
         return
     status = str(summary.get("StreamStatus"))
     mode = str((summary.get("StreamModeDetails") or {}).get("StreamMode", "PROVISIONED"))

@@ -93,6 +93,7 @@ class Probes:
         self._bounds: tuple[float, float] | None = None
         self._throttled: list[str] = []
         self._table_throttles = 0
+        self._stream_missing = False
 
     @property
     def calls(self) -> dict[str, int]:
@@ -131,7 +132,8 @@ class Probes:
                 "dynamodb",
                 lambda client: DynamoDBLeaseStore(client, self._application, sleep=self._sleep).scan(),
             )
-        samples, lags, open_shards = self._sample(shards or [], scan.leases if scan else [])
+        leases = scan.leases if scan and not self._stream_missing else []
+        samples, lags, open_shards = self._sample(shards or [], leases)
         self._try_actions(shards or [], consumers or (), missing=missing)
         return Facts(
             stream=str(self._stream),
@@ -141,6 +143,7 @@ class Probes:
             actions=self._all_actions(),
             skew=self._bounds,
             summary=summary,
+            stream_missing=self._stream_missing,
             shards=None if shards is None else tuple(shards),
             limits=limits,
             consumers=consumers,
@@ -228,6 +231,11 @@ class Probes:
         """Make a call; a failure becomes a fact."""
         try:
             return self._call(service, name, call, attempts=attempts)
+        except ResourceNotFoundError as error:
+            if service == "kinesis":  # all its calls here name the stream or nothing
+                self._stream_missing = True
+            else:
+                self._failures[name] = str(error)
         except AwsError as error:
             if service not in self._unreachable:
                 self._failures[name] = str(error)

@@ -315,6 +315,15 @@ def test_fan_out_consumers_are_listed_by_name() -> None:
 # The table
 
 
+def test_a_missing_stream_is_red_and_said_once() -> None:
+    world = World()
+    world.kinesis.delete_stream(StreamName="orders")
+    report = world.examine()
+    assert report.level is Level.RED
+    assert "no stream orders" in only(report, "stream-missing").text
+    assert [one.text for one in report.findings if one.code == "probe-failed"] == []
+
+
 def test_a_missing_table() -> None:
     report = World(table=False).examine()
     assert only(report, "table-missing").level is Level.YELLOW
