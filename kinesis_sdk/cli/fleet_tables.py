@@ -76,7 +76,7 @@ def new_table(*columns: str | tuple[str, str]) -> Table:
         columns: Headings; with ``right`` for numbers, or ``wide`` for the column that is cut if there is no room.
     """
     table: Table = need("rich.table", "cli").Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    for column in columns:
+    for place, column in enumerate(columns):
         heading, kind = (column, "") if isinstance(column, str) else column
         table.add_column(
             heading,
@@ -84,7 +84,8 @@ def new_table(*columns: str | tuple[str, str]) -> Table:
             no_wrap=True,
             overflow="ellipsis",
             ratio=1 if kind == "wide" else None,
-            min_width=12 if kind == "wide" else None,
+            # The first column names the row. Without a minimum, it is the first to vanish in a narrow terminal.
+            min_width=12 if kind == "wide" else 4 if place == 0 else None,
         )
     return table
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -36,6 +37,18 @@ class LazyGroup(click.Group):
             raise TypeError(f"{home[0]} is not a click command")
         keep_line_breaks(command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Resolve a command; an unknown one ends with the names that are close to it."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            close = get_close_matches(args[0], self.list_commands(ctx))
+            if close and "mean" not in error.format_message():  # newer versions of click know some
+                error.message += f" Did you mean {' or '.join(close)}?"
+            raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""

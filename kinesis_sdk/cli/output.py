@@ -21,6 +21,9 @@ from kinesis_sdk.common.errors import ConfigError, KinesisSdkError
 if TYPE_CHECKING:
     from rich.console import Console
 
+_PIPE_WIDTH = 240
+"""Columns of a table that is printed to a pipe or a file."""
+
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
@@ -116,12 +119,23 @@ def note(message: str) -> None:
 def console(*, stderr: bool = False) -> Console:
     """Return a rich console that does not read square brackets in data as markup.
 
+    In a pipe or a file, where rich would cut every line at 80 columns, lines may be long, unless ``COLUMNS`` is set.
+
     Args:
         stderr: Whether it writes to standard error.
     """
     from rich.console import Console
 
-    return Console(stderr=stderr, markup=False, highlight=False, soft_wrap=False)
+    class PipedConsole(Console):
+        """Leaves a pipe that was closed to `with_exit_codes`; rich would end the process with exit code 1."""
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
+    piped = not (sys.stderr if stderr else sys.stdout).isatty() and "COLUMNS" not in os.environ
+    return PipedConsole(
+        stderr=stderr, markup=False, highlight=False, soft_wrap=False, width=_PIPE_WIDTH if piped else None
+    )
 
 
 def confirm(question: str, *, yes: bool) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Sequence
 from functools import partial
 
@@ -10,7 +12,7 @@ import click
 from kinesis_sdk.admin.connection import Connection
 from kinesis_sdk.cli.extras import need
 from kinesis_sdk.cli.fleet_tables import application_options, open_application
-from kinesis_sdk.cli.output import with_exit_codes
+from kinesis_sdk.cli.output import CommandError, ExitCode, with_exit_codes
 
 
 @click.command(short_help="Watch a fleet live: shards by owner, lag, moves, problems.")
@@ -54,6 +56,11 @@ def top(
       kinesis-sdk top billing
       kinesis-sdk top billing --region eu-west-1 --allow-changes
     """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise CommandError(
+            f"top needs a terminal. For a pipe or a file: kinesis-sdk lag {shlex.quote(application_name)} --watch",
+            ExitCode.USAGE,
+        )
     need("textual", "tui")
     from kinesis_sdk.admin.fleet.explain import explain
     from kinesis_sdk.admin.fleet.observe import FleetObserver

@@ -7,13 +7,14 @@ from typing import Any
 
 import click
 
+from kinesis_sdk.cli.lazy_group import LazyGroup
 from kinesis_sdk.cli.options import DURATION
 from kinesis_sdk.cli.output import CommandError, ExitCode, confirm, note, print_json
 from kinesis_sdk.cli.steer import Session, change_options
 from kinesis_sdk.common.text import printable
 
 
-@click.group(short_help="List workers, drain one before maintenance.")
+@click.group(cls=LazyGroup, short_help="List workers, drain one before maintenance.")
 def worker() -> None:
     """List the workers of an application, and drain one before maintenance."""
 
@@ -81,12 +82,13 @@ def drain(worker_id: str, timeout: float, **options: Any) -> None:
         print_json({"writes": writes, "drained": drained})
     if not drained:
         raise CommandError(
-            f"{printable(worker_id)} still holds leases; the drain goes on, see: kinesis-sdk worker list "
-            f"{options['application_name']}",
+            f"{printable(worker_id)} still holds leases; the drain goes on, see: kinesis-sdk "
+            + shlex.join(session.command("worker", "list", options["application_name"])),
             ExitCode.BAD_ANSWER,
         )
+    undo = session.command("worker", "undrain", options["application_name"], worker_id)
     note(
-        f"Done: no lease names {printable(worker_id)}. Stop it, or undo this with: kinesis-sdk worker undrain"
+        f"Done: no lease names {printable(worker_id)}. Stop it, or undo this with: kinesis-sdk {shlex.join(undo)}"
     )
 
 

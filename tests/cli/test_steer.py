@@ -173,6 +173,7 @@ def test_a_drained_worker_holds_nothing_until_it_is_undrained(operator):
     result = operator.change("worker", "drain", "app", "a")
     assert result.exit_code == 0, result.stderr
     assert "a holds 0 leases" in result.stderr
+    assert "undo this with: kinesis-sdk worker undrain app a\n" in result.stderr
     assert set(fleet.owners().values()) == {"b"}
     listed = json.loads(operator.run("worker", "list", "app", "--json").stdout)
     assert [(one["worker_id"], one["leases"], one["is_draining"]) for one in listed] == [

@@ -1,0 +1,67 @@
+"""Output in a pipe, in a narrow terminal, and after a mistake."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from click.testing import CliRunner
+
+from kinesis_sdk.cli.fleet_tables import new_table
+from kinesis_sdk.cli.main import cli
+from kinesis_sdk.cli.output import console
+
+
+class ClosedPipe(io.StringIO):
+    def fileno(self) -> int:
+        return 1
+
+    def write(self, _text: str) -> int:
+        raise BrokenPipeError
+
+
+def test_a_table_into_a_closed_pipe_raises_what_with_exit_codes_catches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sys.stdout", ClosedPipe())
+    table = new_table("SHARD")
+    table.add_row("0001")
+    with pytest.raises(BrokenPipeError):
+        console().print(table)
+
+
+def test_a_pipe_gets_whole_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    table = new_table(("APPLICATION", "wide"), "A", "B")
+    table.add_row("a" * 60, "b" * 40, "c" * 40)
+    console().print(table)
+    assert "…" not in capsys.readouterr().out
+
+
+def test_a_narrow_terminal_keeps_the_names_of_the_rows(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    table = new_table("SHARD", "STATE", ("OWNER", "wide"), "KIND", ("COUNTER", "right"), "CHECKPOINT")
+    table.add_row("0001", "held", "host:16626:d9bef649-1", "kinesis_sdk", "120", "…47012882/8")
+    console().print(table)
+    assert capsys.readouterr().out.splitlines()[1].startswith("0001 ")
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [(["lags"], "lag"), (["leases", "rewnd"], "rewind"), (["worker", "dran"], "drain")],
+)
+def test_a_mistyped_command_is_answered_with_the_one_that_was_meant(typed: list[str], meant: str) -> None:
+    result = CliRunner().invoke(cli, typed)
+    assert result.exit_code == 2
+    assert "mean" in result.stderr
+    assert meant in result.stderr.partition("mean")[2]
+    assert result.stderr.count("mean") == 1
+
+
+def test_top_without_a_terminal_names_the_command_for_a_pipe() -> None:
+    result = CliRunner().invoke(cli, ["top", "billing"])
+    assert result.exit_code == 2
+    assert "kinesis-sdk lag billing --watch" in result.stderr
+    assert result.stdout == ""
