@@ -46,9 +46,11 @@ class LazyGroup(click.Group):
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
             close = get_close_matches(args[0], self.list_commands(ctx))
-            if close and "mean" not in error.format_message():  # newer versions of click know some
-                error.message += f" Did you mean {' or '.join(close)}?"
-            raise
+            if not close or "mean" in error.format_message():  # newer versions of click know some
+                raise
+            raise click.UsageError(
+                f"{error.format_message()} Did you mean {' or '.join(close)}?", ctx
+            ) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""

@@ -124,6 +124,9 @@ def console(*, stderr: bool = False) -> Console:
     Args:
         stderr: Whether it writes to standard error.
     """
+    from kinesis_sdk.cli.extras import need  # which imports this module
+
+    need("rich", "cli")
     from rich.console import Console
 
     class PipedConsole(Console):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import sys
 
 import pytest
 from click.testing import CliRunner
 
 from kinesis_sdk.cli.fleet_tables import new_table
 from kinesis_sdk.cli.main import cli
-from kinesis_sdk.cli.output import console
+from kinesis_sdk.cli.output import CommandError, console
 
 
 class ClosedPipe(io.StringIO):
@@ -65,3 +66,9 @@ def test_top_without_a_terminal_names_the_command_for_a_pipe() -> None:
     assert result.exit_code == 2
     assert "kinesis-sdk lag billing --watch" in result.stderr
     assert result.stdout == ""
+
+
+def test_without_rich_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rich", None)
+    with pytest.raises(CommandError, match=r"kinesis-sdk\[cli\]"):
+        console()
