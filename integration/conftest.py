@@ -1,12 +1,20 @@
-"""Credentials for all integration tests that no service checks, so that none can reach a real account."""
+"""For all integration tests: credentials that no service checks, so that none can reach a real account, and Ctrl-C."""
 
 from __future__ import annotations
+
+import signal
 
 import pytest
 
 from integration.localstack.fixtures import localstack
 
 __all__ = ["localstack"]
+
+
+def pytest_configure() -> None:
+    """Accept SIGINT. A shell starts what it puts into the background with SIGINT ignored, and the processes that tests start inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

@@ -92,7 +92,7 @@ def test_a_port_that_nobody_listens_on_is_named() -> None:
         timeout=HANG,
         check=False,
     )
-    assert result.returncode == 1
+    assert result.returncode == 3
     assert f"http://127.0.0.1:{port}" in result.stderr
     assert "Traceback" not in result.stderr
 
@@ -106,7 +106,7 @@ def test_an_unknown_stream_is_named() -> None:
             timeout=HANG,
             check=False,
         )
-    assert result.returncode == 1
+    assert result.returncode == 3
     assert "no-such-stream" in result.stderr
     assert "ResourceNotFoundException" in result.stderr
     assert "Traceback" not in result.stderr
@@ -121,7 +121,7 @@ def test_wrong_credentials_are_named() -> None:
             timeout=HANG,
             check=False,
         )
-    assert result.returncode == 1
+    assert result.returncode == 3
     assert "UnrecognizedClientException" in result.stderr
     assert "http://127.0.0.1:" in result.stderr
 
