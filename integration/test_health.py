@@ -64,13 +64,12 @@ def test_answers(server, caplog):
     ],
 )
 def test_rubbish_does_no_harm(server, rubbish):
-    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
-        # The server may close the connection at any point of this.
-        with suppress(OSError):
-            client.sendall(rubbish)
-            client.shutdown(socket.SHUT_WR)
-            while client.recv(65536):
-                pass
+    # The server may close the connection at any point of this.
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client, suppress(OSError):
+        client.sendall(rubbish)
+        client.shutdown(socket.SHUT_WR)
+        while client.recv(65536):
+            pass
     assert get(server.port, "/ready")[0] == 200
 
 
