@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kinesis_sdk.consumer.handler import Handler
     from kinesis_sdk.testing import FakeAws
 
-_LONGEST_RUN = 86_400.0
+_LONGEST_RUN = 3600.0
 """Virtual seconds after which a run that does not end is an error."""
 
 
@@ -196,7 +196,7 @@ class SteppedWorker:
 
         Raises:
             KinesisSdkError: As `step`.
-            TimeoutError: If it has not ended after a virtual day, for example because the handler always raises.
+            TimeoutError: If it has not ended after a virtual hour, for example because the handler always raises.
         """
         if self._engine is not None:
             raise RuntimeError("the worker runs already; run() is for one that was not stepped")
@@ -204,7 +204,7 @@ class SteppedWorker:
         ends = self._clock.monotonic() + _LONGEST_RUN
         while self.step():
             if self._clock.monotonic() > ends:
-                raise TimeoutError("the worker did not process everything within a virtual day")
+                raise TimeoutError("the worker did not process everything within a virtual hour")
 
     def stop(self) -> None:
         """Stop cleanly: the handler may checkpoint, and leases are released."""

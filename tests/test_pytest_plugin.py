@@ -115,5 +115,5 @@ def test_a_handler_that_fails(kinesis_stream: TestStream, kinesis_worker: Any) -
     config = ConsumerConfig(initial_position="TRIM_HORIZON", on_handler_error="stop")
     with pytest.raises(HandlerError, match="broken"):
         kinesis_worker(Failing, config).run()
-    with pytest.raises(TimeoutError, match="virtual day"):
+    with pytest.raises(TimeoutError, match="virtual hour"):
         kinesis_worker(Failing, worker_id="worker-2").run()

@@ -581,8 +581,9 @@ NAMES = st.sampled_from(
 @given(st.dictionaries(NAMES, VALUES, max_size=6))
 def test_a_row_is_unreadable_or_can_be_consumed(changes):
     """Whatever a row holds, it is told to be unreadable, or every write of an owner goes through."""
-    client = FakeAws(clock=VirtualClock()).client("dynamodb")
-    store = DynamoDBLeaseStore(client, "app")
+    clock = VirtualClock()
+    client = FakeAws(clock=clock).client("dynamodb")
+    store = DynamoDBLeaseStore(client, "app", sleep=clock.advance, monotonic=clock.monotonic)
     store.ensure_ready()
     base = {"leaseKey": {"S": "s"}, "leaseCounter": {"N": "5"}, "checkpoint": {"S": "TRIM_HORIZON"}}
     try:
