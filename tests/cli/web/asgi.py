@@ -122,3 +122,9 @@ async def stream(app: App, url: str) -> AsyncIterator[Events]:
     finally:
         gone.set()
         await task
+
+
+async def settled() -> None:
+    """Let every other task of the event loop run until it waits."""
+    for _ in range(50):
+        await asyncio.sleep(0)

@@ -20,7 +20,7 @@ from kinesis_sdk.common.errors import (
     ResourceNotFoundError,
     ThrottledError,
 )
-from tests.cli.web.asgi import App, Reply, request, send, stream
+from tests.cli.web.asgi import App, Reply, request, send, settled, stream
 from tests.cli.web.generated import HOSTILE, GeneratedBackend, GeneratedFleet
 
 CHANGE = {CSRF_HEADER: "csrf", "content-type": "application/json"}
@@ -140,7 +140,7 @@ def test_a_page_gets_events_and_leases() -> None:
         unread = await send(app, "GET", "/api/applications/billing/lease?key=x")
         assert unread.status == 404
         async with stream(app, "/api/applications/billing/events") as events:
-            await asyncio.sleep(0.01)
+            await settled()
             view = one.watches["billing"].tick()
             name, data = await events.next()
             assert name == "picture"
@@ -160,7 +160,7 @@ def test_hostile_ids_and_records_stay_data() -> None:
     async def test() -> None:
         one = backend(billing=fleet)
         async with stream(app_of(one), "/api/applications/billing/events") as events:
-            await asyncio.sleep(0.01)
+            await settled()
             one.watches["billing"].tick()
             _, data = await events.next()
             assert any(HOSTILE in owner for owner in data["owners"]["id"])
@@ -295,7 +295,7 @@ def test_the_list_costs_no_read_of_a_table_and_says_what_was_seen() -> None:
         one = backend(billing=GeneratedFleet(20, 3), other=GeneratedFleet(4, 1, application="other"))
         app = app_of(one)
         async with stream(app, "/api/applications/billing/events") as events:
-            await asyncio.sleep(0.01)
+            await settled()
             view = one.watches["billing"].tick()
             await events.next()
         billing, other = (await send(app, "GET", "/api/applications")).data["applications"]

@@ -5,6 +5,7 @@ import json
 from collections.abc import Awaitable, Callable
 
 from kinesis_sdk.cli.web.hub import Channel
+from tests.cli.web.asgi import settled
 from tests.cli.web.generated import GeneratedFleet, ManualWatch
 
 
@@ -44,10 +45,10 @@ def test_pages_share_one_watch_and_the_last_one_ends_it() -> None:
         watch.tick()
         assert data_of(await first)[0] == data_of(await second)[0] == "picture"
         await one.aclose()
-        await asyncio.sleep(0.01)
+        await settled()
         assert channel.watching
         await two.aclose()
-        await asyncio.sleep(0.01)
+        await settled()
         assert (watch.stops, channel.watching, channel.pages) == (1, False, 0)
 
     with_channel(test)
