@@ -461,13 +461,20 @@ def test_a_copy_that_was_stopped_continues_with_the_same_window(account: Account
     assert sorted(int(data) for _, data, _ in account.stored("t")) == list(range(300))
 
 
-def test_a_copy_into_itself_without_end_is_rejected(account: Account) -> None:
+def test_a_copy_into_itself_is_rejected(account: Account) -> None:
     with pytest.raises(ConfigError, match="never end"):
         copy_stream(account.connection, "s", account.connection, "s", follow=True)
     fill(account, 10)
-    result = copy_stream(account.connection, "s", account.connection, "s", threads=0)
-    assert result.transfer.acknowledged == 10
-    assert len(account.stored()) == 20
+    before = len(account.stored())
+    summary = account.connection.kinesis.describe_stream_summary(StreamName="s")
+    arn = summary["StreamDescriptionSummary"]["StreamARN"]
+    named = Connection(region="us-east-1", clients={"kinesis": account.connection.kinesis})
+    for source, target in (("s", "s"), ("s", arn), (arn, "s")):
+        with pytest.raises(ConfigError, match="double its records") as rejected:
+            copy_stream(account.connection, source, named, target, threads=0)
+        assert f"target={target!r}" in str(rejected.value)
+        assert f"source={source!r}" in str(rejected.value)
+    assert len(account.stored()) == before
 
 
 def test_records_without_a_partition_key_stay_without_one(account: Account, tmp_path: Path) -> None:

@@ -361,6 +361,7 @@ def test_copy(run: Run, streams: Streams, tmp_path: Path) -> None:
     assert again.stdout.startswith("0 records acknowledged")
     assert "continuing the copy from TRIM_HORIZON" in again.stderr
     assert "never end" in run("copy", "orders", "orders", "--follow", code=2).output
+    assert "source='orders'" in run("copy", "orders", "orders", code=2).output
     assert "state=" in run("copy", "replay", "orders", "--state", state, code=2).output
 
 

@@ -85,7 +85,7 @@ def copy_stream(
 
     Raises:
         ConfigError: If an argument is out of range, the state file belongs to something else, or a stream would be copied
-            into itself without end.
+            into itself.
         AwsError: If a call fails for good.
     """
     clock = clock or SystemClock()
@@ -94,9 +94,14 @@ def copy_stream(
     origin = Streams(source).describe(source_stream)
     goal = Streams(target).describe(target_stream)
     task = {"command": "copy", "source": identity(origin), "target": identity(goal)}
-    same_place = (source.region, source.endpoint_url) == (target.region, target.endpoint_url)
-    if follow and same_place and task["source"] == task["target"]:
-        raise ConfigError("target", str(target_stream), "another stream: a copy into itself would never end")
+    # The ARN names account and region. Other endpoints, such as LocalStack's, may have a stream of the same ARN.
+    if source.endpoint_url == target.endpoint_url and task["source"] == task["target"]:
+        effect = "never end" if follow else "double its records"
+        raise ConfigError(
+            "target",
+            str(target_stream),
+            f"another stream than source={str(source_stream)!r}: a copy into itself would {effect}",
+        )
     with nullcontext() if state is None else state.locked():
         saved: Mapping[str, Any] = {} if state is None else state.load(task)
         window = _window(saved, start, until, follow, clock, notice)
