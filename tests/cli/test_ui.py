@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import signal
 import sys
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
+import uvicorn
 from click.testing import CliRunner
 
 from kinesis_sdk.cli.demo import runner as demo_runner
@@ -63,6 +66,24 @@ def test_options_reach_the_server(started: list[dict[str, Any]]) -> None:
     assert settings["token"] == "a long enough token"
     assert settings["allowed_hosts"] == ("console.internal",)
     assert settings["backend"].describe()["region"] == "eu-west-1"
+
+
+@pytest.mark.parametrize(("received", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+def test_the_exit_code_tells_ctrl_c_from_sigterm(
+    monkeypatch: pytest.MonkeyPatch, received: signal.Signals, code: int
+) -> None:
+    def run(server: Any, sockets: list[Any]) -> None:
+        assert sockets == [listener]
+        server.handle_exit(received, None)
+        assert server.should_exit
+
+    listener = MagicMock()
+    listener.getsockname.return_value = ("127.0.0.1", 1)
+    monkeypatch.setattr(server_module.socket, "socket", lambda *_: listener)
+    monkeypatch.setattr(uvicorn.Server, "run", run)
+    result = CliRunner().invoke(cli, ["ui", "--port", "0"])
+    assert result.exit_code == code, result.output
+    assert result.stderr.endswith("Stopped.\n")
 
 
 def test_a_short_token_is_rejected_before_anything_listens() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import threading
 from types import FrameType
@@ -101,11 +102,17 @@ class ConsoleServer:
         return f"{address}?token={self._token}" if self._token is not None else address
 
     def serve(self) -> None:
-        """Serve until SIGINT or SIGTERM. For the main thread."""
+        """Serve until SIGINT or SIGTERM. For the main thread.
+
+        Raises:
+            KeyboardInterrupt: After the shutdown, if SIGINT was the cause.
+        """
         try:
             self._server.run(sockets=[self._socket])
         finally:
             self._socket.close()
+        if self._server.interrupted:
+            raise KeyboardInterrupt
 
     def start(self) -> None:
         """Serve in a thread until `stop`."""
@@ -125,13 +132,15 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, console: Console) -> None:
         super().__init__(config)
         self._console = console
+        self.interrupted = False
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._console.close()
         await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signature of uvicorn
-        # Without uvicorn's list of captured signals, which it would raise again after the shutdown: Ctrl-C is the usual end.
+        # Without uvicorn's list of captured signals, which it would raise again after the shutdown: SIGTERM is a clean end.
+        self.interrupted = self.interrupted or sig == signal.SIGINT
         if self.should_exit:
             self.force_exit = True
         self.should_exit = True
