@@ -19,8 +19,9 @@ def main() -> None:
             from kinesis_sdk.testing.__main__ import main as serve
 
             sys.exit(serve(sys.argv[2:], prog="kinesis-sdk fake"))
-        sys.exit(
+        sys.stderr.write(
             f"kinesis-sdk: this command needs {error.name}: run pip install '.[cli]' in a clone of kinesis_sdk "
-            "(kinesis-sdk fake works without it)"
+            "(kinesis-sdk fake works without it)\n"
         )
+        sys.exit(2)  # ExitCode.USAGE, whose module needs click
     cli()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 from kinesis_sdk.admin.plain import plain
-from kinesis_sdk.common.errors import ConfigError, KinesisSdkError
+from kinesis_sdk.common.errors import AwsConfigError, ConfigError, KinesisSdkError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -71,6 +71,9 @@ def with_exit_codes(function: _F) -> _F:
             return function(*args, **kwargs)
         except ConfigError as error:
             raise CommandError(str(error), ExitCode.USAGE) from error
+        except AwsConfigError as error:
+            hint = ": give --region, or set AWS_DEFAULT_REGION" if error.code == "NoRegionError" else ""
+            raise CommandError(f"{error}{hint}", ExitCode.CALL_FAILED) from error
         except KinesisSdkError as error:
             raise CommandError(str(error), ExitCode.CALL_FAILED) from error
         except KeyboardInterrupt:

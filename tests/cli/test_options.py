@@ -15,7 +15,7 @@ from kinesis_sdk.cli.lazy_group import LazyGroup
 from kinesis_sdk.cli.main import cli
 from kinesis_sdk.cli.options import DURATION, Moment, connection_options, make_connection, parse_duration
 from kinesis_sdk.cli.output import CommandError, ExitCode, confirm, with_exit_codes
-from kinesis_sdk.common.errors import ConfigError, EndpointUnreachableError
+from kinesis_sdk.common.errors import AwsConfigError, ConfigError, EndpointUnreachableError
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=timezone.utc)
 
@@ -76,6 +76,17 @@ def test_a_moment_that_is_none_names_the_forms(text: str) -> None:
 
 def run(function: Any, *arguments: str) -> Any:
     return CliRunner().invoke(click.command()(function), arguments)
+
+
+def test_a_missing_region_names_the_option_and_the_variable() -> None:
+    @with_exit_codes
+    def look() -> None:
+        raise AwsConfigError("You must specify a region.", operation="", code="NoRegionError")
+
+    result = run(look)
+    assert result.exit_code == ExitCode.CALL_FAILED
+    assert "--region" in result.stderr
+    assert "AWS_DEFAULT_REGION" in result.stderr
 
 
 def test_connection_options_reach_the_connection() -> None:
