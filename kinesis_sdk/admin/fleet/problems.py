@@ -20,7 +20,7 @@ from kinesis_sdk.admin.fleet.model import (
     Problem,
     Severity,
 )
-from kinesis_sdk.admin.fleet.words import duration
+from kinesis_sdk.admin.fleet.words import counted, duration
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST
 from kinesis_sdk.common.text import printable
@@ -210,7 +210,7 @@ def names_of(leases: Iterable[LeaseView]) -> str:
 
 def leases_text(count: int) -> str:
     """Return ``1 lease`` or ``25 leases``."""
-    return "1 lease" if count == 1 else f"{count:,} leases"
+    return counted(count, "lease")
 
 
 def _limited(found: Iterable[_Found]) -> Iterable[_Found]:
@@ -305,10 +305,12 @@ def _of_the_table(view: FleetView, facts: TableFacts, settings: ProblemSettings)
 
 
 def _of_owners(view: FleetView) -> Iterable[_Found]:
-    for owner in view.owners:
-        if owner.silent_for is None:
-            continue
+    silent = [owner for owner in view.owners if owner.silent_for is not None]
+    leases = {lease.lease_key: lease for lease in view.leases} if silent else {}
+    for owner in silent:
+        assert owner.silent_for is not None
         count = len(owner.lease_keys)
+        first = next((leases[key] for key in owner.lease_keys if key in leases), None)
         yield _problem(
             view,
             "silent-owner",
@@ -316,7 +318,7 @@ def _of_owners(view: FleetView) -> Iterable[_Found]:
             "a live worker takes them over; if none does, start one"
             if view.totals.owners
             else "start a worker",
-            command=("leases", "show", view.application),
+            command=None if first is None else ("leases", "explain", view.application, shard_argument(first)),
             owner=owner.worker_id,
             count=count,
             weight=owner.silent_for * count,

@@ -44,3 +44,8 @@ def sparkline(values: tuple[int | None, ...], width: int = 10) -> str:
         " " if value is None else _BLOCKS[min(len(_BLOCKS) - 1, value * len(_BLOCKS) // (top + 1))]
         for value in shown
     )
+
+
+def counted(count: int, noun: str) -> str:
+    """Return ``1 row`` or ``1,200 rows``, for nouns whose plural ends with an s."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

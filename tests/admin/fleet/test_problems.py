@@ -273,6 +273,10 @@ def test_an_owner_that_falls_silent_is_one_problem() -> None:
     problem = the(view, "silent-owner")
     assert (problem.owner, problem.count) == ("a|1", 50)
     assert problem.text == "a|1: 50 leases not renewed for 20 s"
+    assert problem.command is not None
+    assert problem.command[:2] == ("leases", "explain")
+    (lease,) = [one for one in view.leases if one.shard_id.endswith(problem.command[3])]
+    assert lease.owner == "a|1"
 
 
 def test_the_worst_come_first() -> None:
