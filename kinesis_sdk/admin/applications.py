@@ -365,6 +365,12 @@ class Application:
         raise ProtocolError(f"Scan of {request['TableName']}: no end after {_MAX_PAGES} pages")
 
     def _no_table(self) -> ConfigError:
+        if self.table_name != self.name:
+            return ConfigError(
+                "table",
+                self.table_name,
+                "the name of a lease table: there is no DynamoDB table of this name whose only key is leaseKey (check the region)",
+            )
         return ConfigError(
             "application",
             self.name,

@@ -8,9 +8,24 @@ from threading import Event
 import click
 
 from kinesis_sdk.admin.applications import Application
+from kinesis_sdk.admin.fleet.model import FleetView
 from kinesis_sdk.cli.extras import need
 from kinesis_sdk.cli.options import connection_options, make_connection
 from kinesis_sdk.cli.output import CommandError, ExitCode, note, with_exit_codes
+from kinesis_sdk.common.text import printable
+
+
+class ErrorNotes:
+    """Prints what failed for an application once, and again only when it changes."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, str | None] = {}
+
+    def update(self, view: FleetView) -> None:
+        """Process a new view. The views of one application come one after another."""
+        if view.error and view.error != self._told.get(view.application):
+            note(f"{printable(view.application)}: {view.error}")
+        self._told[view.application] = view.error
 
 
 @click.command(short_help="Serve lag, owners, moves and problems to Prometheus and KEDA.")
@@ -77,6 +92,12 @@ def exporter(
 
     connection = make_connection(region, profile, endpoint_url)
     metrics = FleetMetrics(applications, per_owner=per_owner)
+    errors = ErrorNotes()
+
+    def update(view: FleetView) -> None:
+        metrics.update(view)
+        errors.update(view)
+
     with ExitStack() as stack:
         try:
             server = stack.enter_context(ExporterServer(ExporterPages(metrics), host, port))
@@ -85,7 +106,7 @@ def exporter(
         for name in metrics.applications:
             poller = FleetPoller(Application(connection, name, stream=stream), probe_lag=probe_lag)
             stack.enter_context(poller)
-            stack.enter_context(poller.subscribe(metrics.update))
+            stack.enter_context(poller.subscribe(update))
         note(
             f"Serving http://{host}:{server.port}/metrics for {', '.join(metrics.applications)}; Ctrl-C ends it."
         )

@@ -11,8 +11,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kinesis_sdk.admin import Connection
+from kinesis_sdk.admin.fleet.model import FleetView
 from kinesis_sdk.cli import apps as apps_module
 from kinesis_sdk.cli import fleet_tables
+from kinesis_sdk.cli.exporter import ErrorNotes
 from kinesis_sdk.cli.main import cli
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.shards import list_shards
@@ -94,6 +96,42 @@ def test_lag_and_its_exit_codes(account: Account) -> None:
     view = document(account.run("lag", "billing", "--json"))
     assert [lease["lag"]["source"] for lease in view["leases"]] == ["probe", "probe"]
     assert view["totals"]["worst_lag_millis"] == pytest.approx(600_000, abs=1000)  # dates have whole seconds
+
+
+def test_the_lag_on_a_stream_that_does_not_exist_is_an_error(account: Account) -> None:
+    account.make("billing", "orders", 1)
+    result = account.run("lag", "billing", "--stream", "missing")
+    assert result.exit_code == 3, result.output
+    assert "missing" in result.stderr.splitlines()[-1]
+    assert result.stdout == ""
+
+
+def test_the_exporter_tells_an_error_once(capsys: pytest.CaptureFixture[str]) -> None:
+    notes = ErrorNotes()
+    for name, error in (
+        ("a", "no table"),
+        ("b", "no table"),
+        ("a", "no table"),
+        ("a", "no credentials"),
+        ("a", None),
+        ("a", "no table"),
+    ):
+        notes.update(FleetView(application=name, at=0.0, error=error))
+    assert capsys.readouterr().err.splitlines() == [
+        "a: no table",
+        "b: no table",
+        "a: no credentials",
+        "a: no table",
+    ]
+
+
+def test_a_wrong_table_is_named(account: Account) -> None:
+    account.make("billing", "orders", 1)
+    for command in ("lag", "leases show"):
+        result = account.run(*command.split(), "billing", "--table", "nope")
+        assert result.exit_code == 2
+        assert "table='nope' is not accepted" in result.stderr
+        assert "application=" not in result.stderr
 
 
 def test_an_unknown_lag_is_no_good_answer(account: Account) -> None:

@@ -65,6 +65,7 @@ class Look:
 
         Raises:
             ConfigError: If the stream is required and cannot be found.
+            ResourceNotFoundError: If the stream is required, was given by name, and does not exist.
             AwsError: If a call fails.
         """
         scan = self._scan
@@ -84,6 +85,8 @@ class Look:
             try:
                 facts, shards = self._application.stream_facts(stream), self._application.shards(stream)
             except ResourceNotFoundError:
+                if required and stream == self._application.given_stream:
+                    raise
                 self._observer.observe_stream(name, None, self._clock.monotonic())
                 continue
             now = self._clock.monotonic()
