@@ -22,6 +22,7 @@ from kinesis_sdk.admin.changes.removal import Removal
 from kinesis_sdk.admin.changes.steering import Steering
 from kinesis_sdk.admin.changes.transfer import parse_export
 from kinesis_sdk.admin.changes.workers import WorkerMarks
+from kinesis_sdk.admin.fleet.words import counted
 from kinesis_sdk.cli.fleet_tables import application_options, open_application
 from kinesis_sdk.cli.options import DURATION, JSON_OPTION, YES_OPTION, Moment, ParamType
 from kinesis_sdk.cli.output import (
@@ -224,10 +225,13 @@ def finish(steering: Steering, plan: ChangePlan, outcomes: list[Outcome]) -> Non
     unread = [one for one in outcomes if one.written is not None and one.noticed_after is None]
     if unread and any(one.message.startswith("written, but") for one in unread):
         raise CommandError(
-            f"{len(unread)} rows were written, and no worker acts on them: start one", ExitCode.BAD_ANSWER
+            "1 row was written, and no worker acts on it: start one"
+            if len(unread) == 1
+            else f"{len(unread)} rows were written, and no worker acts on them: start one",
+            ExitCode.BAD_ANSWER,
         )
     written = sum(1 for one in outcomes if one.written is not None)
-    note(f"Done: {written} rows written." if written else "Nothing to do.")
+    note(f"Done: {counted(written, 'row')} written." if written else "Nothing to do.")
 
 
 @click.command(short_help="Process records again, from a time, a record or the horizon.")
@@ -256,7 +260,7 @@ def rewind(to: Start, shards: tuple[str, ...], wait: float, **options: Any) -> N
     session = Session(options)
     steering = session.steering()
     plan = steering.plan_rewind(to, shards)
-    session.run(steering, plan, wait, f"Rewind {len(plan.changes)} shards of {plan.application}?")
+    session.run(steering, plan, wait, f"Rewind {counted(len(plan.changes), 'shard')} of {plan.application}?")
 
 
 @click.command("skip-to", short_help="Leave records out: continue at a later position.")
@@ -284,7 +288,9 @@ def skip_to(to: Start, shards: tuple[str, ...], wait: float, **options: Any) -> 
     session = Session(options)
     steering = session.steering()
     plan = steering.plan_skip(to, shards)
-    session.run(steering, plan, wait, f"Skip records of {len(plan.changes)} shards of {plan.application}?")
+    session.run(
+        steering, plan, wait, f"Skip records of {counted(len(plan.changes), 'shard')} of {plan.application}?"
+    )
 
 
 @click.command(short_help="Take a lease from its owner; another worker continues.")
@@ -308,7 +314,7 @@ def release(shards: tuple[str, ...], wait: float, **options: Any) -> None:
     session = Session(options)
     steering = session.steering()
     plan = steering.plan_release(shards)
-    session.run(steering, plan, wait, f"Release {len(plan.changes)} leases of {plan.application}?")
+    session.run(steering, plan, wait, f"Release {counted(len(plan.changes), 'lease')} of {plan.application}?")
 
 
 @click.command(short_help="Move a lease to a live worker.")
@@ -330,7 +336,7 @@ def move(shard: str, worker: str, swap: bool, wait: float, **options: Any) -> No
     session = Session(options)
     steering = session.steering()
     plan = steering.plan_move(shard, worker, swap=swap)
-    session.run(steering, plan, wait, f"Move {len(plan.changes)} leases of {plan.application}?")
+    session.run(steering, plan, wait, f"Move {counted(len(plan.changes), 'lease')} of {plan.application}?")
 
 
 @click.command(short_help="Give a lease to one worker for as long as it is alive.")
@@ -414,7 +420,7 @@ def export(output: Path | None, **options: Any) -> None:
         click.echo(text, nl=False)
     else:
         output.write_text(text, encoding="utf-8")
-    note(f"{len(found.rows)} leases saved.")
+    note(f"{counted(len(found.rows), 'lease')} saved.")
 
 
 @click.command("import", short_help="Bring the leases to the positions of a saved file.")
@@ -433,7 +439,7 @@ def import_leases(file: Any, wait: float, **options: Any) -> None:
     session = Session(options)
     steering = session.steering()
     plan = steering.plan_import(parse_export(file), file=file.name)
-    session.run(steering, plan, wait, f"Change {len(plan.changes)} leases of {plan.application}?")
+    session.run(steering, plan, wait, f"Change {counted(len(plan.changes), 'lease')} of {plan.application}?")
 
 
 @click.command("delete-app", short_help="Delete a stopped application: its lease table.")

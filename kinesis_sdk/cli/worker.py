@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from kinesis_sdk.admin.fleet.words import counted
 from kinesis_sdk.cli.lazy_group import LazyGroup
 from kinesis_sdk.cli.options import DURATION
 from kinesis_sdk.cli.output import CommandError, ExitCode, confirm, note, print_json
@@ -37,9 +38,9 @@ def list_workers(quick: bool, **options: Any) -> None:
     states = {True: "alive", False: "silent", None: "unknown"}
     for one in found:
         flags = ", draining" if one.is_draining else ""
-        flags += f", {one.pinned} leases pinned to it" if one.pinned else ""
+        flags += f", {counted(one.pinned, 'lease')} pinned to it" if one.pinned else ""
         click.echo(
-            f"{printable(one.worker_id)}  {one.kind.value}  {one.leases} leases  {states[one.is_alive]}{flags}"
+            f"{printable(one.worker_id)}  {one.kind.value}  {counted(one.leases, 'lease')}  {states[one.is_alive]}{flags}"
         )
     if not found:
         note("The table names no worker.")

@@ -63,7 +63,7 @@ def test_a_rewind_shows_the_write_and_the_command_and_reports_who_noticed(operat
         "Command: kinesis-sdk leases rewind app --stream orders --to 20",
         "noticed after ",
         "Not reached by this change",
-        "Done: 1 rows written.",
+        "Done: 1 row written.",
     ):
         assert text in result.stderr, text
     fleet.load(5)
@@ -135,7 +135,7 @@ def test_without_a_terminal_nothing_is_changed(operator):
         (("leases", "rewind", "app", "--to", "2099-01-01T00:00:00Z"), 2, "a moment in the past"),
         (("leases", "skip-to", "app", "--to", "TRIM_HORIZON"), 2, "is not a moment"),
         (("leases", "rewind", "nothing", "--to", "15m"), 3, "nothing"),
-        (("leases", "move", "app", "--shard", "0", "--to", "w9"), 4, "KCL 1 or 2, or unknown"),
+        (("leases", "move", "app", "--shard", "0", "--to", "w9"), 2, "a worker of the table: a"),
         (("leases", "release", "app", "--shard", "77"), 2, "shard"),
         (("worker", "drain", "app", "a"), 4, "no other worker would hold the leases"),
         (("worker", "drain", "app", "w9"), 2, "a worker of the table"),
@@ -191,6 +191,15 @@ def test_a_drained_worker_holds_nothing_until_it_is_undrained(operator):
         "begin",
         "done",
     ]
+
+
+@pytest.mark.parametrize("command", ["move", "pin"])
+def test_a_lease_goes_to_known_workers_only(operator, command):
+    operator = operator(("a", "b"), shards=2)
+    result = operator.change("leases", command, "app", "--shard", SHARD, "--to", "web99")
+    assert result.exit_code == 2, result.stderr
+    assert "to='web99' is not accepted: expected a worker of the table: a, b" in result.stderr
+    assert operator.fleet.store.get(SHARD).pinned_to is None
 
 
 def test_a_pinned_lease_stays_where_it_was_pinned(operator):

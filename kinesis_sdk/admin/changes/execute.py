@@ -430,10 +430,11 @@ class ChangeExecutor:
             answered, change.owner or "", None if passed else position, by=self.operator
         )
         result, current = self._write(write, answered)
-        self._report(
-            f"{change.goal.shard_id}: the owner stopped at {answered.lease.checkpoint}; "
-            + ("it had passed the position by itself" if passed else f"skipped from there to {position}")
-        )
+        if result is _Result.WRITTEN:
+            self._report(
+                f"{change.goal.shard_id}: the owner stopped at {answered.lease.checkpoint}; "
+                + ("it had passed the position by itself" if passed else f"skipped from there to {position}")
+            )
         if result is _Result.WRITTEN and passed:
             return _Result.CONFLICT, current, True  # decided again: nothing to do
         return result, current, True

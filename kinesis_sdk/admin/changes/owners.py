@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kinesis_sdk.admin.fleet.model import OwnerKind
+from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer.leases.table.lease import Lease
 
 METRICS_AGE = 120.0
@@ -118,6 +120,21 @@ class OwnerWatch:
             if lease.holder is not None and not lease.is_finished:
                 found.add(lease.holder)
         return sorted(found)
+
+    def check_known(self, field: str, worker: str) -> None:
+        """Check that the newest rows or metrics name a worker.
+
+        Args:
+            field: The argument, for the error message.
+            worker: Id of the worker.
+
+        Raises:
+            ConfigError: If they do not.
+        """
+        workers = self.workers()
+        if worker not in workers:
+            known = ", ".join(printable(one) for one in workers[:10])
+            raise ConfigError(field, worker, f"a worker of the table: {known or 'there is none'}")
 
     def is_draining(self, worker: str) -> bool:
         """Return whether a worker is to hold no leases."""

@@ -237,7 +237,7 @@ class Steering:
             swap: Whether the worker gives one of its leases to the present owner, so that the balance stays.
 
         Raises:
-            ConfigError: If the shard has no row.
+            ConfigError: If the shard has no row, or the table does not name the worker.
             AwsError: If a call failed.
         """
         read = self._scan()
@@ -272,6 +272,7 @@ class Steering:
                 "(kinesis-sdk leases pin)"
             )
         self._judge_owners(goals, read, others=True, wanted={worker})
+        self.owners.check_known("to", worker)
         command = self._command("move", None, shards=[key])
         command = (*command, "--to", worker, *(("--swap",) if swap else ()))
         return self._plan(Action.MOVE, goals, command, [], notes)

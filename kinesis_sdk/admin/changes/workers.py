@@ -15,7 +15,7 @@ from kinesis_sdk.admin.changes.audit import AuditLog, default_audit_log
 from kinesis_sdk.admin.changes.owners import OwnerWatch
 from kinesis_sdk.admin.fleet.model import OwnerKind
 from kinesis_sdk.common.clock import Clock
-from kinesis_sdk.common.errors import ChangeRefusedError, ConfigError
+from kinesis_sdk.common.errors import ChangeRefusedError
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer.leases.table.lease import DRAIN, PINNED_TO, Lease
 
@@ -219,9 +219,11 @@ class WorkerMarks:
         """Return the write that `pin` makes, in words.
 
         Raises:
-            ConfigError: If there is no such row.
+            ConfigError: If there is no such row, or no such worker.
         """
         lease = self._row(shard)
+        if worker is not None:
+            self._owners.check_known("to", worker)
         return (
             f"{lease.lease_key}: {PINNED_TO}: {printable(lease.pinned_to or '–')} → {printable(worker or '–')}; "
             "on condition: the row exists"
@@ -233,13 +235,14 @@ class WorkerMarks:
         Only workers of this SDK honour it: a Java worker takes the lease as any other.
 
         Raises:
-            ConfigError: If there is no such row.
+            ConfigError: If there is no such row, or no such worker.
             ChangeRefusedError: If the row was deleted meanwhile, so that nothing was written, or the worker is a Java worker.
             AuditLogError: If the audit log cannot be written.
             AwsError: If the call failed; repeating it is safe.
         """
         lease = self._row(shard)
-        if worker is not None and worker in self._owners.workers():
+        if worker is not None:
+            self._owners.check_known("to", worker)
             self._judge([worker])
             if self._owners.kind(worker) is not OwnerKind.SDK:
                 raise ChangeRefusedError(f"{printable(worker)} is a Java worker: it does not read pins")
@@ -262,9 +265,7 @@ class WorkerMarks:
         self._judge([worker])
         name = printable(worker)
         kind = self._owners.kind(worker)
-        if worker not in self._owners.workers():
-            known = ", ".join(printable(one) for one in self._owners.workers()[:10])
-            raise ConfigError("worker", worker, f"a worker of the table: {known or 'there is none'}")
+        self._owners.check_known("worker", worker)
         if kind is not OwnerKind.SDK:
             raise ChangeRefusedError(
                 f"{name} is a Java worker or an unknown one, which does not read the mark: stop its process with SIGTERM; its leases "

@@ -9,10 +9,10 @@ import pytest
 from botocore.exceptions import ClientError
 
 from kinesis_sdk.admin.changes import plan as plans
-from kinesis_sdk.admin.changes.execute import Status
+from kinesis_sdk.admin.changes.execute import ChangeExecutor, Status, _Result
 from kinesis_sdk.admin.changes.recipes import Recipe
 from kinesis_sdk.admin.fleet.model import OwnerKind
-from kinesis_sdk.common.errors import AuditLogError, ChangeRefusedError, PermanentAwsError
+from kinesis_sdk.common.errors import AuditLogError, ConfigError, PermanentAwsError
 from tests.admin.changes.operators import SHARD, SLOW, TABLE, Air, SteeredFleet, no_response
 
 LOSSES = [losses for count in (1, 2, 3) for losses in product(("before", "after"), repeat=count)]
@@ -294,16 +294,31 @@ def test_a_swap_keeps_the_balance(tmp_path):
 
 
 @pytest.mark.parametrize("owner", ["alive", "dead"])
-def test_moves_to_a_worker_that_is_not_there_are_refused(tmp_path, owner):
+def test_moves_to_a_worker_that_is_not_there_are_rejected(tmp_path, owner):
     fleet, _, _ = loaded(tmp_path)
     if owner == "dead":
         fleet.crash("a")
-    steering = fleet.steering()
-    plan = steering.plan_move(SHARD, "nobody-knows")
-    (refusal,) = plan.refusals
-    assert "KCL 1 or 2, or unknown" in refusal.reason
-    with pytest.raises(ChangeRefusedError, match="KCL 1 or 2"):
+    with pytest.raises(
+        ConfigError, match=r"to='nobody-knows' is not accepted: expected a worker of the table: a"
+    ):
+        fleet.steering().plan_move(SHARD, "nobody-knows")
+
+
+def test_a_skip_that_was_not_written_is_not_reported(tmp_path, monkeypatch):
+    fleet, _, _ = loaded(tmp_path, config=SLOW)
+    steering = fleet.behind()
+    plan = steering.plan_skip("LATEST")
+    give_back = ChangeExecutor._give_back
+
+    def overtaken(executor, change, answered):
+        monkeypatch.setattr(ChangeExecutor, "_write", lambda *_: (_Result.CONFLICT, None))
+        assert give_back(executor, change, answered)[0] is _Result.CONFLICT
+        raise OperatorDied
+
+    monkeypatch.setattr(ChangeExecutor, "_give_back", overtaken)
+    with pytest.raises(OperatorDied):
         steering.apply(plan)
+    assert not [line for line in fleet.said if "skipped from" in line]
 
 
 def test_a_handoff_in_progress_is_waited_for(tmp_path):
