@@ -96,9 +96,22 @@ def test_a_skip_and_a_release(world: World) -> None:
     assert world.lease.owner is None
 
 
-def test_a_move_to_a_worker_that_is_not_there_is_refused(world: World) -> None:
+def test_a_move_to_an_unknown_worker_is_rejected(world: World) -> None:
+    with pytest.raises(
+        ConfigError, match="to='nowhere' is not accepted: expected a worker of the table: stopped"
+    ):
+        world.plan("move", "nowhere")
+
+
+def test_a_move_to_a_worker_that_cannot_take_it_is_refused(world: World) -> None:
+    """The worker holds another lease, and nothing shows that it understands a handoff."""
+    other = Lease(lease_key="shardId-000000000009", checkpoint=ExtendedSequenceNumber("TRIM_HORIZON"))
+    assert world.store.create_if_absent(other)
+    held = world.store.get(other.lease_key)
+    assert held is not None
+    assert world.store.take(held, "old-kcl")
     before = world.lease
-    planned = world.plan("move", "nowhere")
+    planned = world.plan("move", "old-kcl")
     assert planned.refused
     assert any(line.startswith("Refused: ") for line in planned.lines)
     assert world.lease == before
