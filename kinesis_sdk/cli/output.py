@@ -72,7 +72,7 @@ def with_exit_codes(function: _F) -> _F:
         except ConfigError as error:
             raise CommandError(str(error), ExitCode.USAGE) from error
         except AwsConfigError as error:
-            hint = ": give --region, or set AWS_DEFAULT_REGION" if error.code == "NoRegionError" else ""
+            hint = " Give --region, or set AWS_DEFAULT_REGION." if error.code == "NoRegionError" else ""
             raise CommandError(f"{error}{hint}", ExitCode.CALL_FAILED) from error
         except KinesisSdkError as error:
             raise CommandError(str(error), ExitCode.CALL_FAILED) from error
