@@ -41,7 +41,7 @@ demo: install  ## Run the demo: 20,000 real flights through Kinesis and back (RE
 test: install  ## Run all tests; prints its downloads first and a one-line summary last.
 	@$(FUZZ) $(BIN)/python -m tools.run_tests
 
-unit: install  ## Run the unit tests only: no network, no sleeping, about a minute.
+unit: install  ## Run the unit tests only: no network, no sleeping, a few minutes.
 	@$(BIN)/python -m tools.run_tests unit
 
 integration: install  ## Run the tests with sockets and processes: Spark, LocalStack, workers that are killed.

@@ -190,7 +190,7 @@ def test_tail_into_head_ends_cleanly(account: Account, tmp_path: Path) -> None:
     command = " ".join(
         [*CLI, "tail", "orders", "--from", "TRIM_HORIZON", "--raw", "--endpoint-url", account.endpoint_url]
     )
-    # `tail` follows the stream, so it ends only because nobody reads.
+    # `tail` follows the stream, so it ends only because the pipe has no reader.
     result = subprocess.run(
         ["bash", "-c", f"set -o pipefail; {command} | head -1"],
         capture_output=True,

@@ -65,7 +65,7 @@ def test_a_rewind_to_a_record_or_the_horizon(tmp_path, what):
 
 
 def test_an_owner_that_stored_nothing_begins_again_at_its_own_checkpoint(tmp_path):
-    """A position that moved forward would skip what the owner did not process, and nobody can tell what it did."""
+    """A position that moved forward would skip what the owner did not process, and what it did is not known."""
     fleet = SteeredFleet(tmp_path)
     fleet.rested = True
     fleet.add("a", fleet.checkpointer("a", "never"))
