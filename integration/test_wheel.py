@@ -63,5 +63,5 @@ def test_the_wheel_installs_into_an_empty_environment_and_works(tmp_path: Path) 
     shown = subprocess.run([command, "fake", "--help"], check=True, capture_output=True, text=True)
     assert "--create-stream" in shown.stdout
     plain = subprocess.run([command], check=False, capture_output=True, text=True)
-    assert plain.returncode == 1
+    assert plain.returncode == 2
     assert "pip install '.[cli]'" in plain.stderr
