@@ -1,0 +1,405 @@
+"""Messages of the MultiLang protocol: what the daemon and a child process write to each other, one JSON object a line.
+
+```
+daemon ── initialize, processRecords, leaseLost, shardEnded, shutdownRequested, checkpoint (answer) ──► child
+       ◄── status, checkpoint (request) ──────────────────────────────────────────────────────────────
+```
+Both directions are here, because both sides are: the daemon (`encode`, `encode_records`, `decode_child_line`) and a child
+that is written in Python (`encode`, `decode_daemon_line`). Everything is a pure function of text.
+
+The daemon's messages have exactly the keys of the Java daemon, no more: libraries of children fail at an unknown action and
+at nested objects that they do not know. The child's lines are read leniently: an unknown field does not make a message
+unreadable, and what is not a message is `Noise`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from json.encoder import encode_basestring_ascii
+from typing import Any, ClassVar, NamedTuple
+
+from kinesis_sdk.common.base64coding import decode
+from kinesis_sdk.common.base64coding import encode as encode_base64
+from kinesis_sdk.common.errors import ProtocolError
+from kinesis_sdk.common.records import UserRecord
+
+INITIALIZE = "initialize"
+PROCESS_RECORDS = "processRecords"
+LEASE_LOST = "leaseLost"
+SHARD_ENDED = "shardEnded"
+SHUTDOWN_REQUESTED = "shutdownRequested"
+CHECKPOINT = "checkpoint"
+STATUS = "status"
+RECORD = "record"
+
+CALLS = (INITIALIZE, PROCESS_RECORDS, LEASE_LOST, SHARD_ENDED, SHUTDOWN_REQUESTED)
+"""Actions of the daemon that the child answers with a `Status`."""
+
+THROTTLING = "ThrottlingException"
+SHUTDOWN = "ShutdownException"
+INVALID_STATE = "InvalidStateException"
+DEPENDENCY = "KinesisClientLibDependencyException"
+ILLEGAL_ARGUMENT = "IllegalArgumentException"
+
+CHECKPOINT_ERRORS = (THROTTLING, SHUTDOWN, INVALID_STATE, DEPENDENCY, ILLEGAL_ARGUMENT)
+"""Names of errors in answers to checkpoints: those of the Java classes, which children compare."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MILLISECOND = timedelta(milliseconds=1)
+_PIECE = 128 * 1024
+"""Characters of a message after which `encode_records` yields a piece."""
+_SHOWN = 200
+"""Maximum characters of a line that `Noise` keeps."""
+_DECODER = json.JSONDecoder()
+
+
+class MessageRecord(NamedTuple):
+    """A user record in a `ProcessRecords` message.
+
+    Attributes:
+        data: Payload in base64, as it is in the message; see `payload`.
+        partition_key: Partition key.
+        sequence_number: Decimal sequence number of the Kinesis record.
+        sub_sequence_number: Index in the aggregate from 0; 0 for a record that was not aggregated.
+        approximate_arrival_timestamp: Arrival in milliseconds since 1970; None if it is not known.
+    """
+
+    data: str
+    partition_key: str
+    sequence_number: str
+    sub_sequence_number: int = 0
+    approximate_arrival_timestamp: int | None = 0
+
+    def __repr__(self) -> str:
+        return (
+            f"MessageRecord(data=<{len(self.data)} characters>, partition_key={self.partition_key!r}, "
+            f"sequence_number={self.sequence_number!r}, sub_sequence_number={self.sub_sequence_number})"
+        )
+
+    @property
+    def payload(self) -> bytes:
+        """The payload.
+
+        Raises:
+            ValueError: If ``data`` is not base64.
+        """
+        return decode(self.data)
+
+
+@dataclass(frozen=True)
+class Initialize:
+    """The first message: the shard, and the checkpoint in its lease.
+
+    Attributes:
+        shard_id: Id of the shard.
+        sequence_number: A decimal sequence number, ``TRIM_HORIZON``, ``LATEST`` or ``AT_TIMESTAMP``; None without a
+            checkpoint.
+        sub_sequence_number: Index in the aggregate; 0 for a sentinel; None without a checkpoint.
+    """
+
+    action: ClassVar[str] = INITIALIZE
+    shard_id: str
+    sequence_number: str | None
+    sub_sequence_number: int | None
+
+
+@dataclass(frozen=True)
+class ProcessRecords:
+    """The next records of the shard.
+
+    Attributes:
+        records: User records in order; aggregates are opened.
+        millis_behind_latest: Milliseconds from the last record to the tip of the shard; None if it is not known.
+    """
+
+    action: ClassVar[str] = PROCESS_RECORDS
+    records: tuple[MessageRecord, ...]
+    millis_behind_latest: int | None
+
+
+@dataclass(frozen=True)
+class LeaseLost:
+    """Another worker continues with the shard; nothing can be checkpointed any more."""
+
+    action: ClassVar[str] = LEASE_LOST
+
+
+@dataclass(frozen=True)
+class ShardEnded:
+    """All records of the shard were delivered. The child must checkpoint before it answers."""
+
+    action: ClassVar[str] = SHARD_ENDED
+
+
+@dataclass(frozen=True)
+class ShutdownRequested:
+    """The worker stops, or hands the lease off: the last chance to checkpoint. `LeaseLost` follows."""
+
+    action: ClassVar[str] = SHUTDOWN_REQUESTED
+
+
+@dataclass(frozen=True)
+class CheckpointAnswer:
+    """Answer to a `CheckpointRequest`.
+
+    Attributes:
+        sequence_number: As in the request.
+        sub_sequence_number: As in the request.
+        error: Name of the error, usually one of `CHECKPOINT_ERRORS`; None on success.
+    """
+
+    action: ClassVar[str] = CHECKPOINT
+    sequence_number: str | None
+    sub_sequence_number: int | None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Status:
+    """The child's answer to a call.
+
+    Attributes:
+        response_for: Action of the call; None if the message has none.
+    """
+
+    action: ClassVar[str] = STATUS
+    response_for: str | None
+
+
+@dataclass(frozen=True)
+class CheckpointRequest:
+    """The child asks for a checkpoint.
+
+    Attributes:
+        sequence_number: Sequence number; None means everything that was delivered to the child.
+        sub_sequence_number: Index in the aggregate; None means 0.
+        problem: Why the position cannot be read; None if it can. Such a request is answered with `ILLEGAL_ARGUMENT`.
+    """
+
+    action: ClassVar[str] = CHECKPOINT
+    sequence_number: str | None = None
+    sub_sequence_number: int | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class Noise:
+    """A line of a child that is not a message: it is logged, and nothing else happens.
+
+    Attributes:
+        text: Beginning of the line, at most 200 characters.
+    """
+
+    text: str
+
+
+DaemonMessage = Initialize | ProcessRecords | LeaseLost | ShardEnded | ShutdownRequested | CheckpointAnswer
+ChildMessage = Status | CheckpointRequest
+
+
+# Encoding
+
+
+def encode(message: DaemonMessage | ChildMessage) -> bytes:
+    """Return the line of a message, with the line feed at its end.
+
+    It is ASCII: other characters are escaped, so the line is the same in every locale.
+    """
+    if isinstance(message, ProcessRecords):
+        return b"".join(_pieces(message.records, message.millis_behind_latest))
+    return _line({"action": message.action, **_fields(message)})
+
+
+def _fields(message: DaemonMessage | ChildMessage) -> dict[str, object]:
+    if isinstance(message, Initialize):
+        return {
+            "shardId": message.shard_id,
+            "sequenceNumber": message.sequence_number,
+            "subSequenceNumber": message.sub_sequence_number,
+        }
+    if isinstance(message, CheckpointAnswer):
+        return {**_position(message), "error": message.error}
+    if isinstance(message, CheckpointRequest):
+        return _position(message)
+    if isinstance(message, Status):
+        return {"responseFor": message.response_for}
+    return {}
+
+
+def _position(message: CheckpointAnswer | CheckpointRequest) -> dict[str, object]:
+    return {"sequenceNumber": message.sequence_number, "subSequenceNumber": message.sub_sequence_number}
+
+
+def _line(value: Mapping[str, object]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode("ascii") + b"\n"
+
+
+def encode_records(records: Iterable[UserRecord], millis_behind_latest: int | None) -> Iterator[bytes]:
+    """Yield the line of a ``processRecords`` message in pieces, so that a large batch is never in memory as one text.
+
+    Args:
+        records: The user records in order.
+        millis_behind_latest: Milliseconds from the last record to the tip of the shard; None if it is not known.
+
+    Yields:
+        Pieces of 128 KiB to that plus one record; the last one ends with the line feed.
+    """
+    return _pieces(map(_message_record, records), millis_behind_latest)
+
+
+def _message_record(record: UserRecord) -> MessageRecord:
+    arrived = record.approximate_arrival_timestamp
+    return MessageRecord(
+        encode_base64(record.data).decode("ascii"),
+        record.partition_key,
+        record.sequence_number,
+        record.sub_sequence_number,
+        None if arrived is None else (arrived - _EPOCH) // _MILLISECOND,
+    )
+
+
+def _pieces(records: Iterable[MessageRecord], millis_behind_latest: int | None) -> Iterator[bytes]:
+    parts = ['{"action":"processRecords","records":[']
+    size, separator = 0, ""
+    for data, key, number, sub, arrived in records:
+        # A child of amazon_kclpy fails at an arrival time of null, so an unknown one is 0.
+        part = (
+            f'{separator}{{"data":"{data}","partitionKey":{encode_basestring_ascii(key)},"sequenceNumber":"{number}",'
+            f'"approximateArrivalTimestamp":{arrived or 0},"subSequenceNumber":{sub},"action":"record"}}'
+        )
+        parts.append(part)
+        size += len(part)
+        separator = ","
+        if size >= _PIECE:
+            yield "".join(parts).encode("ascii")
+            parts, size = [], 0
+    behind = "null" if millis_behind_latest is None else str(millis_behind_latest)
+    parts.append(f'],"millisBehindLatest":{behind}}}\n')
+    yield "".join(parts).encode("ascii")
+
+
+# Decoding what a child wrote
+
+
+def decode_child_line(line: bytes) -> ChildMessage | Noise | None:
+    """Read a line of a child.
+
+    Numbers in place of text, text in place of numbers, unknown fields, and text after the object are accepted.
+
+    Args:
+        line: The line, with or without its line feed.
+
+    Returns:
+        The message; `Noise` if it is none; None for a blank line.
+    """
+    text = line.decode("utf-8", "replace").strip()
+    if not text:
+        return None
+    value = _object_of(text)
+    if value is None:
+        return Noise(text[:_SHOWN])
+    action = value.get("action")
+    if action == STATUS:
+        response_for = value.get("responseFor")
+        return Status(response_for if isinstance(response_for, str) else None)
+    if action == CHECKPOINT:
+        return _checkpoint_request(value)
+    return Noise(text[:_SHOWN])
+
+
+def _object_of(text: str) -> dict[str, Any] | None:
+    if not text.startswith("{"):
+        return None
+    try:
+        value, _ = _DECODER.raw_decode(text)
+    except (ValueError, RecursionError):  # not JSON, a number of thousands of digits, or too deep
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _checkpoint_request(value: Mapping[str, Any]) -> CheckpointRequest:
+    number, sub = value.get("sequenceNumber"), value.get("subSequenceNumber")
+    if isinstance(number, int) and not isinstance(number, bool):
+        number = str(number)
+    if not isinstance(number, str | None):
+        return CheckpointRequest(problem="sequenceNumber is neither text nor a number")
+    if isinstance(sub, float) and sub.is_integer():
+        sub = int(sub)
+    if isinstance(sub, str):
+        try:
+            sub = int(sub) if sub.strip() else None
+        except ValueError:
+            sub = False
+    if isinstance(sub, bool) or not isinstance(sub, int | None):
+        return CheckpointRequest(number, None, problem="subSequenceNumber is not a number")
+    return CheckpointRequest(number, sub)
+
+
+# Decoding what a daemon wrote
+
+
+def decode_daemon_line(line: str | bytes) -> DaemonMessage:
+    """Read a line of a daemon, as a child does.
+
+    Unknown keys are ignored.
+
+    Args:
+        line: The line, with or without its line feed.
+
+    Raises:
+        ProtocolError: If it is not a message: not a JSON object, an unknown action, or a key that is missing or of the
+            wrong type. The message names it, and does not contain the line.
+    """
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"not a message of the MultiLang protocol: {error}") from error
+    if not isinstance(value, dict):
+        raise ProtocolError("not a message of the MultiLang protocol: not an object")
+    action = value.get("action")
+    if action == PROCESS_RECORDS:
+        records = _get(value, PROCESS_RECORDS, "records", list)
+        return ProcessRecords(
+            tuple(_record(record) for record in records),
+            _get(value, PROCESS_RECORDS, "millisBehindLatest", int, type(None)),
+        )
+    if action == INITIALIZE:
+        return Initialize(
+            _get(value, INITIALIZE, "shardId", str),
+            _get(value, INITIALIZE, "sequenceNumber", str, type(None)),
+            _get(value, INITIALIZE, "subSequenceNumber", int, type(None)),
+        )
+    if action == CHECKPOINT:
+        return CheckpointAnswer(
+            _get(value, CHECKPOINT, "sequenceNumber", str, type(None)),
+            _get(value, CHECKPOINT, "subSequenceNumber", int, type(None)),
+            _get(value, CHECKPOINT, "error", str, type(None)),
+        )
+    for kind in (LeaseLost, ShardEnded, ShutdownRequested):
+        if action == kind.action:
+            return kind()
+    raise ProtocolError(f"unknown action {str(action)[:80]!r} in a message of the MultiLang protocol")
+
+
+def _record(value: object) -> MessageRecord:
+    if not isinstance(value, dict):
+        raise ProtocolError("a record of a processRecords message is not an object")
+    return MessageRecord(
+        _get(value, RECORD, "data", str),
+        _get(value, RECORD, "partitionKey", str),
+        _get(value, RECORD, "sequenceNumber", str),
+        _get(value, RECORD, "subSequenceNumber", int),
+        _get(value, RECORD, "approximateArrivalTimestamp", int, type(None)),
+    )
+
+
+def _get(value: Mapping[str, Any], action: str, key: str, *kinds: type) -> Any:
+    if key not in value:
+        raise ProtocolError(f"a message of the MultiLang protocol lacks a key: {key} of {action}")
+    found = value[key]
+    if not isinstance(found, kinds) or isinstance(found, bool):
+        raise ProtocolError(f"a message of the MultiLang protocol has a wrong {key}: {type(found).__name__}")
+    return found
