@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from kinesis_sdk.common.errors import PutManyError as PutManyError
     from kinesis_sdk.common.errors import RecordFailedError as RecordFailedError
     from kinesis_sdk.common.errors import ResourceNotFoundError as ResourceNotFoundError
+    from kinesis_sdk.common.errors import RestartShardError as RestartShardError
     from kinesis_sdk.common.errors import SpoolError as SpoolError
     from kinesis_sdk.common.errors import StreamRecreatedError as StreamRecreatedError
     from kinesis_sdk.common.errors import ThrottledError as ThrottledError
@@ -179,6 +180,7 @@ else:
                 "LeaseStoreError",
                 "TransientLeaseStoreError",
                 "LeaseRowRejectedError",
+                "RestartShardError",
                 "InvalidCheckpointError",
                 "InvalidPositionError",
                 "StreamRecreatedError",

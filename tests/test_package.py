@@ -74,6 +74,7 @@ PUBLIC = [
     "RecordFailedError",
     "RecordHandler",
     "ResourceNotFoundError",
+    "RestartShardError",
     "RetrievalConfig",
     "RetryBatch",
     "ShardContext",

@@ -32,7 +32,8 @@ KinesisSdkError                      retryable: True if repeating the call later
     │   └── TransientLeaseStoreError the same, and repeating it may succeed   (retryable)
     ├── StreamRecreatedError         the lease table belongs to a deleted stream of this name
     ├── InvalidCheckpointError (ValueError)  a checkpoint outside the delivered range
-    └── HandlerError                 the handler failed and the policy is to stop
+    ├── HandlerError                 the handler failed and the policy is to stop
+    └── RestartShardError            a handler cannot continue; its shard starts again at the checkpoint
 ```
 
 Catch at any level. The SDK never raises errors of botocore directly: `kinesis_sdk.common.aws.translate_error`
@@ -336,3 +337,12 @@ class InvalidCheckpointError(ConsumerError, ValueError):
 
 class HandlerError(ConsumerError):
     """The handler failed and the policy is to stop; the original error is the cause."""
+
+
+class RestartShardError(ConsumerError):
+    """Raised by a callback of a handler that cannot continue: its shard starts again at the checkpoint with a new handler.
+
+    The lease is kept. After a pause, which grows until a checkpoint advances, the worker creates a handler, initializes it,
+    and delivers everything after the checkpoint again. This applies whatever ``ConsumerConfig.on_handler_error`` says. A
+    handler whose ``initialize``, ``process_records`` or ``shard_ended`` raised it is not called again.
+    """

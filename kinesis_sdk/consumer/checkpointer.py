@@ -277,6 +277,10 @@ class Checkpointer:
         """Undo `advance` after a failed delivery; what was stored meanwhile may still be stored again."""
         self._bound = bound
 
+    def restart(self) -> None:
+        """Begin again at the checkpoint: nothing is delivered, and the shard has not ended."""
+        self._bound, self._at_shard_end = None, False
+
     def end_shard(self) -> None:
         """Let the last delivered position stand for SHARD_END from now on."""
         self._at_shard_end = True

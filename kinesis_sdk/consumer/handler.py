@@ -54,7 +54,7 @@ class ShardContext:
 
 @dataclass(frozen=True, kw_only=True)
 class RecordBatch:
-    """User records of one shard, in order; never empty.
+    """User records of one shard, in order; never empty, unless ``RecordHandler.empty_batches`` asks for that.
 
     Attributes:
         records: The records; with ``concurrency``, all of one partition key. Usually not a list: a record is created when
@@ -112,9 +112,12 @@ class RecordHandler(ABC):
         concurrency: Partition keys of one shard that may be processed concurrently; None uses
             ``ConsumerConfig.concurrency``. Above 1, ``process_records`` gets records of a single key, in order, and is
             called from several threads at once for different keys.
+        empty_batches: Whether ``process_records`` is also called for responses without records, at the tip of the shard
+            about once per ``idle_time_between_reads``; not with a ``concurrency`` above 1.
     """
 
     concurrency: ClassVar[int | None] = None
+    empty_batches: bool = False
 
     def starting_position(
         self,

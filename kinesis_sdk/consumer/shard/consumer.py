@@ -24,6 +24,7 @@ from kinesis_sdk.common.errors import (
     InvalidPositionError,
     KinesisSdkError,
     LeaseLostError,
+    RestartShardError,
 )
 from kinesis_sdk.common.log_fields import FieldLogger, log_fields
 from kinesis_sdk.common.log_throttle import LogThrottle
@@ -112,6 +113,11 @@ class ShardConsumer:
         self._quiet = max(_MAX_QUIET, 2 * runtime.config.retrieval.idle_times[2])
         self._failures = 0
         self._error: str | None = None
+        # Restarts that the handler requested since a checkpoint advanced, and the checkpoint at the last of them.
+        self._restarts = 0
+        self._restarted_at = held.lease.checkpoint
+        self._restarting: RestartShardError | None = None
+        self._records_before = 0
         self._auto = AutoCheckpoint(runtime, self._checkpointer, enabled=runtime.handlers.auto_checkpoint)
         self._children_created = False
         self._release_failures = 0
@@ -130,7 +136,8 @@ class ShardConsumer:
     @property
     def records_delivered(self) -> int:
         """User records whose delivery succeeded, including dead-lettered ones."""
-        return self._delivery.records_delivered if self._delivery is not None else 0
+        delivery = self._delivery
+        return self._records_before + (delivery.records_delivered if delivery is not None else 0)
 
     @property
     def records_dead_lettered(self) -> int:
@@ -249,10 +256,12 @@ class ShardConsumer:
         """
         if self.state is ShardState.COMPLETE:
             return self._after_end(now)
-        if self._must_wait(now):
-            return _NEVER
-        self._check_reasons(now)
         try:
+            if self._restarting is not None:
+                raise self._restarting
+            if self._must_wait(now):
+                return _NEVER
+            self._check_reasons(now)
             if self.state is ShardState.WAITING_ON_PARENTS:
                 return self._wait_on_parents(now)
             if self.state is ShardState.INITIALIZING:
@@ -260,6 +269,8 @@ class ShardConsumer:
             if self.state is ShardState.PROCESSING:
                 return self._process(now)
             return self._shut_down(now)
+        except RestartShardError as error:
+            return self._restart(now, error)
         except LeaseLostError as error:
             self.held.mark_lost(str(error))
             self._begin_shutdown(ShutdownReason.LEASE_LOST)
@@ -289,10 +300,15 @@ class ShardConsumer:
             if delivery is not None:
                 delivery.collect()
             return False
-        ending = self._stop_requested or self.held.handoff_requester is not None or not self.held.is_held(now)
+        ending = self._is_leaving or not self.held.is_held(now)
         if ending:
             delivery.collect()
         return ending and delivery.is_running
+
+    @property
+    def _is_leaving(self) -> bool:
+        """Whether the worker stops or hands the lease off."""
+        return self._stop_requested or self.held.handoff_requester is not None
 
     def _check_reasons(self, now: float) -> None:
         if self.held.gone is None and not self.held.is_held(now):
@@ -328,6 +344,42 @@ class ShardConsumer:
         return now + backoff(
             self._failures, self._config.failure.task_backoff_time, _MAX_BACKOFF, self._runtime.rng
         )
+
+    def _restart(self, now: float, error: RestartShardError) -> float:
+        """Forget the handler and everything that was read; return when the shard starts again at its checkpoint."""
+        if self._delivery is not None:
+            if self._delivery.is_running:
+                self._restarting = error  # calls for other partition keys; the end of each wakes the step
+                return _NEVER
+            self._records_before += self._delivery.records_delivered
+            self._delivery.forget(now)
+        if self._reader is not None:
+            self._reader.close()
+        self._handler, self._delivery, self._reader, self._restarting = None, None, None, None
+        self._initialized, self._start_requested = False, False
+        self._unoffered_since = None
+        self._checkpointer.restart()
+        self.state, self.reason = ShardState.INITIALIZING, None
+        checkpoint = self.held.lease.checkpoint
+        self._restarts = 1 if checkpoint > self._restarted_at else self._restarts + 1
+        self._restarted_at = checkpoint
+        self.metrics.add(catalogue.HANDLER_FAILURES, 1)
+        if self._is_leaving:
+            self._logger.error("shard %s: %s", self.shard_id, error)
+            return now
+        self._error = f"{type(error).__name__}: {error}"
+        policy = self._config.error_policy
+        delays = policy if not isinstance(policy, StopWorker) else RetryBatch()
+        pause = backoff(self._restarts, delays.initial_delay, delays.max_delay, self._runtime.rng)
+        self._logger.error(
+            "shard %s: %s; starting again at checkpoint %s in %.1f s",
+            self.shard_id,
+            error,
+            checkpoint,
+            pause,
+            exc_info=error.__cause__,
+        )
+        return now + pause
 
     def _recovered(self, now: float) -> None:
         self.last_progress = now
@@ -463,11 +515,13 @@ class ShardConsumer:
             if batch is not None:
                 self._quarantine.leave()
                 self._recovered(now)
-                if batch.records:
+                wants_empty = handler.inner.empty_batches and not reader.is_done
+                offered = delivery.accepts(batch.records, wants_empty=wants_empty)
+                if offered:
                     batch.charge(delivery.overhead_of(len(batch.records)))
                     delivery.offer(batch.records, batch.header, batch.on_done)
                 self._note_read(batch)
-                if batch.records:
+                if offered:
                     due = self._advance(delivery, now)
                 else:
                     batch.on_done()
@@ -476,7 +530,7 @@ class ShardConsumer:
         if reader.is_done and delivery.is_empty:
             self._begin_shutdown(ShutdownReason.SHARD_END if reader.ended else ShutdownReason.UNTIL)
             return now
-        self._auto.run(delivery.records_delivered, now)
+        self._auto.run(self.records_delivered, now)
         if self._should_free_memory(delivery):
             self._unoffered_since = delivery.waiting_since
             reader.rewind(self._checkpointer.delivered)
@@ -495,7 +549,7 @@ class ShardConsumer:
         due = delivery.advance(now)
         if delivery.records_delivered > before:
             self._recovered(delivery.progress_at)
-        self._auto.note(delivery.records_delivered, delivery.progress_at)
+        self._auto.note(self.records_delivered, delivery.progress_at)
         return _NEVER if due is None else due
 
     def _should_free_memory(self, delivery: Delivery) -> bool:
@@ -511,6 +565,8 @@ class ShardConsumer:
         )
 
     def _handler_failed(self, now: float, callback: str, error: Exception) -> float:
+        if isinstance(error, RestartShardError):
+            raise error
         if self.held.gone is not None:
             self._logger.info(
                 "shard %s: %s raised %s after the lease was lost",
@@ -550,7 +606,7 @@ class ShardConsumer:
             return None
         if self.reason in (ShutdownReason.SHARD_END, ShutdownReason.UNTIL):
             # A worker that stops or hands the lease off tries once, then leaves the end of the shard to the next owner.
-            is_leaving = self._stop_requested or self.held.handoff_requester is not None
+            is_leaving = self._is_leaving
             is_shard_end = self.reason is ShutdownReason.SHARD_END
             try:
                 due = self._end_shard(now) if is_shard_end else self._end_until(now)

@@ -26,7 +26,7 @@ from datetime import datetime
 
 from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.backoff import backoff
-from kinesis_sdk.common.errors import HandlerError
+from kinesis_sdk.common.errors import HandlerError, RestartShardError
 from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.metrics import BoundMetrics
 from kinesis_sdk.common.records import UserRecord
@@ -265,6 +265,10 @@ class Delivery:
     def _used(self) -> int:
         return self._tracker.outstanding_bytes + len(self._lanes) * _LANE_OVERHEAD
 
+    def accepts(self, records: Sequence[UserRecord], *, wants_empty: bool) -> bool:
+        """Return whether a batch is to be offered: it has records, or the handler wants empty ones, too."""
+        return bool(records) or (wants_empty and not self._parallel)
+
     def overhead_of(self, count: int) -> int:
         """Return the maximum bytes that this many user records of a batch take here in addition to their payload."""
         return min(count * _CHARGED_OVERHEAD, _MAX_OUTSTANDING_BYTES) if self._parallel else 0
@@ -288,7 +292,7 @@ class Delivery:
         """Accept the next records of the shard.
 
         Args:
-            records: The records in order, after everything offered before; not empty.
+            records: The records in order, after everything offered before; see `accepts`.
             header: Header of the response that they came in.
             on_done: Called once all of them are finished.
         """
@@ -424,7 +428,7 @@ class Delivery:
             checkpointer=self._checkpointer,
             header=sub_batch.header,
         )
-        if not self._parallel:
+        if not self._parallel and sub_batch.records:
             call.bound_before = self._checkpointer.advance(position_of(sub_batch.records[-1]))
             call.raised_bound = True
         # A call in the list counts as running until it is finished, and the shard does not shut down before that. So it is
@@ -502,7 +506,7 @@ class Delivery:
                 type(error).__name__,
             )
             return
-        if not isinstance(error, (Exception, asyncio.CancelledError)):
+        if isinstance(error, RestartShardError) or not isinstance(error, (Exception, asyncio.CancelledError)):
             raise error
         self._failed(lane, sub_batch, error, call.finished_at)
 

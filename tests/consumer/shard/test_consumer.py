@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -12,9 +13,11 @@ import pytest
 from kinesis_sdk.common.aggregate_reader import Aggregate
 from kinesis_sdk.common.errors import (
     HandlerError,
+    InvalidCheckpointError,
     LeaseLostError,
     ProtocolError,
     ResourceNotFoundError,
+    RestartShardError,
     ThrottledError,
 )
 from kinesis_sdk.common.hashkeys import HashKeyRange, hash_partition_key
@@ -433,6 +436,202 @@ def test_a_shard_end_without_a_checkpoint_is_an_error_that_repeats(caplog):
     assert scene.run() is None
     assert scene.row.owner is None
     assert not scene.row.is_finished
+
+
+# A handler that asks for a restart
+
+
+class Restarting(RecordHandler):
+    """Fails once at a record, in the way that is given; checkpoints record 1 only."""
+
+    def __init__(self, scene, failing, error=None):
+        self.scene = scene
+        self.failing = failing
+        self.error = error or RestartShardError("the child is gone")
+        scene.events.append("new")
+
+    def fail_at(self, callback):
+        if self.failing.get(callback, 0) > 0:
+            self.failing[callback] -= 1
+            raise self.error
+
+    def initialize(self, shard):
+        self.scene.events.append(f"initialize at {shard.checkpoint}")
+        self.fail_at("initialize")
+
+    def process_records(self, batch):
+        data = [record.data for record in batch.records]
+        self.scene.events.append(data)
+        if b"1" in data:
+            batch.checkpoint("1")
+        if b"3" in data:
+            self.fail_at("process_records")
+        self.scene.delivered += data
+
+    def shard_ended(self, checkpointer):
+        self.scene.events.append("shard_ended")
+        self.fail_at("shard_ended")
+        checkpointer.checkpoint()
+
+    def shutdown_requested(self, checkpointer):
+        self.scene.events.append("shutdown_requested")
+
+    def lease_lost(self):
+        self.scene.events.append("lease_lost")
+
+
+def restarting(*results, error=None, **failing):
+    scene = Scene(*results, on_handler_error="stop")
+    scene.handler = lambda: Restarting(scene, failing, error)
+    scene.consumer = ShardConsumer(scene.runtime(), scene.held)
+    return scene
+
+
+def test_a_restart_begins_at_the_checkpoint_with_a_new_handler(caplog):
+    scene = restarting(got(1), got(2), got(3), got(1, 2, 3), got(4, **ENDED), process_records=1)
+    assert scene.run(30) is None
+    assert scene.events == [
+        "new",
+        "initialize at TRIM_HORIZON/0",
+        [b"1"],
+        [b"2"],
+        [b"3"],
+        "new",
+        "initialize at 1/0",
+        [b"2", b"3"],
+        [b"4"],
+        "shard_ended",
+    ]
+    assert list(map(iterator_start, scene.opened)) == [TrimHorizon(), AtSequence("1")]
+    assert scene.row.checkpoint == END
+    assert "the child is gone; starting again at checkpoint 1/0" in caplog.text
+
+
+def test_a_new_handler_cannot_checkpoint_what_the_former_one_got():
+    scene = restarting(got(1), got(2), got(3), process_records=1)
+    scene.run(30)
+    with pytest.raises(InvalidCheckpointError):
+        scene.consumer._checkpointer.checkpoint("2")
+
+
+def test_restarts_without_progress_come_with_growing_pauses():
+    scene = restarting(*[got(2, 3)] * 6, process_records=5)
+    began = [scene.clock.monotonic()]
+    scene.handler = lambda: began.append(scene.clock.monotonic()) or Restarting(scene, failing)
+    failing = {"process_records": 5}
+    scene.consumer = ShardConsumer(scene.runtime(), scene.held)
+    scene.run(120)
+    pauses = [after - before for before, after in itertools.pairwise(began[1:])]
+    assert len(pauses) == 5
+    assert all(later > earlier for earlier, later in itertools.pairwise(pauses))
+    assert scene.delivered == [b"2", b"3"]
+
+
+def test_a_restart_at_the_start_or_at_the_shards_end():
+    scene = restarting(got(1, **ENDED), got(**ENDED), got(**ENDED), initialize=2, shard_ended=2)
+    assert scene.run(60) is None
+    assert [event for event in scene.events if event != "new"] == [
+        "initialize at TRIM_HORIZON/0",
+        "initialize at TRIM_HORIZON/0",
+        "initialize at TRIM_HORIZON/0",
+        [b"1"],
+        "shard_ended",
+        "initialize at 1/0",
+        "shard_ended",
+        "initialize at 1/0",
+        "shard_ended",
+    ]
+    assert scene.row.checkpoint == END
+
+
+def test_a_stop_during_the_pause_releases_the_lease_without_callbacks():
+    scene = restarting(got(3), process_records=1)
+    due = scene.run(0.1)
+    assert due is not None
+    scene.consumer.request_stop()
+    assert scene.run() is None
+    assert scene.row.owner is None
+    assert scene.events == ["new", "initialize at TRIM_HORIZON/0", [b"3"]]
+
+
+def test_a_lease_that_is_lost_during_the_pause_is_not_reported_to_a_handler():
+    scene = restarting(got(3), process_records=1)
+    scene.run(0.1)
+    scene.held.mark_lost("taken")
+    assert scene.run() is None
+    assert "lease_lost" not in scene.events
+
+
+def test_a_restart_waits_for_the_calls_of_other_partition_keys():
+    scene = Scene(
+        FetchResult(records=[KinesisRecord(b"1", "a", "1"), KinesisRecord(b"2", "b", "2")], header=AT_TIP),
+        got(1, 2),
+    )
+    running, calls, tasks = [], [], []
+
+    def handle(batch):
+        data = [record.data for record in batch.records]
+        calls.append(data)
+        if data == [b"2"]:
+            raise RestartShardError("the child is gone")
+
+    class Parallel(RecordHandler):
+        concurrency = 2
+
+        def initialize(self, shard):
+            running.append("new")
+
+        def process_records(self, batch):
+            handle(batch)
+
+    scene.handler = Parallel
+    runtime = replace(scene.runtime(), run_step=tasks.append)
+    scene.consumer = ShardConsumer(runtime, scene.held)
+    scene.run(1)
+    assert len(tasks) == 2
+    tasks[1]()  # fails, while the call of the other key has not even begun
+    scene.run(2)
+    assert running == ["new"]
+    tasks[0]()
+    scene.run(20)
+    assert running == ["new", "new"]
+
+
+# Batches without records
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"), [(False, [[b"1"], [b"2"]]), (True, [[], [b"1"], [], [b"2"]])]
+)
+def test_empty_batches_are_delivered_to_a_handler_that_wants_them(wanted, expected):
+    found = []
+
+    class Handler(RecordHandler):
+        empty_batches = wanted
+
+        def process_records(self, batch):
+            found.append([record.data for record in batch.records])
+            batch.checkpoint()
+
+    scene = Scene(got(), got(1), got(), got(2), got(**ENDED), handler=Handler)
+    assert scene.run(30) is None
+    assert found == expected
+    assert scene.row.checkpoint == END
+
+
+def test_a_failure_in_an_empty_batch_is_logged_and_loses_nothing(caplog):
+    class Handler(RecordHandler):
+        empty_batches = True
+
+        def process_records(self, batch):
+            if not batch.records:
+                raise RuntimeError("no records")
+            scene.delivered += [record.data for record in batch.records]
+
+    scene = Scene(got(), got(1, **ENDED), handler=Handler)
+    assert scene.run(30) is None
+    assert scene.delivered == [b"1"]
+    assert "no records" in caplog.text
 
 
 # Losing and giving back
