@@ -59,7 +59,7 @@ spark-full: install  ## Send 3 million flights through Spark and Kinesis (minute
 spark-scale: install  ## Read 10 million flights of 1,000 shards with a Spark cluster, with kills (15 minutes; ARGS='--rows 1000000').
 	@$(BIN)/python benchmarks/bench_spark_cluster.py $(ARGS)
 
-java: install  ## Run the tests against the real Java KCL, including long ones (needs Java 17, npm).
+java: install  ## Run the tests against the real Java KCL, including long ones (needs JDK 17, npm, Maven).
 	@$(BIN)/python -m pytest integration/java
 
 check: install  ## Run what CI runs: lint, format, English, types, all tests.

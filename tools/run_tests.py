@@ -180,7 +180,10 @@ def _fetched(names: set[str]) -> Iterator[str]:
         else:
             yield f"{label}: {_state(localstack.folder().is_dir(), _why_no_localstack())}"
     if "java" in names:
-        yield f"Java KCL (34 MB): {_state(kcl.folder().is_dir(), _why_no_localstack())}"
+        yield f"Java KCL 3.1.3 (34 MB): {_state(kcl.folder().is_dir(), _why_no_localstack())}"
+        for version in kcl.MAVEN_VERSIONS:
+            present = kcl.maven.folder(kcl.lock(version)).is_dir()
+            yield f"Java KCL {version} (28 MB): {_state(present, _why_no_localstack() or _why_no_maven())}"
     if "spark" in names:
         for version in (spark.NEWEST, spark.OLDEST):
             present = (spark.CACHE / f"spark-{version}" / ".installed").exists()
@@ -204,6 +207,15 @@ def _why_no_localstack() -> str | None:
     try:
         localstack.require("node", 18, "it")
         localstack.require("java", 17, "it")
+    except localstack.CannotInstallError as error:
+        return str(error)
+    return None
+
+
+def _why_no_maven() -> str | None:
+    try:
+        kcl.maven.require_maven()
+        kcl.require("javac", 17, "it")
     except localstack.CannotInstallError as error:
         return str(error)
     return None

@@ -53,5 +53,7 @@ class Processor(processor.RecordProcessorBase):
 
 
 options = json.loads(Path(sys.argv[1]).read_text())
-processing = journal.Processing(options["journal"], options["worker"], stand_at=options["stand_at"])
+processing = journal.Processing(
+    options["journal"], options["worker"], stand_at=options["stand_at"], middle=options["middle"]
+)
 kcl.KCLProcess(Processor(processing, options["count_only"])).run()

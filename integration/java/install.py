@@ -1,6 +1,9 @@
-"""Installs the real KCL, once for each set of pins: the jars and the Python side of ``kclpy-ext`` from PyPI.
+"""Installs the real KCL in three versions, each once for its pins.
 
-``python -m integration.java.install`` installs ahead of time (34 MB) and prints the folder.
+3.1.3 with the MultiLangDaemon and the Python side comes from PyPI, in ``kclpy-ext``; 2.7.2 and 3.5.1 come from Maven
+Central by the lock files ``kcl-*.jars`` (see `maven`). `worker` compiles the small worker, ``Worker.java``, with each.
+
+``python -m integration.java.install`` installs everything ahead of time (90 MB) and prints the folders.
 """
 
 from __future__ import annotations
@@ -11,9 +14,17 @@ import sys
 import tempfile
 from pathlib import Path
 
+from integration.java import maven
 from integration.localstack.install import CACHE, require, run
 
 KCL = "3.1.3"
+"""The version that runs as a MultiLangDaemon."""
+MAVEN_VERSIONS = ("2.7.2", "3.5.1")
+VERSIONS = ("2.7.2", KCL, "3.5.1")
+"""The versions that run as Java workers."""
+
+_HERE = Path(__file__).parent
+_SOURCE = _HERE / "Worker.java"
 REQUIREMENTS = """\
 kclpy-ext==3.1.3.post4 --hash=sha256:6c8ced93674bd30103b9bdc319702e3637d2833641bbe58dda578f8a418858c2
 """
@@ -58,5 +69,51 @@ def install() -> Path:
     return target
 
 
+def lock(version: str) -> Path:
+    """Return the lock file of a version from Maven Central."""
+    return _HERE / f"kcl-{version}.jars"
+
+
+def class_path(version: str) -> Path:
+    """Return the folder with the jars of a version; installs them if they are not there.
+
+    Raises:
+        CannotInstallError: The machine lacks Java, Node or Maven, or a registry cannot be reached.
+        RuntimeError: The installation failed for another reason.
+    """
+    require("java", 17, "The real KCL")
+    return install() / "amazon_kclpy" / "jars" if version == KCL else maven.install(lock(version))
+
+
+def worker(version: str) -> Path:
+    """Return the folder with the classes of ``Worker.java`` for a version; compiles them if they are not there.
+
+    Raises:
+        CannotInstallError: See `class_path`; or the machine has no Java compiler.
+        RuntimeError: It does not compile.
+    """
+    jars = class_path(version)
+    key = hashlib.sha256(_SOURCE.read_bytes() + str(jars.relative_to(CACHE)).encode()).hexdigest()[:12]
+    target = CACHE / f"worker-{version}-{key}"
+    if target.is_dir():
+        return target
+    require("javac", 17, "The worker of the real KCL")
+    with tempfile.TemporaryDirectory(prefix="building-", dir=CACHE) as building:
+        classes = Path(building) / "classes"
+        run("javac", "-nowarn", "-proc:none", "-cp", f"{jars}/*", "-d", classes, _SOURCE, cwd=_HERE)
+        try:
+            classes.rename(target)
+        except OSError:
+            # Another process was faster; its result is as good.
+            if not target.is_dir():
+                raise
+    for former in CACHE.glob(f"worker-{version}-*"):
+        if former != target:
+            shutil.rmtree(former, ignore_errors=True)
+    return target
+
+
 if __name__ == "__main__":
     print(install())
+    for each in VERSIONS:
+        print(class_path(each), worker(each))

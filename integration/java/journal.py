@@ -1,6 +1,6 @@
-"""Journal of a worker: one JSON line for each event, the same for the Python child of a Java worker and for our workers.
+"""Journal of a worker: one JSON line for each event, the same for Java workers, their Python children and our workers.
 
-Standard library only: the child of the MultiLangDaemon imports it without this repository. A batch is told before
+`Worker.java` writes it, too. Standard library only: the child of the MultiLangDaemon imports it without this repository. A batch is told before
 it can be checkpointed, in one write, so what a killed worker checkpointed it has told. Times are the machine's
 monotonic clock, which all processes share.
 
@@ -8,7 +8,7 @@ monotonic clock, which all processes share.
 | --- | --- |
 | initialize | ``position``: sequence and sub-sequence number |
 | records | ``records``: sequence number, sub-sequence number, text of the data, partition key |
-| processed | after the batch and its checkpoint |
+| processed | after the batch and its checkpoint; ``position``: what it checkpointed, if anything |
 | stood | ``position``: checkpointed for the last time, see `Processing` |
 | refused | ``error``: a checkpoint that the daemon did not take |
 | lease_lost, shard_ended, shutdown_requested | |
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -36,13 +37,18 @@ class Processing:
         worker: Name in the events.
         stand_at: Data of records at which a shard's position stays: checkpointed there, in the middle of a batch or
             an aggregate, and never again.
+        middle: Share of batches, 0 to 1, that are checkpointed at a random record in place of the last one.
     """
 
-    def __init__(self, path: str | Path, worker: str, *, stand_at: Sequence[str] = ()) -> None:
+    def __init__(
+        self, path: str | Path, worker: str, *, stand_at: Sequence[str] = (), middle: float = 0.0
+    ) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         self._worker = worker
         self._stand_at = {text.encode() for text in stand_at}
         self._stands: set[str] = set()
+        self._middle = middle
+        self._random = random.Random(worker)
 
     def tell(self, event: str, shard: str, **fields: Any) -> None:
         """Append one event."""
@@ -61,14 +67,17 @@ class Processing:
             return
         told = [(number, sub, data.decode(), key) for number, sub, data, key in records]
         self.tell("records", shard, records=told)
+        stored: dict[str, Any] = {}
         if shard not in self._stands:
             stand = next((record for record in records if record[2] in self._stand_at), None)
-            number, sub, _, _ = stand or records[-1]
+            is_middle = self._random.random() < self._middle
+            number, sub, _, _ = stand or (self._random.choice(records) if is_middle else records[-1])
             checkpoint(number, sub)
+            stored = {"position": [number, sub]}
             if stand is not None:
                 self._stands.add(shard)
-                self.tell("stood", shard, position=[number, sub])
-        self.tell("processed", shard)
+                self.tell("stood", shard, **stored)
+        self.tell("processed", shard, **stored)
 
     def may_checkpoint(self, shard: str) -> bool:
         """Whether the shard's position moves at all."""

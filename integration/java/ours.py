@@ -15,7 +15,9 @@ def main() -> None:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(threadName)s %(name)s %(levelname)s %(message)s"
     )
-    processing = Processing(options["journal"], options["worker"], stand_at=options["stand_at"])
+    processing = Processing(
+        options["journal"], options["worker"], stand_at=options["stand_at"], middle=options["middle"]
+    )
     count_only = options["count_only"]
 
     class Handler(RecordHandler):

@@ -34,6 +34,16 @@ QUICK: Mapping[str, object] = {
     "parentShardPollIntervalMillis": 1000,
     "idleTimeBetweenReadsInMillis": 250,
 }
+QUICK_2: Mapping[str, object] = {
+    name: value
+    for name, value in QUICK.items()
+    if name not in {"leaseAssignmentIntervalMillis", "varianceBalancingFrequency"}
+}
+"""The same for KCL 2.x, where each worker looks for leases every two failover times, 20 s."""
+PATIENT: Mapping[str, object] = {"shardSyncIntervalMillis": 1000}
+"""The KCL's own intervals, but for the pause of a minute after each shard sync."""
+METRICS: Mapping[str, str] = {"2.7.2": "off", "3.1.3": "separate_table", "3.5.1": "lease_table"}
+"""Our ``worker_metrics`` in a fleet that began with a version of the KCL."""
 # The JVM of a test lives for a minute: the second compiler would not pay.
 _SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx384m")
 
@@ -211,12 +221,19 @@ class Stage:
         return folder / name
 
     def _options(
-        self, name: str, application: str, stand_at: Sequence[str], *, count_only: bool
+        self,
+        name: str,
+        application: str,
+        stand_at: Sequence[str],
+        *,
+        count_only: bool,
+        middle: float = 0.0,
     ) -> dict[str, Any]:
         return {
             "journal": str(self._file(application, f"{name}.journal")),
             "worker": name,
             "stand_at": list(stand_at),
+            "middle": middle,
             "count_only": count_only,
         }
 
@@ -273,15 +290,74 @@ class Stage:
         }
         file = self._file(application, f"{name}.properties")
         file.write_text("".join(f"{key} = {value}\n" for key, value in settings.items()))
-        logback = self.folder / "logback.xml"
-        logback.write_text(_LOGBACK)
         command = [
             "java", *jvm, "-cp", f"{self._kcl_root}/amazon_kclpy/jars/*",
             "software.amazon.kinesis.multilang.MultiLangDaemon",
-            "--properties-file", file, "--log-configuration", logback,
+            "--properties-file", file, "--log-configuration", self._logback(),
         ]  # fmt: skip
         log = self._file(application, f"{name}.log")
         return self._add(name, application, Guarded(command, log, env=self._environment()))
+
+    def start_worker(
+        self,
+        name: str,
+        stream: str,
+        application: str,
+        *,
+        version: str,
+        stand_at: Sequence[str] = (),
+        middle: float = 0.0,
+        count_only: bool = False,
+        properties: Mapping[str, object] | None = None,
+        jvm: Sequence[str] = _SHORT_LIVED,
+        grace_millis: int = 30_000,
+    ) -> WorkerProcess:
+        """Run a Java worker, ``Worker.java``, of any version of the KCL.
+
+        Args:
+            name: Its worker id.
+            stream: Stream name.
+            application: Application name.
+            version: One of `install.VERSIONS`.
+            stand_at: See `journal.Processing`.
+            middle: See `journal.Processing`.
+            count_only: Whether batches are only counted and checkpointed, for measuring.
+            properties: KCL settings by the names of its configuration classes, which are also those of the
+                MultiLangDaemon's properties; None for `QUICK`, or `QUICK_2` for a 2.x.
+            jvm: Options of the JVM.
+            grace_millis: Time to shut down in order after SIGTERM; at 0 the process just ends.
+
+        Raises:
+            CannotInstallError: The machine lacks something.
+        """
+        if properties is None:
+            properties = QUICK_2 if version.startswith("2.") else QUICK
+        # Installed at the first use, so that whoever needs one version fetches one version.
+        jars, classes = kcl.class_path(version), kcl.worker(version)
+        settings = {
+            **self._options(name, application, stand_at, count_only=count_only, middle=middle),
+            "stand_at": ",".join(stand_at),
+            "stream": stream,
+            "application": application,
+            "region": "us-east-1",
+            "kinesis": self.kinesis_url,
+            "dynamodb": self._dynamodb_url,
+            "grace_millis": grace_millis,
+            **{f"kcl.{key}": value for key, value in properties.items()},
+        }
+        file = self._file(application, f"{name}.properties")
+        lines = [f"{key} = {value}".replace("\\", "\\\\") for key, value in settings.items()]
+        file.write_text("\n".join(lines))
+        command = [
+            "java", *jvm, f"-Dlogback.configurationFile={self._logback()}", "-cp", f"{classes}:{jars}/*", "Worker", file,
+        ]  # fmt: skip
+        log = self._file(application, f"{name}.log")
+        return self._add(name, application, Guarded(command, log, env=self._environment()))
+
+    def _logback(self) -> Path:
+        file = self.folder / "logback.xml"
+        file.write_text(_LOGBACK)
+        return file
 
     def start_ours(
         self,
@@ -290,12 +366,13 @@ class Stage:
         application: str,
         *,
         stand_at: Sequence[str] = (),
+        middle: float = 0.0,
         count_only: bool = False,
         **config: Any,
     ) -> WorkerProcess:
-        """Run a worker of ours; the configuration is `ConsumerConfig`'s."""
+        """Run a worker of ours; the configuration is `ConsumerConfig`'s. See `start_worker` for the rest."""
         options = {
-            **self._options(name, application, stand_at, count_only=count_only),
+            **self._options(name, application, stand_at, count_only=count_only, middle=middle),
             "stream": stream,
             "application": application,
             "config": {"initial_position": "TRIM_HORIZON", "worker_metrics": "separate_table", **config},

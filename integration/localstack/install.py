@@ -33,7 +33,7 @@ _RECIPE = 2
 _UNREACHABLE = re.compile(
     r"ENOTFOUND|ECONNREFUSED|ECONNRESET|ETIMEDOUT|EAI_AGAIN|E40[134]|No matching distribution|"
     r"Could not find a version|NewConnectionError|Temporary failure in name resolution|"
-    r"Max retries exceeded|timed out|network",
+    r"Max retries exceeded|timed out|network|Could not transfer artifact|Unknown host",
     re.IGNORECASE,
 )
 _NEWEST_PYTHON, _OLDEST_PYTHON = (3, 13), (3, 11)
