@@ -41,7 +41,7 @@ def test_lock_files_have_hashes_and_name_no_registry() -> None:
         assert all("==" in entry and "--hash=sha256:" in entry for entry in pinned)
     npm = sorted((ROOT / "integration" / "localstack" / "npm").glob("*/package-lock.json"))
     assert [lock.parent.name for lock in npm] == ["dynamodb", "kinesis"]
-    for lock in npm:
+    for lock in [*npm, ROOT / "integration" / "multilang" / "npm" / "package-lock.json"]:
         text = lock.read_text()
         assert "://" not in text
         assert text.count('"integrity": "sha512-') == text.count('    "node_modules/')

@@ -1,0 +1,104 @@
+"""Installs libraries of children that are not ours, once for each set of pins: amazon_kclpy (PyPI) and aws-kcl (npm).
+
+``python -m integration.multilang.install`` installs ahead of time (2 MB) and prints the folders.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import sys
+import tarfile
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from integration.localstack.install import CACHE, require, run
+
+AMAZON_KCLPY = """\
+amazon_kclpy==3.2.0 --hash=sha256:62e81cc84714c920fe6aa5d61837b298fe7e01f6326dcb564b12ab8e6c4aca4e
+"""
+NPM = Path(__file__).with_name("npm")
+
+
+def _folder(name: str, *pins: str) -> Path:
+    return CACHE / f"{name}-{hashlib.sha256(''.join(pins).encode()).hexdigest()[:12]}"
+
+
+def _once(name: str, target: Path, build: Callable[[Path], None]) -> Path:
+    """Build a folder if it is not there, and remove those of former pins."""
+    if target.is_dir():
+        return target
+    CACHE.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="building-", dir=CACHE) as building:
+        root = Path(building) / "root"
+        root.mkdir()
+        build(root)
+        try:
+            root.rename(target)
+        except OSError:
+            # Another process was faster; its result is as good.
+            if not target.is_dir():
+                raise
+    for former in CACHE.glob(f"{name}-*"):
+        if former != target:
+            shutil.rmtree(former)
+    return target
+
+
+def _build_amazon_kclpy(root: Path) -> None:
+    # Only unpacked: building its wheel would fetch the jars of Amazon's daemon, and its Python code needs no build.
+    pins = root / "pins.txt"
+    pins.write_text(AMAZON_KCLPY)
+    run(
+        sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps",
+        "--no-binary", ":all:", "--require-hashes", "--dest", root, "--requirement", pins, cwd=root,
+    )  # fmt: skip
+    (archive,) = root.glob("*.tar.gz")
+    with tarfile.open(archive) as files:
+        for member in files.getmembers():
+            inside = Path(*Path(member.name).parts[1:])
+            if member.isfile() and inside.parts and inside.parts[0] in {"amazon_kclpy", "samples", "test"}:
+                path = root / inside
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(files.extractfile(member).read())
+    archive.unlink()
+
+
+def amazon_kclpy() -> Path:
+    """Return the folder of amazon_kclpy's source: ``amazon_kclpy``, ``samples``, ``test``.
+
+    Raises:
+        CannotInstallError: The registry cannot be reached.
+        RuntimeError: The installation failed for another reason.
+    """
+    return _once("amazon-kclpy", _folder("amazon-kclpy", AMAZON_KCLPY), _build_amazon_kclpy)
+
+
+def _build_aws_kcl(root: Path) -> None:
+    for file in NPM.iterdir():
+        shutil.copy(file, root)
+    run("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error", cwd=root)
+    # The sample application is the first program of the README.
+    readme = (root / "node_modules" / "aws-kcl" / "README.md").read_text()
+    program = re.search(r"^```javascript\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
+    (root / "sample.js").write_text(program[1])
+
+
+def aws_kcl() -> Path:
+    """Return a folder with aws-kcl in ``node_modules``, and its sample application ``sample.js``.
+
+    Raises:
+        CannotInstallError: The machine lacks Node, or the registry cannot be reached.
+        RuntimeError: The installation failed for another reason.
+    """
+    require("node", 18, "The KCL for Node")
+    target = _folder("aws-kcl", (NPM / "package-lock.json").read_text())
+    if not target.is_dir():
+        require("npm", 8, "Installing the KCL for Node")
+    return _once("aws-kcl", target, _build_aws_kcl)
+
+
+if __name__ == "__main__":
+    print(amazon_kclpy(), aws_kcl(), sep="\n")
