@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kinesis_sdk.common.errors import ConditionFailedError as ConditionFailedError
     from kinesis_sdk.common.errors import ConfigError as ConfigError
     from kinesis_sdk.common.errors import ConsumerError as ConsumerError
+    from kinesis_sdk.common.errors import DeserializationError as DeserializationError
     from kinesis_sdk.common.errors import EndpointUnreachableError as EndpointUnreachableError
     from kinesis_sdk.common.errors import ExpiredIteratorError as ExpiredIteratorError
     from kinesis_sdk.common.errors import HandlerError as HandlerError
@@ -43,6 +44,10 @@ if TYPE_CHECKING:
     from kinesis_sdk.common.errors import RecordFailedError as RecordFailedError
     from kinesis_sdk.common.errors import ResourceNotFoundError as ResourceNotFoundError
     from kinesis_sdk.common.errors import RestartShardError as RestartShardError
+    from kinesis_sdk.common.errors import SchemaPendingError as SchemaPendingError
+    from kinesis_sdk.common.errors import SchemaRegistryError as SchemaRegistryError
+    from kinesis_sdk.common.errors import SchemaUnavailableError as SchemaUnavailableError
+    from kinesis_sdk.common.errors import SerializationError as SerializationError
     from kinesis_sdk.common.errors import SpoolError as SpoolError
     from kinesis_sdk.common.errors import StreamRecreatedError as StreamRecreatedError
     from kinesis_sdk.common.errors import ThrottledError as ThrottledError
@@ -165,6 +170,12 @@ else:
                 "ConfigError",
                 "ProtocolError",
                 "InvalidEventError",
+                # errors of serialisation
+                "SerializationError",
+                "DeserializationError",
+                "SchemaUnavailableError",
+                "SchemaRegistryError",
+                "SchemaPendingError",
                 # errors of the producer
                 "ProducerError",
                 "ProducerClosedError",

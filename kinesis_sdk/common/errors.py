@@ -14,6 +14,11 @@ KinesisSdkError                      retryable: True if repeating the call later
 │   ├── ExpiredIteratorError         a shard iterator is too old          (retryable with a new iterator)
 │   └── TransientAwsError            5xx, timeouts, connection trouble    (retryable)
 │       └── EndpointUnreachableError the endpoint does not respond        (retryable)
+├── SerializationError (ValueError)  a value cannot be encoded by the stream's serializer
+├── DeserializationError (ValueError)  the payload of a record cannot be decoded; names the record
+│   └── SchemaUnavailableError       its schema could not be loaded; the record may be intact (retryable)
+├── SchemaRegistryError              the schema registry has no such schema, or rejects it
+│   └── SchemaPendingError           the registry still checks a schema version    (retryable)
 ├── InvalidEventError (ValueError)   a Lambda function was invoked with an event of another kind
 ├── ProtocolError                    a response that violates the API's contract (retryable)
 ├── ProducerError
@@ -122,6 +127,77 @@ class InvalidRecordError(KinesisSdkError, ValueError):
         super().__init__(f"{field}: {problem}")
         self.field = field
         self.problem = problem
+
+
+class SerializationError(KinesisSdkError, ValueError):
+    """A value cannot be encoded; raised by ``put`` itself, with the error of the serializer as its cause.
+
+    The message never contains the value, but that of the cause may: libraries quote the value that they reject.
+
+    Args:
+        stream: Name of the stream.
+        problem: What is wrong.
+    """
+
+    def __init__(self, stream: str, problem: str) -> None:
+        super().__init__(f"stream {stream}: the serializer failed: {problem}")
+        self.stream = stream
+        self.problem = problem
+
+
+class DeserializationError(KinesisSdkError, ValueError):
+    """The payload of a record cannot be decoded; raised by ``UserRecord.value``, with the cause.
+
+    For `BisectBatch` it counts as an error of the record, which is passed to the dead-letter hook in the end. The message never
+    contains the payload, but that of the cause may: libraries quote what they reject.
+
+    Args:
+        problem: What is wrong.
+        stream: Name of the stream.
+        shard_id: Shard of the record; None if unknown.
+        sequence_number: Sequence number of its Kinesis record.
+        sub_sequence_number: Index in the aggregate.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        stream: str,
+        shard_id: str | None,
+        sequence_number: str,
+        sub_sequence_number: int,
+    ) -> None:
+        shard = f" shard {shard_id}" if shard_id else ""
+        super().__init__(
+            f"stream {stream}{shard}: the payload of record {sequence_number}.{sub_sequence_number} cannot be decoded: "
+            f"{problem}"
+        )
+        self.problem = problem
+        self.stream = stream
+        self.shard_id = shard_id
+        self.sequence_number = sequence_number
+        self.sub_sequence_number = sub_sequence_number
+
+
+class SchemaUnavailableError(DeserializationError):
+    """The schema of a record could not be loaded from the registry, which says nothing about the record.
+
+    `BisectBatch` retries it as `RetryBatch` does: records are not dead-lettered because a registry is down, or because a
+    permission is missing.
+    """
+
+    retryable: ClassVar[bool] = True
+
+
+class SchemaRegistryError(KinesisSdkError):
+    """The schema registry has no such schema or schema version, or rejects it."""
+
+
+class SchemaPendingError(SchemaRegistryError):
+    """The schema registry has not finished checking the compatibility of a schema version."""
+
+    retryable: ClassVar[bool] = True
 
 
 class InvalidEventError(KinesisSdkError, ValueError):

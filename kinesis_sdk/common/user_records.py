@@ -33,7 +33,13 @@ USER_RECORD_OVERHEAD = 64
 
 
 class RecordRun(Protocol):
-    """Consecutive user records that are stored together; not empty."""
+    """Consecutive user records that are stored together; not empty.
+
+    Attributes:
+        record_type: Class of the user records, `UserRecord` or a subclass that decodes the payload.
+    """
+
+    record_type: type[UserRecord]
 
     def __len__(self) -> int:
         """Return the number of user records."""
@@ -68,7 +74,7 @@ class AggregatedRun:
         explicit_hash_keys: Explicit hash key of each, or None for it; None if no user record has one.
     """
 
-    __slots__ = ("_explicit_hash_keys", "_origin", "_partition_keys", "payloads")
+    __slots__ = ("_explicit_hash_keys", "_origin", "_partition_keys", "payloads", "record_type")
 
     def __init__(
         self,
@@ -78,6 +84,7 @@ class AggregatedRun:
         explicit_hash_keys: Sequence[str | None] | None,
     ) -> None:
         self.payloads: Sequence[bytes] = payloads
+        self.record_type: type[UserRecord] = UserRecord
         self._origin = carrier[2:]
         self._partition_keys = partition_keys
         self._explicit_hash_keys = explicit_hash_keys
@@ -101,13 +108,13 @@ class AggregatedRun:
             repeat(True),
         )
         # Not `map`, which creates a tuple of arguments for each call; `zip` reuses one.
-        return starmap(_new, zip(repeat(UserRecord), fields))  # noqa: RUF058
+        return starmap(_new, zip(repeat(self.record_type), fields))  # noqa: RUF058
 
     def at(self, index: int) -> UserRecord:
         """Return one of them."""
         hashes = self._explicit_hash_keys
         hash_key = None if hashes is None else hashes[index]
-        return UserRecord(
+        return self.record_type(
             self.payloads[index], self._partition_keys[index], *self._origin, index, hash_key, True
         )
 
@@ -119,9 +126,10 @@ class PlainRun:
         records: The Kinesis records in the order of the shard.
     """
 
-    __slots__ = ("_records",)
+    __slots__ = ("_records", "record_type")
 
     def __init__(self, records: list[KinesisRecord]) -> None:
+        self.record_type: type[UserRecord] = UserRecord
         self._records = records
 
     @property
@@ -133,11 +141,12 @@ class PlainRun:
         return len(self._records)
 
     def __iter__(self) -> Iterator[UserRecord]:
-        return (_new(UserRecord, record + _NOT_AGGREGATED) for record in self._records)
+        kind = self.record_type
+        return (_new(kind, record + _NOT_AGGREGATED) for record in self._records)
 
     def at(self, index: int) -> UserRecord:
         """Return one of them."""
-        return UserRecord(*self._records[index], *_NOT_AGGREGATED)
+        return self.record_type(*self._records[index], *_NOT_AGGREGATED)
 
     @property
     def payloads(self) -> Iterable[bytes]:
@@ -195,6 +204,12 @@ class UserRecords(Sequence[UserRecord]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (list, (list(self),))
+
+    def of_type(self, record_type: type[UserRecord]) -> UserRecords:
+        """Let the records be instances of a subclass of `UserRecord` from now on; return this batch."""
+        for run in self._runs:
+            run.record_type = record_type
+        return self
 
     @classmethod
     def joined(cls, parts: Sequence[UserRecords]) -> UserRecords:

@@ -27,6 +27,7 @@ from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.fielddocs import documented_fields
 from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON
+from kinesis_sdk.common.serialization import Deserializer, check_deserializer
 from kinesis_sdk.common.validation import check_bool, check_choice, check_int, check_seconds, check_text
 from kinesis_sdk.consumer.error_policy import HandlerErrorPolicy, handler_error_policy
 from kinesis_sdk.consumer.fetch.read_rate import READ_INTERVAL
@@ -459,6 +460,10 @@ class ConsumerConfig:
     """For automatic checkpoints: number of records after which one is made before ``checkpoint_interval`` is over; 1 or
     more. None: by time only."""
 
+    deserializer: Deserializer | None = None
+    """Decodes payloads for ``record.value``, on first access; see `kinesis_sdk.serialization`. With several streams, each
+    `StreamSpec` may have its own. None: ``record.value`` is ``record.data``."""
+
     leases: LeaseConfig = field(default_factory=LeaseConfig)
     """Settings for leases: failover time, strategy, intervals, handoff."""
 
@@ -493,6 +498,7 @@ class ConsumerConfig:
         check_seconds("checkpoint_interval", self.checkpoint_interval, 0, 86_400)
         if self.checkpoint_records is not None:
             check_int("checkpoint_records", self.checkpoint_records, 1)
+        check_deserializer("deserializer", self.deserializer)
 
     @classmethod
     def from_properties(cls, path: str | os.PathLike[str]) -> ConsumerConfig:

@@ -28,6 +28,7 @@ from kinesis_sdk.common.errors import (
     ProtocolError,
 )
 from kinesis_sdk.common.log_fields import FieldLogger, log_fields
+from kinesis_sdk.common.serialization import Deserializer, check_deserializer
 from kinesis_sdk.common.shards import is_shard_id
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.validation import check_int
@@ -54,6 +55,7 @@ class StreamSpec:
             `ConsumerConfig.initial_position`.
         consumer_arn: ARN of a consumer that is registered with this stream, for enhanced fan-out. The default None
             registers one, which Kinesis does not allow on a stream of another account.
+        deserializer: Decodes the payloads of this stream. The default None uses `ConsumerConfig.deserializer`.
 
     Raises:
         ConfigError: If a value is not valid; the message names the field.
@@ -65,6 +67,7 @@ class StreamSpec:
     account_id: str | None = None
     initial_position: Literal["LATEST", "TRIM_HORIZON"] | datetime | None = None
     consumer_arn: str | None = None
+    deserializer: Deserializer | None = None
 
     def __post_init__(self) -> None:
         StreamId.parse(self.stream)
@@ -76,6 +79,7 @@ class StreamSpec:
             ConsumerConfig(initial_position=self.initial_position)
         if self.consumer_arn is not None:
             check_consumer_arn("consumer_arn", self.consumer_arn)
+        check_deserializer("deserializer", self.deserializer)
 
 
 Streams = Sequence["str | StreamId | StreamSpec"] | Callable[[], Iterable["str | StreamId | StreamSpec"]]
@@ -293,6 +297,8 @@ class StreamDirectory:
             config = replace(config, initial_position=spec.initial_position)
         if spec.consumer_arn is not None:
             config = replace(config, retrieval=replace(config.retrieval, consumer_arn=spec.consumer_arn))
+        if spec.deserializer is not None:
+            config = replace(config, deserializer=spec.deserializer)
         return TrackedStream(stream, config, f"{account}:{stream.name}:{epoch}")
 
 

@@ -28,7 +28,7 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.failure_hooks import FailureHook
 from kinesis_sdk.producer.pipeline import StreamPipeline
-from kinesis_sdk.producer.producer import KeyedData, Producer
+from kinesis_sdk.producer.producer import KeyedData, Payload, Producer
 from kinesis_sdk.producer.record import BlindRecord, PendingRecord, PutResult
 from kinesis_sdk.producer.stats import ProducerStats
 
@@ -106,7 +106,7 @@ class AsyncProducer:
         self,
         stream: str | StreamId,
         partition_key: str | None,
-        data: bytes | bytearray | memoryview,
+        data: Payload,
         explicit_hash_key: str | int | None = None,
     ) -> asyncio.Future[PutResult]:
         """Accept one record. While the buffer is full, wait in the order of the calls for at most ``put_timeout``.
@@ -119,6 +119,7 @@ class AsyncProducer:
 
         Raises:
             InvalidRecordError: As `Producer.put`.
+            SerializationError: As `Producer.put`.
             ConfigError: As `Producer.put`.
             BufferFullError: As `Producer.put`.
             ProducerClosedError: As `Producer.put`.
@@ -126,6 +127,8 @@ class AsyncProducer:
         """
         side = self._here()
         pipeline = self.producer._pipeline(stream)
+        if pipeline.serializer is not None:
+            data = await self._serialized(pipeline, data)
         record, payload, hash_key = self.producer._record(pipeline, partition_key, data, explicit_hash_key)
         future: asyncio.Future[PutResult] = side.loop.create_future()
         record.awaited = (side, future)
@@ -136,7 +139,7 @@ class AsyncProducer:
         self,
         stream: str | StreamId,
         partition_key: str | None,
-        data: bytes | bytearray | memoryview,
+        data: Payload,
         explicit_hash_key: str | int | None = None,
     ) -> PutResult:
         """Accept one record, and wait until it is stored.
@@ -181,7 +184,7 @@ class AsyncProducer:
         self,
         stream: str | StreamId,
         partition_key: str | None,
-        data: bytes | bytearray | memoryview,
+        data: Payload,
         explicit_hash_key: str | int | None = None,
     ) -> None:
         """Accept one record without returning a future; see `Producer.send`.
@@ -190,6 +193,8 @@ class AsyncProducer:
             ProducerError: As `put`.
         """
         pipeline = self.producer._pipeline(stream)
+        if pipeline.serializer is not None:
+            data = await self._serialized(pipeline, data)
         record, payload, hash_key = self.producer._record(
             pipeline, partition_key, data, explicit_hash_key, BlindRecord
         )
@@ -259,6 +264,18 @@ class AsyncProducer:
                 "AsyncProducer is bound to another event loop that is still open; create one producer per loop"
             )
         return side
+
+    async def _serialized(self, pipeline: StreamPipeline, value: Any) -> bytes:
+        """Return the payload of a value, on the thread of the loop unless the serializer would block it.
+
+        Raises:
+            SerializationError: As `Producer.put`.
+        """
+        would_block = getattr(pipeline.serializer, "would_block", None)  # see `BlockingSerializer`
+        if would_block is not None and would_block(pipeline.stream.name, value):
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(None, self.producer._serialized, pipeline, value)
+        return self.producer._serialized(pipeline, value)
 
     async def _accept(
         self, side: _LoopSide, pipeline: StreamPipeline, record: PendingRecord, data: bytes, hash_key: bytes

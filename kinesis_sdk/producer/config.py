@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.fielddocs import documented_fields
 from kinesis_sdk.common.log_fields import FieldLogger
+from kinesis_sdk.common.serialization import Serializer, check_serializer
 from kinesis_sdk.common.validation import check_choice, check_int, check_namespace, check_seconds
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
@@ -116,6 +118,10 @@ class ProducerConfig:
     """Seconds that `put` waits for room before it raises `BufferFullError`; None waits as long as it takes,
     0 raises at once."""
 
+    serializer: Serializer | Mapping[str, Serializer] | None = None
+    """Encodes the values that are put, which then need not be bytes; see `kinesis_sdk.serialization`. One for all streams, or a
+    mapping from stream names to serializers; records of a stream that is not in it are put as bytes. None: all are."""
+
     metrics_level: Literal["none", "summary", "detailed"] = "none"
     """Level of detail of the metrics that go to CloudWatch, if the producer has no ``metrics`` of its own. The KPL's default is ``detailed``, at which
     CloudWatch charges for 8 metrics a shard."""
@@ -159,6 +165,12 @@ class ProducerConfig:
             metrics_upload_delay=metrics.upload_delay,
         )
 
+    def serializer_of(self, stream: str) -> Serializer | None:
+        """Return the serializer of a stream, by its name; None if its records are put as bytes."""
+        if isinstance(self.serializer, Mapping):
+            return self.serializer.get(stream)
+        return self.serializer
+
     def __post_init__(self) -> None:
         big = 2**63 - 1
         check_int("aggregation_max_count", self.aggregation_max_count, 1, big)
@@ -187,6 +199,7 @@ class ProducerConfig:
             check_int("max_buffered_records", self.max_buffered_records, 1)
         if self.put_timeout is not None:
             check_seconds("put_timeout", self.put_timeout, 0)
+        check_serializer("serializer", self.serializer)
         check_choice("metrics_level", self.metrics_level, ("none", "summary", "detailed"))
         check_choice("metrics_granularity", self.metrics_granularity, ("global", "stream", "shard"))
         check_namespace("metrics_namespace", self.metrics_namespace)

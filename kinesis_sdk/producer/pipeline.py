@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kinesis_sdk.common.errors import KinesisSdkError
+from kinesis_sdk.common.serialization import Serializer
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.aggregator import Entry, OpenByKey
 from kinesis_sdk.producer.collector import Batch
@@ -46,6 +47,7 @@ class StreamPipeline:
     Attributes:
         stream: The stream.
         open_by_key: Open aggregate of a partition key, for the fast path of `put`: one dict for the pipeline's life.
+        serializer: Encodes the values that callers put; None if they put bytes.
         topology: What is known about the stream.
         buffered_time: Seconds after `put` at which a record leaves its aggregate at the latest.
         record_ttl: Seconds after `put` at which a record fails if it is not stored.
@@ -57,6 +59,7 @@ class StreamPipeline:
         self.stream = stream
         self._config = config
         self.open_by_key: OpenByKey = {}
+        self.serializer: Serializer | None = config.serializer_of(stream.name)
         self.topology: Topology = Topology(rng, config)
         self._pending = PendingRecords(stream)
         self._queue = SendQueue(self._pending, self.topology, config, rng, self.open_by_key)

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from kinesis_sdk.common.aws import KinesisClient, make_client
 from kinesis_sdk.common.clock import Clock, SystemClock
-from kinesis_sdk.common.errors import BufferFullError, InvalidRecordError, PutManyError
+from kinesis_sdk.common.errors import (
+    BufferFullError,
+    InvalidRecordError,
+    KinesisSdkError,
+    PutManyError,
+    SerializationError,
+)
 from kinesis_sdk.common.hashkeys import (
     explicit_hash_key_to_bytes,
     hash_partition_key,
@@ -48,10 +54,10 @@ _BATCH_SECONDS = 0.01
 """Bounds of the batches that `put_many` cuts. The records of a batch are not charged against the buffer yet, and the lock is
 held while they are accepted, so other callers wait."""
 
-KeyedData: TypeAlias = (
-    tuple[str | None, bytes | bytearray | memoryview]
-    | tuple[str | None, bytes | bytearray | memoryview, str | int | None]
-)
+Payload: TypeAlias = Any
+"""The ``data`` of callers: bytes, a bytearray or a memoryview; any value that the serializer of the stream encodes, if it has one."""
+
+KeyedData: TypeAlias = tuple[str | None, Payload] | tuple[str | None, Payload, str | int | None]
 """Record for `Producer.put_many`."""
 
 
@@ -150,7 +156,9 @@ class Producer:
         )
         self._accept = self._engine.accept
         self._put_timeout = self.config.put_timeout
+        # Streams with a serializer are apart, so that `put` of bytes does not have to ask whether there is one.
         self._pipelines: dict[str | StreamId, StreamPipeline] = {}
+        self._encoding: dict[str | StreamId, StreamPipeline] = {}
         self._hash_keys: dict[str, bytes] = {}
         _producers.add(self)
 
@@ -158,7 +166,7 @@ class Producer:
         self,
         stream: str | StreamId,
         partition_key: str | None,
-        data: bytes | bytearray | memoryview,
+        data: Payload,
         explicit_hash_key: str | int | None = None,
     ) -> PendingRecord:
         """Accept one record; return at once with the future of its `PutResult`.
@@ -172,7 +180,8 @@ class Producer:
             partition_key: 1 to 256 characters; None for a record without one, which only streams that place records themselves
                 accept (record distribution AUTO). Until it is known whether the stream does, the record waits; if it
                 does not, the record fails with the code ``PartitionKeyRequired``.
-            data: Payload, up to the stream's record size limit together with the key; may be empty.
+            data: Payload, up to the stream's record size limit together with the key; may be empty. With a ``serializer``, the
+                value that it encodes, on this thread.
             explicit_hash_key: Decimal text or int from 0 to 2^128-1 that places the record instead of its
                 partition key.
 
@@ -182,6 +191,8 @@ class Producer:
         Raises:
             InvalidRecordError: If Kinesis would reject the record; names the field. Also for a record without a partition
                 key if the stream is known to place records by partition key, or with ``ordering="per_shard"``.
+            SerializationError: If the serializer raised an error; an error of this package is raised as it is, for example the
+                `SchemaRegistryError` or `AwsError` of a schema registry.
             ConfigError: If ``stream`` is neither a name nor an ARN.
             BufferFullError: If no room becomes available within ``put_timeout``.
             ProducerClosedError: If the producer is closed, or belongs to the parent of this forked process.
@@ -189,8 +200,9 @@ class Producer:
         try:
             pipeline = self._pipelines[stream]
         except (KeyError, TypeError):  # TypeError: not hashable, so not a name either
-            stream_id = StreamId.parse(stream)
-            pipeline = self._pipelines[stream] = self._engine.pipeline(stream_id)
+            pipeline = self._pipeline(stream)
+            if pipeline.serializer is not None:
+                data = self._serialized(pipeline, data)
         if type(data) is not bytes:
             if not isinstance(data, (bytes, bytearray, memoryview)):
                 raise InvalidRecordError(
@@ -222,7 +234,7 @@ class Producer:
         self,
         stream: str | StreamId,
         partition_key: str | None,
-        data: bytes | bytearray | memoryview,
+        data: Payload,
         explicit_hash_key: str | int | None = None,
     ) -> PendingRecord | None:
         """Accept one record if there is room; never wait, whatever ``put_timeout`` says.
@@ -232,10 +244,13 @@ class Producer:
 
         Raises:
             InvalidRecordError: As `put`.
+            SerializationError: As `put`.
             ConfigError: As `put`.
             ProducerClosedError: As `put`.
         """
         pipeline = self._pipeline(stream)
+        if pipeline.serializer is not None:
+            data = self._serialized(pipeline, data)
         record, payload, hash_key = self._record(pipeline, partition_key, data, explicit_hash_key)
         try:
             self._accept(pipeline, record, payload, hash_key, 0)
@@ -269,6 +284,11 @@ class Producer:
         self._engine.check_open()
         accepted: list[PendingRecord] = []
         try:
+            if pipeline.serializer is not None:
+                # A serializer is code of users, which must not run under the lock.
+                for item in records:
+                    accepted.append(self.put(stream, *item))  # noqa: PERF401 - it tells how far this came if it raises
+                return accepted
             for batch in _batched(records, self._now):
                 items = iter(batch)
                 accept = functools.partial(self._engine.accept_many, pipeline, items, self._hash_of, accepted)
@@ -288,7 +308,7 @@ class Producer:
         self,
         stream: str | StreamId,
         partition_key: str | None,
-        data: bytes | bytearray | memoryview,
+        data: Payload,
         explicit_hash_key: str | int | None = None,
     ) -> None:
         """Accept one record without returning a future. If it fails, ``on_send_error`` is called.
@@ -297,11 +317,14 @@ class Producer:
 
         Raises:
             InvalidRecordError: As `put`.
+            SerializationError: As `put`.
             ConfigError: As `put`.
             BufferFullError: As `put`.
             ProducerClosedError: As `put`.
         """
         pipeline = self._pipeline(stream)
+        if pipeline.serializer is not None:
+            data = self._serialized(pipeline, data)
         record, payload, hash_key = self._record(
             pipeline, partition_key, data, explicit_hash_key, BlindRecord
         )
@@ -395,18 +418,41 @@ class Producer:
         try:
             return self._pipelines[stream]
         except (KeyError, TypeError):  # TypeError: not hashable, so not a name either
-            pipeline = self._pipelines[stream] = self._engine.pipeline(StreamId.parse(stream))
+            pipeline = self._encoding.get(stream) if isinstance(stream, (str, StreamId)) else None
+            if pipeline is None:
+                pipeline = self._engine.pipeline(StreamId.parse(stream))
+                known = self._pipelines if pipeline.serializer is None else self._encoding
+                known[stream] = pipeline
             return pipeline
+
+    def _serialized(self, pipeline: StreamPipeline, value: Any) -> bytes:
+        """Return the payload that the serializer of a stream makes of a value. Only for a stream that has one.
+
+        Raises:
+            SerializationError: If the serializer raises an error that is not one of this package, or does not return bytes.
+        """
+        assert pipeline.serializer is not None
+        stream = pipeline.stream.name
+        try:
+            data = pipeline.serializer.serialize(stream, value)
+        except KinesisSdkError:
+            raise
+        except Exception as error:
+            # Without the message of the error, which may quote the value.
+            raise SerializationError(stream, type(error).__name__) from error
+        if type(data) is not bytes:
+            raise SerializationError(stream, f"it returned {type(data).__name__} instead of bytes")
+        return data
 
     def _record(
         self,
         pipeline: StreamPipeline,
         partition_key: str | None,
-        data: bytes | bytearray | memoryview,
+        data: Payload,
         explicit_hash_key: str | int | None = None,
         kind: type[PendingRecord] = PendingRecord,
     ) -> tuple[PendingRecord, bytes, bytes]:
-        """Check a record and prepare it for the engine. `put` has the same lines written out, for speed.
+        """Check a record, whose value is serialized already, and prepare it for the engine. `put` has the same lines written out, for speed.
 
         Returns:
             The record, its payload, and its effective hash key (16 bytes).

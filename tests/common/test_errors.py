@@ -13,6 +13,7 @@ from kinesis_sdk.common.errors import (
     AwsError,
     ConditionFailedError,
     ConfigError,
+    DeserializationError,
     InvalidRecordError,
     KinesisSdkError,
     PutManyError,
@@ -51,6 +52,8 @@ def sample(kind: type[KinesisSdkError]) -> KinesisSdkError:
         return kind("expired", stream="s", partition_key="k", attempts=ATTEMPTS)
     if issubclass(kind, PutManyError):
         return kind("record 3: data: too long", index=3)
+    if issubclass(kind, DeserializationError):
+        return kind("not JSON", stream="s", shard_id="shardId-0", sequence_number="49", sub_sequence_number=2)
     return kind("something happened", 7)
 
 

@@ -63,7 +63,7 @@ def refused(field: str, value: Any) -> ConfigError:
 
 def test_every_field_is_covered_here() -> None:
     names = {field.name for field in dataclasses.fields(ProducerConfig)}
-    assert names == {*INTS, *SECONDS, *FLAGS, *CHOICES, "metrics_namespace"}
+    assert names == {*INTS, *SECONDS, *FLAGS, *CHOICES, "metrics_namespace", "serializer"}
 
 
 def test_defaults_are_the_kpls() -> None:

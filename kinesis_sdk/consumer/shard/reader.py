@@ -26,6 +26,7 @@ from kinesis_sdk.common.position import (
 from kinesis_sdk.common.records import KinesisRecord, UserRecord
 from kinesis_sdk.common.response_header import ResponseHeader
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, ExtendedSequenceNumber
+from kinesis_sdk.common.serialization import decoding_record_type
 from kinesis_sdk.common.shards import Shard
 from kinesis_sdk.common.user_records import UserRecords
 from kinesis_sdk.consumer.fetch.fetcher import Fetcher, FetchResult, KnowsStart
@@ -168,6 +169,12 @@ class ShardReader:
         self._held = held
         self._follows_parent = follows_parent
         self._on_ready = on_ready
+        deserializer = runtime.config.deserializer
+        self._record_type: type[UserRecord] | None = (
+            None
+            if deserializer is None
+            else decoding_record_type(deserializer, runtime.stream.name, held.shard_id)
+        )
         self._fetcher: Fetcher | None = None
         self._response: _Response | None = None
         self._skip_through: ExtendedSequenceNumber | None = None
@@ -448,11 +455,12 @@ class ShardReader:
 
     def _deaggregate(self, records: list[KinesisRecord]) -> UserRecords:
         discard = self._runtime.config.failure.misplaced_aggregates == "discard"
-        return deaggregate(
+        result = deaggregate(
             records,
             hash_key_range=self._held.lease.hash_key_range if discard else None,
             on_misplaced=self._discard if discard else None,
         )
+        return result if self._record_type is None else result.of_type(self._record_type)
 
     def _discard(self, record: KinesisRecord, count: int) -> bool:
         self._logger.warning(

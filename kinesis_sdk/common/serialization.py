@@ -1,0 +1,142 @@
+"""Serialisation for producer and consumer: the protocols, and user records that decode themselves.
+
+The codecs are in `kinesis_sdk.serialization`; any object with these methods works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+from kinesis_sdk.common.errors import (
+    AwsError,
+    ConfigError,
+    DeserializationError,
+    KinesisSdkError,
+    SchemaUnavailableError,
+)
+from kinesis_sdk.common.records import UserRecord
+
+
+@runtime_checkable
+class Serializer(Protocol):
+    """Encodes the values that a producer puts. Called from every thread that puts."""
+
+    def serialize(self, stream: str, value: Any, /) -> bytes:
+        """Return the payload of a value.
+
+        Args:
+            stream: Name of the stream.
+            value: What the application passed as ``data``.
+
+        Raises:
+            Exception: If the value cannot be encoded; `put` raises `SerializationError` with it as its cause. Errors of this
+                package reach the caller of `put` as they are.
+        """
+        ...
+
+
+@runtime_checkable
+class BlockingSerializer(Serializer, Protocol):
+    """A `Serializer` that sometimes waits for the network, and says when; `AsyncProducer` then calls it on another thread."""
+
+    def would_block(self, stream: str, value: Any, /) -> bool:
+        """Return whether ``serialize`` would wait for the network now."""
+        ...
+
+
+@runtime_checkable
+class Deserializer(Protocol):
+    """Decodes the payloads that a consumer reads. Called from every thread that runs a handler."""
+
+    def deserialize(self, stream: str, data: bytes, /) -> Any:
+        """Return the value of a payload.
+
+        Args:
+            stream: Name of the stream.
+            data: Payload of a user record.
+
+        Raises:
+            Exception: If the payload cannot be decoded. ``UserRecord.value`` raises `DeserializationError` with it as its cause,
+                or `SchemaUnavailableError` if it is a retryable error of this package or one of AWS.
+        """
+        ...
+
+
+def check_deserializer(field: str, value: object) -> None:
+    """Check that a setting is a `Deserializer` or None.
+
+    Raises:
+        ConfigError: If it is not.
+    """
+    if value is not None and (isinstance(value, type) or not isinstance(value, Deserializer)):
+        raise ConfigError(field, value, "an object with deserialize(stream, data), or None")
+
+
+def check_serializer(field: str, value: object) -> None:
+    """Check that a setting is a `Serializer`, a mapping from stream names to serializers, or None.
+
+    Raises:
+        ConfigError: If it is not.
+    """
+    each = value.values() if isinstance(value, Mapping) else [value]
+    if value is not None and not all(
+        isinstance(serializer, Serializer) and not isinstance(serializer, type) for serializer in each
+    ):
+        raise ConfigError(
+            field,
+            value,
+            "an object with serialize(stream, value), a mapping from stream names to such, or None",
+        )
+
+
+def decoding_record_type(
+    deserializer: Deserializer, stream: str, shard_id: str | None = None
+) -> type[UserRecord]:
+    """Return a class of user records whose ``value`` is decoded on first access and then kept.
+
+    The deserializer is bound to the class and not to each record, so records cost what they cost without one. Pickling such a
+    record gives a plain `UserRecord`, because a deserializer may hold connections.
+
+    Args:
+        deserializer: Decodes the payloads.
+        stream: Name of the stream.
+        shard_id: Shard of the records, for messages; None if unknown.
+    """
+
+    class DecodingUserRecord(UserRecord):
+        @property
+        def value(self) -> Any:
+            # Not functools.cached_property: before Python 3.12 it holds one lock for all records while it computes.
+            kept = self.__dict__
+            try:
+                return kept["value"]
+            except KeyError:
+                value = kept["value"] = _decoded(deserializer, stream, shard_id, self)
+                return value
+
+        def __reduce__(self) -> tuple[Any, ...]:
+            return UserRecord, tuple(self)
+
+    DecodingUserRecord.__name__ = DecodingUserRecord.__qualname__ = UserRecord.__name__
+    return DecodingUserRecord
+
+
+def _decoded(deserializer: Deserializer, stream: str, shard_id: str | None, record: UserRecord) -> Any:
+    try:
+        return deserializer.deserialize(stream, record.data)
+    except Exception as error:
+        # A call to AWS that failed says nothing about the record, also if repeating it does not help: a permission is missing.
+        is_unavailable = isinstance(error, AwsError) or (
+            isinstance(error, KinesisSdkError) and error.retryable
+        )
+        kind = SchemaUnavailableError if is_unavailable else DeserializationError
+        # The messages of this package do not contain payloads; those of libraries may quote them.
+        problem = str(error) if isinstance(error, KinesisSdkError) else type(error).__name__
+        raise kind(
+            problem,
+            stream=stream,
+            shard_id=shard_id,
+            sequence_number=record.sequence_number,
+            sub_sequence_number=record.sub_sequence_number,
+        ) from error
