@@ -49,25 +49,27 @@ def _with_attributes(summary: str, attributes: str) -> str:
 
 def _attributes(cls: type) -> str:
     """Return an entry for each documented field, in the order of the source, with its default."""
+    defaults = {field.name: _default(field) for field in dataclasses.fields(cls)}
+    indented = ((name, text.replace("\n", "\n        ")) for name, text in field_texts(cls).items())
+    return "\n".join(f"    {name}: {text}{defaults.get(name, '')}" for name, text in indented)
+
+
+def field_texts(cls: type) -> dict[str, str]:
+    """Return the docstring below each documented field of a dataclass, in the order of the source; empty without the source."""
     try:
         (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
     except (OSError, TypeError, SyntaxError):  # no source, or the source of something else
-        return ""
+        return {}
     assert isinstance(tree, ast.ClassDef)
-    defaults = {field.name: _default(field) for field in dataclasses.fields(cls)}
-    entries = []
-    for field, below in zip(tree.body, tree.body[1:], strict=False):
-        if (
-            isinstance(field, ast.AnnAssign)
-            and isinstance(field.target, ast.Name)
-            and isinstance(below, ast.Expr)
-            and isinstance(below.value, ast.Constant)
-            and isinstance(below.value.value, str)
-        ):
-            name = field.target.id
-            text = inspect.cleandoc(below.value.value).replace("\n", "\n        ")
-            entries.append(f"    {name}: {text}{defaults.get(name, '')}")
-    return "\n".join(entries)
+    return {
+        field.target.id: inspect.cleandoc(below.value.value)
+        for field, below in zip(tree.body, tree.body[1:], strict=False)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(below, ast.Expr)
+        and isinstance(below.value, ast.Constant)
+        and isinstance(below.value.value, str)
+    }
 
 
 def _default(field: dataclasses.Field[Any]) -> str:

@@ -145,14 +145,14 @@ class RecordHandler(ABC):
 
             * None: the lease's checkpoint.
             * An `ExtendedSequenceNumber`: the last user record that is processed. The next one is delivered first, also if
-              it is in the same aggregate.
+                it is in the same aggregate.
             * A decimal sequence number: the same with sub-sequence number 0, as in ``checkpoint``. Of an aggregate, only the
-              first user record counts as processed.
+                first user record counts as processed.
             * ``"TRIM_HORIZON"``: the oldest record.
             * ``"LATEST"``: the tip of the shard. If this application read a parent of the shard to its end, it means the
-              beginning, so that resharding loses nothing. It is pinned in the lease only if the lease starts at LATEST as
-              well; otherwise it is the tip at each acquisition, and records that arrive while no worker reads the shard are
-              skipped.
+                beginning, so that resharding loses nothing. It is pinned in the lease only if the lease starts at LATEST as
+                well; otherwise it is the tip at each acquisition, and records that arrive while no worker reads the shard are
+                skipped.
             * A `datetime` with a time zone: the first record that arrived at that time or later.
         """
         return None

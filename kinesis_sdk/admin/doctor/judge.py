@@ -138,7 +138,7 @@ def _permissions(facts: Facts) -> Iterator[Finding]:
                 level=Level.RED if role in facts.roles else Level.YELLOW,
                 title=title,
                 text=f"Denied: {', '.join(one.name for one in denied)}. {facts.actions[denied[0].name].reason}",
-                remedy="Add the actions to the policy (README, section on permissions)"
+                remedy="Add the actions to the policy (docs/permissions.md has them)"
                 + (
                     "."
                     if role in facts.roles
