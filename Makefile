@@ -13,10 +13,11 @@ MINUTES ?= 2
 SEED ?=
 ARGS ?=
 COMPILE = .cache/uv/bin/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' $(ARGS)
+MKDOCS = NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/mkdocs
 FUZZ = KINESIS_SDK_SCHEDULES=$(SCHEDULES) KINESIS_SDK_FLEETS=$(FLEETS) KINESIS_SDK_READERS=$(READERS) KINESIS_SDK_QUERIES=$(QUERIES)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo example test unit integration browser spark spark-full spark-scale java fuzz soak check english format bench bench-producer bench-consumer bench-calls bench-fleet bench-admin bench-spark-plan bench-java bench-spark-jvm docs lock clean
+.PHONY: help install demo example test unit integration browser spark spark-full spark-scale java fuzz soak check english format bench bench-producer bench-consumer bench-calls bench-fleet bench-admin bench-spark-plan bench-java bench-spark-jvm docs docs-serve lock clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -76,9 +77,13 @@ format: install  ## Format the code and fix what can be fixed safely.
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-docs: install  ## Write the tables of docs/metrics.md and docs/kcl-properties.md from the code.
+docs: install  ## Write the tables of the pages from the code, and build the site into build/site.
 	@$(BIN)/python -m kinesis_sdk.metrics.reference docs/metrics.md
 	@$(BIN)/python -m kinesis_sdk.consumer.properties docs/kcl-properties.md
+	@$(MKDOCS) build --strict
+
+docs-serve: install  ## Show the site on a local port while you write it.
+	@$(MKDOCS) serve
 
 example: install  ## Send flights through PySpark and Kinesis into a chart, flights.png (needs Java 17).
 	@python=$$($(BIN)/python -m integration.spark.environments) && $$python examples/flights_pipeline.py $(ARGS)

@@ -1,4 +1,4 @@
-"""The README's policy against the calls that are made: nothing else is called, and nothing in it is without need.
+"""The policy of docs/permissions.md against the calls that are made: nothing else is called, and nothing in it is without need.
 
 The clients refuse what the policy does not allow, so that a missing action shows as it would with AWS.
 """
@@ -21,7 +21,7 @@ from kinesis_sdk.metrics import CATALOGUE, CloudWatchMetrics, Scope
 from kinesis_sdk.spark import KinesisPartitionWriter, ProducerSettings
 from kinesis_sdk.spark.positions import StartingPosition
 from kinesis_sdk.testing import FakeAws
-from tests.readme import blocks
+from tests.readme import DOCS, blocks
 from tests.spark.support import Query, World
 
 UNSEEN = {"dynamodb:TagResource", "kms:GenerateDataKey", "kms:Decrypt"}
@@ -33,11 +33,11 @@ def as_list(value: str | list[str]) -> list[str]:
 
 
 class Account:
-    """A fake account whose clients may do what some statements of the README's policy allow."""
+    """A fake account whose clients may do what some statements of the page's policy allow."""
 
     def __init__(self) -> None:
         self.aws = FakeAws(region="eu-west-1", account_id="123456789012")
-        (policy,) = blocks("json")
+        (policy,) = blocks("json", DOCS / "permissions.md")
         self.statements = {one["Sid"]: one for one in json.loads(policy.text)["Statement"]}
         self.allowed: set[str] = set()
         self.used: set[tuple[str, str]] = set()

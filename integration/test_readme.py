@@ -1,4 +1,4 @@
-"""The README, word by word: its commands and its code blocks, in the order of the page, against the fake AWS.
+"""The README and the guides, word by word: their commands and code blocks, in the order of the pages, against the fake AWS.
 
 Each block runs as a program of its own, in the environment that the README tells the reader to set. A block that does
 not end by itself (a worker) gets SIGTERM when it has printed what is expected, and has to end cleanly.
@@ -13,7 +13,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,7 @@ import boto3
 import pytest
 
 from integration.spark.environments import NEWEST, CannotRunSparkError, prepare
-from tests.readme import ROOT, Block, blocks
+from tests.readme import DOCS, GUIDES, ROOT, Block, blocks
 
 BIN = Path(sys.executable).parent
 TIMEOUT = 60.0
@@ -29,24 +30,29 @@ TIMEOUT = 60.0
 
 @dataclass(frozen=True)
 class Expected:
-    """Return the output of the n-th block of a section; ``put`` is a record that arrives before it runs."""
+    """The output of a program; ``put`` is a record that arrives before it runs."""
 
-    section: str
     prints: str
     put: bytes | None = None
     runs_on: bool = False
 
 
-EXPECTED = [
-    Expected("Produce", r"^\d{50,}$"),
-    Expected("Produce", r"\A\Z"),  # the configuration
-    Expected("Produce", r"^shardId-00000000000[01]$"),
-    # The first read shows the first put.
-    Expected("Consume", r"""^customer-7 b'\{"total": 12\}'$""", runs_on=True),
-    Expected("Consume", r"^customer-8 b'next'$", put=b"next", runs_on=True),
-    Expected("Consume", r"\A\Z"),  # the settings
-    Expected("Test your own code", r"\A\Z"),
-]
+NOTHING = Expected(r"\A\Z")
+FIRST_READ = Expected(r"""^customer-7 b'\{"total": 12\}'$""", runs_on=True)  # it shows the first put
+EXPECTED = {
+    "README.md": [Expected(r"^\d{50,}$"), FIRST_READ],
+    "producer.md": [
+        Expected(r"^\d{50,}$"),
+        NOTHING,  # the configuration
+        Expected(r"^shardId-00000000000[01]$"),
+    ],
+    "consumer.md": [
+        # The lease table is there, and the worker goes on behind the README's.
+        Expected(r"^customer-9 b'again'$", put=b"again", runs_on=True),
+        Expected(r"^customer-9 b'next'$", put=b"next", runs_on=True),
+        NOTHING,  # the settings
+    ],
+}
 
 
 def shell_lines(section: str) -> list[str]:
@@ -57,8 +63,8 @@ def shell_lines(section: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def environment() -> Iterator[dict[str, str]]:
-    """The fake and the variables as the section "Produce" says, but on a free port."""
-    start, *exports = shell_lines("Produce")
+    """The fake and the variables as the README says, but on a free port."""
+    start, *exports = shell_lines("Thirty lines")
     command = shlex.split(start)
     process = subprocess.Popen(
         [BIN / command[0], *command[1:], "--port", "0"], stdout=subprocess.PIPE, text=True, cwd=ROOT
@@ -119,18 +125,157 @@ def run(block: Block, expected: Expected, environment: dict[str, str], folder: P
     return "".join([*printed, out])
 
 
-def test_every_block_runs_in_the_order_of_the_page(environment: dict[str, str], tmp_path: Path) -> None:
-    found = [block for block in blocks("python") if block.section != "From Spark"]
-    assert [block.section for block in found] == [expected.section for expected in EXPECTED]
-    for number, (block, expected) in enumerate(zip(found, EXPECTED, strict=True)):
-        if expected.put is not None:
-            client(environment).put_record(  # type: ignore[attr-defined]
-                StreamName="orders", Data=expected.put, PartitionKey="customer-8"
+def test_every_program_runs_in_the_order_of_the_pages(environment: dict[str, str], tmp_path: Path) -> None:
+    pages = {page.name: page for page in GUIDES}
+    for name, expectations in EXPECTED.items():
+        found = blocks("python", pages[name])
+        for block, expected in zip(found, expectations, strict=True):
+            if expected.put is not None:
+                client(environment).put_record(  # type: ignore[attr-defined]
+                    StreamName="orders", Data=expected.put, PartitionKey="customer-9"
+                )
+            folder = tmp_path / f"{name}-{block.line}"
+            folder.mkdir()
+            printed = run(block, expected, environment, folder)
+            assert re.search(expected.prints, printed, re.MULTILINE), f"{name}:{block.line}: {printed!r}"
+
+
+def test_the_quickstart_word_by_word(tmp_path: Path) -> None:
+    """Copies the page's commands and programs; only the installation and the port are this test's."""
+    page = DOCS / "quickstart.md"
+    with Terminals(tmp_path) as terminals:
+        told = list(blocks(page=page))
+        assert [block.title for block in told if block.title] == [
+            "install",
+            "terminal 1",
+            "in each terminal",
+            "produce.py",
+            "consume.py",
+            "terminal 2",
+            "terminal 3",
+        ]
+        for block in told:
+            if block.title == "install":
+                assert "pip install '.[cli]'" in block.text
+            elif block.title == "in each terminal":
+                terminals.export(block.text)
+            elif block.title.endswith(".py"):
+                (tmp_path / block.title).write_text(block.text)
+            elif block.title:
+                terminals.open(block.title, block.text)
+            else:
+                for line in block.text.splitlines():
+                    terminals.type(line)
+        assert "1000 records are stored in 2 shards" in terminals.printed
+        assert "customer-" in terminals.printed  # tail
+        # Both workers process after the rewind, and they end cleanly.
+        again = terminals.close()
+        assert (
+            sum(int(count) for count in re.findall(r"^(\d+) records of shardId", again, re.MULTILINE)) == 2000
+        )
+        assert len(re.findall(r"^=== terminal", again, re.MULTILINE)) == 2
+
+
+class Terminals:
+    """Terminals of the quickstart: one for commands that end, one for each that goes on."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.printed = ""
+        self._open: dict[str, subprocess.Popen[str]] = {}
+        self._environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+        self._environment |= {"PYTHONPATH": str(ROOT), "PATH": f"{BIN}:{os.environ['PATH']}"}
+        self._url = ""
+
+    def __enter__(self) -> Terminals:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._open.values():
+            process.kill()
+            process.communicate()
+
+    def open(self, title: str, command: str) -> None:
+        """Start a command that goes on; the fake on a free port."""
+        words = shlex.split(command)
+        fake = words[:2] == ["kinesis-sdk", "fake"]
+        if words[0] == "python":
+            words[0] = sys.executable
+        with (self.folder / f"{title}.log").open("w") as log:
+            self._open[title] = subprocess.Popen(
+                [*words, *(("--port", "0") if fake else ())],
+                cwd=self.folder,
+                env=self._environment,
+                stdout=subprocess.PIPE if fake else log,
+                text=True,
             )
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        printed = run(block, expected, environment, folder)
-        assert re.search(expected.prints, printed, re.MULTILINE), f"README.md:{block.line}: {printed!r}"
+        if fake:
+            output = self._open[title].stdout
+            assert output is not None
+            self._url = output.readline().split()[-1]
+        elif title == "terminal 2":
+            self._until(lambda: self._processed() >= 1000)
+        else:
+            self._until(lambda: len(self._owners()) == 2)
+
+    def export(self, text: str) -> None:
+        """Set variables as the page says."""
+        for line in text.splitlines():
+            word, *settings = shlex.split(line)
+            assert word == "export"
+            self._environment |= dict(setting.split("=", 1) for setting in settings)
+        assert self._environment["AWS_ENDPOINT_URL"] == "http://127.0.0.1:4567"
+        self._environment["AWS_ENDPOINT_URL"] = self._url
+
+    def type(self, line: str) -> None:
+        """Run a command to its end."""
+        words = shlex.split(line)
+        if words[0] == "python":
+            words[0] = sys.executable
+        done = subprocess.run(
+            words,
+            check=False,
+            cwd=self.folder,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT,
+        )
+        assert done.returncode == 0, f"{line}: {done.returncode} {done.stderr}"
+        self.printed += done.stdout
+        if "rewind" in words:
+            self._until(lambda: self._processed() >= 2000)
+
+    def close(self) -> str:
+        """Stop the workers with SIGINT, as Ctrl-C does; return what they have printed."""
+        printed = ""
+        for title in ("terminal 2", "terminal 3"):
+            process = self._open[title]
+            process.send_signal(signal.SIGINT)
+            assert process.wait(TIMEOUT) == 0
+            printed += f"=== {title}\n" + (self.folder / f"{title}.log").read_text()
+        return printed
+
+    def _processed(self) -> int:
+        logs = "".join(log.read_text() for log in self.folder.glob("*.log"))
+        return sum(int(count) for count in re.findall(r"^(\d+) records of shardId", logs, re.MULTILINE))
+
+    def _owners(self) -> set[str]:
+        table = boto3.client(
+            "dynamodb",
+            endpoint_url=self._url,
+            region_name="us-east-1",
+            aws_access_key_id="x",
+            aws_secret_access_key="x",
+        )
+        items = table.scan(TableName="billing", ConsistentRead=True)["Items"]
+        return {item["leaseOwner"]["S"] for item in items if "leaseOwner" in item}
+
+    def _until(self, reached: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + TIMEOUT
+        while not reached():
+            assert time.monotonic() < deadline, [log.read_text() for log in self.folder.glob("*.log")]
+            time.sleep(0.2)
 
 
 SPARK = """
@@ -166,7 +311,7 @@ def test_the_spark_blocks_run(environment: dict[str, str], tmp_path: Path) -> No
     for name in ("flights", "copy"):
         kinesis.create_stream(StreamName=name, ShardCount=1)  # type: ignore[attr-defined]
     kinesis.put_record(StreamName="flights", Data=b"0", PartitionKey="k")  # type: ignore[attr-defined]
-    frames, functions = (block.text for block in blocks("python") if block.section == "From Spark")
+    frames, functions = (block.text for block in blocks("python", DOCS / "spark-guide.md"))
     assert frames.count("s3://…") == 1
     # The one thing that a reader has to fill in.
     frames = frames.replace("s3://…", str(tmp_path / "checkpoint"))

@@ -8,16 +8,20 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
+DOCS = ROOT / "docs"
+GUIDES = (README, *(DOCS / f"{name}.md" for name in ("quickstart", "producer", "consumer", "spark-guide")))
+"""Pages whose programs run against the fake AWS, in the order in which a user reads them."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: the section in which it stands, its language, its text, its line."""
+    """A fenced block: the section in which it stands, its language, its text, its line, its title."""
 
     section: str
     language: str
     text: str
     line: int
+    title: str = ""
 
 
 def blocks(language: str | None = None, page: Path = README) -> list[Block]:
@@ -31,7 +35,11 @@ def blocks(language: str | None = None, page: Path = README) -> list[Block]:
             if fence is None:
                 fence, body = (line.removeprefix("```").strip(), number), []
             else:
-                found.append(Block(section, fence[0], "\n".join(body) + "\n", fence[1]))
+                kind, _, rest = fence[0].partition(" ")
+                title = re.search(r'title="([^"]*)"', rest)
+                found.append(
+                    Block(section, kind, "\n".join(body) + "\n", fence[1], title[1] if title else "")
+                )
                 fence = None
         elif fence is not None:
             body.append(line)

@@ -1,4 +1,4 @@
-"""What can be checked of the README without running it; `integration/test_readme.py` runs its code."""
+"""What can be checked of the README and the guides without running them; `integration/test_readme.py` runs their code."""
 
 from __future__ import annotations
 
@@ -6,25 +6,35 @@ import dataclasses
 import inspect
 import json
 import re
+from pathlib import Path
 
 import click
+import pytest
 
 import kinesis_sdk
 import kinesis_sdk.consumer
 import kinesis_sdk.metrics
 import kinesis_sdk.spark
 import kinesis_sdk.testing
-from kinesis_sdk import ConsumerConfig, ProducerConfig, StreamSpec
+from kinesis_sdk import StreamSpec
 from kinesis_sdk.cli.main import cli
-from tests.readme import README, ROOT, blocks
+from tests.readme import DOCS, GUIDES, README, ROOT, blocks
+from tools.docs_reference import CONFIGS
 
-TEXT = README.read_text(encoding="utf-8")
+PAGES = [README, *sorted(DOCS.glob("*.md")), ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
+TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+TEXT_OF_GUIDES = "\n".join(page.read_text(encoding="utf-8") for page in GUIDES)
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= 150
 
 
 def test_every_python_block_is_python() -> None:
-    assert len(blocks("python")) >= 7
-    for block in blocks("python"):
-        compile(block.text, f"README.md:{block.line}", "exec")
+    found = [(page, block) for page in GUIDES for block in blocks("python", page)]
+    assert len(found) >= 10
+    for page, block in found:
+        compile(block.text, f"{page.name}:{block.line}", "exec")
 
 
 def test_every_make_target_exists() -> None:
@@ -42,19 +52,23 @@ def test_every_command_and_extra_exists() -> None:
         assert re.search(rf"^{extra} = \[", (ROOT / "pyproject.toml").read_text(), re.MULTILINE), extra
 
 
-def test_every_link_and_path_leads_to_a_file() -> None:
-    paths = re.findall(r"\]\((?!https?:|#)([^)#]+)", TEXT) + re.findall(r"python (benchmarks/\w+\.py)", TEXT)
-    assert len(paths) >= 5
-    for path in paths:
-        assert (ROOT / path).exists(), path
-
-
-def test_every_link_within_the_page_has_its_heading() -> None:
-    headings = {
+def anchors(page: Path) -> set[str]:
+    return {
         re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
-        for heading in re.findall(r"^#+ (.+)$", TEXT, re.MULTILINE)
+        for heading in re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     }
-    assert set(re.findall(r"\]\(#([^)]+)\)", TEXT)) <= headings
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for path, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)", text):
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), path
+        if anchor and target.suffix == ".md":
+            assert anchor in anchors(target), f"{path}#{anchor}"
+    for path in re.findall(r"python (benchmarks/\w+\.py)", text):
+        assert (ROOT / path).exists(), path
 
 
 def test_every_call_in_the_text_has_the_arguments_that_the_code_has() -> None:
@@ -63,7 +77,7 @@ def test_every_call_in_the_text_has_the_arguments_that_the_code_has() -> None:
     seen = 0
     calls = [
         call
-        for code in re.findall(r"`([^`\n]+)`", TEXT)
+        for code in re.findall(r"`([^`\n]+)`", TEXT_OF_GUIDES)
         for call in re.findall(r"([A-Z]\w+)\(([^()]*)\)", code)
     ]
     for name, arguments in calls:
@@ -76,22 +90,19 @@ def test_every_call_in_the_text_has_the_arguments_that_the_code_has() -> None:
 
 
 def test_every_setting_that_is_named_with_a_value_exists() -> None:
-    fields = {
-        field.name
-        for config in (ConsumerConfig, ProducerConfig, StreamSpec)
-        for field in dataclasses.fields(config)
-    }
-    named = set(re.findall(r"`([a-z]+(?:_[a-z]+)+)=[^`]*`", TEXT))
+    fields = {field.name for config in (*CONFIGS, StreamSpec) for field in dataclasses.fields(config)}
+    named = set(re.findall(r"`([a-z]+(?:_[a-z]+)+)=[^`]*`", TEXT_OF_GUIDES))
     assert {"on_handler_error", "metrics_level"} <= named <= fields
 
 
 def test_the_policy_is_json_with_a_row_for_each_statement() -> None:
-    (policy,) = blocks("json")
+    page = DOCS / "permissions.md"
+    (policy,) = blocks("json", page)
     names = [statement["Sid"] for statement in json.loads(policy.text)["Statement"]]
-    section = TEXT[TEXT.index("## Permissions") : TEXT.index("```json")]
+    before = page.read_text(encoding="utf-8").split("```json")[0]
     rows = [
         name
-        for row in re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
+        for row in re.findall(r"^\| (`.*?) \|", before, re.MULTILINE)
         for name in re.findall(r"`(\w+)`", row)
     ]
     assert sorted(rows) == sorted(names)

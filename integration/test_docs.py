@@ -1,0 +1,128 @@
+"""The documentation site: built strictly, complete, and without anything from another host."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from tests.readme import DOCS, ROOT
+from tools.docs_reference import PACKAGES, error_classes, public_names
+
+BIN = Path(sys.executable).parent
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site in a folder of its own; a warning of MkDocs or of a plugin fails the build."""
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [BIN / "mkdocs", "build", "--strict", "--site-dir", folder],
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+class Page(HTMLParser):
+    """Addresses in a page: what it loads by itself, what it links to, and its own anchors."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.loads: list[str] = []
+        self.links: list[str] = []
+        self.anchors: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        values = dict(attributes)
+        for name in ("id", "name"):
+            self.anchors.add(values.get(name) or "")
+        if tag in {"script", "img", "iframe", "source", "video"} and values.get("src"):
+            self.loads.append(values["src"] or "")
+        elif tag == "link" and values.get("href") and values.get("rel") not in {"canonical", "prev", "next"}:
+            self.loads.append(values["href"] or "")
+        elif tag == "a" and values.get("href"):
+            self.links.append(values["href"] or "")
+
+
+def pages(site: Path) -> Iterator[tuple[Path, Page]]:
+    for path in sorted(site.rglob("*.html")):
+        if path.name != "404.html":  # its addresses are relative to wherever a reader got lost
+            yield path, Page(path.read_text(encoding="utf-8"))
+
+
+def test_nothing_is_loaded_from_another_host(site: Path) -> None:
+    seen = 0
+    for path, page in pages(site):
+        for address in page.loads:
+            seen += 1
+            assert not urlsplit(address).scheme.startswith("http"), f"{path.name} loads {address}"
+            assert not address.startswith("//"), f"{path.name} loads {address}"
+            if not address.startswith("data:"):
+                assert (path.parent / unquote(urlsplit(address).path)).exists(), (
+                    f"{path.name} loads {address}"
+                )
+    assert seen > 100
+    for style in site.rglob("*.css"):
+        assert not re.search(r"url\((['\"]?)(https?:)?//|@import", style.read_text(encoding="utf-8")), style
+
+
+def test_every_link_inside_the_site_leads_somewhere(site: Path) -> None:
+    found = dict(pages(site))
+    seen = 0
+    for path, page in found.items():
+        for link in page.links:
+            parts = urlsplit(link)
+            if parts.scheme or link.startswith("//"):
+                continue
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            target = target / "index.html" if target.is_dir() else target
+            assert target.exists(), f"{path.relative_to(site)} links to {link}"
+            if parts.fragment and target in found:
+                assert unquote(parts.fragment) in found[target].anchors, f"{path.relative_to(site)}: {link}"
+            seen += 1
+    assert seen > 500
+
+
+def test_every_page_is_there_as_markdown_and_in_the_list(site: Path) -> None:
+    listed = re.findall(r"^- \[.+?\]\((.+?)\)", (site / "llms.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    written = {str(path.relative_to(site).with_suffix(".md")) for path, _ in pages(site)}
+    assert set(listed) == written
+    assert len(listed) == len(set(listed))
+    assert {page.name for page in DOCS.glob("*.md")} <= written
+    for name in listed:
+        text = (site / name).read_text(encoding="utf-8")
+        assert text.startswith("# "), name
+        assert "<div" not in text, name
+        for link in re.findall(r"\]\(([^)#:\s]+\.(?:md|html))[#)]", text):
+            assert ((site / name).parent / link).exists(), f"{name} links to {link}"
+
+
+def test_the_search_index_holds_every_page(site: Path) -> None:
+    index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
+    places = {entry["location"].split("#")[0] for entry in index["docs"]}
+    assert {str(path.relative_to(site)) for path, _ in pages(site)} - places <= {"index.html"}
+    assert list((site / "assets" / "javascripts" / "workers").glob("search.*.js"))
+
+
+def test_every_public_name_and_error_is_in_the_reference(site: Path) -> None:
+    text = "".join(path.read_text(encoding="utf-8") for path in (site / "reference").glob("*.html"))
+    for package in PACKAGES:
+        for name in public_names(package):
+            assert re.search(rf'id="kinesis_sdk[\w.]*\.{name}"', text), f"{package}.{name}"
+    table = (site / "reference" / "errors.md").read_text(encoding="utf-8")
+    for error in error_classes():
+        assert f"| `{error.__name__}` |" in table
