@@ -269,7 +269,10 @@ class GeneratedFleet:
                     "leases",
                     "explain",
                     self.application,
-                    shard[self.owner.index(self.silent)]["id"],
+                    next(
+                        (shard[n]["id"] for n, owner in enumerate(self.owner) if owner == self.silent),
+                        shard[0]["id"],
+                    ),
                 ),
                 owner=self.ids[self.silent],
                 count=sum(owner == self.silent for owner in self.owner),
