@@ -1,6 +1,6 @@
 """Command line: ``kinesis-sdk …``. No other part of the package imports it.
 
-``kinesis-sdk fake`` needs only the standard library; all other commands need the extra ``cli``.
+``kinesis-sdk fake`` needs only the standard library, unless it speaks TLS or HTTP/2; all other commands need the extra ``cli``.
 """
 
 from __future__ import annotations

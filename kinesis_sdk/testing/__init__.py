@@ -20,7 +20,8 @@ From a shell: ``python -m kinesis_sdk.testing --help``.
 
 It follows the service where the service is strict: MD5 routing, per-shard limits, iterators that expire, closed shards
 that name their children, conditional writes that exactly one of many racers wins. It has no durability, no
-encryption, and checks no signatures. Enhanced fan-out is pushed over HTTP/1.1, which is what boto3 speaks.
+encryption, and checks no signatures. It speaks HTTP/1.1, and with the extra
+``fake`` TLS (``FakeAwsServer(…, tls=True)``) and HTTP/2, which the SDK for Java uses for Kinesis.
 """
 
 from __future__ import annotations

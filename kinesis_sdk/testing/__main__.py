@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import signal
 import sys
 import threading
@@ -10,7 +11,7 @@ from typing import Any
 
 from kinesis_sdk.testing.aws import FakeAws
 from kinesis_sdk.testing.clock import VirtualClock
-from kinesis_sdk.testing.http.process import READY_PREFIX
+from kinesis_sdk.testing.http.process import CA_PREFIX, READY_PREFIX
 from kinesis_sdk.testing.http.server import FakeAwsServer
 
 _EXAMPLES = """\
@@ -25,6 +26,13 @@ examples:
   %(prog)s --no-throttle
       Shards without limits, for measuring clients. By default they reject more than 1,000 records or
       1 MiB per second, and more than 5 reads or 2 MiB per second, as the service does.
+
+  %(prog)s --tls --ca-file ca.pem
+      https, with a certificate made at the start. Clients have to trust the file, for example:
+        export AWS_CA_BUNDLE=$PWD/ca.pem AWS_ENDPOINT_URL=https://127.0.0.1:4567
+        keytool -importcert -noprompt -file ca.pem -keystore ca.p12 -storepass changeit
+        java -Djavax.net.ssl.trustStore=ca.p12 -Djavax.net.ssl.trustStorePassword=changeit …
+        curl --cacert ca.pem https://127.0.0.1:4567/_fake/stats
 
 while it runs:
   curl http://127.0.0.1:4567/_fake/stats
@@ -57,6 +65,16 @@ def build_parser(prog: str = "python -m kinesis_sdk.testing") -> argparse.Argume
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=int, default=4567, help="port; 0 chooses one (default: %(default)s)")
+    parser.add_argument(
+        "--tls",
+        action="store_true",
+        help="serve https, with a certificate made at the start; needs the extra 'fake'",
+    )
+    parser.add_argument(
+        "--ca-file",
+        metavar="PATH",
+        help="where --tls writes the certificate that clients have to trust (default: a temporary file)",
+    )
     parser.add_argument(
         "--seed", type=int, default=0, help="seed of injected faults, to repeat a run (default: %(default)s)"
     )
@@ -119,7 +137,10 @@ def main(arguments: list[str] | None = None, *, prog: str = "python -m kinesis_s
     Returns:
         Exit status.
     """
-    options = build_parser(prog).parse_args(arguments)
+    parser = build_parser(prog)
+    options = parser.parse_args(arguments)
+    if options.ca_file and not options.tls:
+        parser.error("--ca-file needs --tls")
     aws = FakeAws(
         clock=VirtualClock() if options.virtual_clock else None,
         seed=options.seed,
@@ -140,9 +161,19 @@ def main(arguments: list[str] | None = None, *, prog: str = "python -m kinesis_s
     signal.signal(signal.SIGINT, on_signal)
     signal.signal(signal.SIGTERM, on_signal)
     try:
-        server = FakeAwsServer(aws, options.host, options.port, latency=options.latency).start()
+        server = FakeAwsServer(
+            aws,
+            options.host,
+            options.port,
+            latency=options.latency,
+            tls=options.tls,
+            ca_file=options.ca_file,
+        ).start()
+    except ModuleNotFoundError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
     except OSError as error:
-        sys.stderr.write(f"cannot listen on {options.host}:{options.port}: {error}\n")
+        sys.stderr.write(f"cannot serve on {options.host}:{options.port}: {error}\n")
         return 1
     if options.exit_with_parent:
 
@@ -152,12 +183,16 @@ def main(arguments: list[str] | None = None, *, prog: str = "python -m kinesis_s
 
         threading.Thread(target=wait_for_parent, name="parent", daemon=True).start()
     sys.stdout.write(f"{READY_PREFIX}{server.endpoint_url}\n")
+    if options.tls:
+        sys.stdout.write(f"{CA_PREFIX}{server.ca_file}\n")
     if not options.exit_with_parent:
         sys.stdout.write(
             "In another shell, so that AWS clients use it:\n"
             f"  export AWS_ENDPOINT_URL={server.endpoint_url} AWS_DEFAULT_REGION={options.region}\n"
             "  export AWS_ACCESS_KEY_ID=x AWS_SECRET_ACCESS_KEY=x\n"
         )
+        if options.tls:
+            sys.stdout.write(f"  export AWS_CA_BUNDLE={shlex.quote(str(server.ca_file))}\n")
     sys.stdout.flush()
     try:
         stop.wait()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import queue
+import ssl
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import IO, Any
 
 READY_PREFIX = "fake AWS listening on "
+CA_PREFIX = "certificate to trust: "
 
 
 class ServerProcess:
@@ -21,11 +23,13 @@ class ServerProcess:
     Attributes:
         endpoint_url: ``endpoint_url`` for boto3.
         pid: Process id.
+        ca_file: With ``--tls``, path of the certificate that clients have to trust; otherwise None.
     """
 
-    def __init__(self, endpoint_url: str, pid: int) -> None:
+    def __init__(self, endpoint_url: str, pid: int, ca_file: str | None = None) -> None:
         self.endpoint_url = endpoint_url
         self.pid = pid
+        self.ca_file = ca_file
 
     def admin(self, path: str, body: Any = None, *, method: str | None = None) -> Any:
         """Send a request to the admin endpoint, for example ``admin("faults", {"kind": "throttle"})``.
@@ -43,7 +47,8 @@ class ServerProcess:
         """
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"{self.endpoint_url}/_fake/{path}", data=data, method=method)  # noqa: S310 — our own URL
-        with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310
+        context = None if self.ca_file is None else ssl.create_default_context(cafile=self.ca_file)
+        with urllib.request.urlopen(request, timeout=10, context=context) as response:  # noqa: S310
             return json.load(response)
 
 
@@ -53,16 +58,18 @@ def _pump(stream: IO[str], lines: queue.Queue[str | None]) -> None:
     lines.put(None)
 
 
-def _await_endpoint(process: subprocess.Popen[str], lines: queue.Queue[str | None], timeout: float) -> str:
+def _await_line(
+    process: subprocess.Popen[str], lines: queue.Queue[str | None], timeout: float, prefix: str
+) -> str:
     try:
         line = lines.get(timeout=timeout)
     except queue.Empty:
         raise TimeoutError(f"the fake AWS process said nothing within {timeout:g} seconds") from None
     if line is None:
         raise RuntimeError(f"the fake AWS process ended with status {process.wait()}; see its error output")
-    if not line.startswith(READY_PREFIX):
-        raise RuntimeError(f"the fake AWS process began with an unexpected line: {line!r}")
-    return line.removeprefix(READY_PREFIX).strip()
+    if not line.startswith(prefix):
+        raise RuntimeError(f"the fake AWS process wrote an unexpected line: {line!r}")
+    return line.removeprefix(prefix).strip()
 
 
 @contextlib.contextmanager
@@ -98,7 +105,9 @@ def start_server_process(
     reader = threading.Thread(target=_pump, args=(process.stdout, lines), name="fake-aws-output", daemon=True)
     reader.start()
     try:
-        yield ServerProcess(_await_endpoint(process, lines, timeout), process.pid)
+        url = _await_line(process, lines, timeout, READY_PREFIX)
+        ca_file = _await_line(process, lines, timeout, CA_PREFIX) if url.startswith("https:") else None
+        yield ServerProcess(url, process.pid, ca_file)
     finally:
         process.terminate()
         try:

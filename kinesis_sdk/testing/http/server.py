@@ -1,7 +1,7 @@
 """The fake account over HTTP, for any AWS client in any process.
 
 One thread for each connection on blocking sockets: of the servers available in Python, this costs the least CPU per request.
-HTTP/1.1 with keep-alive; JSON by ``X-Amz-Target`` for Kinesis, DynamoDB and CloudWatch, the query protocol for
+HTTP/1.1 with keep-alive, and HTTP/2, over plain sockets or TLS; JSON by ``X-Amz-Target`` for Kinesis, DynamoDB and CloudWatch, the query protocol for
 CloudWatch and STS; for Kinesis also CBOR, which the SDK for Java uses, except for the events of SubscribeToShard.
 Requests are not verified beyond access key and session token.
 
@@ -28,13 +28,15 @@ import io
 import json
 import logging
 import re
-import select
 import socket
+import ssl
+import struct
 import threading
 import time
-import uuid
 import zlib
 from email.utils import formatdate
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
@@ -43,8 +45,11 @@ from kinesis_sdk.testing.clock import VirtualClock
 from kinesis_sdk.testing.errors import AwsError, ResponseLostError
 from kinesis_sdk.testing.faults import Fault
 from kinesis_sdk.testing.http import cbor
-from kinesis_sdk.testing.http.eventstream import CONTENT_TYPE, encode_event, encode_exception
+from kinesis_sdk.testing.http.eventstream import CONTENT_TYPE
+from kinesis_sdk.testing.http.http1 import Http1Connection
+from kinesis_sdk.testing.http.messages import MAX_BODY, Channel, Request
 from kinesis_sdk.testing.http.query import parse_query, render_error, render_response
+from kinesis_sdk.testing.http.tls import Certificate
 from kinesis_sdk.testing.kinesis.fanout import Subscription
 
 if TYPE_CHECKING:
@@ -52,191 +57,26 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_MAX_HEADER = 64 << 10
-_MAX_BODY = 64 << 20
-_MAX_LENGTH_DIGITS = 18
-_REASONS = {
-    200: "OK",
-    400: "Bad Request",
-    403: "Forbidden",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    411: "Length Required",
-    413: "Payload Too Large",
-    500: "Internal Server Error",
-    503: "Service Unavailable",
-}
+_READ = 1 << 18
 _CREDENTIAL = re.compile(r"Credential=([^/,\s]+)/")
 _EMPTY_ANSWERS = frozenset({"kinesis"})
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+_NEEDS_H2 = (
+    "HTTP/2 of the fake AWS server needs the package h2, which the extra 'fake' installs: "
+    "pip install 'kinesis-sdk[fake]'"
+)
 
 
-# Seconds after which a subscription without events checks its client and the (perhaps virtual) clock.
-_PUSH_WAIT = 0.2
-_LAST_CHUNK = b"0\r\n\r\n"
+def _can_http2() -> bool:
+    return find_spec("h2") is not None
 
 
-def _chunk(message: bytes) -> bytes:
-    return b"%x\r\n%b\r\n" % (len(message), message)
-
-
-class _Request:
-    __slots__ = ("body", "headers", "method", "path")
-
-    def __init__(self, method: str, path: str, headers: dict[str, str], body: bytes) -> None:
-        self.method: str = method
-        self.path: str = path
-        self.headers: dict[str, str] = headers
-        self.body: bytes = body
-
-
-class _Rejected(Exception):  # noqa: N818 — a response, not an error of the program
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
-
-
-class _Connection:
-    """One client connection: reads requests and writes responses until either side closes it."""
-
-    def __init__(self, server: FakeAwsServer, sock: socket.socket) -> None:
-        self._server = server
-        self._sock = sock
-        self._buffer = bytearray()
-
-    def run(self) -> None:
-        sock = self._sock
-        try:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            while True:
-                try:
-                    request = self._read()
-                    if request is None:
-                        return
-                    status, kind, body = self._server.respond(request)
-                except ResponseLostError:
-                    return
-                except _Rejected as rejected:
-                    self._reject(rejected.status, rejected.message)
-                    return
-                if isinstance(body, Subscription):
-                    self._push(body)
-                    return
-                keep = request.headers.get("connection", "").lower() != "close"
-                self._write(status, kind, body, keep=keep)
-                if not keep:
-                    return
-        except (ConnectionError, ResponseLostError):
-            # The client has closed the connection, or a fault cuts a subscription.
-            return
-        finally:
-            self._server.forget(sock)
-
-    def reject_connection(self) -> None:
-        """Respond that there are too many connections, and close this one."""
-        try:
-            self._reject(503, "the fake AWS server has too many connections")
-        except ConnectionError as error:
-            _log.debug("a rejected client closed its connection: %s", error)
-        finally:
-            self._server.forget(self._sock)
-
-    def _reject(self, status: int, message: str) -> None:
-        self._write(status, "application/json", json.dumps({"message": message}).encode(), keep=False)
-
-    def _more(self) -> bool:
-        data = self._sock.recv(1 << 18)
-        self._buffer += data
-        return bool(data)
-
-    def _read(self) -> _Request | None:
-        buffer = self._buffer
-        while (end := buffer.find(b"\r\n\r\n")) < 0:
-            if len(buffer) > _MAX_HEADER:
-                raise _Rejected(400, "the header is too large")
-            if not self._more():
-                return None
-        lines = buffer[:end].decode("latin-1").split("\r\n")
-        try:
-            method, path, _ = lines[0].split(" ")
-        except ValueError:
-            raise _Rejected(400, "the request line is not HTTP/1.1") from None
-        headers: dict[str, str] = {}
-        for line in lines[1:]:
-            name, _, value = line.partition(":")
-            headers[name.lower()] = value.strip()
-        if "transfer-encoding" in headers:
-            raise _Rejected(411, "send a Content-Length; chunked requests are not understood")
-        length_text = headers.get("content-length", "0")
-        if not length_text.isdecimal():
-            raise _Rejected(400, "Content-Length is not a number")
-        # Python does not convert thousands of digits.
-        length = int(length_text) if len(length_text) <= _MAX_LENGTH_DIGITS else _MAX_BODY + 1
-        if length > _MAX_BODY:
-            raise _Rejected(413, f"the body is larger than {_MAX_BODY} bytes")
-        if headers.get("expect", "").lower() == "100-continue":
-            self._sock.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
-        start = end + 4
-        if len(buffer) - start < length:
-            # Read the rest into one block; a growing buffer would copy large bodies repeatedly.
-            block = bytearray(length)
-            have = len(buffer) - start
-            block[:have] = buffer[start:]
-            view = memoryview(block)
-            while have < length:
-                count = self._sock.recv_into(view[have:])
-                if count == 0:
-                    return None
-                have += count
-            buffer.clear()
-            return _Request(method, path, headers, bytes(block))
-        body = bytes(buffer[start : start + length])
-        del buffer[: start + length]
-        return _Request(method, path, headers, body)
-
-    def _push(self, subscription: Subscription) -> None:
-        """Send events until the subscription ends or the client closes the connection."""
-        head = (
-            "HTTP/1.1 200 OK\r\n"
-            f"x-amzn-RequestId: {uuid.uuid4()}\r\n"
-            f"Content-Type: {CONTENT_TYPE}\r\n"
-            "Transfer-Encoding: chunked\r\n"
-            f"Date: {self._server.date()}\r\n"
-            "Connection: close\r\n\r\n"
-        )
-        try:
-            self._sock.sendall(head.encode() + _chunk(encode_event("initial-response", b"{}")))
-            while not subscription.is_over:
-                payload = subscription.take(_PUSH_WAIT)
-                if payload is not None:
-                    self._sock.sendall(_chunk(encode_event("SubscribeToShardEvent", payload)))
-                elif self._has_gone():
-                    return
-            self._sock.sendall(_LAST_CHUNK)
-        except AwsError as error:
-            self._sock.sendall(_chunk(encode_exception(error)) + _LAST_CHUNK)
-        finally:
-            subscription.close()
-
-    def _has_gone(self) -> bool:
-        """Return whether the client has closed the connection. It sends nothing else during a subscription."""
-        readable, _, _ = select.select([self._sock], [], [], 0)
-        return bool(readable) and not self._sock.recv(1 << 12)
-
-    def _write(self, status: int, kind: str, body: bytes, *, keep: bool) -> None:
-        head = (
-            f"HTTP/1.1 {status} {_REASONS.get(status, 'Unknown')}\r\n"
-            f"x-amzn-RequestId: {uuid.uuid4()}\r\n"
-            f"Content-Type: {kind}\r\n"
-            f"Content-Length: {len(body)}\r\n"
-            f"Date: {self._server.date()}\r\n"
-            f"Connection: {'keep-alive' if keep else 'close'}\r\n\r\n"
-        ).encode()
-        if len(body) < 1 << 14:
-            self._sock.sendall(head + body)
-        else:
-            self._sock.sendall(head)
-            self._sock.sendall(body)
+def _refuse_http2(channel: Channel) -> None:
+    """Tell an HTTP/2 client what is missing: an empty SETTINGS frame, and GOAWAY with a text and the code HTTP_1_1_REQUIRED."""
+    text = _NEEDS_H2.encode()
+    settings = struct.pack("!BHBBI", 0, 0, 4, 0, 0)
+    away = struct.pack("!BHBBIII", 0, len(text) + 8, 7, 0, 0, 0, 13) + text
+    channel.sendall(settings + away)
 
 
 class FakeAwsServer:
@@ -248,6 +88,10 @@ class FakeAwsServer:
         port: Port; 0 lets the system choose.
         latency: Seconds added to every AWS call, to simulate distance.
         max_connections: Maximum simultaneous connections, each with a thread; further ones get a 503 and are closed.
+        tls: Whether to serve https. A certificate for the host and the names of the loopback is made at each start.
+            Needs the extra ``fake``.
+        ca_file: Where to write the certificate of the authority that clients have to trust; None chooses a
+            temporary file, which `stop` removes. Ignored without TLS.
     """
 
     def __init__(
@@ -258,11 +102,16 @@ class FakeAwsServer:
         *,
         latency: float = 0.0,
         max_connections: int = 1_024,
+        tls: bool = False,
+        ca_file: str | Path | None = None,
     ) -> None:
         self.aws = aws
         self._max_connections = max_connections
         self._address = (host, port)
         self._latency = latency
+        self._tls = tls
+        self._ca_file = ca_file
+        self._certificate: Certificate | None = None
         self._listener: socket.socket | None = None
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -276,11 +125,19 @@ class FakeAwsServer:
 
         Raises:
             RuntimeError: If the server is running.
-            OSError: If the address is in use or does not belong to this machine.
+            OSError: If the address is in use or does not belong to this machine, or the CA file cannot be written.
+            ModuleNotFoundError: If TLS is wanted and trustme is not installed.
         """
         if self._listener is not None:
             raise RuntimeError("the server is already running")
-        self._listener = socket.create_server(self._address, backlog=512)
+        if self._tls:
+            protocols = ("h2", "http/1.1") if _can_http2() else ("http/1.1",)
+            self._certificate = Certificate(self._address[:1], ca_file=self._ca_file, protocols=protocols)
+        try:
+            self._listener = socket.create_server(self._address, backlog=512)
+        except OSError:
+            self._forget_certificate()
+            raise
         self._thread = threading.Thread(
             target=self._accept, args=(self._listener,), name="fake-aws-accept", daemon=True
         )
@@ -307,6 +164,12 @@ class FakeAwsServer:
                 sock.shutdown(socket.SHUT_RDWR)
             except OSError as error:
                 _log.debug("a connection was closed already: %s", error)
+        self._forget_certificate()
+
+    def _forget_certificate(self) -> None:
+        if self._certificate is not None:
+            self._certificate.close()
+            self._certificate = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -325,7 +188,19 @@ class FakeAwsServer:
         if self._listener is None:
             raise RuntimeError("the server is not running: call start() or use it as a context manager")
         host, port = self._listener.getsockname()[:2]
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        scheme = "https" if self._tls else "http"
+        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+    @property
+    def ca_file(self) -> str | None:
+        """Path of the certificate that clients have to trust (PEM), for ``verify`` of boto3; None without TLS.
+
+        Raises:
+            RuntimeError: If the server is not running.
+        """
+        if self._listener is None:
+            raise RuntimeError("the server is not running: call start() or use it as a context manager")
+        return None if self._certificate is None else self._certificate.ca_file
 
     def _accept(self, listener: socket.socket) -> None:
         while True:
@@ -338,15 +213,69 @@ class FakeAwsServer:
             with self._lock:
                 is_full = len(self._connections) >= self._max_connections
                 self._connections.add(sock)
-            connection = _Connection(self, sock)
             if is_full:
                 _log.warning("rejected a connection: %d are open, the maximum", self._max_connections)
-                connection.reject_connection()
+                self._reject(sock)
                 continue
-            threading.Thread(target=connection.run, name="fake-aws", daemon=True).start()
+            threading.Thread(target=self._serve, args=(sock,), name="fake-aws", daemon=True).start()
 
-    def forget(self, sock: socket.socket) -> None:
-        """Close a finished connection."""
+    def _reject(self, sock: socket.socket) -> None:
+        try:
+            # A client of TLS would not understand it.
+            if self._certificate is None:
+                Http1Connection(self, sock).reject(503, "the fake AWS server has too many connections")
+        except OSError as error:
+            _log.debug("a rejected client closed its connection: %s", error)
+        finally:
+            self._forget(sock)
+
+    def _serve(self, sock: socket.socket) -> None:
+        """Serve a connection until either side closes it."""
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._certificate is None:
+                self._converse(sock)
+                return
+            try:
+                channel = self._certificate.accept(sock)
+            except ssl.SSLError as error:
+                self._tell_about_tls(sock, error)
+                return
+            try:
+                self._converse(channel)
+            finally:
+                channel.close()
+        except (OSError, ResponseLostError) as error:
+            # The client has closed the connection, or a fault cuts it.
+            _log.debug("a connection ends: %s", error)
+        finally:
+            self._forget(sock)
+
+    def _tell_about_tls(self, sock: socket.socket, error: ssl.SSLError) -> None:
+        if error.reason == "HTTP_REQUEST":
+            Http1Connection(self, sock).reject(400, "this fake AWS server speaks TLS: use an https:// URL")
+        else:
+            _log.warning("a TLS handshake failed (does the client trust the CA file?): %s", error)
+
+    def _converse(self, channel: Channel) -> None:
+        begun = channel.recv(_READ)
+        # A client with prior knowledge speaks HTTP/2 without asking, so its first bytes count, and not what ALPN agreed.
+        while begun and len(begun) < len(_PREFACE) and _PREFACE.startswith(begun):
+            more = channel.recv(_READ)
+            if not more:
+                return
+            begun += more
+        if not begun.startswith(_PREFACE):
+            Http1Connection(self, channel, begun).run()
+        elif _can_http2():
+            from kinesis_sdk.testing.http.http2 import Http2Connection
+
+            Http2Connection(self, channel, begun).run()
+        else:
+            _log.error(_NEEDS_H2)
+            _refuse_http2(channel)
+
+    def _forget(self, sock: socket.socket) -> None:
         with self._lock:
             self._connections.discard(sock)
         sock.close()
@@ -360,7 +289,7 @@ class FakeAwsServer:
 
     # -- requests -----------------------------------------------------------------------------------------------
 
-    def respond(self, request: _Request) -> tuple[int, str, bytes | Subscription]:
+    def respond(self, request: Request) -> tuple[int, str, bytes | Subscription]:
         """Return status, content type and body for a request; a `Subscription` instead of a body is pushed.
 
         Raises:
@@ -404,14 +333,14 @@ class FakeAwsServer:
         return 200, kind, cbor.encode(body) if in_cbor else json.dumps(body, separators=(",", ":")).encode()
 
     def _call(
-        self, service: str, operation: str, request: _Request, values: dict[str, Any]
+        self, service: str, operation: str, request: Request, values: dict[str, Any]
     ) -> dict[str, Any] | bytes:
         self._authorise(operation, request)
         if self._latency:
             time.sleep(self._latency)
         return self.aws.call(service, operation, values, sleep=time.sleep)
 
-    def _authorise(self, operation: str, request: _Request) -> None:
+    def _authorise(self, operation: str, request: Request) -> None:
         header = request.headers.get("authorization")
         if not header:
             raise AwsError("MissingAuthenticationTokenException", "Missing Authentication Token", status=400)
@@ -420,7 +349,7 @@ class FakeAwsServer:
         self.aws.authorise(operation, key, request.headers.get("x-amz-security-token"))
 
     @staticmethod
-    def _body(request: _Request) -> bytes:
+    def _body(request: Request) -> bytes:
         # botocore compresses large PutMetricData requests.
         encoding = request.headers.get("content-encoding", "")
         if encoding in {"", "identity"}:
@@ -429,15 +358,15 @@ class FakeAwsServer:
             raise AwsError("SerializationException", f"Content-Encoding {encoding} is not understood.")
         try:
             with gzip.GzipFile(fileobj=io.BytesIO(request.body)) as file:
-                body = file.read(_MAX_BODY + 1)
+                body = file.read(MAX_BODY + 1)
         except (OSError, EOFError, zlib.error):
             raise AwsError("SerializationException", "The body is not gzip.") from None
-        if len(body) > _MAX_BODY:
-            message = f"The inflated body is larger than {_MAX_BODY} bytes."
+        if len(body) > MAX_BODY:
+            message = f"The inflated body is larger than {MAX_BODY} bytes."
             raise AwsError("SerializationException", message, status=413)
         return body
 
-    def _document(self, request: _Request, *, in_cbor: bool) -> dict[str, Any]:
+    def _document(self, request: Request, *, in_cbor: bool) -> dict[str, Any]:
         body = self._body(request)
         form = "CBOR" if in_cbor else "JSON"
         try:
@@ -448,7 +377,7 @@ class FakeAwsServer:
             raise AwsError("SerializationException", f"The body is not a {form} object.")
         return values
 
-    def _query(self, request: _Request) -> tuple[int, str, bytes]:
+    def _query(self, request: Request) -> tuple[int, str, bytes]:
         action = "Unknown"
         try:
             try:
@@ -470,7 +399,7 @@ class FakeAwsServer:
 
     # -- administration -----------------------------------------------------------------------------------------
 
-    def _admin(self, request: _Request) -> tuple[int, str, bytes]:
+    def _admin(self, request: Request) -> tuple[int, str, bytes]:
         if "origin" in request.headers:
             message = "admin requests of web pages (with an Origin header) are rejected"
             return 403, "application/json", json.dumps({"message": message}).encode()
@@ -486,7 +415,7 @@ class FakeAwsServer:
             return 404, "application/json", json.dumps({"message": message}).encode()
         return 200, "application/json", json.dumps(response).encode()
 
-    def _administer(self, request: _Request) -> Any:
+    def _administer(self, request: Request) -> Any:
         aws = self.aws
         what = (request.method, request.path.removeprefix("/_fake/"))
         if what == ("GET", "health"):

@@ -1,0 +1,157 @@
+"""TLS of the fake: a certificate authority that lives as long as the server, and TLS over a blocking socket.
+
+The certificate is made with trustme, which the extra ``fake`` installs. Its authority is new at each start, and its key is never
+written to a file, so that trusting it cannot harm a developer's machine later.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+_log = logging.getLogger(__name__)
+
+_LOCAL = ("localhost", "127.0.0.1", "::1")
+_EVERYWHERE = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 — compared, not listened on
+_READ = 1 << 18
+_Result = TypeVar("_Result")
+
+
+class Certificate:
+    """The certificate of a server, and the authority that a client has to trust.
+
+    Args:
+        names: Host names and IP addresses by which clients reach the server, besides those of this machine's loopback.
+        ca_file: Where to write the authority's certificate (PEM); None chooses a temporary file, which `close` removes.
+        protocols: Protocols to offer to clients (ALPN), the preferred one first.
+
+    Attributes:
+        ca_file: Path of the authority's certificate, for ``AWS_CA_BUNDLE`` and ``boto3.client(verify=…)``.
+
+    Raises:
+        ModuleNotFoundError: If trustme is not installed.
+        OSError: If the file cannot be written.
+    """
+
+    def __init__(
+        self, names: Sequence[str] = (), *, ca_file: str | Path | None = None, protocols: Sequence[str] = ()
+    ) -> None:
+        try:
+            import trustme
+        except ModuleNotFoundError as error:
+            if error.name != "trustme":
+                raise
+            raise ModuleNotFoundError(
+                "TLS of the fake AWS server needs the package trustme, which the extra 'fake' installs: "
+                "pip install 'kinesis-sdk[fake]'",
+                name="trustme",
+            ) from error
+        authority = trustme.CA(organization_name="kinesis_sdk fake AWS")
+        known = dict.fromkeys((*_LOCAL, *(name for name in names if name not in _EVERYWHERE)))
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert(*known).configure_cert(self._context)
+        if protocols:
+            self._context.set_alpn_protocols(list(protocols))
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        if ca_file is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="fake-aws-")
+            ca_file = Path(self._folder.name) / "ca.pem"
+        self.ca_file = str(Path(ca_file).absolute())
+        Path(self.ca_file).write_bytes(authority.cert_pem.bytes())
+
+    def accept(self, sock: socket.socket) -> TlsChannel:
+        """Make the handshake on a connection that a client has opened.
+
+        Raises:
+            OSError: If the client does not speak TLS, does not trust the certificate, or closes the connection.
+        """
+        channel = TlsChannel(sock, self._context)
+        channel.handshake()
+        return channel
+
+    def close(self) -> None:
+        """Remove the temporary file."""
+        if self._folder is not None:
+            self._folder.cleanup()
+
+
+class TlsChannel:
+    """The server's side of TLS over a blocking socket, for one thread that reads and any number that write.
+
+    `ssl.SSLSocket` does not serve that purpose: a thread that waits in `recv` and one that calls `sendall` would be inside the
+    same OpenSSL object at the same time, or one would wait for the other. Here the object works on memory under a lock, and a
+    reader waits on the socket without the lock.
+    """
+
+    def __init__(self, sock: socket.socket, context: ssl.SSLContext) -> None:
+        self._sock = sock
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._lock = threading.Lock()
+
+    def handshake(self) -> None:
+        """Agree with the client on keys and protocol.
+
+        Raises:
+            OSError: If that fails.
+        """
+        self._advance(self._tls.do_handshake)
+
+    def recv(self, size: int, /) -> bytes:
+        """Wait for bytes; none means that the client has closed the connection."""
+        return self._advance(lambda: self._tls.read(size)) or b""
+
+    def recv_into(self, view: memoryview, /) -> int:
+        """Wait for bytes, write them to the view, and return their number."""
+        data = self.recv(len(view))
+        view[: len(data)] = data
+        return len(data)
+
+    def sendall(self, data: bytes, /) -> None:
+        """Send all bytes."""
+        with self._lock:
+            self._tls.write(data)
+            self._flush()
+
+    def fileno(self) -> int:
+        """Return the number of the socket, for `select`."""
+        return self._sock.fileno()
+
+    def close(self) -> None:
+        """Tell the client that nothing follows. The socket remains open."""
+        with self._lock:
+            try:
+                self._tls.unwrap()
+            except ssl.SSLError as error:
+                # The client has not told the same yet, or the handshake has failed.
+                _log.debug("the end of a TLS connection: %s", error)
+            self._flush()
+
+    def _advance(self, step: Callable[[], _Result]) -> _Result | None:
+        while True:
+            with self._lock:
+                try:
+                    return step()
+                except ssl.SSLWantReadError:
+                    pass
+                except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+                    return None
+                finally:
+                    self._flush()
+            data = self._sock.recv(_READ)
+            with self._lock:
+                if data:
+                    self._incoming.write(data)
+                else:
+                    self._incoming.write_eof()
+
+    def _flush(self) -> None:
+        if data := self._outgoing.read():
+            self._sock.sendall(data)
