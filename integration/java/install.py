@@ -39,12 +39,11 @@ def install() -> Path:
     """Return the installed folder, which holds the Python package with its ``jars``; installs it if it is not there.
 
     Raises:
-        CannotInstallError: The machine lacks Java or Node, or the registry cannot be reached.
+        CannotInstallError: The machine lacks Java, or the registry cannot be reached.
         RuntimeError: The installation failed for another reason.
     """
     target = folder()
     require("java", 17, "The real KCL")
-    require("node", 18, "The bridge to HTTP/2")
     if target.is_dir():
         return target
     CACHE.mkdir(exist_ok=True)
@@ -78,7 +77,7 @@ def class_path(version: str) -> Path:
     """Return the folder with the jars of a version; installs them if they are not there.
 
     Raises:
-        CannotInstallError: The machine lacks Java, Node or Maven, or a registry cannot be reached.
+        CannotInstallError: The machine lacks Java or Maven, or a registry cannot be reached.
         RuntimeError: The installation failed for another reason.
     """
     require("java", 17, "The real KCL")

