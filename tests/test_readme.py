@@ -106,3 +106,11 @@ def test_the_policy_is_json_with_a_row_for_each_statement() -> None:
         for name in re.findall(r"`(\w+)`", row)
     ]
     assert sorted(rows) == sorted(names)
+
+
+def test_every_page_is_in_the_navigation_of_the_site() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").split("\nnav:\n")[1]
+    listed = re.findall(r": ([\w./-]+\.md)$", navigation, re.MULTILINE)
+    assert len(listed) == len(set(listed))
+    missing = {page.name for page in DOCS.glob("*.md")}.difference(listed)
+    assert not missing, "add these pages to the navigation in mkdocs.yml"
