@@ -93,7 +93,7 @@ SUITES = (
         "java",
         "one lease table with the real Java KCL",
         4,
-        (("integration/java", "--ignore=integration/java/test_long.py"),),
+        (("integration/java", "--ignore-glob=integration/java/test_long*.py"),),
     ),
     Suite("spark", "two versions of Spark", 10, (("integration/test_spark.py",),)),
 )

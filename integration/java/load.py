@@ -24,6 +24,7 @@ class Load:
         stream: Stream name.
         rate: User records per second.
         place: Explicit hash key of a record by its number; None lets its key decide.
+        prefix: Begins the data of each record, where several loads feed one stream.
         settings: `ProducerConfig`'s.
 
     Attributes:
@@ -37,11 +38,13 @@ class Load:
         rate: int,
         *,
         place: Callable[[int], str] | None = None,
+        prefix: str = "",
         **settings: Any,
     ) -> None:
         self._stream = stream
         self._rate = rate
         self._place = place
+        self._prefix = prefix
         config = ProducerConfig(record_max_buffered_time=0.2, **settings)
         self._producer = Producer(config, endpoint_url=stage.kinesis_url)
         self._stop = threading.Event()
@@ -57,7 +60,9 @@ class Load:
         self._stop.set()
         self._thread.join()
         self._producer.close()
-        self.stored = {str(number): future.result() for number, future in enumerate(self._futures)}
+        self.stored = {
+            f"{self._prefix}{number}": future.result() for number, future in enumerate(self._futures)
+        }
 
     @property
     def count(self) -> int:
@@ -70,4 +75,5 @@ class Load:
             due = int((time.monotonic() - began) * self._rate)
             for number in range(len(self._futures), due):
                 place = None if self._place is None else self._place(number)
-                self._futures.append(self._producer.put(self._stream, f"key-{number}", b"%d" % number, place))
+                data = f"{self._prefix}{number}".encode()
+                self._futures.append(self._producer.put(self._stream, f"key-{number}", data, place))

@@ -378,7 +378,14 @@ class Stage:
         return self._add(name, application, Guarded(command, log, env=self._environment()))
 
     def rows(self, application: str) -> dict[str, dict[str, Any]]:
-        """Return the lease table, by key; empty while there is none."""
+        """Return the leases of an application, by key; empty while there is no table."""
+        return {key: item for key, item in self._items(application).items() if "checkpoint" in item}
+
+    def foreign(self, application: str) -> dict[str, dict[str, Any]]:
+        """Return what else the lease table holds: KCL 3.5 keeps its leader, its workers and its migrations there."""
+        return {key: item for key, item in self._items(application).items() if "checkpoint" not in item}
+
+    def _items(self, application: str) -> dict[str, dict[str, Any]]:
         try:
             items = self.dynamodb.scan(TableName=application, ConsistentRead=True)["Items"]
         except self.dynamodb.exceptions.ResourceNotFoundException:

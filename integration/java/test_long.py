@@ -8,42 +8,20 @@ from __future__ import annotations
 import signal
 import time
 
-from integration.java.evidence import TableWatch, deliveries, disorder, duplicates, overlaps, wait_for
+import pytest
+
+from integration.java.evidence import TableWatch, disorder, duplicates, overlaps, wait_for
 from integration.java.load import Load
+from integration.java.processes import METRICS, PATIENT
+from integration.java.scenes import everything_arrived, make_leases, only
 
 SHARDS = 4
 
 
-def everything_arrived(load, workers):
-    """Wait until every acknowledged record was delivered; returns all deliveries."""
-    found = []
-
-    def missing():
-        found[:] = deliveries(workers)
-        return load.stored.keys() - {one.data for one in found}
-
-    wait_for(
-        lambda: not missing(), 120, lambda: f"{len(missing())} records are missing: {sorted(missing())[:5]}"
-    )
-    return found
-
-
-def make_leases(stage, stream, application):
-    stage.kinesis.create_stream(StreamName=stream, ShardCount=SHARDS)
-    maker = stage.start_ours("maker", stream, application)
-    wait_for(lambda: len(stage.rows(application)) == SHARDS, 30, "a worker of ours makes table and leases")
-    maker.stop()
-    return maker
-
-
-def only(watch, *names):
-    """Return whether each of these workers holds a lease, and no other worker does."""
-    return lambda: watch.holders().keys() and set(watch.holders().values()) == set(names)
-
-
 def test_crashes_on_both_sides(stage):
     stream = application = "crashes"
-    workers = [make_leases(stage, stream, application)]
+    stage.kinesis.create_stream(StreamName=stream, ShardCount=SHARDS)
+    workers = [make_leases(stage, stream, application, SHARDS)]
 
     def told():
         return {worker.name: worker.process.tail(8) for worker in workers}
@@ -74,7 +52,7 @@ def test_crashes_on_both_sides(stage):
         took = wait_for(only(watch, "java-2", "ours-2"), 240, told)
         print(f"another Java worker joins after the crash: its share after {took:.1f} s")
         time.sleep(3)
-    found = everything_arrived(load, workers)
+    found = everything_arrived(load.stored.keys, workers)
     extra = duplicates(found)
     print(f"{load.count} records, {len(extra)} delivered again")
     assert not watch.faults
@@ -84,13 +62,16 @@ def test_crashes_on_both_sides(stage):
     assert max(extra.values(), default=0) <= 3
 
 
-def test_a_java_worker_with_its_own_intervals_keeps_what_it_is_given(stage):
+@pytest.mark.parametrize("version", ["3.1.3", "3.5.1"])
+def test_a_java_worker_with_its_own_intervals_keeps_what_it_is_given(stage, version):
     """KCL's default intervals: it finds out about a lease up to 9.975 s after the handoff, and first writes 3.308 s later.
 
     ``QUICK`` searches for leases each second, so no other scenario has a Java leader whose first lease expires before it writes.
     """
-    stream = application = "joins"
-    workers = [make_leases(stage, stream, application)]
+    stream = application = f"joins-{version.replace('.', '-')}"
+    metrics = METRICS[version]
+    stage.kinesis.create_stream(StreamName=stream, ShardCount=SHARDS)
+    workers = [make_leases(stage, stream, application, SHARDS, worker_metrics=metrics)]
 
     def told():
         return {worker.name: worker.process.tail(8) for worker in workers}
@@ -99,10 +80,10 @@ def test_a_java_worker_with_its_own_intervals_keeps_what_it_is_given(stage):
         return {key for key, holder in watch.holders().items() if holder == "java-1"}
 
     with TableWatch(stage, application) as watch, Load(stage, stream, rate=100) as load:
-        ours = stage.start_ours("ours-1", stream, application)
+        ours = stage.start_ours("ours-1", stream, application, worker_metrics=metrics)
         workers.append(ours)
         wait_for(only(watch, "ours-1"), 60, told)
-        java = stage.start_java("java-1", stream, application, properties={"shardSyncIntervalMillis": 1000})
+        java = stage.start_worker("java-1", stream, application, version=version, properties=PATIENT)
         workers.append(java)
         took = wait_for(java_leases, 240, told)
         (first, *_) = java_leases()
@@ -113,7 +94,7 @@ def test_a_java_worker_with_its_own_intervals_keeps_what_it_is_given(stage):
             time.sleep(0.2)
         assert [event["shard"] for event in java.events("initialize")].count(first) == 1
         wait_for(lambda: len(java_leases()) == SHARDS // 2, 240, told)
-    found = everything_arrived(load, workers)
+    found = everything_arrived(load.stored.keys, workers)
     assert "stopped renewing" not in ours.process.log.read_text()
     assert not java.events("lease_lost")
     assert not watch.faults
@@ -125,7 +106,8 @@ def test_a_java_worker_with_its_own_intervals_keeps_what_it_is_given(stage):
 def test_two_are_replaced_one_by_one_and_back(stage):
     """A deployment: SIGTERM of the daemon, which stops nothing cleanly; with a split and a merge."""
     stream = application = "rolling"
-    workers = [make_leases(stage, stream, application)]
+    stage.kinesis.create_stream(StreamName=stream, ShardCount=SHARDS)
+    workers = [make_leases(stage, stream, application, SHARDS)]
 
     def told():
         return {worker.name: worker.process.tail(8) for worker in workers}
@@ -161,7 +143,7 @@ def test_two_are_replaced_one_by_one_and_back(stage):
         java_4 = java("java-4")
         print(f"ours-2 leaves for java-4: {replace(ours_2, [java_3, java_4]):.1f} s")
         time.sleep(3)
-    found = everything_arrived(load, workers)
+    found = everything_arrived(load.stored.keys, workers)
     extra = duplicates(found)
     print(f"{load.count} records, {len(extra)} delivered again")
     assert not watch.faults

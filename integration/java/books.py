@@ -1,0 +1,285 @@
+"""Books of a run: what a stream holds, against what workers of any kind delivered of it.
+
+Only what a loaded machine cannot change is wrong here: a record that is missing, one at another place, a worker that
+did not begin exactly behind the position it was given, or was given an older one than somebody had stored. What was
+delivered again follows from that; the books count it by how the former worker ended.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from aws_kinesis_agg.deaggregator import messages_pb2
+
+from integration.java.processes import Stage, WorkerProcess
+
+_MAGIC = b"\xf3\x89\x9a\xc2"
+_SENTINELS = {"TRIM_HORIZON": (-1, 0)}
+
+
+class Record(NamedTuple):
+    """A user record of a stream.
+
+    Attributes:
+        number, sub: Its place in the shard.
+        data: Its text.
+        optional: Whether its aggregate has a record of another shard, so that a KCL that knows the shard drops it whole.
+    """
+
+    number: int
+    sub: int
+    data: str
+    optional: bool
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Return its place in the shard."""
+        return self.number, self.sub
+
+
+@dataclass
+class Stay:
+    """What a worker did with a shard from one `initialize` on.
+
+    Attributes:
+        shard, worker, begin: What began, and when.
+        position: From where.
+        delivered: Places and data, in their order.
+        stored: Positions that it checkpointed, by time.
+        ended: ``"stopped"`` if it checkpointed and let go, ``"finished"`` at the shard's end, else ``"lost"`` (taken,
+            or killed).
+        was_told: Whether a checkpoint was refused, or its handler called because the lease was lost.
+    """
+
+    shard: str
+    worker: str
+    begin: float
+    position: tuple[int, int]
+    delivered: list[tuple[float, tuple[int, int], str]] = field(default_factory=list)
+    stored: list[tuple[float, tuple[int, int]]] = field(default_factory=list)
+    ended: str = "lost"
+    was_told: bool = False
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the worker was told that it had lost the lease before it could store anything.
+
+        KCL 2.x takes leases without asking. Its victim may have read the checkpoint, and calls `initialize` when the
+        thief has stored newer ones; what it delivers then is delivered twice, and none of its checkpoints counts.
+        """
+        return self.was_told and not self.stored
+
+
+def _place(position: Sequence[Any]) -> tuple[int, int]:
+    number, sub = position
+    return _SENTINELS.get(number) or (int(number), int(sub))
+
+
+def stays(workers: Iterable[WorkerProcess]) -> dict[str, list[Stay]]:
+    """Return what workers did, by shard and time."""
+    found: dict[str, list[Stay]] = defaultdict(list)
+    for worker in workers:
+        current: dict[str, Stay] = {}
+        for event in sorted(worker.events(), key=lambda event: event["t"]):
+            shard, kind = event["shard"], event["event"]
+            if kind == "initialize":
+                current[shard] = Stay(shard, worker.name, event["t"], _place(event["position"]))
+                found[shard].append(current[shard])
+                continue
+            stay = current.get(shard)
+            if stay is None:
+                continue  # the KCL lost the lease before it could initialize anything
+            if kind == "records":
+                stay.delivered += [
+                    (event["t"], (int(number), sub), data) for number, sub, data, _ in event["records"]
+                ]
+            elif kind == "processed" and "position" in event:
+                stay.stored.append((event["t"], _place(event["position"])))
+            elif kind in {"shutdown_requested", "shard_ended"}:
+                stay.ended = "stopped" if kind == "shutdown_requested" else "finished"
+            elif kind in {"refused", "lease_lost"} and stay.ended == "lost":
+                stay.was_told = True
+    return {shard: sorted(parts, key=lambda stay: stay.begin) for shard, parts in found.items()}
+
+
+def read_stream(stage: Stage, stream: str) -> dict[str, list[Record]]:
+    """Return everything that a stream holds, by shard; the aggregates are opened by a library that is not ours."""
+    return {shard["ShardId"]: list(_read_shard(stage, stream, shard)) for shard in _shards(stage, stream)}
+
+
+def _shards(stage: Stage, stream: str) -> list[dict[str, Any]]:
+    return list(stage.kinesis.list_shards(StreamName=stream)["Shards"])
+
+
+def _read_shard(stage: Stage, stream: str, shard: Mapping[str, Any]) -> Iterable[Record]:
+    low, high = (int(shard["HashKeyRange"][end]) for end in ("StartingHashKey", "EndingHashKey"))
+    iterator = stage.kinesis.get_shard_iterator(
+        StreamName=stream, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
+    )["ShardIterator"]
+    while iterator is not None:
+        response = stage.kinesis.get_records(ShardIterator=iterator, Limit=10_000)
+        for record in response["Records"]:
+            yield from _open(record, low, high)
+        # A closed shard ends without an iterator, an open one where nothing follows.
+        is_at_end = not response["Records"] and response["MillisBehindLatest"] == 0
+        iterator = None if is_at_end else response.get("NextShardIterator")
+
+
+def _open(record: Mapping[str, Any], low: int, high: int) -> Iterable[Record]:
+    blob, number = record["Data"], int(record["SequenceNumber"])
+    if not blob.startswith(_MAGIC) or hashlib.md5(blob[4:-16]).digest() != blob[-16:]:
+        yield Record(number, 0, blob.decode(), optional=False)
+        return
+    aggregate = messages_pb2.AggregatedRecord.FromString(blob[4:-16])
+
+    def hash_key(entry: Any) -> int:
+        if entry.HasField("explicit_hash_key_index"):
+            return int(aggregate.explicit_hash_key_table[entry.explicit_hash_key_index])
+        key = aggregate.partition_key_table[entry.partition_key_index].encode()
+        return int.from_bytes(hashlib.md5(key).digest(), "big")
+
+    optional = any(not low <= hash_key(entry) <= high for entry in aggregate.records)
+    for sub, entry in enumerate(aggregate.records):
+        yield Record(number, sub, entry.data.decode(), optional)
+
+
+@dataclass
+class Books:
+    """The result.
+
+    Attributes:
+        faults: Everything that is wrong.
+        acknowledged: Number of records that the producer was told are stored.
+        stored_again: Records that the stream holds more than once: aggregates across a reshard.
+        resumed, resumed_inside: How often a worker began behind somebody's checkpoint, and how often inside an aggregate.
+        again: Records that were delivered again, by how the former worker ended.
+        transitions: Changes of the worker, by how the former one ended.
+        late: How often a worker began with a lease that had been taken from it; see `Stay.is_late`.
+    """
+
+    faults: list[str] = field(default_factory=list)
+    acknowledged: int = 0
+    stored_again: int = 0
+    resumed: int = 0
+    resumed_inside: int = 0
+    again: Counter[str] = field(default_factory=Counter)
+    transitions: Counter[str] = field(default_factory=Counter)
+    late: int = 0
+
+    def __str__(self) -> str:
+        again = ", ".join(f"{count} after {how}" for how, count in sorted(self.again.items())) or "none"
+        moves = ", ".join(f"{count} {how}" for how, count in sorted(self.transitions.items())) or "none"
+        return (
+            f"{self.acknowledged:,} acknowledged records, {len(self.faults)} faults; stored twice: {self.stored_again};"
+            f" resumed behind a checkpoint: {self.resumed} ({self.resumed_inside} inside aggregates);"
+            f" changes of the worker: {moves}; delivered again: {again}; began too late: {self.late}"
+        )
+
+
+def keep(
+    held: Mapping[str, Sequence[Record]],
+    parents: Mapping[str, Iterable[str]],
+    acknowledged: Iterable[str],
+    found: Mapping[str, Sequence[Stay]],
+) -> Books:
+    """Compare.
+
+    Args:
+        held: What the stream holds, by shard, in its order.
+        parents: Shards whose records come before those of a shard.
+        acknowledged: Data of records that the producer was told are stored.
+        found: What workers did.
+    """
+    books = Books()
+    wanted = set(acknowledged)
+    books.acknowledged = len(wanted)
+    everything = Counter(record.data for records in held.values() for record in records)
+    books.stored_again = sum(count - 1 for count in everything.values())
+    delivered = {data for parts in found.values() for stay in parts for _, _, data in stay.delivered}
+    missing = wanted - delivered
+    if missing:
+        books.faults.append(f"{len(missing)} acknowledged records are missing: {sorted(missing)[:5]}")
+    for shard, parts in found.items():
+        records = held.get(shard, ())
+        for stay in parts:
+            _check_run(books, stay, records)
+        owners = [stay for stay in parts if not stay.is_late]
+        books.late += len(parts) - len(owners)
+        for number in range(1, len(owners)):
+            _check_transition(books, owners[:number], owners[number], records)
+    _check_parents(books, parents, found)
+    return books
+
+
+def _check_run(books: Books, stay: Stay, records: Sequence[Record]) -> None:
+    """See that a worker delivered what follows its position, one by one; only optional records may be left out."""
+    where = f"{stay.shard} at {stay.worker} from {stay.position}"
+    following = iter([record for record in records if record.place > stay.position])
+    for _, place, data in stay.delivered:
+        expected = next(following, None)
+        while expected is not None and expected.optional and expected.place != place:
+            expected = next(following, None)
+        if expected is None or (expected.place, expected.data) != (place, data):
+            books.faults.append(f"{where}: {data} at {place}, where {expected} follows")
+            return
+
+
+def _check_transition(books: Books, former: Sequence[Stay], stay: Stay, records: Sequence[Record]) -> None:
+    last = former[-1]
+    books.transitions[last.ended] += 1
+    stored = [place for one in former for t, place in one.stored if t < stay.begin]
+    if stored and stay.position < max(stored):
+        books.faults.append(
+            f"{stay.shard}: {stay.worker} began at {stay.position}, and {max(stored)} was stored before"
+        )
+    before = {place for one in former for _, place, _ in one.delivered}
+    # A worker may be killed after its checkpoint was stored and before it could tell that.
+    if stay.position in before:
+        books.resumed += 1
+        behind = next((record for record in records if record.place > stay.position), None)
+        books.resumed_inside += behind is not None and behind.number == stay.position[0]
+    elif stay.position not in _SENTINELS.values():
+        books.faults.append(
+            f"{stay.shard}: {stay.worker} began at {stay.position}, which nobody had delivered"
+        )
+    again = sum(place in before for _, place, _ in stay.delivered)
+    if again:
+        books.again[last.ended] += again
+    if again and last.ended == "stopped":
+        books.faults.append(
+            f"{stay.shard}: {stay.worker} delivered {again} records again, and {last.worker} had stopped in order"
+        )
+
+
+def _check_parents(
+    books: Books, parents: Mapping[str, Iterable[str]], found: Mapping[str, Sequence[Stay]]
+) -> None:
+    """See that the first delivery of each record of a parent is older than every delivery of its children."""
+    for shard, above in parents.items():
+        times = [t for stay in found.get(shard, ()) for t, _, _ in stay.delivered]
+        for parent in above:
+            first: dict[tuple[int, int], float] = {}
+            for stay in found.get(parent, ()):
+                for t, place, _ in stay.delivered:
+                    first[place] = min(t, first.get(place, t))
+            if times and first and min(times) < max(first.values()):
+                books.faults.append(f"{shard} began before the end of its parent {parent}")
+
+
+def parents(stage: Stage, stream: str) -> dict[str, list[str]]:
+    """Return each shard's parents."""
+    return {
+        shard["ShardId"]: [
+            shard[name] for name in ("ParentShardId", "AdjacentParentShardId") if name in shard
+        ]
+        for shard in _shards(stage, stream)
+    }
+
+
+def audit(stage: Stage, stream: str, workers: Sequence[WorkerProcess], acknowledged: Iterable[str]) -> Books:
+    """Return the books of a run that has ended."""
+    return keep(read_stream(stage, stream), parents(stage, stream), acknowledged, stays(workers))
