@@ -200,6 +200,19 @@ class ShardGraph:
                     following.extend(self.parents(ancestor))
             layer = tuple(following)
 
+    def descendants(self, shard_id: str) -> Iterator[str]:
+        """Yield the listed descendants of a shard, nearest generation first, each once."""
+        seen: set[str] = set()
+        layer = self.children(shard_id)
+        while layer:
+            following: list[str] = []
+            for descendant in layer:
+                if descendant not in seen:
+                    seen.add(descendant)
+                    yield descendant
+                    following.extend(self.children(descendant))
+            layer = tuple(following)
+
     @property
     def open_shards(self) -> tuple[Shard, ...]:
         """Shards that accept records, in the order of their hash key ranges."""

@@ -264,6 +264,25 @@ def test_a_clean_stop_does_not_wait_for_the_damaged_row_of_the_other_parent_of_a
     assert not row.is_finished
 
 
+def test_a_lease_that_is_left_at_the_end_of_its_shard_is_checkpointed_first():
+    """The shard is read to its end, but its end has to wait for the lease of the other parent of a merge."""
+    fleet = fleet_at_rest(2)
+    damage(fleet, key(1), leaseCounter=None)
+    fleet.put(20)
+    fleet.merge()
+    engine = fleet.add("a", fleet.recorder("a", checkpoint=False, last_words=True))
+    fleet.run(60)
+    assert [health.state for health in engine.shard_health()] == [ShardState.SHUTTING_DOWN], "at its end"
+    count = len(fleet.delivered)
+    assert count > 0
+    fleet.stop("a")
+    assert fleet.run(10, lambda: fleet.engines == {})
+    assert [what for _, _, _, what in fleet.events][-1] == "shutdown_requested"
+    fleet.add("b", fleet.recorder("b"))
+    fleet.run(60)
+    assert len(fleet.delivered) == count, "nothing is delivered twice"
+
+
 def test_a_row_that_is_damaged_on_its_way_to_a_stopping_worker_does_not_end_it_with_an_error(caplog):
     fleet = fleet_of(4, "a")
     engine = fleet.add("b")

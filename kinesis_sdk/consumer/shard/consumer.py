@@ -34,7 +34,7 @@ from kinesis_sdk.consumer.checkpointer import Checkpointer
 from kinesis_sdk.consumer.error_policy import RetryBatch, StopWorker
 from kinesis_sdk.consumer.handler import AwaitingHandler, ShardContext
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
-from kinesis_sdk.consumer.leases.table.lease import Lease
+from kinesis_sdk.consumer.leases.table.lease import CHANGED_BY, Lease
 from kinesis_sdk.consumer.leases.table.progress import Progress
 from kinesis_sdk.consumer.shard.auto_checkpoint import AutoCheckpoint
 from kinesis_sdk.consumer.shard.bad_position import Quarantine
@@ -120,6 +120,7 @@ class ShardConsumer:
         self._records_before = 0
         self._auto = AutoCheckpoint(runtime, self._checkpointer, enabled=runtime.handlers.auto_checkpoint)
         self._children_created = False
+        self._handler_shut_down = False
         self._release_failures = 0
         self._releasing_since = _NEVER
 
@@ -604,10 +605,11 @@ class ShardConsumer:
                     self._logger.exception("shard %s: lease_lost failed", self.shard_id)
             self._complete()
             return None
-        if self.reason in (ShutdownReason.SHARD_END, ShutdownReason.UNTIL):
+        if self.reason in (ShutdownReason.SHARD_END, ShutdownReason.UNTIL) and not self._handler_shut_down:
             # A worker that stops or hands the lease off tries once, then leaves the end of the shard to the next owner.
             is_leaving = self._is_leaving
             is_shard_end = self.reason is ShutdownReason.SHARD_END
+            due: float | None = now
             try:
                 due = self._end_shard(now) if is_shard_end else self._end_until(now)
             except KinesisSdkError as error:
@@ -619,7 +621,11 @@ class ShardConsumer:
             else:
                 if due is not None and not is_leaving:
                     return due
-        elif self._initialized and self._handler is not None and not self._release_failures:
+            if is_shard_end and due is not None and not self._children_created:
+                # `shard_ended` was not called, so this is the last chance to checkpoint: the next owner would process
+                # again what was not.
+                self._shut_down_handler()
+        elif self._initialized and self._handler is not None and not self._handler_shut_down:
             self._shut_down_handler()
         return self._release(now)
 
@@ -630,7 +636,10 @@ class ShardConsumer:
         if self._is_finished():
             return None
         if not self._children_created:
-            if not self._runtime.children.create(self.shard_id, self._reader.child_shards):
+            was_changed = CHANGED_BY in self.held.lease.extra
+            if not self._runtime.children.create(
+                self.shard_id, self._reader.child_shards, was_changed=was_changed
+            ):
                 return now + self._config.coordination.parent_shard_poll_interval
             self._children_created = True
         self._checkpointer.end_shard()
@@ -678,6 +687,7 @@ class ShardConsumer:
     def _shut_down_handler(self) -> None:
         """Let the handler checkpoint what was delivered before the lease is released."""
         assert self._handler is not None
+        self._handler_shut_down = True
         try:
             self._handler.shutdown_requested(self._checkpointer)
             if self._runtime.handlers.auto_checkpoint:

@@ -234,6 +234,31 @@ def fleet_index(fleet, mark, shard, *, last=False):
     return places[-1 if last else 0]
 
 
+@pytest.mark.parametrize("steps", [["split", "split"], ["merge", "split"], ["split", "merge", "split"]])
+def test_a_rewind_of_one_finished_shard_repeats_that_shard_alone(tmp_path, steps):
+    """Its children were read to their end and their leases deleted, and so was the other parent of a merge."""
+    config = ConsumerConfig(initial_position="TRIM_HORIZON")
+    config = replace(config, coordination=replace(config.coordination, lease_cleanup_interval=1.0))
+    fleet = SteeredFleet(tmp_path, shards=2 if steps[0] == "merge" else 1, config=config)
+    for name in ("a", "b"):
+        fleet.add(name, fleet.checkpointer(name, "each batch"))
+    fleet.load(10)
+    reshard(fleet, steps)
+    fleet.run(10)
+    there = {lease.lease_key for lease in fleet.store.list()}
+    gone = sorted(set(lineage(fleet)) - there)
+    for shard in gone:
+        mark = len(fleet.delivered)
+        own = sorted(int(data) for _, where, data, _, _ in fleet.delivered if where == shard)
+        steering = fleet.steering()
+        steering.apply(steering.plan_rewind("TRIM_HORIZON", [shard]))
+        fleet.run(60)
+        again = [(where, int(data)) for _, where, data, _, _ in fleet.delivered[mark:]]
+        assert sorted(again) == [(shard, number) for number in sorted(set(own))]
+        assert {lease.lease_key for lease in fleet.store.list()} == there, "finished again, and deleted"
+    assert len(gone) >= 2
+
+
 class OperatorDied(BaseException):
     pass
 

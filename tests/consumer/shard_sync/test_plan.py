@@ -320,6 +320,28 @@ def test_a_merge_waits_for_a_parent_that_a_listing_does_not_show_yet():
     assert behind.store.get("s2") is None
 
 
+def test_a_child_that_was_finished_and_deleted_gets_no_lease_again():
+    """An operator rewound s0. Its child s2 was read, and so was s2's child s3; s1, the other parent of s2, is gone as well."""
+    listed = [shard(0, closed=True), shard(1, closed=True), shard(2, (0, 1), closed=True), shard(3, (2,))]
+    ending = Ending(*listed)
+    ending.store.create_if_absent(child(0, "5", ()))
+    ending.store.create_if_absent(child(3, "7", (2,)))
+    assert ending.children.create("s0", [listed[2]], was_changed=True)
+    assert ending.store.get("s2") is None
+    assert ending.syncs == 0
+    assert ending.store.get("s0").child_shard_ids == ("s3",), "cleanup waits for the nearest one that has a lease"
+
+
+def test_a_child_without_descendants_gets_its_lease_after_an_operator_changed_its_parent():
+    listed = [shard(0, closed=True), shard(1, (0,)), shard(2, (0,))]
+    ending = Ending(*listed)
+    ending.store.create_if_absent(child(0, "5", ()))
+    ending.store.create_if_absent(child(1, "7", (0,)))
+    assert ending.children.create("s0", listed[1:], was_changed=True)
+    assert ending.store.get("s2").checkpoint == ExtendedSequenceNumber(TRIM_HORIZON)
+    assert ending.store.get("s1").checkpoint != ExtendedSequenceNumber(TRIM_HORIZON)
+
+
 def test_children_are_created_in_the_order_of_their_ids():
     plan = plan_children([shard(3, (0,)), shard(2, (0,))])
     assert [lease.lease_key for lease in plan] == ["s2", "s3"]
