@@ -317,14 +317,25 @@ def release(shards: tuple[str, ...], wait: float, **options: Any) -> None:
     session.run(steering, plan, wait, f"Release {counted(len(plan.changes), 'lease')} of {plan.application}?")
 
 
-@click.command(short_help="Move a lease to a live worker.")
+@click.command(short_help="Move leases to a live worker.")
 @change_options
-@click.option("--shard", required=True, metavar="SHARD", help="The shard.")
+@click.option(
+    "--shard",
+    "shards",
+    multiple=True,
+    required=True,
+    metavar="SHARD",
+    help="The shard; may be given several times.",
+)
 @click.option("--to", "worker", required=True, metavar="WORKER", help="Id of the worker.")
-@click.option("--swap", is_flag=True, help="Give one of the worker's leases to the present owner in return.")
+@click.option(
+    "--swap",
+    is_flag=True,
+    help="Give one of the worker's leases to the present owner in return; for one shard.",
+)
 @_WAIT
-def move(shard: str, worker: str, swap: bool, wait: float, **options: Any) -> None:
-    r"""Move a lease to a live worker of this SDK or of KCL 3.
+def move(shards: tuple[str, ...], worker: str, swap: bool, wait: float, **options: Any) -> None:
+    r"""Move leases to a live worker of this SDK or of KCL 3.
 
     The workers balance by themselves: a move that unbalances them is undone within seconds. --swap keeps the balance, and
     `leases pin` keeps the lease where it is.
@@ -335,7 +346,7 @@ def move(shard: str, worker: str, swap: bool, wait: float, **options: Any) -> No
     """
     session = Session(options)
     steering = session.steering()
-    plan = steering.plan_move(shard, worker, swap=swap)
+    plan = steering.plan_move(shards, worker, swap=swap)
     session.run(steering, plan, wait, f"Move {counted(len(plan.changes), 'lease')} of {plan.application}?")
 
 

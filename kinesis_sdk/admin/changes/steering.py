@@ -228,29 +228,38 @@ class Steering:
         self._judge_owners(goals, read)
         return self._plan(Action.RELEASE, goals, self._command("release", None, shards=chosen), [], [])
 
-    def plan_move(self, shard: str, worker: str, *, swap: bool = False) -> ChangePlan:
-        """Plan to move a lease to a live worker.
+    def plan_move(self, shards: Collection[str], worker: str, *, swap: bool = False) -> ChangePlan:
+        """Plan to move leases to a live worker.
 
         Args:
-            shard: Shard, or lease key in a table of several streams.
-            worker: Worker that is to hold the lease.
-            swap: Whether the worker gives one of its leases to the present owner, so that the balance stays.
+            shards: Shards, or lease keys in a table of several streams.
+            worker: Worker that is to hold the leases.
+            swap: Whether the worker gives one of its leases to the present owner, so that the balance stays; for one shard.
 
         Raises:
-            ConfigError: If the shard has no row, or the table does not name the worker.
+            ConfigError: If a shard has no row, the table does not name the worker, or several shards are to be swapped.
             AwsError: If a call failed.
         """
+        if not shards or (swap and len(shards) > 1):
+            raise ConfigError(
+                "shard", sorted(shards), "exactly one shard for a swap" if swap else "at least one shard"
+            )
         read = self._scan()
-        (key,) = self._chosen([shard], read.rows)
-        lease = read.rows[key].lease
-        goals = [Goal(lease_key=key, shard_id=lease.shard, action=Action.MOVE, worker=worker)]
+        chosen = sorted(self._chosen(shards, read.rows))
+        goals = [
+            Goal(lease_key=key, shard_id=read.rows[key].lease.shard, action=Action.MOVE, worker=worker)
+            for key in chosen
+        ]
         notes = []
+        lease = read.rows[chosen[0]].lease
         if swap and lease.holder is not None and lease.holder != worker:
             back = min(
                 (
                     row.lease
                     for row in read.rows.values()
-                    if row.lease.holder == worker and not row.lease.is_finished and row.lease.lease_key != key
+                    if row.lease.holder == worker
+                    and not row.lease.is_finished
+                    and row.lease.lease_key != lease.lease_key
                 ),
                 key=lambda one: one.lease_key,
                 default=None,
@@ -273,7 +282,7 @@ class Steering:
             )
         self._judge_owners(goals, read, others=True, wanted={worker})
         self.owners.check_known("to", worker)
-        command = self._command("move", None, shards=[key])
+        command = self._command("move", None, shards=chosen)
         command = (*command, "--to", worker, *(("--swap",) if swap else ()))
         return self._plan(Action.MOVE, goals, command, [], notes)
 
@@ -404,9 +413,9 @@ class Steering:
         if plan.action is Action.IMPORT:
             return plan.command
         if plan.action is Action.MOVE and len(left) < len(plan.changes):
-            (goal,) = left
-            base = self._command("move", None, shards=[goal.lease_key])
-            return (*base, "--to", goal.worker or "")
+            # All to one worker: of a swap, one half is left.
+            base = self._command("move", None, shards=[goal.lease_key for goal in left])
+            return (*base, "--to", left[0].worker or "")
         if plan.action is Action.MOVE:
             return plan.command
         command = list(plan.command)

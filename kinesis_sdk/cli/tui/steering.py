@@ -71,7 +71,7 @@ class SteeringChanges:
         if command.verb == "release":
             plan = steering.plan_release(shards)
         elif command.verb == "move":
-            plan = steering.plan_move(command.shard, command.to or "")
+            plan = steering.plan_move(shards, command.to or "")
         elif command.verb == "rewind":
             plan = steering.plan_rewind(start_of(command.to or ""), shards)
         else:

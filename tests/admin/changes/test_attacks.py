@@ -69,7 +69,7 @@ def test_a_late_confirmation_of_a_move_finds_the_worker_alive(tmp_path):
     fleet.run(10)
     shard = next(key for key, owner in fleet.owners().items() if owner == "a")
     steering = fleet.steering()
-    plan = steering.plan_move(shard, "b", swap=True)
+    plan = steering.plan_move([shard], "b", swap=True)
     fleet.run(60)
     outcomes = steering.apply(plan)
     assert [outcome.status for outcome in outcomes] == [Status.DONE, Status.DONE]
@@ -217,7 +217,7 @@ def test_the_rest_of_an_interrupted_swap_is_the_other_move(tmp_path):
     fleet.run(10)
     shard = next(key for key, owner in fleet.owners().items() if owner == "a")
     steering = fleet.steering()
-    plan = steering.plan_move(shard, "b", swap=True)
+    plan = steering.plan_move([shard], "b", swap=True)
     report = steering._report
 
     def interrupt(text):

@@ -282,7 +282,7 @@ def test_a_swap_keeps_the_balance(tmp_path):
     before = fleet.owners()
     shard = next(key for key, owner in before.items() if owner == "a")
     steering = fleet.steering()
-    plan = steering.plan_move(shard, "b", swap=True)
+    plan = steering.plan_move([shard], "b", swap=True)
     assert [change.recipe for change in plan.changes] == [Recipe.REQUEST, Recipe.REQUEST]
     steering.apply(plan)
     fleet.run(20)
@@ -301,7 +301,7 @@ def test_moves_to_a_worker_that_is_not_there_are_rejected(tmp_path, owner):
     with pytest.raises(
         ConfigError, match=r"to='nobody-knows' is not accepted: expected a worker of the table: a"
     ):
-        fleet.steering().plan_move(SHARD, "nobody-knows")
+        fleet.steering().plan_move([SHARD], "nobody-knows")
 
 
 def test_a_skip_that_was_not_written_is_not_reported(tmp_path, monkeypatch):
