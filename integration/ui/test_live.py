@@ -9,7 +9,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -73,7 +73,7 @@ def orders() -> Iterator[str]:
 
 
 @contextmanager
-def working(endpoint: str) -> Iterator[list[Any]]:
+def working(endpoint: str, worker_id: str = f"zone|{HOSTILE}") -> Iterator[list[Any]]:
     """Run a worker, and return what it has processed."""
     from kinesis_sdk.consumer import ConsumerConfig, Worker
 
@@ -84,10 +84,17 @@ def working(endpoint: str) -> Iterator[list[Any]]:
         handler=lambda batch: seen.extend(batch.records),
         config=ConsumerConfig(initial_position="TRIM_HORIZON"),
         endpoint_url=endpoint,
-        worker_id=f"zone|{HOSTILE}",
+        worker_id=worker_id,
     )
     with worker:
         yield seen
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + HANG
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def wait_for(seen: list[Any], number: int) -> None:
@@ -158,6 +165,31 @@ def test_a_live_worker_notices_a_rewind(open_page, keep_picture, orders: str) ->
         page.locator(".outcome.good").get_by_text("noticed after").wait_for(timeout=LONG)
         wait_for(seen, before + 1)
         keep_picture(page, "live-change")
+
+
+def test_a_live_worker_is_drained_and_takes_leases_again(open_page, keep_picture, orders: str) -> None:
+    def holders() -> set[str | None]:
+        found = make_client("dynamodb", orders).scan(TableName="billing", ConsistentRead=True)["Items"]
+        return {item.get("leaseOwner", {}).get("S") for item in found}
+
+    arguments = ("ui", "billing", "--stream", "orders", "--port", "0", "--allow-changes", "--endpoint-url", orders)
+    with working(orders, "web1"), working(orders, "web2"), console(*arguments, "--failover-time", "3") as (_, url):
+        page = open_page(url)
+        eventually(lambda: holders() == {"web1", "web2"})
+        card = page.get_by_role("region", name="Workers")
+        card.get_by_label("Worker", exact=True).select_option("web1", timeout=LONG)
+        card.get_by_role("button", name="Show what it does").press("Enter")
+        card.get_by_text("kinesis-sdk worker drain billing web1").wait_for(timeout=LONG)
+        assert holders() == {"web1", "web2"}, "nothing is written yet"
+        card.get_by_role("button", name="Confirm and write").press("Enter")
+        card.get_by_text("No lease names web1").wait_for(timeout=LONG)
+        assert holders() == {"web2"}
+        keep_picture(page, "live-drain")
+        card.get_by_label("Change of a worker").select_option("undrain")
+        card.get_by_role("button", name="Show what it does").click()
+        card.get_by_role("button", name="Confirm and write").click(timeout=LONG)
+        card.get_by_text("web1 takes leases again").wait_for(timeout=LONG)
+        eventually(lambda: holders() == {"web1", "web2"})
 
 
 def test_an_application_that_does_not_exist_is_said_so(open_page, orders: str) -> None:

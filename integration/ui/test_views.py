@@ -289,8 +289,123 @@ def test_a_change_is_shown_confirmed_and_followed(open_page, serve, keep_picture
     assert backend.made == []
     page.get_by_role("button", name="Confirm and write").click()
     page.get_by_text("Noticed after 1.3 s").wait_for(timeout=LONG)
-    assert backend.made == [{"operation": "rewind", "lease": shard_name(3), "to": "TRIM_HORIZON"}]
+    assert backend.made == [{"operation": "rewind", "leases": [shard_name(3)], "to": "TRIM_HORIZON"}]
     keep_picture(page, "change")
+
+
+def test_shards_are_chosen_in_the_table_and_changed_together(open_page, serve, keep_picture) -> None:
+    backend = GeneratedBackend({"billing": GeneratedFleet(20, 3)}, interval=0.3)
+    page = open_page(serve(backend, allow_changes=True) + "#/fleet/billing")
+    card = page.get_by_role("region", name="Change of the chosen shards")
+    page.get_by_label("Choose shard 0003").press("Space", timeout=LONG)
+    card.get_by_text("Change 1 shard").wait_for(timeout=LONG)
+    page.get_by_label("Choose shard 0005").check()
+    card.get_by_text("Change 2 shards").wait_for(timeout=LONG)
+    assert "/fleet/" in page.url, "a click on a box opens nothing"
+    time.sleep(1.0)  # some updates
+    assert page.get_by_label("Choose shard 0005").is_checked()
+    assert card.get_by_text("0003, 0005").count() == 1
+    card.get_by_label("Target").fill("15m")
+    card.get_by_label("Target").press("Enter")
+    card.get_by_text(f"kinesis-sdk leases rewind billing --shard {shard_name(3)} {shard_name(5)}").wait_for(
+        timeout=LONG
+    )
+    assert backend.made == []
+    keep_picture(page, "change-of-several")
+    card.get_by_role("button", name="Confirm and write").press("Enter")
+    card.get_by_text("Noticed after 1.3 s").wait_for(timeout=LONG)
+    assert backend.made == [
+        {"operation": "rewind", "leases": [shard_name(3), shard_name(5)], "to": "15m"}
+    ]
+    # Another choice: what was shown is no longer what would be written.
+    page.get_by_label("Choose shard 0007").check()
+    assert card.get_by_role("button", name="Confirm and write").count() == 0
+    card.get_by_role("button", name="Choose none").press("Enter")
+    card.wait_for(state="hidden", timeout=LONG)
+    assert not page.get_by_label("Choose shard 0005").is_checked()
+
+
+def test_all_shards_that_the_table_lists_are_chosen(open_page, serve) -> None:
+    backend = GeneratedBackend({"billing": GeneratedFleet(300, 10)}, interval=0.3)
+    page = open_page(serve(backend, allow_changes=True) + "#/fleet/billing")
+    page.get_by_role("button", name="Table").press("Enter", timeout=LONG)
+    everything = page.get_by_label("Choose all shards that the table lists")
+    everything.press("Space")
+    card = page.get_by_role("region", name="Change of the chosen shards")
+    card.get_by_text("Change 300 shards").wait_for(timeout=LONG)
+    everything.press("Space")
+    card.wait_for(state="hidden", timeout=LONG)
+    page.get_by_label("Find a shard or an owner").fill("001")
+    everything.check()
+    chosen = card.get_by_role("heading").inner_text()
+    found = re.fullmatch(r"Change (\d+) shards", chosen)
+    assert found is not None
+    assert 10 <= int(found[1]) < 300, "the search narrows it, over all pages of the table"
+    card.get_by_label("Change of the chosen shards").select_option("move")
+    assert card.get_by_label("Target").is_hidden()
+    card.get_by_role("button", name="Show what it does").click()
+    card.get_by_role("button", name="Confirm and write").click(timeout=LONG)
+    card.get_by_text("Noticed after 1.3 s").wait_for(timeout=LONG)
+    (made,) = backend.made
+    assert made["operation"] == "move"
+    assert len(made["leases"]) == int(found[1])
+    assert made["to"]
+
+
+def test_shards_are_chosen_on_the_map_with_the_keyboard(open_page, serve) -> None:
+    backend = GeneratedBackend({"billing": GeneratedFleet(100, 10)}, interval=0.3)
+    page = open_page(serve(backend, allow_changes=True) + "#/fleet/billing")
+    page.get_by_role("application").focus(timeout=LONG)
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Space")
+    assert page.locator("#announce").inner_text() == "1 shard chosen"
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Space")
+    assert page.locator("#announce").inner_text() == "2 shards chosen"
+    page.keyboard.press("Space")
+    assert page.locator("#announce").inner_text() == "1 shard chosen"
+    card = page.get_by_role("region", name="Change of the chosen shards")
+    card.get_by_text("Change 1 shard").wait_for(timeout=LONG)
+    card.get_by_label("Change of the chosen shards").select_option("move")
+    card.get_by_label("swap").check()
+    card.get_by_role("button", name="Show what it does").click()
+    card.get_by_role("button", name="Confirm and write").click(timeout=LONG)
+    card.get_by_text("Noticed after 1.3 s").wait_for(timeout=LONG)
+    (made,) = backend.made
+    assert (made["operation"], made["swap"], len(made["leases"])) == ("move", True, 1)
+
+
+def test_a_lease_is_pinned_from_its_page(open_page, serve, keep_picture) -> None:
+    backend = GeneratedBackend({"billing": GeneratedFleet(20, 3)}, interval=0.3)
+    page = open_page(serve(backend, allow_changes=True) + f"#/shard/billing/{shard_name(3)}")
+    card = page.get_by_role("region", name="Change", exact=True)
+    for operation in ("pin", "unpin"):
+        card.get_by_label("Change", exact=True).select_option(operation, timeout=LONG)
+        card.get_by_role("button", name="Show what it does").click()
+        card.get_by_role("button", name="Confirm and write").click(timeout=LONG)
+        card.get_by_text("Noticed after 1.3 s").wait_for(timeout=LONG)
+    pinned, unpinned = backend.made
+    assert pinned.keys() == {"operation", "leases", "to"}
+    assert pinned["to"]
+    assert unpinned == {"operation": "unpin", "leases": [shard_name(3)]}
+    keep_picture(page, "change-pin")
+
+
+def test_a_worker_is_drained(open_page, serve, keep_picture) -> None:
+    backend = GeneratedBackend({"billing": GeneratedFleet(20, 3)}, interval=0.3)
+    page = open_page(serve(backend, allow_changes=True) + "#/fleet/billing")
+    card = page.get_by_role("region", name="Workers")
+    worker = card.get_by_label("Worker", exact=True)
+    worker.wait_for(timeout=LONG)
+    chosen = worker.locator("option").last.get_attribute("value")
+    worker.select_option(chosen)
+    assert re.search(r"\d+ leases?", worker.locator("option").last.inner_text())
+    card.get_by_role("button", name="Show what it does").press("Enter")
+    card.get_by_text("kinesis-sdk leases drain billing").wait_for(timeout=LONG)
+    keep_picture(page, "change-drain")
+    card.get_by_role("button", name="Confirm and write").press("Enter")
+    card.get_by_text("Noticed after 1.3 s").wait_for(timeout=LONG)
+    assert backend.made == [{"operation": "drain", "worker": chosen}]
 
 
 def test_a_read_only_console_cannot_confirm(open_page, serve) -> None:

@@ -1,8 +1,10 @@
-"""Changes of leases for the console, over `kinesis_sdk.admin.changes`: no decisions, only the way from one to the other."""
+"""Changes of leases and workers for the console, over `kinesis_sdk.admin.changes`: no decisions, only the way from one to the other."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -13,42 +15,73 @@ from kinesis_sdk.admin.changes.execute import Outcome, Status
 from kinesis_sdk.admin.changes.plan import ChangePlan
 from kinesis_sdk.admin.changes.positions import Start
 from kinesis_sdk.admin.changes.steering import Steering
+from kinesis_sdk.admin.changes.workers import WorkerMarks
 from kinesis_sdk.cli.steer import StartType
 from kinesis_sdk.cli.web.backend import Plain
 from kinesis_sdk.cli.web.wire import command_line
+from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import ConfigError, KinesisSdkError
+from kinesis_sdk.common.text import printable
 
 _WAIT = 60.0
 """Seconds for which a change waits until its owner is seen to act."""
+_DRAIN_WAIT = 600.0
+"""Seconds for which a drain waits until the worker holds nothing."""
+
+Act = Callable[[Callable[[str], None]], Plain]
+"""Makes a change. Gets a function that takes lines of progress, and returns the outcome."""
 
 
 class AdminPlanner:
-    """Plans and makes changes of leases over one connection.
+    """Plans and makes changes of leases and workers over one connection.
 
     Args:
         connection: Account and region.
         stream: Stream of the applications whose rows do not name theirs; None searches for the one that fits.
         failover_time: Seconds without a change after which an owner counts as dead: the workers' own setting.
+        clock: Monotonic and wall clock.
+        sleep: Waits, given seconds.
+        audit_log: The audit log; None takes the default one.
+        threads: Shards that are read at the same time.
     """
 
     def __init__(
-        self, connection: Connection, *, stream: str | None = None, failover_time: float = 10.0
+        self,
+        connection: Connection,
+        *,
+        stream: str | None = None,
+        failover_time: float = 10.0,
+        clock: Clock | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+        audit_log: Path | None = None,
+        threads: int = 16,
     ) -> None:
         self._connection = connection
+        self._threads = threads
         self._stream = stream
-        self._failover_time = failover_time
+        self._around: dict[str, Any] = {
+            "failover_time": failover_time,
+            "clock": clock or SystemClock(),
+            "sleep": sleep,
+            "audit_log": audit_log,
+        }
 
-    def plan(
-        self, application: str, request: Mapping[str, Any]
-    ) -> tuple[Plain, Callable[[Callable[[str], None]], Plain]]:
+    def plan(self, application: str, request: Mapping[str, Any]) -> tuple[Plain, Act]:
         """Plan a change; nothing is written yet."""
+        operation = str(request.get("operation") or "")
+        if operation in _OF_WORKERS:
+            return self._plan_worker(application, operation, _text(request, "worker", "the id of a worker"))
+        if operation in _OF_PINS:
+            leases = _leases(request)
+            if len(leases) != 1:
+                raise ConfigError("leases", leases, "exactly one lease for a pin")
+            worker = _text(request, "to", "the id of a worker") if operation == "pin" else None
+            return self._plan_pin(application, leases[0], worker)
         lines: list[Callable[[str], None]] = []
         steering = Steering(
-            Application(self._connection, application, stream=self._stream),
-            failover_time=self._failover_time,
-            report=lambda text: lines[-1](text) if lines else None,
+            self._open(application), report=_last(lines), threads=self._threads, **self._around
         )
-        plan = make_plan(steering, request)
+        plan = make_plan(steering, operation, request)
         if plan.refusals:
             raise KinesisSdkError("; ".join(refusal.reason for refusal in plan.refusals))
 
@@ -56,31 +89,105 @@ class AdminPlanner:
             lines.append(line)
             return tell_outcomes(steering.apply(plan, wait=_WAIT))
 
-        return show_plan(plan, application, tuple(self._connection.options)), act
+        return show_plan(plan, application), act
+
+    def _plan_worker(self, application: str, operation: str, worker: str) -> tuple[Plain, Act]:
+        lines: list[Callable[[str], None]] = []
+        marks = WorkerMarks(self._open(application), report=_last(lines), **self._around)
+        writes = marks.plan_drain(worker, on=operation == "drain")
+        name = printable(worker)
+        command = ("worker", operation, application, worker, *self._connection.options)
+
+        def drain(line: Callable[[str], None]) -> Plain:
+            lines.append(line)
+            marks.drain(worker, command=command)
+            if marks.wait_drained(worker, timeout=_DRAIN_WAIT):
+                return {"text": f"No lease names {name}. Stop it, or end the drain."}
+            return {"text": f"{name} still holds leases; the drain goes on."}
+
+        def undrain(line: Callable[[str], None]) -> Plain:
+            lines.append(line)
+            marks.undrain(worker, command=command)
+            return {"text": f"{name} takes leases again."}
+
+        effect = f"{name} takes leases again." if writes else f"{name} does not drain."
+        if operation == "drain":
+            effect = (
+                f"{name} hands off all its leases, takes none, and stays up until the drain is ended or it stops. Each shard is "
+                "idle for less than a second."
+            )
+        shown = _show_marks(f"{operation} {name}", command, application, writes, [effect])
+        return shown, drain if operation == "drain" else undrain
+
+    def _plan_pin(self, application: str, lease: str, worker: str | None) -> tuple[Plain, Act]:
+        lines: list[Callable[[str], None]] = []
+        marks = WorkerMarks(self._open(application), report=_last(lines), **self._around)
+        write = marks.plan_pin(lease, worker)
+        verb = "unpin" if worker is None else "pin"
+        target = () if worker is None else ("--to", worker)
+        command = ("leases", verb, application, "--shard", lease, *target, *self._connection.options)
+
+        def act(line: Callable[[str], None]) -> Plain:
+            lines.append(line)
+            marks.pin(lease, worker, command=command)
+            return {"text": "The workers act on it with their next balancing, within seconds."}
+
+        effect = (
+            "The workers balance the lease as any other."
+            if worker is None
+            else f"Workers of this SDK give the lease to {printable(worker)} while it is alive and not drained. Java workers do not "
+            "read pins."
+        )
+        return _show_marks(f"{verb} {printable(lease)}", command, application, [write], [effect]), act
+
+    def _open(self, application: str) -> Application:
+        return Application(self._connection, application, stream=self._stream)
 
 
-def make_plan(steering: Steering, request: Mapping[str, Any]) -> ChangePlan:
-    """Return the plan that a page asks for: ``operation``, ``lease``, and ``to`` or ``worker``.
+_OF_LEASES = ("rewind", "skip-to", "release", "move")
+_OF_PINS = ("pin", "unpin")
+_OF_WORKERS = ("drain", "undrain")
+
+
+def _last(lines: list[Callable[[str], None]]) -> Callable[[str], None]:
+    """Return a function that passes a text to the newest listener. While a plan is made, the list is empty."""
+    return lambda text: lines[-1](text) if lines else None
+
+
+def _text(request: Mapping[str, Any], field: str, expected: str) -> str:
+    value = request.get(field)
+    if not isinstance(value, str) or not value:
+        raise ConfigError(field, value, expected)
+    return value
+
+
+def _leases(request: Mapping[str, Any]) -> list[str]:
+    leases = request.get("leases")
+    if not isinstance(leases, list) or not leases or not all(isinstance(one, str) and one for one in leases):
+        raise ConfigError("leases", leases, "a list of keys of leases")
+    return leases
+
+
+def make_plan(steering: Steering, operation: str, request: Mapping[str, Any]) -> ChangePlan:
+    """Return the plan that a page asks for: ``leases``, and ``to``, a position or a worker, and ``swap``.
 
     Raises:
         ConfigError: If the request is not one of a change.
     """
-    operation, lease, to = (str(request.get(name) or "") for name in ("operation", "lease", "to"))
-    if not lease:
-        raise ConfigError("lease", lease, "the key of a lease")
-    # A table of several streams has keys of several parts, the last of which is the shard.
-    shard = lease.rpartition(":")[2]
-    if operation == "rewind":
-        return steering.plan_rewind(read_start(to), [shard])
-    if operation == "skip-to":
-        return steering.plan_skip(read_start(to), [shard])
+    if operation not in _OF_LEASES:
+        known = ", ".join((*_OF_LEASES, *_OF_PINS, *_OF_WORKERS))
+        raise ConfigError("operation", operation, f"one of {known}")
+    leases = _leases(request)
     if operation == "release":
-        return steering.plan_release([lease])
+        return steering.plan_release(leases)
     if operation == "move":
-        if not to:
-            raise ConfigError("to", to, "the id of a worker")
-        return steering.plan_move(lease, to, swap=bool(request.get("swap")))
-    raise ConfigError("operation", operation, "rewind, skip-to, release or move")
+        return steering.plan_move(
+            leases, _text(request, "to", "the id of a worker"), swap=bool(request.get("swap"))
+        )
+    start = read_start(str(request.get("to") or ""))
+    if operation == "rewind":
+        return steering.plan_rewind(start, leases)
+    return steering.plan_skip(start, leases)
 
 
 def read_start(text: str) -> Start:
@@ -99,12 +206,26 @@ def read_start(text: str) -> Start:
         ) from error
 
 
-def show_plan(plan: ChangePlan, application: str, options: tuple[str, ...]) -> Plain:
+def _show_marks(
+    title: str, command: tuple[str, ...], application: str, writes: list[str], effects: list[str]
+) -> Plain:
+    """Return what the page shows before a mark is written."""
+    return {
+        "title": title,
+        "command": command_line(command),
+        "empty": not writes,
+        "effects": effects,
+        "warnings": [],
+        "writes": [{"title": f"UpdateItem {application}", "lines": [write]} for write in writes],
+    }
+
+
+def show_plan(plan: ChangePlan, application: str) -> Plain:
     """Return what the page shows before a change: its effects, its warnings, the exact writes, and the command."""
     return {
         "title": f"{plan.action.value} {', '.join(change.goal.shard_id for change in plan.changes[:3]) or application}"
         + (f" and {len(plan.changes) - 3} more" if len(plan.changes) > 3 else ""),
-        "command": command_line(plan.command, options),
+        "command": command_line(plan.command),
         "empty": not plan.changes,
         "effects": [
             *(

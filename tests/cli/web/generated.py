@@ -352,6 +352,9 @@ class TimedWatch(ManualWatch):
                 return
 
 
+OPERATIONS = ("rewind", "skip-to", "release", "move", "pin", "unpin", "drain", "undrain")
+
+
 class GeneratedBackend:
     """The backend of the console with generated fleets, by application."""
 
@@ -462,8 +465,10 @@ class GeneratedBackend:
     def plan(
         self, application: str, request: Mapping[str, Any]
     ) -> tuple[Mapping[str, Any], Callable[[Callable[[str], None]], Mapping[str, Any]]]:
-        if request.get("operation") not in ("release", "rewind", "skip-to", "move"):
-            raise ConfigError("operation", request.get("operation"), "release, rewind, skip-to or move")
+        operation = request.get("operation")
+        if operation not in OPERATIONS:
+            raise ConfigError("operation", operation, f"one of {', '.join(OPERATIONS)}")
+        subject = " ".join([*request.get("leases", []), *([request["worker"]] if "worker" in request else [])])
 
         def act(line: Callable[[str], None]) -> Mapping[str, Any]:
             self.made.append(request)
@@ -471,13 +476,13 @@ class GeneratedBackend:
             return {"text": "Noticed after 1.3 s by zone-a|web01:2810.", "noticed": 1.3}
 
         return {
-            "title": f"{request['operation']} {request.get('lease')}",
-            "command": f"kinesis-sdk leases {request['operation']} {application} --shard {request.get('lease')}",
+            "title": f"{operation} {subject}",
+            "command": f"kinesis-sdk leases {operation} {application} --shard {subject}",
             "effects": ["Records since 09:00 UTC are processed again: 4 h 12 min, about 1.0 million."],
             "warnings": ["What the handler stored outside the lease table is not undone."],
             "writes": [
                 {
-                    "title": f"UpdateItem {application} {request.get('lease')}",
+                    "title": f"UpdateItem {application} {subject}",
                     "lines": [
                         "SET checkpoint = 4966…3327641, leaseCounter = 18293",
                         "REMOVE pendingCheckpoint",

@@ -1,18 +1,23 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kinesis_sdk.admin import Connection
 from kinesis_sdk.cli.web.planner import AdminPlanner, read_start, tell_outcomes
-from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.errors import ChangeRefusedError, ConfigError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
 from kinesis_sdk.consumer.leases.table.lease import Lease
 from kinesis_sdk.testing import FakeAws
+from tests.admin.changes.operators import SteeredFleet
 from tests.cli.web.generated import shard_name
+from tests.consumer.fleet.engines import STREAM
 
 
 @pytest.fixture
@@ -43,11 +48,12 @@ def test_a_plan_shows_the_write_and_the_command_and_writes_nothing(account: Fake
     add_lease(account)
     before = account.client("dynamodb").scan(TableName="billing")["Items"]
     shown, act = planner(account).plan(
-        "billing", {"operation": "skip-to", "lease": shard_name(0), "to": "LATEST"}
+        "billing", {"operation": "skip-to", "leases": [shard_name(0)], "to": "LATEST"}
     )
     assert account.client("dynamodb").scan(TableName="billing")["Items"] == before
     assert shown["command"].startswith("kinesis-sdk leases skip-to billing")
     assert shown["command"].endswith("--region eu-west-1")
+    assert shown["command"].count("--region") == 1
     (write,) = shown["writes"]
     assert any("leaseCounter" in line for line in write["lines"])
     assert callable(act)
@@ -58,17 +64,146 @@ def test_a_plan_shows_the_write_and_the_command_and_writes_nothing(account: Fake
     ("change", "field"),
     [
         ({"operation": "drop"}, "operation"),
-        ({"lease": ""}, "lease"),
+        ({"leases": []}, "leases"),
+        ({"leases": shard_name(0)}, "leases"),
+        ({"leases": [""]}, "leases"),
+        ({"operation": "release", "leases": [1]}, "leases"),
+        ({"operation": "pin", "leases": ["a", "b"]}, "leases"),
+        ({"operation": "pin", "to": ""}, "to"),
+        ({"operation": "drain"}, "worker"),
+        ({"operation": "undrain", "worker": 7}, "worker"),
         ({"to": "yesterday"}, "to"),
         ({"operation": "move", "to": ""}, "to"),
     ],
 )
-def test_a_wrong_change_is_named(account: FakeAws, change: dict[str, str], field: str) -> None:
+def test_a_wrong_change_is_named(account: FakeAws, change: dict[str, Any], field: str) -> None:
     add_lease(account)
     with pytest.raises(ConfigError, match=f"^{field}="):
         planner(account).plan(
-            "billing", {"operation": "rewind", "lease": shard_name(0), "to": "1h", **change}
+            "billing", {"operation": "rewind", "leases": [shard_name(0)], "to": "1h", **change}
         )
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> SteeredFleet:
+    """Four shards of two live workers, a and b."""
+    fleet = SteeredFleet(tmp_path, shards=4)
+    for name in ("a", "b"):
+        fleet.add(name, fleet.checkpointer(name, "each batch"))
+    fleet.load(20)
+    assert sorted(Counter(fleet.owners().values()).items()) == [("a", 2), ("b", 2)]
+    return fleet
+
+
+def change(fleet: SteeredFleet, **request: Any) -> tuple[Any, Any, list[str]]:
+    """Plan a change and make it; return what was shown, the outcome and the lines of progress."""
+    clients = {"dynamodb": fleet.dynamodb, "kinesis": fleet.raw}
+    made = AdminPlanner(
+        Connection(region="eu-west-1", clients=clients),
+        stream=STREAM,
+        clock=fleet.clock,
+        sleep=fleet.run,
+        audit_log=fleet.audit,
+        threads=1,
+    )
+    before = fleet.dynamodb.scan(TableName="app")["Items"]
+    counters = {item["leaseKey"]["S"]: int(item["leaseCounter"]["N"]) for item in before}
+    shown, act = made.plan("app", request)
+    # Only the workers have written meanwhile.
+    after = {lease.lease_key: lease for lease in fleet.store.list()}
+    assert all(after[key].counter >= counter for key, counter in counters.items())
+    assert not any("changedBy" in lease.extra or lease.draining or lease.pinned_to for lease in after.values())
+    lines: list[str] = []
+    return shown, act(lines.append), lines
+
+
+def held_by(fleet: SteeredFleet, worker: str) -> list[str]:
+    return sorted(key for key, owner in fleet.owners().items() if owner == worker)
+
+
+def test_several_shards_are_rewound_at_once(live: SteeredFleet) -> None:
+    shards = [shard_name(0), shard_name(2)]
+    shown, outcome, _ = change(live, operation="rewind", leases=shards, to="TRIM_HORIZON")
+    assert shown["title"] == f"rewind {shards[0]}, {shards[1]}"
+    for shard in shards:
+        assert f"--shard {shard}" in shown["command"]
+        assert f"{shard}: noticed after" in outcome["text"]
+    live.run(5)
+    counts = Counter((shard, data) for _, shard, data, _, _ in live.delivered)
+    assert {count for (shard, _), count in counts.items() if shard in shards} == {2}
+    assert {count for (shard, _), count in counts.items() if shard not in shards} == {1}
+
+
+def test_several_shards_are_released_at_once(live: SteeredFleet) -> None:
+    shards = held_by(live, "a")
+    shown, outcome, _ = change(live, operation="release", leases=shards)
+    assert len(shown["writes"]) == 2
+    assert outcome["text"].count("by b") == 2
+
+
+def test_several_shards_are_moved_at_once(live: SteeredFleet) -> None:
+    shards = held_by(live, "a")
+    shown, outcome, _ = change(live, operation="move", leases=shards, to="b")
+    assert len(shown["writes"]) == 2
+    assert shown["command"].count("--shard") == 2
+    assert outcome["text"].count("noticed after") == 2
+
+
+def test_a_swap_keeps_the_balance(live: SteeredFleet) -> None:
+    (mine, *_), (other, *_) = held_by(live, "a"), held_by(live, "b")
+    shown, _, _ = change(live, operation="move", leases=[mine], to="b", swap=True)
+    assert shown["command"].endswith("--to b --swap")
+    assert (live.owners()[mine], live.owners()[other]) == ("b", "a")
+    live.run(30)
+    assert (live.owners()[mine], live.owners()[other]) == ("b", "a"), "it stays"
+
+
+def test_a_worker_is_drained_and_undrained(live: SteeredFleet) -> None:
+    shown, outcome, lines = change(live, operation="drain", worker="a")
+    assert shown["command"] == "kinesis-sdk worker drain app a --region eu-west-1"
+    (write,) = shown["writes"]
+    assert "drain:a: – → 1" in write["lines"][0]
+    assert outcome["text"] == "No lease names a. Stop it, or end the drain."
+    assert lines[-1] == "a holds 0 leases"
+    assert set(live.owners().values()) == {"b"}
+    clients = {"dynamodb": live.dynamodb, "kinesis": live.raw}
+    made = AdminPlanner(
+        Connection(clients=clients), stream=STREAM, clock=live.clock, sleep=live.run, audit_log=live.audit
+    )
+    shown, act = made.plan("app", {"operation": "undrain", "worker": "a"})
+    assert shown["command"] == "kinesis-sdk worker undrain app a"
+    assert act(lines.append) == {"text": "a takes leases again."}
+    live.run(30)
+    assert sorted(Counter(live.owners().values()).items()) == [("a", 2), ("b", 2)]
+    shown, _ = made.plan("app", {"operation": "undrain", "worker": "a"})
+    assert (shown["empty"], shown["effects"]) == (True, ["a does not drain."])
+
+
+def test_a_drain_without_another_worker_is_refused(tmp_path: Path) -> None:
+    fleet = SteeredFleet(tmp_path)
+    fleet.add("a", fleet.checkpointer("a", "each batch"))
+    fleet.load(10)
+    with pytest.raises(ChangeRefusedError, match="no other worker would hold the leases"):
+        change(fleet, operation="drain", worker="a")
+
+
+def test_a_lease_is_pinned_and_unpinned(live: SteeredFleet) -> None:
+    shard, *_ = held_by(live, "a")
+    shown, outcome, _ = change(live, operation="pin", leases=[shard], to="b")
+    assert shown["command"] == f"kinesis-sdk leases pin app --shard {shard} --to b --region eu-west-1"
+    assert "within seconds" in outcome["text"]
+    live.run(20)
+    assert live.owners()[shard] == "b"
+    clients = {"dynamodb": live.dynamodb, "kinesis": live.raw}
+    made = AdminPlanner(
+        Connection(clients=clients), stream=STREAM, clock=live.clock, sleep=live.run, audit_log=live.audit
+    )
+    shown, act = made.plan("app", {"operation": "unpin", "leases": [shard]})
+    assert shown["command"] == f"kinesis-sdk leases unpin app --shard {shard}"
+    act(lambda _: None)
+    assert live.store.get(shard).pinned_to is None
+    with pytest.raises(ConfigError, match="^to="):
+        made.plan("app", {"operation": "pin", "leases": [shard], "to": "nobody-knows"})
 
 
 def test_a_start_is_read_as_the_command_line_reads_it() -> None:

@@ -20,14 +20,18 @@ const MOVED = 8; // seconds for which a moved lease is framed
 const PROBLEM_STATES = new Set(["silent", "unowned", "unreadable", "no lease"]);
 
 export class FleetMap {
-  /** @param {(lease: number) => void} onOpen Called with the row of the lease that was chosen. */
-  constructor(onOpen) {
-    this.onOpen = onOpen;
+  /**
+   * @param {(lease: number) => void} onOpen Called with the row of the lease that was chosen.
+   * @param onMark Called with keys of leases and whether they are chosen for a change; null if there are no changes.
+   */
+  constructor(onOpen, onMark = null) {
+    Object.assign(this, { onOpen, onMark });
+    this.marked = new Set(); // keys of leases
     this.canvas = h("canvas", {
       tabindex: "0",
       role: "application",
       "aria-roledescription": "map of shards by owner",
-      "aria-label": "Shards by owner. Arrow keys move from shard to shard, Enter opens one. The table shows the same.",
+      "aria-label": `Shards by owner. Arrow keys move from shard to shard, Enter opens one${onMark ? ", Space chooses it for a change" : ""}. The table shows the same.`,
       on: {
         pointermove: (event) => this.hover(event),
         pointerleave: () => {
@@ -37,7 +41,9 @@ export class FleetMap {
         },
         click: (event) => {
           const found = this.hit(event.offsetX, event.offsetY);
-          if (found >= 0) this.choose(found);
+          if (found < 0) return;
+          if (this.onMark && (event.ctrlKey || event.metaKey || event.shiftKey)) this.toggle(found);
+          else this.choose(found);
         },
         keydown: (event) => this.key(event),
         focus: () => this.draw(),
@@ -270,6 +276,13 @@ export class FleetMap {
         context.lineWidth = 1.5;
         context.strokeRect(cell.x - 0.75, cell.y - 0.75, square + 1.5, tall + 1.5);
       }
+      if (this.marked.has(leases.key[i])) {
+        context.strokeStyle = colour.text;
+        context.lineWidth = 2;
+        context.setLineDash([3, 2]);
+        context.strokeRect(cell.x - 0.5, cell.y - 0.5, square + 1, tall + 1);
+        context.setLineDash([]);
+      }
       context.globalAlpha = 1;
     }
     for (const [lease, weight] of [[this.keyIndex(), 2.5], [this.pointed, 1.5]]) {
@@ -360,11 +373,21 @@ export class FleetMap {
     this.onOpen(lease);
   }
 
+  toggle(lease) {
+    const key = this.picture.leases.key[lease];
+    this.onMark([key], !this.marked.has(key));
+  }
+
   key(event) {
     if (!this.cells.length) return;
     const now = this.cellOf.get(this.keyIndex());
     const cell = this.cells[now];
     let next = null;
+    if (event.key === " " && cell && this.onMark) {
+      this.toggle(cell.lease);
+      event.preventDefault();
+      return;
+    }
     if (event.key === "Enter" && cell) {
       this.onOpen(cell.lease, true);
       event.preventDefault();
@@ -410,6 +433,7 @@ export function legend(scaleName, signs = true) {
       h("span", null, h("i", { class: "swatch slash" }), "not renewed"),
       h("span", null, h("i", { class: "swatch cross" }), "problem"),
       h("span", null, h("i", { class: "swatch moved" }), "just moved"),
+      h("span", null, h("i", { class: "swatch marked" }), "chosen"),
     ] : null);
 }
 

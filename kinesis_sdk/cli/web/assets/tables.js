@@ -45,8 +45,13 @@ const PAGE = 100;
 
 /** The table of leases: the alternative to the map, and the view of a small fleet. */
 export class LeaseTable {
-  constructor(onOpen, { sort = "owner" } = {}) {
-    this.onOpen = onOpen;
+  /**
+   * @param {(lease: number, whole: boolean) => void} onOpen Called with the row that was chosen.
+   * @param onMark Called with keys of leases and whether they are chosen; null for a table without boxes.
+   */
+  constructor(onOpen, { sort = "owner", onMark = null } = {}) {
+    Object.assign(this, { onOpen, onMark });
+    this.marked = new Set(); // keys of leases
     this.sort = sort;
     this.find = "";
     this.page = 0;
@@ -68,8 +73,9 @@ export class LeaseTable {
         ? h("button", { type: "button", on: { click: () => this.sortBy(name) } }, title)
         : title));
     this.pager = h("div", { class: "pager" });
+    this.all = h("input", { type: "checkbox", "aria-label": "Choose all shards that the table lists", on: { change: () => this.onMark(this.listed, this.all.checked) } });
     this.element = h("div", null,
-      h("div", { class: "scroll" }, h("table", null, h("caption", { class: "unseen" }, "Leases of the application"), h("thead", null, h("tr", null, this.heads)), this.body)),
+      h("div", { class: "scroll" }, h("table", null, h("caption", { class: "unseen" }, "Leases of the application"), h("thead", null, h("tr", null, onMark ? h("th", { scope: "col", class: "box" }, this.all) : null, this.heads)), this.body)),
       this.pager);
     this.markSort();
   }
@@ -109,6 +115,10 @@ export class LeaseTable {
     this.picture = picture;
     const { leases, owners, problems } = picture;
     const order = this.order();
+    this.listed = order.map((i) => leases.key[i]);
+    const chosen = this.listed.filter((key) => this.marked.has(key)).length;
+    this.all.checked = chosen > 0 && chosen === this.listed.length;
+    this.all.indeterminate = chosen > 0 && chosen < this.listed.length;
     const pages = Math.max(1, Math.ceil(order.length / PAGE));
     this.page = Math.min(this.page, pages - 1);
     const shown = order.slice(this.page * PAGE, (this.page + 1) * PAGE);
@@ -129,6 +139,8 @@ export class LeaseTable {
       }
       if (this.body.children[place] !== row.element) this.body.insertBefore(row.element, this.body.children[place] ?? null);
       const problem = titles.get(key);
+      row.box.checked = this.marked.has(key);
+      row.box.setAttribute("aria-label", `Choose shard ${shardName(leases.shard[i])}`);
       setText(row.shard, shardName(leases.shard[i]));
       setText(row.owner, leases.owner[i] < 0 ? "nobody" : show(owners.id[leases.owner[i]]));
       setClass(row.owner, "error", leases.owner[i] < 0);
@@ -167,6 +179,7 @@ export class LeaseTable {
 
   makeRow(key) {
     const row = {
+      box: h("input", { type: "checkbox", on: { change: (event) => this.onMark([key], event.currentTarget.checked) } }),
       shard: h("a", { class: "link mono", href: "#" }, ""),
       owner: h("td", { class: "clip mono" }),
       state: h("td", { class: "clip" }),
@@ -185,6 +198,7 @@ export class LeaseTable {
     };
     row.shard.addEventListener("click", open);
     row.element = h("tr", { class: "row", on: { click: open } },
+      this.onMark ? h("td", { class: "box", on: { click: (event) => event.stopPropagation() } }, row.box) : null,
       h("td", null, row.shard), row.owner, row.state, h("td", null, row.lag.element), h("td", null, row.trend.element), row.left, row.age, row.kbps, row.note);
     return row;
   }

@@ -1,10 +1,11 @@
 // The fleet of one application: figures, problems, the map or the table, and what moves.
 
-import { byId, card, command, empty, h, put, setClass, setText, show } from "./dom.js";
+import { announce, byId, command, empty, h, put, setClass, setText, show } from "./dom.js";
 import { clock, count, duration, lag, plural, shardName } from "./format.js";
 import { SCALES, lagStep } from "./heat.js";
 import { FleetMap, legend, summary } from "./fleetmap.js";
 import { LeaseTable, lagChip, sparkline } from "./tables.js";
+import { SelectionChange, WorkerChange } from "./steering.js";
 import { onTheme } from "./theme.js";
 
 const TABLE_BELOW = 40; // leases
@@ -25,8 +26,12 @@ export class FleetView {
       this.problemKey = "";
       this.drawProblems();
     } } });
-    this.map = new FleetMap((lease, whole) => this.select(lease, whole));
-    this.table = new LeaseTable((lease, whole) => this.select(lease, whole));
+    this.marked = new Set(); // keys of the leases that are chosen for a change
+    const onMark = app.session.hasPlanner ? (keys, on) => this.mark(keys, on) : null;
+    this.map = new FleetMap((lease, whole) => this.select(lease, whole), onMark);
+    this.table = new LeaseTable((lease, whole) => this.select(lease, whole), { onMark });
+    this.change = onMark ? new SelectionChange(app, () => this.mark([...this.marked], false)) : null;
+    this.workers = onMark ? new WorkerChange(app) : null;
     this.fleetNote = h("span", { class: "note" });
     this.scale = h("select", { on: { change: () => this.draw() } }, Object.entries(SCALES).map(([key, value]) => h("option", { value: key }, value.name)));
     this.order = h("select", { on: { change: () => this.draw() } }, h("option", { value: "place" }, "fixed places"), h("option", { value: "worst" }, "worst owner first"));
@@ -50,7 +55,7 @@ export class FleetView {
               h("label", null, "colour", this.scale), h("label", null, "order", this.order), this.find,
               h("span", { class: "group", role: "group", "aria-label": "Form" }, this.choices.map, this.choices.table))),
           this.legend, this.holder)),
-      h("div", { class: "side" }, this.picked, this.spread.element, h("section", { class: "card" }, h("header", null, h("h2", null, "Moves"), h("span", { class: "note" }, "newest first")), this.moves)));
+      h("div", { class: "side" }, this.change?.element, this.picked, this.spread.element, this.workers?.element, h("section", { class: "card" }, h("header", null, h("h2", null, "Moves"), h("span", { class: "note" }, "newest first")), this.moves)));
     this.root = h("div", { class: "stack" });
     this.stopTheme = onTheme(() => this.draw());
   }
@@ -61,6 +66,28 @@ export class FleetView {
 
   close() {
     this.stopTheme();
+    this.change?.close();
+    this.workers?.close();
+  }
+
+  /** Choose leases for a change, or no longer. */
+  mark(keys, on) {
+    for (const key of keys) {
+      if (on) this.marked.add(key);
+      else this.marked.delete(key);
+    }
+    this.drawMarked();
+    this.draw();
+    announce(`${plural(this.marked.size, "shard")} chosen`);
+  }
+
+  drawMarked() {
+    if (!this.change) return;
+    const { leases } = this.picture;
+    const places = leases.key.map((_, i) => i).filter((i) => this.marked.has(leases.key[i]));
+    // Rows that were deleted are no longer chosen.
+    this.marked = new Set(places.map((i) => leases.key[i]));
+    this.change.choose([...this.marked], places.map((i) => shardName(leases.shard[i])));
   }
 
   choose(name) {
@@ -80,6 +107,9 @@ export class FleetView {
     this.drawProblems();
     this.drawMoves();
     this.spread.update(picture);
+    this.drawMarked();
+    this.change?.update(picture);
+    this.workers?.update(picture);
     this.draw();
     this.drawPicked();
   }
@@ -93,10 +123,10 @@ export class FleetView {
         this.legendOf = this.scale.value;
         put(this.legend, legend(this.scale.value));
       }
-      Object.assign(this.map, { scale: this.scale.value, order: this.order.value, find, selected: this.selected });
+      Object.assign(this.map, { scale: this.scale.value, order: this.order.value, find, selected: this.selected, marked: this.marked });
       this.map.update(this.picture);
     } else {
-      this.table.find = find;
+      Object.assign(this.table, { find, marked: this.marked });
       this.table.update(this.picture);
     }
   }

@@ -6,7 +6,7 @@ import { get, query } from "./api.js";
 import { colours, lagStep } from "./heat.js";
 import { onTheme } from "./theme.js";
 import { Records } from "./records.js";
-import { Steering } from "./steering.js";
+import { shardChange } from "./steering.js";
 
 const SPANS = [["10 min", 600], ["1 h", 3600], ["6 h", 21600]];
 
@@ -40,7 +40,7 @@ export class ShardView {
     this.built = true;
     const stream = lease.stream ? lease.stream.split(":")[1] : this.picture.head.streams[0] ?? this.app.session.stream;
     this.records = new Records({ stream, shard: lease.shard_id, lease: () => this.detail.lease, retention: () => this.picture.head.retention });
-    this.steering = this.app.session.hasPlanner ? new Steering(this.app, this.key, () => ({ detail: this.detail, picture: this.picture })) : null;
+    this.steering = this.app.session.hasPlanner ? shardChange(this.app, this.key) : null;
     put(this.main,
       h("div", { class: "title" }, h("h1", null, `Shard ${shardName(lease.shard_id)}`), this.sub),
       this.problemCard,
@@ -122,7 +122,7 @@ export class ShardView {
     ];
     const focused = this.facts.contains(document.activeElement);
     if (!focused) put(this.facts, facts.filter(([, value]) => value !== null && value !== undefined).map(([name, value]) => [h("dt", null, name), h("dd", null, value)]));
-    this.steering?.update();
+    this.steering?.update(this.picture);
     this.draw();
     this.drawHistory();
   }
