@@ -10,6 +10,7 @@ FLEETS ?= 2000
 READERS ?= 100
 QUERIES ?= 200
 MINUTES ?= 2
+COUNT ?= 40
 SEED ?=
 ARGS ?=
 COMPILE = .cache/uv/bin/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' $(ARGS)
@@ -17,7 +18,7 @@ MKDOCS = NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/mkdocs
 FUZZ = KINESIS_SDK_SCHEDULES=$(SCHEDULES) KINESIS_SDK_FLEETS=$(FLEETS) KINESIS_SDK_READERS=$(READERS) KINESIS_SDK_QUERIES=$(QUERIES)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo example test unit integration browser spark spark-full spark-scale java fuzz soak check english format bench bench-producer bench-consumer bench-calls bench-fleet bench-admin bench-spark-plan bench-java bench-spark-jvm docs docs-serve lock clean
+.PHONY: help install demo example test unit integration browser spark spark-full spark-scale java fuzz soak operations check english format bench bench-producer bench-consumer bench-calls bench-fleet bench-admin bench-spark-plan bench-java bench-spark-jvm docs docs-serve lock clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -93,6 +94,9 @@ fuzz: install  ## Run random schedules, fleets and Spark queries in virtual time
 
 soak: install  ## Run producers and workers with random faults (MINUTES=15, SEED=7); draws soak.png.
 	@$(BIN)/python -m integration.endtoend.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+operations: install  ## Make random changes of the lease table of a running fleet (COUNT=200, SEED=7), judged record by record.
+	@$(BIN)/python -m integration.endtoend.operations --count $(COUNT) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 bench: bench-producer bench-consumer bench-calls bench-fleet bench-admin bench-spark-plan install  ## Print every benchmark table.
 	@$(BIN)/python benchmarks/bench_codec.py

@@ -153,12 +153,15 @@ class LeaseTableMonitor:
         checks: Number of checks so far.
         vanished: (time, key, position) of leases that were missing at a check and unfinished at the one before. Between
             two checks a shard may be finished and its lease deleted; its worker's log then shows it.
+        rewinding: Positions that an operator is about to write, by key: checkpoints may go back as far as there, and
+            leases may reappear.
     """
 
     def __init__(self) -> None:
         self.vanished: list[tuple[float, str, ExtendedSequenceNumber]] = []
         self.violations: list[Violation] = []
         self.checks = 0
+        self.rewinding: Mapping[str, ExtendedSequenceNumber] = {}
         self._rows: dict[str, Lease] = {}
         self._deleted: set[str] = set()
 
@@ -168,12 +171,16 @@ class LeaseTableMonitor:
         current = {row.lease_key: row for row in rows}
         for key, row in current.items():
             before = self._rows.get(key)
+            rewound = self.rewinding.get(key)
             if key in self._deleted:
                 self._deleted.discard(key)
-                self.violations.append(Violation("lease reappeared", f"{key} at {row.checkpoint}"))
-            if before is None:
-                continue
-            if row.checkpoint < before.checkpoint:
+                if rewound is None:
+                    self.violations.append(Violation("lease reappeared", f"{key} at {row.checkpoint}"))
+            if before is None or (
+                rewound is not None and before.is_finished and row.counter < before.counter
+            ):
+                continue  # new, or between two checks a worker deleted it and the operator put it back
+            if row.checkpoint < before.checkpoint and (rewound is None or row.checkpoint < rewound):
                 text = f"{key} in the table: {before.checkpoint}, later {row.checkpoint}"
                 self.violations.append(Violation("checkpoint went back", text))
             if row.counter < before.counter:

@@ -48,6 +48,7 @@ from kinesis_sdk.common.aws import call_with_retries, make_client
 from kinesis_sdk.common.errors import ResourceNotFoundError
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
+from kinesis_sdk.consumer.leases.table.lease import Lease
 from kinesis_sdk.testing.flights import load_flights
 
 _TICK = 0.05
@@ -219,6 +220,17 @@ class Run:
 
     def finish(self) -> Findings:
         """Stop the producers, wait for the workers to process everything, stop them, judge."""
+        self.end(lambda: len(self._missing()))
+        findings = check(self.recorded)
+        findings.violations.extend(self.violations)
+        return findings
+
+    def end(self, count_missing: Callable[[], int]) -> None:
+        """Stop the producers, wait until nothing is missing, stop the workers.
+
+        Args:
+            count_missing: Counts records that the workers still have to process.
+        """
         while self._timed:  # what was to be undone later is undone now
             heapq.heappop(self._timed)[2]()
         # A process that has just been started does not know yet what SIGTERM asks of it.
@@ -226,7 +238,7 @@ class Run:
         for name in list(self._producers):
             self.stop_producer(name)
         self.until(lambda: not self._producers, _STOP_TIMEOUT, "the producers to end")
-        self._drain()
+        self._drain(count_missing)
         for worker in self._workers.values():
             worker.process.terminate()
         self.until(lambda: not self._workers, _STOP_TIMEOUT, "the workers to end")
@@ -234,21 +246,18 @@ class Run:
         self.recorded.table_monitor.check(rows, time.time())
         self.recorded.rows = {row.lease_key: row for row in rows}
         self.recorded.shards = {shard.shard_id: shard for shard in self.stream.shards(only_open=False)}
-        findings = check(self.recorded)
-        findings.violations.extend(self.violations)
-        return findings
 
     def _all_have_started(self) -> bool:
         return all(w.log.has_started for w in self._workers.values()) and all(
             p.log.put for p in self._producers.values()
         )
 
-    def _drain(self) -> None:
+    def _drain(self, count_missing: Callable[[], int]) -> None:
         moved = time.monotonic()
-        missing = len(self._missing())
+        missing = count_missing()
         while missing and time.monotonic() - moved < self.options.drain_timeout:
             self.go_on(0.2)
-            now_missing = len(self._missing())
+            now_missing = count_missing()
             if now_missing < missing:
                 moved = time.monotonic()
             missing = now_missing
@@ -269,6 +278,19 @@ class Run:
         rows = self._store.list(consistent=True)
         waiting = {p for row in rows if not row.is_started for p in row.parent_shard_ids}
         return {row.lease_key for row in rows} - waiting == open_ids
+
+    @property
+    def application(self) -> str:
+        """Name of the application, its lease table and its stream."""
+        return self._name
+
+    def rows(self) -> list[Lease]:
+        """Return the lease table."""
+        return self._store.list(consistent=True)
+
+    def workers(self) -> list[str]:
+        """Return the workers that live and were not told to stop; a frozen one counts."""
+        return [name for name, worker in self._workers.items() if not worker.process.leaving]
 
     # -- what is done to it -------------------------------------------------------------------------------------
 

@@ -172,8 +172,22 @@ def test_a_live_worker_is_drained_and_takes_leases_again(open_page, keep_picture
         found = make_client("dynamodb", orders).scan(TableName="billing", ConsistentRead=True)["Items"]
         return {item.get("leaseOwner", {}).get("S") for item in found}
 
-    arguments = ("ui", "billing", "--stream", "orders", "--port", "0", "--allow-changes", "--endpoint-url", orders)
-    with working(orders, "web1"), working(orders, "web2"), console(*arguments, "--failover-time", "3") as (_, url):
+    arguments = (
+        "ui",
+        "billing",
+        "--stream",
+        "orders",
+        "--port",
+        "0",
+        "--allow-changes",
+        "--endpoint-url",
+        orders,
+    )
+    with (
+        working(orders, "web1"),
+        working(orders, "web2"),
+        console(*arguments, "--failover-time", "3") as (_, url),
+    ):
         page = open_page(url)
         eventually(lambda: holders() == {"web1", "web2"})
         card = page.get_by_role("region", name="Workers")

@@ -314,9 +314,7 @@ def test_shards_are_chosen_in_the_table_and_changed_together(open_page, serve, k
     keep_picture(page, "change-of-several")
     card.get_by_role("button", name="Confirm and write").press("Enter")
     card.get_by_text("Noticed after 1.3 s").wait_for(timeout=LONG)
-    assert backend.made == [
-        {"operation": "rewind", "leases": [shard_name(3), shard_name(5)], "to": "15m"}
-    ]
+    assert backend.made == [{"operation": "rewind", "leases": [shard_name(3), shard_name(5)], "to": "15m"}]
     # Another choice: what was shown is no longer what would be written.
     page.get_by_label("Choose shard 0007").check()
     assert card.get_by_role("button", name="Confirm and write").count() == 0

@@ -468,7 +468,9 @@ class GeneratedBackend:
         operation = request.get("operation")
         if operation not in OPERATIONS:
             raise ConfigError("operation", operation, f"one of {', '.join(OPERATIONS)}")
-        subject = " ".join([*request.get("leases", []), *([request["worker"]] if "worker" in request else [])])
+        subject = " ".join(
+            [*request.get("leases", []), *([request["worker"]] if "worker" in request else [])]
+        )
 
         def act(line: Callable[[str], None]) -> Mapping[str, Any]:
             self.made.append(request)

@@ -112,7 +112,9 @@ def change(fleet: SteeredFleet, **request: Any) -> tuple[Any, Any, list[str]]:
     # Only the workers have written meanwhile.
     after = {lease.lease_key: lease for lease in fleet.store.list()}
     assert all(after[key].counter >= counter for key, counter in counters.items())
-    assert not any("changedBy" in lease.extra or lease.draining or lease.pinned_to for lease in after.values())
+    assert not any(
+        "changedBy" in lease.extra or lease.draining or lease.pinned_to for lease in after.values()
+    )
     lines: list[str] = []
     return shown, act(lines.append), lines
 
@@ -202,7 +204,7 @@ def test_a_lease_is_pinned_and_unpinned(live: SteeredFleet) -> None:
     assert shown["command"] == f"kinesis-sdk leases unpin app --shard {shard}"
     act(lambda _: None)
     assert live.store.get(shard).pinned_to is None
-    with pytest.raises(ConfigError, match="^to="):
+    with pytest.raises(ConfigError, match=r"^to="):
         made.plan("app", {"operation": "pin", "leases": [shard], "to": "nobody-knows"})
 
 

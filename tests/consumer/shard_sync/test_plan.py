@@ -329,7 +329,9 @@ def test_a_child_that_was_finished_and_deleted_gets_no_lease_again():
     assert ending.children.create("s0", [listed[2]], was_changed=True)
     assert ending.store.get("s2") is None
     assert ending.syncs == 0
-    assert ending.store.get("s0").child_shard_ids == ("s3",), "cleanup waits for the nearest one that has a lease"
+    assert ending.store.get("s0").child_shard_ids == ("s3",), (
+        "cleanup waits for the nearest one that has a lease"
+    )
 
 
 def test_a_child_without_descendants_gets_its_lease_after_an_operator_changed_its_parent():

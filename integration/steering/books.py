@@ -1,0 +1,377 @@
+"""Accounting of a run whose lease table operators change: every record, every repetition, every gap. Pure.
+
+The rules, for a record at a place of a shard:
+
+- A *rewind* to P, written at T: every record after P is delivered again by an acquisition that began after T. An acquisition begins
+  exactly at P. A later skip may take records out of this, and nothing else may.
+- A *skip* from C to S: what lies in (C, S] may stay undelivered, and everything else is delivered. If the owner was asked, nothing in
+  (C, S] is delivered after the request, until a later rewind covers it.
+- A record that is delivered twice has a reason between the beginnings of the two acquisitions: a rewind that covers it, a lease that
+  the operator took from its owner, or a worker that was killed, frozen or stalled. One acquisition delivers a record once.
+
+All times are seconds of one clock.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+Place = tuple[int, int]
+"""A position in a shard: sequence number and sub-sequence number. (-1, 0) is before the first record."""
+
+START: Place = (-1, 0)
+
+REWOUND = "rewound by an operator"
+FREED = "taken from its owner by an operator"
+FAULT = "a worker was killed, frozen or stalled"
+
+
+class Acquisition(NamedTuple):
+    """A worker's hold on a lease, from ``initialize`` on.
+
+    Attributes:
+        worker: The worker.
+        number: Number of the acquisition within the worker.
+        shard: The shard.
+        start: Checkpoint passed to ``initialize``.
+        at: Time of ``initialize``.
+    """
+
+    worker: str
+    number: int
+    shard: str
+    start: Place
+    at: float
+
+
+class Delivery(NamedTuple):
+    """One record in the hands of a worker.
+
+    Attributes:
+        shard: The shard.
+        place: Its place.
+        at: Time.
+        worker: The worker.
+        number: Number of the worker's acquisition.
+    """
+
+    shard: str
+    place: Place
+    at: float
+    worker: str
+    number: int
+
+
+class Rewind(NamedTuple):
+    """A shard that was rewound.
+
+    Attributes:
+        shard: The shard.
+        place: The position at which it begins again: everything after it comes once more.
+        at: A time between the read of the row and the write.
+        noticed_at: When a worker was seen to act on it; None if none was.
+    """
+
+    shard: str
+    place: Place
+    at: float
+    noticed_at: float | None = None
+
+
+class Gap(NamedTuple):
+    """A shard that skipped records.
+
+    Attributes:
+        shard: The shard.
+        begin: Checkpoint from which on records are left out.
+        end: Last record that is left out.
+        at: A time between the read of the row and the write.
+        exact: Whether the owner was asked and has let go, so that it delivers nothing of the gap.
+    """
+
+    shard: str
+    begin: Place
+    end: Place
+    at: float
+    exact: bool = True
+
+
+class Freed(NamedTuple):
+    """A lease that was taken from its owner without asking.
+
+    Attributes:
+        shard: The shard.
+        at: A time between the read of the row and the write.
+    """
+
+    shard: str
+    at: float
+
+
+class Fault(NamedTuple):
+    """Time in which workers could not do their work.
+
+    Attributes:
+        worker: The worker; None for all.
+        begin: When it began.
+        end: When its effects were over.
+    """
+
+    worker: str | None
+    begin: float
+    end: float
+
+
+@dataclass
+class Operations:
+    """What operators did.
+
+    Attributes:
+        rewinds: Shards that were rewound.
+        gaps: Shards that skipped records.
+        freed: Leases that were taken without asking.
+    """
+
+    rewinds: list[Rewind] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
+    freed: list[Freed] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Account:
+    """Result of the accounting. The first five are empty in a good run.
+
+    Attributes:
+        lost: Records that were never delivered, and that no skip names.
+        not_repeated: Records that did not come again after a rewind.
+        not_skipped: Records that came although a skip with the owner's consent left them out.
+        without_reason: Repetitions that nothing explains.
+        wrong_starts: Rewinds after which no acquisition began at the position that was asked for.
+        delivered: Different records delivered.
+        skipped: Records that were left out altogether.
+        repeated: Records that a rewind had to repeat, and that came again; once for each rewind.
+        reasons: Repetitions by reason.
+    """
+
+    lost: list[str]
+    not_repeated: list[str]
+    not_skipped: list[str]
+    without_reason: list[str]
+    wrong_starts: list[str]
+    delivered: int
+    skipped: int
+    repeated: int
+    reasons: Mapping[str, int]
+
+    @property
+    def problems(self) -> dict[str, list[str]]:
+        """What must not be, by kind; empty in a good run."""
+        found = {
+            "lost": self.lost,
+            "not repeated after a rewind": self.not_repeated,
+            "delivered although skipped": self.not_skipped,
+            "delivered again without a reason": self.without_reason,
+            "began elsewhere after a rewind": self.wrong_starts,
+        }
+        return {kind: texts for kind, texts in found.items() if texts}
+
+
+class _Shard:
+    """What operators did to one shard, by time."""
+
+    def __init__(self) -> None:
+        self.rewinds: list[Rewind] = []
+        self.gaps: list[Gap] = []
+        self.freed: list[float] = []
+        self._times: list[float] = []
+
+    def sort(self) -> None:
+        self.rewinds.sort(key=lambda one: one.at)
+        self.gaps.sort(key=lambda one: one.at)
+        self.freed.sort()
+        self._times = sorted([one.at for one in self.rewinds] + [one.at for one in self.gaps] + self.freed)
+
+    def needed_since(self, place: Place) -> list[float]:
+        """Return the times of the rewinds after which a record has to come again."""
+        excused = max((gap.at for gap in self.gaps if gap.begin < place <= gap.end), default=float("-inf"))
+        return [one.at for one in self.rewinds if one.place < place and one.at > excused]
+
+    def may_be_missing(self, place: Place) -> bool:
+        return any(gap.begin < place <= gap.end for gap in self.gaps)
+
+    def was_rewound(self, place: Place, begin: float, end: float) -> bool:
+        return any(one.place < place and begin <= one.at <= end for one in self.rewinds)
+
+    def was_freed(self, begin: float, end: float) -> bool:
+        return any(begin <= at <= end for at in self.freed)
+
+    def next_after(self, at: float) -> float:
+        """Return when the next change was made after one; infinity if none was."""
+        return next((one for one in self._times if one > at), float("inf"))
+
+
+_SLACK = 2.0
+"""Seconds between the write that takes a lease and ``initialize``, on a busy machine."""
+_START_TIME = 5.0
+"""Seconds within which a worker that took a lease has certainly begun, see `Books._wrong_starts`."""
+
+
+class Books:
+    """Accounts for the records of a run.
+
+    Args:
+        operations: What operators did.
+        faults: What happened to workers.
+    """
+
+    def __init__(self, operations: Operations, faults: Iterable[Fault]) -> None:
+        self._operations = operations
+        self._faults = list(faults)
+        self._shards: dict[str, _Shard] = defaultdict(_Shard)
+        for rewind in operations.rewinds:
+            self._shards[rewind.shard].rewinds.append(rewind)
+        for gap in operations.gaps:
+            self._shards[gap.shard].gaps.append(gap)
+        for freed in operations.freed:
+            self._shards[freed.shard].freed.append(freed.at)
+        for shard in self._shards.values():
+            shard.sort()
+
+    def missing(
+        self,
+        stored: Iterable[tuple[str, Place]],
+        deliveries: Iterable[Delivery],
+        acquisitions: Mapping[tuple[str, int], Acquisition],
+    ) -> tuple[list[str], list[str], int]:
+        """Return records that were never delivered, records that did not come again, and the number of those that did."""
+        newest: dict[tuple[str, Place], float] = {}
+        for one in deliveries:
+            began = acquisitions[one.worker, one.number].at
+            key = (one.shard, one.place)
+            if newest.get(key, float("-inf")) < began:
+                newest[key] = began
+        lost, not_repeated, repeated = [], [], 0
+        for shard_id, place in stored:
+            shard = self._shards.get(shard_id)
+            since = newest.get((shard_id, place))
+            needed = [] if shard is None else shard.needed_since(place)
+            if since is None and (shard is None or not shard.may_be_missing(place)):
+                lost.append(f"{_told(shard_id, place)}")
+            elif needed and (since is None or since < needed[-1]):
+                not_repeated.append(f"{_told(shard_id, place)} after the rewind at {needed[-1]:.1f}")
+            repeated += len(needed)
+        return lost, not_repeated, repeated
+
+    def close(
+        self,
+        stored: Sequence[tuple[str, Place]],
+        deliveries: Iterable[Delivery],
+        acquisitions: Mapping[tuple[str, int], Acquisition],
+    ) -> Account:
+        """Account for everything.
+
+        Args:
+            stored: Shard and place of each acknowledged record.
+            deliveries: All deliveries.
+            acquisitions: By worker and number.
+        """
+        found = sorted(deliveries, key=lambda one: (one.at, one.place))
+        lost, not_repeated, repeated = self.missing(stored, found, acquisitions)
+        reasons: Counter[str] = Counter()
+        without_reason = []
+        last: dict[tuple[str, Place], Delivery] = {}
+        for one in found:
+            before = last.get((one.shard, one.place))
+            last[one.shard, one.place] = one
+            if before is None:
+                continue
+            reason = self._reason(before, one, acquisitions)
+            if reason is None:
+                without_reason.append(
+                    f"{_told(one.shard, one.place)} by {one.worker} at {one.at:.1f} after {before.worker} at {before.at:.1f}"
+                )
+            else:
+                reasons[reason] += 1
+        return Account(
+            lost=lost,
+            not_repeated=not_repeated,
+            not_skipped=list(self._not_skipped(found, acquisitions)),
+            without_reason=without_reason,
+            wrong_starts=list(self._wrong_starts(acquisitions)),
+            delivered=len(last),
+            skipped=len(set(stored) - last.keys()),
+            repeated=repeated - len(not_repeated),
+            reasons=reasons,
+        )
+
+    def _reason(
+        self, before: Delivery, again: Delivery, acquisitions: Mapping[tuple[str, int], Acquisition]
+    ) -> str | None:
+        first, second = (acquisitions[one.worker, one.number] for one in (before, again))
+        if (first.worker, first.number) == (second.worker, second.number):
+            return None
+        # The older one may deliver last: it has a batch in its hands when the lease is taken from it.
+        begin, end = min(first.at, second.at) - _SLACK, max(first.at, second.at)
+        shard = self._shards.get(again.shard)
+        if shard is not None and shard.was_rewound(again.place, begin, end):
+            return REWOUND
+        if shard is not None and shard.was_freed(begin, end):
+            return FREED
+        if self._is_faulty({first.worker, second.worker}, begin, again.at):
+            return FAULT
+        return None
+
+    def _is_faulty(self, workers: set[str], begin: float, end: float) -> bool:
+        return any(
+            (fault.worker is None or fault.worker in workers) and fault.begin <= end and fault.end >= begin
+            for fault in self._faults
+        )
+
+    def _not_skipped(
+        self, deliveries: Iterable[Delivery], acquisitions: Mapping[tuple[str, int], Acquisition]
+    ) -> Iterable[str]:
+        for one in deliveries:
+            shard = self._shards.get(one.shard)
+            if shard is None:
+                continue
+            for gap in shard.gaps:
+                if not gap.exact or one.at <= gap.at or not gap.begin < one.place <= gap.end:
+                    continue
+                began = acquisitions[one.worker, one.number].at
+                # An acquisition that an earlier change ended may have had a batch in its hands when the skip was asked for.
+                is_stale = began < gap.at and any(
+                    began - _SLACK <= at <= gap.at
+                    for at in [*shard.freed, *(rewind.at for rewind in shard.rewinds)]
+                )
+                if (
+                    not is_stale
+                    and not shard.was_rewound(one.place, gap.at, max(began, one.at))
+                    and not self._is_faulty({one.worker}, began, one.at)
+                ):
+                    yield f"{_told(one.shard, one.place)} by {one.worker} at {one.at:.1f}"
+
+    def _wrong_starts(self, acquisitions: Mapping[tuple[str, int], Acquisition]) -> Iterable[str]:
+        by_shard: dict[str, list[Acquisition]] = defaultdict(list)
+        for held in acquisitions.values():
+            by_shard[held.shard].append(held)
+        for shard_id, shard in self._shards.items():
+            for rewind in shard.rewinds:
+                if rewind.noticed_at is None:
+                    continue
+                began = any(
+                    held.start == rewind.place and held.at >= rewind.at for held in by_shard[shard_id]
+                )
+                # The next change, or a fault, may come between the write that takes the lease and `initialize`.
+                until = rewind.noticed_at + _START_TIME
+                is_disturbed = shard.next_after(rewind.at) < until or self._is_faulty(
+                    {held.worker for held in by_shard[shard_id]}, rewind.at - _START_TIME, until
+                )
+                if not began and not is_disturbed:
+                    yield f"{shard_id}: none began at {rewind.place} after {rewind.at:.1f}"
+
+
+def _told(shard: str, place: Place) -> str:
+    return f"…{place[0] % 10**12}/{place[1]} of {shard}"

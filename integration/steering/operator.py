@@ -1,0 +1,293 @@
+"""An operator: makes the operations of a plan through `kinesis_sdk.admin`, as the commands do, and remembers what they did."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Protocol
+
+from integration.steering.books import START, Freed, Gap, Operations, Place, Rewind
+from integration.steering.plan import Kind, Operation
+from kinesis_sdk.admin.applications import Application
+from kinesis_sdk.admin.changes.execute import Outcome, Status
+from kinesis_sdk.admin.changes.plan import Action, ChangePlan
+from kinesis_sdk.admin.changes.recipes import Recipe
+from kinesis_sdk.admin.changes.steering import Steering
+from kinesis_sdk.admin.changes.transfer import Export
+from kinesis_sdk.admin.changes.workers import WorkerMarks
+from kinesis_sdk.common.clock import SystemClock
+from kinesis_sdk.common.errors import ChangeRefusedError, ConfigError
+from kinesis_sdk.common.sequence import ExtendedSequenceNumber
+from kinesis_sdk.common.shards import Shard
+from kinesis_sdk.consumer.leases.table.lease import Lease
+
+_WAIT = 15.0
+"""Seconds that an operation waits for owners, if it does."""
+_EXPORTS = 3
+"""Exports that are kept for imports."""
+_END = (2**256, 0)
+
+
+def place_of(position: ExtendedSequenceNumber) -> Place:
+    """Return a position as the books have it."""
+    if position.is_shard_end:
+        return _END
+    return START if position.is_sentinel else (int(position.sequence_number), position.sub_sequence_number)
+
+
+class Scene(Protocol):
+    """The fleet that is steered."""
+
+    def rows(self) -> Sequence[Lease]:
+        """Return the lease table."""
+
+    def shards(self) -> Sequence[Shard]:
+        """Return all shards of the stream."""
+
+    def workers(self) -> Sequence[str]:
+        """Return the workers that should be alive, by id."""
+
+    def places(self, shard: str) -> Sequence[Place]:
+        """Return places of records of a shard that were acknowledged, in order."""
+
+
+class Operator:
+    """Carries out operations, one after another.
+
+    Args:
+        scene: The fleet.
+        application: Makes the application: each command has its own.
+        folder: For the audit log.
+        failover_time: Of the workers; seconds.
+        sleep: Waits in the main thread, while the run goes on.
+        note: Told what is done.
+        offset: What to add to the wall clock to get the clock of the books.
+        before: Told the positions that are about to be written, by lease key.
+
+    Attributes:
+        done: What was done, for the books.
+        made: Operations that changed something, by kind.
+        idle: Operations that had nothing to do or were refused, by kind.
+        refusals: Why operations were refused.
+    """
+
+    def __init__(
+        self,
+        scene: Scene,
+        application: Callable[[], Application],
+        folder: Path,
+        *,
+        failover_time: float,
+        sleep: Callable[[float], None],
+        note: Callable[[str], None],
+        offset: float = 0.0,
+        before: Callable[[dict[str, ExtendedSequenceNumber]], None] = lambda _: None,
+    ) -> None:
+        self._scene = scene
+        self._audit = folder / "audit.jsonl"
+        self._failover_time = failover_time
+        self._sleep = sleep
+        self._note = note
+        self._offset = offset
+        self._before = before
+        self._exports: list[Export] = []
+        self.done = Operations()
+        self.made: Counter[Kind] = Counter()
+        self.idle: Counter[Kind] = Counter()
+        self.refusals: list[str] = []
+        self._steering = Steering(
+            application(),
+            failover_time=failover_time,
+            audit_log=self._audit,
+            sleep=self._go_on,
+            report=lambda text: note(f"  {text}"),
+        )
+        self._marks = WorkerMarks(
+            application(),
+            failover_time=failover_time,
+            audit_log=self._audit,
+            clock=SystemClock(),
+            sleep=self._go_on,
+            report=lambda text: note(f"  {text}"),
+        )
+
+    def _go_on(self, seconds: float) -> None:
+        """Wait. Other threads than the main one read shards side by side, and must not touch the run."""
+        if threading.current_thread() is threading.main_thread():
+            self._sleep(seconds)
+        else:
+            time.sleep(seconds)
+
+    def perform(self, operation: Operation) -> bool:
+        """Make an operation.
+
+        Returns:
+            Whether it changed anything. An operation that is not possible now is refused by the API, and changes nothing.
+        """
+        self._note(f"operation {operation}")
+        try:
+            changed = self._perform(operation)
+        except (ChangeRefusedError, ConfigError) as error:
+            # ConfigError: a row or worker that was there a moment ago is gone.
+            self.refusals.append(f"{operation}: {error}")
+            self._note(f"  refused: {error}")
+            changed = False
+        (self.made if changed else self.idle)[operation.kind] += 1
+        return changed
+
+    def _perform(self, operation: Operation) -> bool:
+        kind = operation.kind
+        if kind.startswith(("rewind", "skip")):
+            return self._position(operation)
+        rows = sorted(
+            (row for row in self._scene.rows() if not row.is_finished), key=lambda row: row.lease_key
+        )
+        workers = sorted(self._scene.workers())
+        if not rows or not workers:
+            return False
+        row, worker = _pick(rows, operation.choice), _pick(workers, operation.other)
+        if kind == "release":
+            keys = [one.lease_key for one in rows[:2]] if operation.several else [row.lease_key]
+            return self._apply(self._steering.plan_release(keys), operation)
+        if kind in ("move", "swap"):
+            others = [one for one in workers if one != row.holder]
+            if not others:
+                return False
+            target = _pick(others, operation.other)
+            return self._apply(
+                self._steering.plan_move([row.lease_key], target, swap=kind == "swap"), operation
+            )
+        if kind == "pin":
+            self._marks.pin(row.lease_key, worker)
+            return True
+        if kind == "unpin":
+            pinned = [one for one in rows if one.pinned_to]
+            if pinned:
+                self._marks.pin(_pick(pinned, operation.choice).lease_key, None)
+            return bool(pinned)
+        if kind == "drain":
+            self._marks.drain(worker)
+            return True
+        if kind == "undrain":
+            drained = sorted({one for lease in self._scene.rows() for one in lease.draining})
+            ended = [self._marks.undrain(one) for one in drained]
+            return any(ended)
+        if kind == "export":
+            self._exports = [*self._exports, self._steering.export()][-_EXPORTS:]
+            return True
+        if not self._exports:
+            return False
+        return self._apply(self._steering.plan_import(_pick(self._exports, operation.choice)), operation)
+
+    def _position(self, operation: Operation) -> bool:
+        kind = operation.kind
+        is_rewind = kind.startswith("rewind")
+        there = {row.lease_key for row in self._scene.rows() if not row.is_finished}
+        candidates = [
+            shard.shard_id
+            for shard in self._scene.shards()
+            # A rewind also brings back shards that have ended; mostly it is for those that are read.
+            if shard.shard_id in there or (is_rewind and operation.other > 0.8)
+        ]
+        if not candidates:
+            return False
+        shard = _pick(candidates, operation.choice) if is_rewind else self._most_behind(candidates)
+        chosen = [] if operation.several else [shard]
+        start: datetime | ExtendedSequenceNumber | str
+        if kind.endswith("a time"):
+            start = datetime.now(timezone.utc) - timedelta(
+                seconds=operation.reach if is_rewind else operation.reach / 10
+            )
+        elif kind.endswith("a record"):
+            places = self._scene.places(shard)
+            if not places:
+                return False
+            # The newer half for a rewind, and the very newest for a skip, so that there is something to skip.
+            first = len(places) // 2 if is_rewind else max(len(places) - 20, 0)
+            number, sub = _pick(places[first:], operation.other)
+            start, chosen = ExtendedSequenceNumber(str(number), sub), [shard]
+        else:
+            start = "LATEST" if kind.endswith("LATEST") else "TRIM_HORIZON"
+        make = self._steering.plan_rewind if is_rewind else self._steering.plan_skip
+        return self._apply(make(start, chosen), operation)
+
+    def _most_behind(self, shards: Sequence[str]) -> str:
+        """Return the shard with the most records after its checkpoint, so that there is something to skip."""
+        checkpoints = {row.lease_key: place_of(row.checkpoint) for row in self._scene.rows()}
+        return max(
+            shards,
+            key=lambda shard: sum(
+                place > checkpoints.get(shard, _END) for place in self._scene.places(shard)
+            ),
+        )
+
+    def _apply(self, plan: ChangePlan, operation: Operation) -> bool:
+        self._before(
+            {
+                change.goal.lease_key: _lower(change.goal.position, change.before)
+                for change in plan.changes
+                if change.goal.position is not None
+            }
+        )
+        logged = self._audit.stat().st_size if self._audit.exists() else 0
+        try:
+            outcomes = self._steering.apply(plan, wait=_WAIT if operation.waits else 0.0)
+        finally:
+            self._before({})
+        self._remember(outcomes, self._begins(logged))
+        return any(one.status is Status.DONE for one in outcomes)
+
+    def _begins(self, offset: int) -> dict[str, float]:
+        """Return when the last write of each row was begun, from the audit log after an offset."""
+        if not self._audit.exists():
+            return {}
+        with self._audit.open("rb") as file:
+            file.seek(offset)
+            lines = [json.loads(line) for line in file]
+        return {
+            line["lease_key"]: datetime.fromisoformat(line["time"]).timestamp() + self._offset
+            for line in lines
+            if line["event"] == "begin"
+        }
+
+    def _remember(self, outcomes: Sequence[Outcome], begins: dict[str, float]) -> None:
+        now, monotonic = time.time() + self._offset, time.monotonic()
+        for one in outcomes:
+            goal = one.goal
+            if one.status is Status.REFUSED:
+                self.refusals.append(f"{goal.action.value} {goal.shard_id}: {one.message}")
+            if one.status is not Status.DONE:
+                continue
+            at = begins[goal.lease_key]
+            if one.recipe in (Recipe.FREE, Recipe.ASSIGN):
+                self.done.freed.append(Freed(goal.shard_id, at))
+            if goal.position is None:
+                continue
+            if goal.action is Action.SKIP:
+                assert one.checkpoint is not None
+                is_exact = one.recipe is Recipe.REQUEST
+                self.done.gaps.append(
+                    Gap(goal.shard_id, place_of(one.checkpoint), place_of(goal.position), at, is_exact)
+                )
+                continue
+            noticed_at = None
+            if one.noticed_by is not None and one.noticed_after is not None:
+                noticed_at = now - (monotonic - one.at) + one.noticed_after
+            position = goal.position
+            if one.checkpoint is not None and one.checkpoint < position:
+                position = one.checkpoint
+            self.done.rewinds.append(Rewind(goal.shard_id, place_of(position), at, noticed_at))
+
+
+def _lower(position: ExtendedSequenceNumber, before: object) -> ExtendedSequenceNumber:
+    checkpoint = getattr(getattr(before, "lease", None), "checkpoint", None)
+    return position if checkpoint is None or position < checkpoint else checkpoint
+
+
+def _pick(things: Sequence, choice: float):  # type: ignore[no-untyped-def,type-arg]
+    return things[min(int(choice * len(things)), len(things) - 1)]
