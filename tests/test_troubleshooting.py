@@ -1,0 +1,82 @@
+"""Every error class, and every line that the package logs as a warning or an error, has an entry in docs/troubleshooting.md."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.readme import DOCS, ROOT
+from tools.docs_reference import error_classes
+
+PAGE = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
+PACKAGE = ROOT / "kinesis_sdk"
+LEVELS = {"warning", "error", "exception", "critical"}
+NOT_FOR_USERS = ("testing", "demo")
+"""Folders whose lines explain themselves where they are printed."""
+
+
+def logged(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and format of each call that logs a warning or an error, also through a throttle."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    constants = {
+        target.id: node.value.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        for target in node.targets
+        if isinstance(target, ast.Name) and isinstance(node.value.value, str)
+    }
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            continue
+        receiver, method = ast.unparse(node.func.value).lower(), node.func.attr
+        throttled = method == "log" and any(
+            word in receiver for word in ("throttle", "_log", "errors", "unhandled")
+        )
+        if not (throttled and receiver != "self._logger") and not (method in LEVELS and "log" in receiver):
+            continue
+        texts = [
+            part.value if isinstance(part, ast.Constant) else constants.get(getattr(part, "id", ""), "")
+            for argument in node.args
+            for part in ast.walk(argument)
+            if isinstance(part, ast.Constant | ast.Name)
+        ]
+        formats = [text for text in texts if isinstance(text, str) and len(text.split()) > 2]
+        if formats:
+            yield node.lineno, max(formats, key=len)
+
+
+def shown(message: str) -> str:
+    """Return a format as the page shows it."""
+    return " ".join(re.sub(r"%[-+.\d]*[a-z]", "…", message).split())
+
+
+LINES = [
+    pytest.param(shown(message), id=f"{path.relative_to(PACKAGE)}:{line}")
+    for path in sorted(PACKAGE.rglob("*.py"))
+    if not set(path.parts).intersection(NOT_FOR_USERS)
+    for line, message in logged(path)
+]
+
+
+def test_the_lines_are_found() -> None:
+    assert len(LINES) > 80
+
+
+@pytest.mark.parametrize("message", LINES)
+def test_every_log_line_has_an_entry(message: str) -> None:
+    assert f"| `{message}` |" in PAGE
+
+
+@pytest.mark.parametrize("error", [error.__name__ for error in error_classes()])
+def test_every_error_has_an_entry(error: str) -> None:
+    assert f"| `{error}` |" in PAGE
+
+
+def test_no_entry_is_out_of_date() -> None:
+    entries = set(re.findall(r"^\| `(.+?)` \|", PAGE, re.MULTILINE))
+    known = {str(line.values[0]) for line in LINES} | {error.__name__ for error in error_classes()}
+    assert entries <= known
