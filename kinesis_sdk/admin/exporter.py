@@ -88,7 +88,10 @@ API_CALLS = FleetMetric(
     ("application", "operation"),
 )
 SHARD_LAG = FleetMetric(
-    "kinesis_fleet_shard_lag_seconds", "Lag of a shard; absent if it is not known.", _SHARD, per_shard=True
+    "kinesis_fleet_shard_lag_seconds",
+    "Age of the oldest unprocessed record of a shard; absent if it is not known.",
+    _SHARD,
+    per_shard=True,
 )
 SHARD_OWNED = FleetMetric(
     "kinesis_fleet_shard_owned",

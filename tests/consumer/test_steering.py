@@ -207,7 +207,7 @@ def test_progress_is_written_with_checkpoints_that_replace_renewals():
 @pytest.mark.parametrize("concurrency", [1, 4])
 def test_progress_tells_for_how_long_a_handler_has_been_running(concurrency):
     fleet = Fleet(config=HORIZON.with_fields(concurrency=concurrency))
-    seen = []
+    seen, lags = [], []
 
     def hangs(batch):
         if not seen:
@@ -215,17 +215,20 @@ def test_progress_tells_for_how_long_a_handler_has_been_running(concurrency):
             for _ in range(3):
                 fleet.clock.advance(6.5)
                 held.renew()  # the thread that renews is not held up by the handler
-                seen.append(fleet.store.get(key(0)).current_progress.handler_millis)
+                progress = fleet.store.get(key(0)).current_progress
+                seen.append(progress.handler_millis)
+                lags.append(progress.lag_millis)
 
     fleet.put(1)
     fleet.add("a", hangs)
     fleet.run(1)
     assert seen == [6500, 13000, 19500]
+    assert lags == [pytest.approx(age, abs=1500) for age in seen], "its record is unprocessed, and grows old"
     fleet.run(10)
     assert fleet.store.get(key(0)).current_progress.handler_millis is None
 
 
-def test_progress_names_the_lag_of_the_last_read():
+def test_progress_names_the_age_of_the_oldest_unprocessed_record():
     fleet = Fleet(config=HORIZON.with_fields(max_records=1))
     fleet.add("a", fleet.recorder("a"))
     fleet.run(3)
@@ -234,7 +237,7 @@ def test_progress_names_the_lag_of_the_last_read():
     fleet.put(5)
     behind = []
     fleet.store.on_write.append(
-        lambda before, row: row.progress is not None and behind.append(row.progress.behind_millis)
+        lambda before, row: row.progress is not None and behind.append(row.progress.lag_millis)
     )
     fleet.run(5)
     assert max(behind) >= 20_000

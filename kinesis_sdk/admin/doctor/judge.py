@@ -623,7 +623,7 @@ def _retention(facts: Facts) -> Iterator[Finding]:
         code="retention",
         level=level,
         title="retention and lag",
-        text=f"Of {len(facts.lags)} sampled leases, {shard} is furthest behind: its oldest unprocessed record is "
+        text=f"Of {len(facts.lags)} sampled leases, {shard} is furthest behind: the oldest record after its checkpoint is "
         f"{_duration(lag)} old, and the stream keeps records for {_duration(retention)}.",
         remedy=""
         if level is Level.GREEN

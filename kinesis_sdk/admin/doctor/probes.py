@@ -501,7 +501,7 @@ def spread(items: list[T], count: int) -> list[T]:
 def furthest_behind(leases: Iterable[Lease], count: int) -> list[Lease]:
     """Return up to `count` unfinished leases: half of them those whose owners tell the largest lags, the others spread."""
     unfinished = sorted((one for one in leases if not one.is_finished), key=lambda one: one.shard)
-    told = [(one.current_progress.behind_millis or 0, one) for one in unfinished if one.current_progress]
+    told = [(one.current_progress.lag_millis or 0, one) for one in unfinished if one.current_progress]
     worst = [one for _, one in sorted(told, key=lambda pair: -pair[0])[: count // 2]]
     rest = [one for one in unfinished if one not in worst]
     return [*worst, *spread(rest, count - len(worst))]

@@ -193,6 +193,9 @@ def _how_far_behind(lease: LeaseView) -> Iterable[str]:
         if not lag.millis
         else f"It is {duration(lag.millis / 1000)} behind ({measured})."
     )
+    behind = lease.checkpoint_lag
+    if behind is not None and lag.source is LagSource.PROGRESS and behind.millis > lag.millis:
+        text += f" Its checkpoint was {duration(behind.millis / 1000)} behind {duration(behind.age)} ago: that much comes again if its owner dies."
     known = [value for value in lease.trend if value is not None]
     if len(known) >= 7 and known[-1] != known[-7]:
         change = (known[-1] - known[-7]) / 1000

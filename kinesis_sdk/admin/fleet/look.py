@@ -1,7 +1,8 @@
 """One look at an application, for commands that print and end; views that stay open use a `FleetPoller`.
 
 Cost: one Scan of the lease table, and ListShards and DescribeStreamSummary for each stream. The lag costs two calls for each lease,
-at most 200 leases a second, and each shard is asked once.
+at most 200 leases a second, and each shard is asked once. Where owners of this SDK may have processed more than they have
+checkpointed, the table is read again each second until they have renewed their leases: four times with a failover time of 10 s.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Container
 
 from kinesis_sdk.admin.applications import Application
 from kinesis_sdk.admin.fleet.lag import THREADS, LagCandidate, LagProbe, LagProbeResult, measure_all
-from kinesis_sdk.admin.fleet.model import FleetView, OwnerKind
+from kinesis_sdk.admin.fleet.model import FleetView, LagSource, LeaseView, OwnerKind
 from kinesis_sdk.admin.fleet.observe import FleetObserver
 from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import ConfigError, ResourceNotFoundError
@@ -19,6 +20,8 @@ from kinesis_sdk.consumer.leases.table.store import TableScan
 
 SCAN_INTERVAL = 2.0
 """Seconds between two scans of a look that watches for a while."""
+_RENEWAL_POLL = 1.0
+"""Seconds between two scans that wait for the next renewal of an owner."""
 
 
 class Look:
@@ -61,11 +64,12 @@ class Look:
         """Read the shards and the retention of the streams, and return the view.
 
         Args:
-            required: Whether a stream that cannot be found is an error; otherwise `FleetView.error` says so.
+            required: Whether a stream that cannot be found is an error; otherwise `FleetView.error` says so. One that was
+                given by name has to exist in any case.
 
         Raises:
             ConfigError: If the stream is required and cannot be found.
-            ResourceNotFoundError: If the stream is required, was given by name, and does not exist.
+            ResourceNotFoundError: If the stream was given by name and does not exist.
             AwsError: If a call fails.
         """
         scan = self._scan
@@ -85,7 +89,7 @@ class Look:
             try:
                 facts, shards = self._application.stream_facts(stream), self._application.shards(stream)
             except ResourceNotFoundError:
-                if required and stream == self._application.given_stream:
+                if stream == self._application.given_stream:
                     raise
                 self._observer.observe_stream(name, None, self._clock.monotonic())
                 continue
@@ -98,17 +102,24 @@ class Look:
                 self._observer.observe_metrics(metrics, self._clock.monotonic(), self._clock.time())
         return self.view()
 
-    def watch(self, seconds: float, until: Callable[[FleetView], bool] = lambda _: False) -> FleetView:
-        """Read the table again each two seconds, so that ages become known.
+    def watch(
+        self,
+        seconds: float,
+        until: Callable[[FleetView], bool] = lambda _: False,
+        *,
+        interval: float = SCAN_INTERVAL,
+    ) -> FleetView:
+        """Read the table again and again, so that ages become known.
 
         Args:
             seconds: For how long.
             until: Ends it earlier.
+            interval: Seconds between two reads.
         """
         end = self._clock.monotonic() + seconds
         view = self.view()
         while (left := end - self._clock.monotonic()) > 0 and not until(view):
-            self._sleep(min(SCAN_INTERVAL, left))
+            self._sleep(min(interval, left))
             view = self.table()
         return view
 
@@ -120,6 +131,10 @@ class Look:
         on_result: Callable[[int, int], None] = lambda done, total: None,  # noqa: ARG005 - a default
     ) -> FleetView:
         """Ask the stream for the lag of each lease, once, and return the view.
+
+        The stream tells how far the checkpoint is behind. An owner of this SDK may have processed more, and wrote so to its
+        row; but one look at the row does not show whether that owner is alive. So where the two differ, the table is read
+        again until the row was seen to change, for at most two thirds of the failover time.
 
         Args:
             only: Keys of leases to ask for; None for all.
@@ -148,7 +163,22 @@ class Look:
             clock=self._clock,
             sleep=self._sleep,
         )
+        keys = {candidate.lease_key for candidate in candidates}
+        if any(self._may_be_less(lease, keys) for lease in self.view().leases):
+            self.table()  # the probes of a large application take so long that most rows have changed meanwhile
+            self.watch(
+                self._observer.failover_time * 2 / 3,
+                lambda view: not any(self._may_be_less(lease, keys) for lease in view.leases),
+                interval=_RENEWAL_POLL,
+            )
         return self.view()
+
+    def _may_be_less(self, lease: LeaseView, keys: Container[str]) -> bool:
+        """Return whether the owner of a lease may know that it has processed more than the checkpoint says."""
+        if lease.lease_key not in keys or lease.lag is None or lease.lag.source is LagSource.PROGRESS:
+            return False
+        told = self._observer.told_lag(lease.lease_key)
+        return told is not None and told < lease.lag.millis
 
     def view(self) -> FleetView:
         """Return what is known."""

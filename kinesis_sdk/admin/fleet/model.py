@@ -58,9 +58,9 @@ class LagSource(str, Enum):
     """The origin of a lag."""
 
     PROGRESS = "progress"
-    """The owner wrote it to the row, with a renewal."""
+    """The owner wrote it to the row, with a renewal: it knows what it has processed."""
     PROBE = "probe"
-    """The stream was asked: a read at the checkpoint."""
+    """The stream was asked: a read at the checkpoint, so what was processed after it counts as unprocessed."""
 
 
 class Severity(str, Enum):
@@ -72,10 +72,10 @@ class Severity(str, Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class LagReading:
-    """The lag of a position behind the tip of its shard.
+    """A lag: the age of the oldest unprocessed record of a shard.
 
     Attributes:
-        millis: Milliseconds behind latest, as Kinesis reported them.
+        millis: Milliseconds; 0 if nothing is unprocessed.
         age: Seconds since it was measured, by the observer's clock.
         source: Its origin.
     """
@@ -136,9 +136,11 @@ class LeaseView:
         renewed_ago: Seconds since the counter was last seen to change; None if it was not.
         checkpointed_ago: Seconds since the checkpoint was last seen to change; None if it was not.
         handler_seconds: For how long the handler's running call has been running, if the owner tells; else None.
-        lag: The newest reading; None if there is none.
+        lag: Age of the oldest unprocessed record: as the owner tells it, or else ``checkpoint_lag``. None if neither is known.
+        checkpoint_lag: The same at the checkpoint: age of the oldest record that is not checkpointed, which comes again if the
+            owner dies now. The stream was asked; None if it was not.
         lag_note: Why there is no fresh reading, or an empty text.
-        trend: Milliseconds behind latest each `TREND_STEP` seconds, oldest first; None where it was not known.
+        trend: The lag in milliseconds each `TREND_STEP` seconds, oldest first; None where it was not known.
         retention_left: Seconds until the oldest unprocessed record is trimmed: retention minus lag; None if unknown.
         pinned_to: Worker that the lease is pinned to.
         other_attributes: Names of attributes that this SDK does not know.
@@ -168,6 +170,7 @@ class LeaseView:
     checkpointed_ago: float | None = None
     handler_seconds: float | None = None
     lag: LagReading | None = None
+    checkpoint_lag: LagReading | None = None
     lag_note: str = ""
     trend: tuple[int | None, ...] = ()
     retention_left: float | None = None

@@ -7,7 +7,10 @@ observer saw a change, on the monotonic clock of its caller. What was never seen
 therefore ignored until it has been shown for `STALE` seconds; then the table was restored or created again. A row that is missing
 is kept for one more scan.
 
-**Lag.** The progress that an owner of this SDK writes to its rows counts once the row was seen to change; before, its age is not known. Otherwise a probe tells (`kinesis_sdk.admin.fleet.lag`). The newer of the two is shown.
+**Lag.** The age of the oldest unprocessed record. An owner of this SDK writes it to its rows (`progress`), which counts once the
+row was seen to change; before, its age is not known. Otherwise a probe tells (`kinesis_sdk.admin.fleet.lag`): to it, everything after
+the checkpoint is unprocessed. A fresh word of the owner wins over a probe, because it knows what was processed since; a silent
+owner's does not.
 
 **Cost.** A scan and a view of 1,000 leases of 200 workers: ``make bench-admin``.
 """
@@ -117,11 +120,18 @@ class _Row:
     def progress_lag(self) -> tuple[int, float] | None:
         """Return the lag that the owner wrote, and when; None unless it was seen to be written."""
         progress = self.lease.current_progress
-        if progress is None or progress.behind_millis is None or not self.renewed:
+        if progress is None or progress.lag_millis is None or not self.renewed:
             return None
-        if (progress.handler_millis or 0) >= _LONG_CALL * 1000:
-            return None  # the last read says nothing of the records that the handler still has in its hands
-        return progress.behind_millis, self.since
+        return progress.lag_millis, self.since
+
+    def has_fresh_progress(self, now: float) -> bool:
+        """Return whether the owner tells its lag, so that the stream need not be asked."""
+        progress = self.progress_lag()
+        return (
+            progress is not None
+            and now - progress[1] <= _FRESH_PROGRESS
+            and self.state is not LeaseState.SILENT
+        )
 
 
 class _Report(NamedTuple):
@@ -334,7 +344,6 @@ class FleetObserver:
                 and lease.initial_timestamp_millis is None
             ):
                 continue
-            progress = row.progress_lag()
             found.append(
                 LagCandidate(
                     lease_key=key,
@@ -342,13 +351,24 @@ class FleetObserver:
                     shard_id=lease.shard,
                     position=from_checkpoint(checkpoint, lease.initial_timestamp_millis),
                     sub_sequence_number=None if checkpoint.is_sentinel else checkpoint.sub_sequence_number,
-                    is_known=progress is not None and now - progress[1] <= _FRESH_PROGRESS,
+                    is_known=row.has_fresh_progress(now),
                     is_stuck=row.renewed
                     and now - (row.first_seen if row.checkpoint_at is None else row.checkpoint_at) > _STUCK
                     and row.state is not LeaseState.WAITING,
                 )
             )
         return found
+
+    def told_lag(self, lease_key: str) -> int | None:
+        """Return the lag in milliseconds that the present owner of a lease wrote to its row, whenever that was.
+
+        Returns:
+            None if it wrote none, or is known to be silent.
+        """
+        row = self._rows.get(lease_key)
+        if row is None or row.state is LeaseState.SILENT or row.lease.current_progress is None:
+            return None
+        return row.lease.current_progress.lag_millis
 
     def view(self, now: float, at: float) -> FleetView:
         """Return what is known.
@@ -584,11 +604,9 @@ class FleetObserver:
 
     def _lag_of(self, row: _Row, now: float) -> LagReading | None:
         progress, probe = row.progress_lag(), row.probe
-        if progress is not None and (probe is None or progress[1] >= probe[1]):
+        if progress is not None and (probe is None or progress[1] >= probe[1] or row.has_fresh_progress(now)):
             return LagReading(millis=progress[0], age=max(0.0, now - progress[1]), source=LagSource.PROGRESS)
-        if probe is not None:
-            return LagReading(millis=probe[0], age=max(0.0, now - probe[1]), source=LagSource.PROBE)
-        return None
+        return _reading(probe, now)
 
     def _sample(self, now: float) -> None:
         """Append to the trends what is known now, once in `TREND_STEP` seconds."""
@@ -672,6 +690,7 @@ class FleetObserver:
             checkpointed_ago=None if row.checkpoint_at is None else max(0.0, now - row.checkpoint_at),
             handler_seconds=self._handler_seconds(row, now),
             lag=lag,
+            checkpoint_lag=None if finished else _reading(row.probe, now),
             lag_note="" if finished else row.lag_note or ("" if lag is not None else self._why_no_lag(row)),
             trend=row.trend,
             retention_left=left,
@@ -831,6 +850,12 @@ class FleetObserver:
             cycles=self._cycles,
             is_first_look=self._started == self._scanned,
         )
+
+
+def _reading(probe: tuple[int, float] | None, now: float) -> LagReading | None:
+    if probe is None:
+        return None
+    return LagReading(millis=probe[0], age=max(0.0, now - probe[1]), source=LagSource.PROBE)
 
 
 def _key(name: str | None, shard_id: str) -> str:

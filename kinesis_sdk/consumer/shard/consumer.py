@@ -189,8 +189,9 @@ class ShardConsumer:
         """Return what the next heartbeat tells other programs. Thread-safe; a handler that hangs does not delay it."""
         running, delivery = self.running_callback, self._delivery
         arrival = delivery.last_arrival if delivery is not None else None
+        age = self.oldest_unprocessed_age(now)
         return Progress(
-            self.millis_behind_latest,
+            None if age is None else round(age * 1000),
             None if arrival is None else round(arrival.timestamp() * 1000),
             None if running is None else round((now - running[1]) * 1000),
             self._runtime.worker_id,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kinesis_sdk.admin.applications import StreamFacts
 from kinesis_sdk.admin.fleet.lag import LagProbeResult
-from kinesis_sdk.admin.fleet.model import LagSource, LeaseState, OwnerKind
+from kinesis_sdk.admin.fleet.model import LagReading, LagSource, LeaseState, OwnerKind
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.sequence import SHARD_END
 from kinesis_sdk.common.shards import Shard
@@ -321,19 +321,37 @@ def test_progress_counts_only_once_it_was_seen_to_be_written() -> None:
     assert [one.is_known for one in fleet.observer.lag_candidates(fleet.now)] == [False]
 
 
-def test_a_handler_that_hangs_makes_the_last_read_worthless() -> None:
+def test_a_handler_that_hangs_costs_no_read() -> None:
+    """The owner tells the age of the record that the handler has in its hands."""
     fleet = Fleet(1)
     fleet.take("a", 0)
     fleet.scan()
     fleet.renew("a")
-    fleet.change(0, progress=Progress(0, None, 70_000, "a"))
+    fleet.change(0, progress=Progress(71_000, None, 70_000, "a"))
     view = fleet.scan(2)
-    assert view.leases[0].lag is None
+    assert view.leases[0].lag == LagReading(millis=71_000, age=0.0, source=LagSource.PROGRESS)
     assert view.leases[0].handler_seconds == 70.0
-    assert [one.is_known for one in fleet.observer.lag_candidates(fleet.now)] == [False]
+    assert [one.is_known for one in fleet.observer.lag_candidates(fleet.now)] == [True]
     fleet.now += 3
     assert fleet.lease(0).handler_seconds == 73.0
     assert codes(fleet.view()) == ["handler"]
+
+
+def test_the_word_of_a_live_owner_wins_over_a_probe_at_its_checkpoint() -> None:
+    fleet = Fleet(1)
+    fleet.take("a", 0)
+    fleet.scan()
+    fleet.renew("a")
+    fleet.change(0, progress=Progress(0, None, None, "a"))
+    fleet.scan(2)
+    fleet.now += 1
+    fleet.observer.observe_lag(shard_id(0), LagProbeResult(millis=8000), fleet.now)
+    lease = fleet.lease(0)
+    assert lease.lag == LagReading(millis=0, age=1.0, source=LagSource.PROGRESS)
+    assert lease.checkpoint_lag == LagReading(millis=8000, age=0.0, source=LagSource.PROBE)
+    fleet.scan(15)  # the owner is silent: what it knew dies with it
+    fleet.observer.observe_lag(shard_id(0), LagProbeResult(millis=9000), fleet.now)
+    assert fleet.lease(0).lag == LagReading(millis=9000, age=0.0, source=LagSource.PROBE)
 
 
 def test_the_time_that_is_left_shrinks_while_nothing_is_processed() -> None:

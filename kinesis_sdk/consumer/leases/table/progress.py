@@ -1,7 +1,7 @@
 """Progress of a lease's owner: one attribute of the lease's row, written with each renewal and checkpoint.
 
 It tells from outside, without a read of the stream and without an extra call, how far behind a shard is and whether its
-handler returns. The text is ``behindMillis|lastArrivalMillis|handlerMillis|owner``; a number that is not known is empty. The
+handler returns. The text is ``lagMillis|lastArrivalMillis|handlerMillis|owner``; a number that is not known is empty. The
 owner is last, because worker ids may contain the separator. The Java KCL ignores and keeps the attribute.
 """
 
@@ -22,14 +22,15 @@ class Progress(NamedTuple):
     since it saw the row change.
 
     Attributes:
-        behind_millis: Lag of the last read in milliseconds, as Kinesis reported it; None before the first read.
+        lag_millis: Age of the oldest unprocessed record in milliseconds, as in `ShardHealth.oldest_unprocessed_millis`; 0 if
+            all records were processed as of the last read, None before the first read.
         last_arrival_millis: Arrival of the last processed record in epoch milliseconds, by the clock of Kinesis; None if
             no record was processed under this lease.
         handler_millis: Milliseconds for which the running call of the handler had been running; None if none was running.
         owner: Id of the worker that wrote it.
     """
 
-    behind_millis: int | None
+    lag_millis: int | None
     last_arrival_millis: int | None
     handler_millis: int | None
     owner: str
@@ -46,10 +47,10 @@ class Progress(NamedTuple):
         Raises:
             ValueError: If it is malformed.
         """
-        behind, arrival, handler, owner = text.split(_SEPARATOR, 3)
+        lag, arrival, handler, owner = text.split(_SEPARATOR, 3)
         if not owner:
             raise ValueError("names no owner")
-        return cls(_millis(behind), _millis(arrival), _millis(handler), owner)
+        return cls(_millis(lag), _millis(arrival), _millis(handler), owner)
 
 
 def _millis(text: str) -> int | None:

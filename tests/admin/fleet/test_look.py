@@ -1,0 +1,110 @@
+"""One look in virtual time: the lag that it tells, and for how long it waits for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kinesis_sdk.admin import Application, Connection
+from kinesis_sdk.admin.fleet.look import Look
+from kinesis_sdk.admin.fleet.model import LagSource, LeaseView
+from kinesis_sdk.admin.fleet.observe import FleetObserver
+from kinesis_sdk.common.errors import ResourceNotFoundError
+from kinesis_sdk.common.sequence import ExtendedSequenceNumber
+from kinesis_sdk.common.shards import list_shards
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
+from kinesis_sdk.consumer.leases.table.lease import Lease, lease_to_item
+from kinesis_sdk.consumer.leases.table.progress import Progress
+from kinesis_sdk.testing import FakeAws, VirtualClock
+
+
+class Scene:
+    """A shard with a record that is processed, and not checkpointed, for nine seconds."""
+
+    def __init__(self, *, tells: bool = True) -> None:
+        self.clock = VirtualClock()
+        self.aws = FakeAws(clock=self.clock)
+        kinesis, dynamodb = self.aws.client("kinesis"), self.aws.client("dynamodb")
+        kinesis.create_stream(StreamName="orders", ShardCount=1)
+        DynamoDBLeaseStore(
+            dynamodb, "billing", sleep=self.clock.advance, monotonic=self.clock.monotonic
+        ).ensure_ready()
+        (shard,) = list_shards(kinesis, StreamId("orders"))
+        first = kinesis.put_record(StreamName="orders", Data=b"old", PartitionKey="p")["SequenceNumber"]
+        self.row = replace(
+            Lease.for_shard(shard, "TRIM_HORIZON"),
+            owner="w",
+            handoff_owner="w",
+            checkpoint=ExtendedSequenceNumber(first, 0),
+        )
+        self.clock.advance(0.5)
+        kinesis.put_record(StreamName="orders", Data=b"new", PartitionKey="p")
+        self.clock.advance(9)
+        self.tells = tells
+        self.alive = True
+        self.slept = 0.0
+        self.renew()
+        self.connection = Connection(clients={"kinesis": kinesis, "dynamodb": dynamodb})
+
+    def renew(self, lag_millis: int = 0) -> None:
+        """Write the row as its owner does with each renewal."""
+        progress = Progress(lag_millis, None, None, "w") if self.tells else None
+        self.row = replace(self.row, counter=self.row.counter + 1, progress=progress)
+        self.aws.tables.find("billing").put(lease_to_item(self.row))
+
+    def sleep(self, seconds: float) -> None:
+        before = self.slept
+        self.slept += seconds
+        self.clock.advance(seconds)
+        if self.alive and before < 3.3 <= self.slept:
+            self.renew()
+
+    def look(self, stream: str = "orders") -> LeaseView:
+        application = Application(self.connection, "billing", stream=stream, sleep=self.sleep)
+        look = Look(
+            application,
+            observer=FleetObserver("billing", failover_time=10.0),
+            clock=self.clock,
+            sleep=self.sleep,
+        )
+        look.table()
+        look.streams()
+        return look.lag().leases[0]
+
+
+def test_what_a_live_owner_has_processed_counts_although_it_is_not_checkpointed() -> None:
+    scene = Scene()
+    lease = scene.look()
+    assert lease.lag is not None
+    assert (lease.lag.millis, lease.lag.source) == (0, LagSource.PROGRESS)
+    assert lease.checkpoint_lag is not None
+    assert lease.checkpoint_lag.millis == pytest.approx(9000, abs=1000)
+    assert scene.slept <= 4.0, "it waits for one renewal"
+
+
+def test_the_word_of_a_dead_owner_does_not_count() -> None:
+    scene = Scene()
+    scene.alive = False
+    lease = scene.look()
+    assert lease.lag == lease.checkpoint_lag
+    assert lease.lag is not None
+    assert lease.lag.source is LagSource.PROBE
+    assert lease.lag.millis == pytest.approx(9000, abs=1000)
+    assert 6.0 <= scene.slept <= 7.0, "two thirds of the failover time"
+
+
+def test_an_owner_that_tells_nothing_is_not_waited_for() -> None:
+    scene = Scene(tells=False)
+    lease = scene.look()
+    assert lease.lag is not None
+    assert lease.lag.millis == pytest.approx(9000, abs=1000)
+    assert scene.slept == 0.0
+
+
+def test_a_stream_that_was_given_has_to_exist_also_where_it_is_not_required() -> None:
+    scene = Scene()
+    look = Look(Application(scene.connection, "billing", stream="nope", sleep=scene.sleep), clock=scene.clock)
+    with pytest.raises(ResourceNotFoundError, match="nope"):
+        look.streams(required=False)
