@@ -1,4 +1,7 @@
-"""The one thread that feeds an observer, for views that stay open. It pauses while no page watches.
+"""The threads that feed an observer, for views that stay open. They pause while no page watches.
+
+One thread scans the lease table, and another describes the streams and measures the lag: a call to Kinesis that hangs must not keep
+the view from showing what happens in the table. No call lasts longer than the time limits of `Connection`.
 
 | what | how often |
 | --- | --- |
@@ -7,7 +10,7 @@
 | Scan of ``<application>-WorkerMetricStats`` (KCL 3.0 to 3.4), if there are workers of unknown kind | each 60 s |
 | probes of the lag | see `kinesis_sdk.admin.fleet.lag`; none for leases whose owner tells |
 
-A call that fails is repeated with a growing delay, and `FleetView.error` says what failed until it succeeds.
+Calls of one kind never overlap. A call that fails is repeated with a growing delay, and `FleetView.error` says what failed until it succeeds.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from typing import Any
 
 from kinesis_sdk.admin.applications import Application
 from kinesis_sdk.admin.connection import Connection
-from kinesis_sdk.admin.fleet.lag import LagProbe, LagSchedule
+from kinesis_sdk.admin.fleet.lag import LagCandidate, LagProbe, LagSchedule
 from kinesis_sdk.admin.fleet.model import FleetView, OwnerKind
 from kinesis_sdk.admin.fleet.observe import FleetObserver
 from kinesis_sdk.common.backoff import backoff
@@ -156,7 +159,7 @@ class Subscription:
 
 
 class FleetPoller:
-    """Watches one application. Thread-safe; `step` is for the thread, and for tests that play it in virtual time.
+    """Watches one application. Thread-safe; `step` is for tests that play both threads in virtual time.
 
     Args:
         application: The application.
@@ -190,11 +193,14 @@ class FleetPoller:
         self._probe_lag = probe_lag
         self._probe: LagProbe | None = None
         self._wakeup = threading.Condition()
-        self._is_woken = False
+        self._wakes = 0
+        self._memory = threading.RLock()
+        """Guards the observer, the schedule and what is due. Never held during a call."""
+        self._publishing = threading.Lock()
         self._subscriptions: list[Subscription] = []
         self._view: FleetView | None = None
         self._stopped = False
-        self._thread: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
         # When each part is due, and how often it failed in a row.
         self._scan_due = self._streams_due = float("-inf")
         self._streams: dict[str | None, StreamId] | None = None
@@ -205,23 +211,37 @@ class FleetPoller:
 
     # For pages
 
+    @property
+    def application(self) -> Application:
+        """The application that is watched."""
+        return self._application
+
+    @property
+    def failover_time(self) -> float:
+        """Seconds without a change after which an owner counts as silent."""
+        return self._observer.failover_time
+
     def start(self) -> None:
-        """Start the thread. It makes no call until a page subscribes."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="fleet-poller", daemon=True)
-            self._thread.start()
+        """Start the threads. They make no call until a page subscribes."""
+        if self._threads:
+            return
+        for name, step in (("fleet-poller", self.step_table), ("fleet-streams", self.step_streams)):
+            thread = threading.Thread(target=self._run, args=(step,), name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
 
     def stop(self, timeout: float = 10.0) -> None:
-        """End the thread, after the call that it is making.
+        """End the threads, after the calls that they are making.
 
         Args:
-            timeout: Maximum seconds to wait for it.
+            timeout: Maximum seconds to wait for them.
         """
         with self._wakeup:
             self._stopped = True
             self._wakeup.notify_all()
-        if self._thread is not None:
-            self._thread.join(timeout)
+        end = self._clock.monotonic() + timeout
+        for thread in self._threads:
+            thread.join(max(0.0, end - self._clock.monotonic()))
 
     def __enter__(self) -> FleetPoller:
         self.start()
@@ -234,8 +254,8 @@ class FleetPoller:
         """Watch the fleet: views are taken while there is an active subscription.
 
         Args:
-            listener: Called with each view by the thread that watches, so it must return soon and not call back; None to
-                ask `view` instead.
+            listener: Called with each view by the threads that watch, one at a time, so it must return soon and not call
+                back; None to ask `view` instead.
         """
         subscription = Subscription(listener, self._wake, self._remove)
         with self._wakeup:
@@ -269,34 +289,64 @@ class FleetPoller:
             self._wakeup.wait_for(lambda: self._view is not None and self._view is not newer_than, timeout)
             return None if self._view is newer_than else self._view
 
-    # For the thread
+    # For the threads
 
     def step(self) -> float:
-        """Do what is due: at most one scan, one look at the streams, or one probe.
+        """Do what is due in both threads: at most one scan, and one look at the streams or one probe.
+
+        Returns:
+            Monotonic seconds at which to call again.
+        """
+        return min(self.step_table(), self.step_streams())
+
+    def step_table(self) -> float:
+        """Do what is due at the lease table: at most one scan.
 
         Returns:
             Monotonic seconds at which to call again.
         """
         now = self._clock.monotonic()
-        with self._wakeup:
-            active = [subscription for subscription in self._subscriptions if subscription.is_active]
-        if not active:
+        if not self._active():
             return now + _IDLE
-        self._schedule.watch(
-            focused=[key for one in active for key in one.focused],
-            visible=[key for one in active for key in one.visible],
-        )
         if now >= self._scan_due:
             self._guarded(_THE_TABLE, self._scan)
-        elif now >= self._streams_due:
+        return self._scan_due
+
+    def step_streams(self) -> float:
+        """Do what is due at the streams: at most one description of them, or one probe.
+
+        Returns:
+            Monotonic seconds at which to call again.
+        """
+        now = self._clock.monotonic()
+        active = self._active()
+        if not active:
+            return now + _IDLE
+        candidate = None
+        looks = now >= self._streams_due and (self._streams is not None or self._newest is not None)
+        with self._memory:
+            self._schedule.watch(
+                focused=[key for one in active for key in one.focused],
+                visible=[key for one in active for key in one.visible],
+            )
+            if self._probe_lag and not looks:
+                candidate = self._schedule.take(now)
+        if looks:
             self._guarded(_THE_STREAM, self._look_at_streams)
-        elif self._probe_lag and (due := self._schedule.due()) is not None and due <= now:
-            self._measure(now)
+        elif candidate is not None:
+            self._measure(candidate)
         if self._clock.monotonic() >= self._publish_due:
             self._publish()
-        due = self._schedule.due() if self._probe_lag else None
-        moments = [self._scan_due, self._streams_due, self._publish_due]
+        with self._memory:
+            due = self._schedule.due() if self._probe_lag else None
+        # Before the first scan, it is not known which streams to look at: the scan wakes this thread.
+        streams_due = now + _IDLE if self._newest is None else self._streams_due
+        moments = [streams_due, self._publish_due]
         return min(moments if due is None else [*moments, due])
+
+    def _active(self) -> list[Subscription]:
+        with self._wakeup:
+            return [subscription for subscription in self._subscriptions if subscription.is_active]
 
     def _scan(self) -> None:
         began = self._clock.monotonic()
@@ -305,73 +355,84 @@ class FleetPoller:
         now = self._clock.monotonic()
         if len(scan.leases) <= SMALL_TABLE:
             self._scan_due = began + FAST_SCAN
-        self._observer.observe_table(scan, now, self._clock.time(), began=began)
+        with self._memory:
+            self._observer.observe_table(scan, now, self._clock.time(), began=began)
         self._publish()  # the list first; the stream and the lag follow
-        self._newest = scan
-        known = self._streams
-        if known is not None and any(lease.stream_name not in known for lease in scan.leases):
-            self._streams, self._streams_due = (
-                None,
-                float("-inf"),
-            )  # an application of several streams got one more
-        self._schedule.update(self._observer.lag_candidates(now))
+        with self._memory:
+            self._newest = scan
+            known = self._streams
+            if known is not None and any(lease.stream_name not in known for lease in scan.leases):
+                # An application of several streams got one more.
+                self._streams, self._streams_due = None, float("-inf")
+            self._schedule.update(self._observer.lag_candidates(now))
+        self._wake()
 
     def _look_at_streams(self) -> None:
         began = self._clock.monotonic()
         self._streams_due = began + STREAM_INTERVAL
-        if self._streams is None:
-            if self._newest is None:
+        streams = self._streams
+        if streams is None:
+            newest = self._newest
+            if newest is None:
                 return
-            self._streams = self._application.streams(self._newest)
-            self._observer.observe_streams(self._streams)
-        for name, stream in self._streams.items():
+            streams = self._application.streams(newest)
+            with self._memory:
+                self._streams = streams
+                self._observer.observe_streams(streams)
+        for name, stream in streams.items():
             try:
                 facts = self._application.stream_facts(stream)
                 shards = self._application.shards(stream)
             except ResourceNotFoundError:
-                self._observer.observe_stream(name, None, self._clock.monotonic())
+                with self._memory:
+                    self._observer.observe_stream(name, None, self._clock.monotonic())
                 continue
-            now = self._clock.monotonic()
-            self._observer.observe_stream(name, facts, now)
-            self._observer.observe_shards(name, shards, now)
+            with self._memory:
+                now = self._clock.monotonic()
+                self._observer.observe_stream(name, facts, now)
+                self._observer.observe_shards(name, shards, now)
         if self._has_unknown_workers():
             metrics = self._application.worker_metrics()
             if metrics is not None:
-                self._observer.observe_metrics(metrics, self._clock.monotonic(), self._clock.time())
-        self._schedule.update(self._observer.lag_candidates(self._clock.monotonic()))
+                with self._memory:
+                    self._observer.observe_metrics(metrics, self._clock.monotonic(), self._clock.time())
+        with self._memory:
+            self._schedule.update(self._observer.lag_candidates(self._clock.monotonic()))
         self._publish()
 
     def _has_unknown_workers(self) -> bool:
         view = self._view
         return view is not None and any(owner.kind is not OwnerKind.SDK for owner in view.owners)
 
-    def _measure(self, now: float) -> None:
-        candidate = self._schedule.take(now)
-        if candidate is None:
-            return
+    def _measure(self, candidate: LagCandidate) -> None:
         if self._probe is None:
             self._probe = LagProbe(self._kinesis, clock=self._clock, on_call=self._counter.count)
         result = self._probe.measure(candidate)
         now = self._clock.monotonic()
-        self._schedule.finish(candidate.lease_key, result, now)
-        self._observer.observe_lag(candidate.lease_key, result, now)
+        with self._memory:
+            self._schedule.finish(candidate.lease_key, result, now)
+            self._observer.observe_lag(candidate.lease_key, result, now)
         self._publish_due = min(self._publish_due, now + _PUBLISH)
 
     def _publish(self) -> None:
-        now = self._clock.monotonic()
-        self._publish_due = float("inf")
-        self._observer.observe_calls(self._counter.per_minute())
-        self._observer.observe_error("; ".join(self._errors.values()))
-        view = self._observer.view(now, self._clock.time())
-        with self._wakeup:
-            self._view = view
-            subscriptions = [*self._subscriptions]
-            self._wakeup.notify_all()
-        for subscription in subscriptions:
-            try:
-                subscription.publish(view)
-            except Exception:
-                _LOGGER.exception("a listener of the fleet of %s failed", printable(self._application.name))
+        with self._publishing:  # views leave in the order in which they were made
+            with self._memory:
+                now = self._clock.monotonic()
+                self._publish_due = float("inf")
+                self._observer.observe_calls(self._counter.per_minute())
+                self._observer.observe_error("; ".join(self._errors.values()))
+                view = self._observer.view(now, self._clock.time())
+            with self._wakeup:
+                self._view = view
+                subscriptions = [*self._subscriptions]
+                self._wakeup.notify_all()
+            for subscription in subscriptions:
+                try:
+                    subscription.publish(view)
+                except Exception:
+                    _LOGGER.exception(
+                        "a listener of the fleet of %s failed", printable(self._application.name)
+                    )
 
     def _guarded(self, what: str, look: Callable[[], None]) -> None:
         """Make a look. A failure becomes part of the view, and the look is repeated after a growing delay."""
@@ -380,8 +441,9 @@ class FleetPoller:
         except Exception as error:
             if not isinstance(error, KinesisSdkError):
                 _LOGGER.exception("the look at %s of %s failed", what, printable(self._application.name))
-            count = self._failures[what] = self._failures.get(what, 0) + 1
-            self._errors[what] = f"{what} could not be read: {printable(str(error), 400)}"
+            with self._memory:
+                count = self._failures[what] = self._failures.get(what, 0) + 1
+                self._errors[what] = f"{what} could not be read: {printable(str(error), 400)}"
             due = self._clock.monotonic() + backoff(count, _FIRST_BACKOFF, _MAX_BACKOFF, self._rng)
             if isinstance(error, ConfigError):
                 due = max(
@@ -393,26 +455,28 @@ class FleetPoller:
                 self._scan_due = due
             self._publish()
             return
-        if self._errors.pop(what, None) is not None:
+        with self._memory:
+            had_failed = self._errors.pop(what, None) is not None
             self._failures.pop(what, None)
+        if had_failed:
             self._publish()
 
-    def _run(self) -> None:
+    def _run(self, step: Callable[[], float]) -> None:
         while True:
             with self._wakeup:
                 if self._stopped:
                     return
-                self._is_woken = False
-            due = self.step()
+                wakes = self._wakes
+            due = step()
             with self._wakeup:
                 self._wakeup.wait_for(
-                    lambda: self._stopped or self._is_woken,
+                    lambda wakes=wakes: self._stopped or self._wakes != wakes,  # type: ignore[misc]
                     max(0.0, due - self._clock.monotonic()),
                 )
 
     def _wake(self) -> None:
         with self._wakeup:
-            self._is_woken = True
+            self._wakes += 1
             self._wakeup.notify_all()
 
     def _remove(self, subscription: Subscription) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -56,10 +57,9 @@ class Page:
         for place, row in enumerate(self.rows):
             progress = Progress(0, None, None, "w") if self.ours else None
             self.rows[place] = replace(row, counter=row.counter + 1, progress=progress)
-        before = dict(self.aws.stats()["calls"])
+        table = self.aws.tables.find("billing")
         for row in self.rows:
-            self.dynamodb.put_item(TableName="billing", Item=lease_to_item(row))
-        assert self.aws.stats()["calls"]["PutItem"] == before.get("PutItem", 0) + len(self.rows)
+            table.put(lease_to_item(row))
 
     def run(self, seconds: float, renew_every: float = 6.0) -> dict[str, int]:
         """Let time pass, and return the calls of this time."""
@@ -163,7 +163,7 @@ def test_several_pages_share_the_calls() -> None:
 
 def test_the_list_comes_before_the_stream_and_the_lag() -> None:
     page = Page(4)
-    page.poller.step()
+    page.poller.step_table()
     assert len(page.views) == 1
     assert page.views[0].totals.leases == 4
     assert page.views[0].totals.measured == 0
@@ -228,7 +228,46 @@ def test_a_listener_that_fails_does_not_end_the_thread(caplog: pytest.LogCapture
     assert "a listener of the fleet of billing failed" in caplog.text
 
 
-def test_the_thread_takes_views_and_ends() -> None:
+@pytest.mark.parametrize("operation", ["ListShards", "GetRecords"])
+def test_a_call_to_kinesis_that_hangs_does_not_delay_the_scans(
+    operation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = Page(4)
+    page.run(20)
+    hangs, answered = threading.Event(), threading.Event()
+    call = page.aws.call
+
+    def hanging(service: str, name: str, *rest: Any, **named: Any) -> Any:
+        if name == operation:
+            hangs.set()
+            assert answered.wait(60)
+        return call(service, name, *rest, **named)
+
+    monkeypatch.setattr(page.aws, "call", hanging)
+    page.clock.advance(120)
+
+    def follow_streams() -> None:
+        while not answered.is_set():
+            page.poller.step_streams()
+
+    streams = threading.Thread(target=follow_streams, daemon=True)
+    streams.start()
+    assert hangs.wait(60)
+    for _ in range(3):
+        page.clock.advance(2)
+        page.write()
+        scan = threading.Thread(target=page.poller.step_table, daemon=True)
+        scan.start()
+        scan.join(60)
+        assert not scan.is_alive()
+        assert page.views[-1].table_age == 0.0
+        assert page.views[-1].leases[0].counter == page.rows[0].counter
+    answered.set()
+    streams.join(60)
+    assert not streams.is_alive()
+
+
+def test_the_threads_take_views_and_end() -> None:
     page = Page(2, ours=True, subscribe=False)
     connection = Connection(clients={"kinesis": page.kinesis, "dynamodb": page.dynamodb})
     application = Application(connection, "billing", stream="orders")
