@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TypeVar
@@ -45,6 +46,7 @@ from kinesis_sdk.admin.changes.transfer import (
     import_goals,
     make_export,
     refuse_other_stream,
+    unchanged_by_import,
     unresolved,
 )
 from kinesis_sdk.admin.fleet.model import OwnerKind
@@ -245,6 +247,7 @@ class Steering:
                 "shard", sorted(shards), "exactly one shard for a swap" if swap else "at least one shard"
             )
         read = self._scan()
+        self.owners.check_known("to", worker)  # before the wait that tells who is alive
         chosen = sorted(self._chosen(shards, read.rows))
         goals = [
             Goal(lease_key=key, shard_id=read.rows[key].lease.shard, action=Action.MOVE, worker=worker)
@@ -332,9 +335,10 @@ class Steering:
         more += refuse_rewind(rows, listed, rewinds, self.owners, self._clock.monotonic())
         command = self._command("import", stream)
         command = (*command[:3], file, *command[3:])
-        return self._plan(
+        plan = self._plan(
             Action.IMPORT, goals, command, [*refusals, *more], [*notes, NOT_REACHED], stream, listed
         )
+        return replace(plan, unchanged=(*plan.unchanged, *unchanged_by_import(rows, export)))
 
     # Applying
 

@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from kinesis_sdk.admin.changes.audit import item_from_json, item_to_json
-from kinesis_sdk.admin.changes.plan import Action, Goal, Refusal, StreamRows, in_creation_order
+from kinesis_sdk.admin.changes.plan import Action, Goal, Refusal, StreamRows, Unchanged, in_creation_order
 from kinesis_sdk.admin.changes.positions import ResolvedStart
 from kinesis_sdk.admin.changes.rows import Row
 from kinesis_sdk.admin.changes.table import TableRead
@@ -178,6 +178,30 @@ def import_goals(
         if goal is not None:
             goals.append(goal)
     return goals, _refuse_import(table, exported, shards), notes
+
+
+def unchanged_by_import(table: StreamRows, export: Export) -> list[Unchanged]:
+    """Return the rows that are at the position of the export already.
+
+    Args:
+        table: Rows of the stream, as they are.
+        export: The export.
+    """
+    return [
+        Unchanged(
+            goal=Goal(
+                lease_key=row.lease.lease_key,
+                shard_id=row.lease.shard,
+                action=Action.REWIND,
+                position=row.lease.checkpoint,
+            ),
+            reason="it is at the position of the export",
+        )
+        for row in export.rows
+        if row.lease.stream_name == table.stream_name
+        and (current := table.rows.get(row.lease.shard)) is not None
+        and current.lease.checkpoint == row.lease.checkpoint
+    ]
 
 
 def _import_goal(row: Row, current: Row | None, start: ResolvedStart | None, notes: list[str]) -> Goal | None:

@@ -262,10 +262,10 @@ class WorkerMarks:
         return leases[find_lease_key(shard, leases)]
 
     def _check_drain(self, worker: str, leases: list[Lease]) -> Lease:
+        self._owners.check_known("worker", worker)  # before the wait that tells who is alive
         self._judge([worker])
         name = printable(worker)
         kind = self._owners.kind(worker)
-        self._owners.check_known("worker", worker)
         if kind is not OwnerKind.SDK:
             raise ChangeRefusedError(
                 f"{name} is a Java worker or an unknown one, which does not read the mark: stop its process with SIGTERM; its leases "
