@@ -10,22 +10,27 @@ from datetime import datetime, timezone
 from itertools import count
 from pathlib import Path
 from random import Random
+from unittest.mock import MagicMock
 
 import pytest
 from click.testing import CliRunner
 
+from kinesis_sdk.admin import Connection
 from kinesis_sdk.cli.main import cli
+from kinesis_sdk.cli.output import ExitCode
+from kinesis_sdk.cli.run import command as command_module
 from kinesis_sdk.cli.run.config_file import config_from, read_config
 from kinesis_sdk.cli.run.handlers import HandlerNotFoundError, load_handler
 from kinesis_sdk.cli.run.health import ProcessHealth, SupervisorHealth, live_problems, ready_problems
 from kinesis_sdk.cli.run.logs import JsonFormatter, _NameWorker
-from kinesis_sdk.cli.run.processes import describe_exit
+from kinesis_sdk.cli.run.processes import Processes, describe_exit
 from kinesis_sdk.cli.run.settings import RunSettings
-from kinesis_sdk.cli.run.supervisor import SlotState, Supervisor
+from kinesis_sdk.cli.run.supervisor import Outcome, SlotState, Supervisor
 from kinesis_sdk.cli.run.watch import FileWatcher, roots_of
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.log_fields import log_fields
 from kinesis_sdk.consumer import ConsumerConfig
+from kinesis_sdk.testing import FakeAws, VirtualClock
 
 RUN = ["run", "app:handle", "--stream", "orders", "--app", "billing"]
 
@@ -63,6 +68,66 @@ def test_a_wrong_setting_of_the_file_is_reported_before_a_process_starts(tmp_pat
     result = CliRunner().invoke(cli, [*RUN, "--config", str(path)])
     assert result.exit_code == 2
     assert "leases.failover_time=-1" in result.output
+
+
+def test_a_stream_that_does_not_exist_is_reported_before_the_lease_table_is_created(monkeypatch):
+    aws = FakeAws(clock=VirtualClock())
+    aws.client("kinesis").create_stream(StreamName="orders", ShardCount=1)
+    connection = Connection(clients={"kinesis": aws.client("kinesis")})
+    monkeypatch.setattr(command_module, "make_connection", lambda *_: connection)
+    started = []
+    monkeypatch.setattr(Processes, "run", lambda self: started.append(self) or Outcome(ExitCode.DONE))
+    result = CliRunner().invoke(cli, [*RUN, "--stream", "nope"])
+    assert result.exit_code == 3
+    assert "nope" in result.stderr
+    assert started == []
+    result = CliRunner().invoke(cli, [*RUN, "--json"])
+    assert result.exit_code == 0, result.output
+    assert len(started) == 1
+    (ended,) = map(json.loads, result.stdout.splitlines())
+    assert (ended["event"], ended["exit_code"], ended["message"]) == ("ended", 0, None)
+
+
+class Reporting:
+    """A worker process as its supervisor sees it."""
+
+    number, pid, error, reports = 1, 4711, None, 0
+
+    def __init__(self, *reports):
+        self.sent = list(reports)
+
+    def read(self):
+        while self.sent:
+            yield {"message": "no such module", "event": self.sent.pop(0)}
+
+    def close(self):
+        """Nothing is open."""
+
+
+@pytest.mark.parametrize(
+    ("reports", "code", "events"),
+    [
+        (["loaded", "started"], 10, ["process-started", "consuming", "process-ended"]),
+        (["failed"], 2, ["process-ended"]),
+    ],
+)
+def test_a_process_has_started_once_its_handler_is_imported(reports, code, events, caplog):
+    told = []
+    supervisor = Supervisor(1, stop_timeout=5.0, reloads=False, rng=Random(1))
+    processes = Processes(
+        supervisor, settings_with(), tell=lambda event, facts: told.append((event, dict(facts)))
+    )
+    child = Reporting(*reports)
+    processes._running[1] = child
+    processes._selector.close()
+    processes._selector = MagicMock()
+    supervisor.begin(0.0)
+    supervisor.poll(0.0)
+    with caplog.at_level(logging.INFO):
+        processes._on_exit(child, code)
+    assert [event for event, _ in told] == events
+    assert told[-1][1]["reason"] == (f"ended with status {code}" if code == 10 else "no such module")
+    assert ("started, pid 4711" in caplog.text) == ("loaded" in reports)
 
 
 def test_settings_survive_the_way_to_the_process():

@@ -5,15 +5,22 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from random import Random
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import click
 
-from kinesis_sdk.cli.options import Moment, connection_options, make_connection
-from kinesis_sdk.cli.output import CommandError, ExitCode, note, with_exit_codes
+from kinesis_sdk.cli.options import JSON_OPTION, Duration, Moment, connection_options, make_connection
+from kinesis_sdk.cli.output import CommandError, ExitCode, note, print_json_line, with_exit_codes
+
+if TYPE_CHECKING:
+    from kinesis_sdk.admin import Connection
 
 
 @click.command()
@@ -78,10 +85,9 @@ from kinesis_sdk.cli.output import CommandError, ExitCode, note, with_exit_codes
 )
 @click.option(
     "--stop-timeout",
-    type=click.FloatRange(0.1, 86_400),
-    default=25.0,
+    type=Duration(0.1, 86_400.0),
+    default="25s",
     show_default=True,
-    metavar="SECONDS",
     help="Time for a clean stop, after which the processes are killed.",
 )
 @click.option(
@@ -98,6 +104,7 @@ from kinesis_sdk.cli.output import CommandError, ExitCode, note, with_exit_codes
     show_default=True,
     help="Lines of text, or one JSON object a line.",
 )
+@JSON_OPTION
 @connection_options
 @with_exit_codes
 def run(
@@ -115,6 +122,7 @@ def run(
     stop_timeout: float,
     log_level: str,
     log_format: str,
+    as_json: bool,
     region: str | None,
     profile: str | None,
     endpoint_url: str | None,
@@ -127,6 +135,8 @@ def run(
     Ctrl-C or SIGTERM stops the workers cleanly: running batches finish, handlers may checkpoint, leases are released.
     A second one ends them at once. A worker process that dies is started again after a pause. After five failures
     in a row the command ends with exit code 1. Worker processes never outlive this command.
+
+    --json prints an event a line: health, process-started, consuming, process-ended, ended. The log stays on standard error.
 
     \b
     Examples:
@@ -153,12 +163,6 @@ def run(
         module, _ = split_name(handler)
     except HandlerNotFoundError as error:
         raise CommandError(str(error), ExitCode.USAGE) from error
-    end: str | None = None
-    if until is not None:
-        # Asked once, so that all processes, and those that replace them, mean the same moment.
-        connection = make_connection(region, profile, endpoint_url)
-        option: UntilOption = until if isinstance(until, datetime) else "now"
-        end = Until.resolve(option, service_date(connection.kinesis, streams[0])).moment.isoformat()
     settings = RunSettings(
         handler=handler,
         streams=streams,
@@ -168,7 +172,6 @@ def run(
         initial_position=initial_position.isoformat()
         if isinstance(initial_position, datetime)
         else initial_position,
-        until=end,
         region=region,
         profile=profile,
         endpoint_url=endpoint_url,
@@ -178,16 +181,64 @@ def run(
         reports_health=health_port is not None,
     )
     settings.consumer_config()  # a wrong setting is reported here, and not by each process
+    connection = make_connection(region, profile, endpoint_url)
+    _check_streams(connection, streams)
+    if until is not None:
+        # Asked once, so that all processes, and those that replace them, mean the same moment.
+        option: UntilOption = until if isinstance(until, datetime) else "now"
+        moment = Until.resolve(option, service_date(connection.kinesis, streams[0])).moment
+        settings = replace(settings, until=moment.isoformat())
     configure_logging("supervisor", settings.log_level, settings.log_format)
     watcher = None
     if reloads:
         roots = roots_of(module, [str(Path.cwd()), *sys.path])
         watcher = FileWatcher([*roots, *([Path(settings.config_file)] if settings.config_file else [])])
     supervisor = Supervisor(processes, stop_timeout=stop_timeout, reloads=reloads, rng=Random())
+    tell = _tell if as_json else _tell_nothing
     with SupervisorHealth(supervisor, health_host, health_port) as health:
-        outcome = Processes(supervisor, settings, watcher, health.observe).run()
+        if health.server is not None:
+            tell("health", {"url": f"http://{health_host}:{health.server.port}"})
+        outcome = Processes(supervisor, settings, watcher, health.observe, tell).run()
+    tell(
+        "ended",
+        {
+            "exit_code": int(outcome.code),
+            "complete": supervisor.is_complete,
+            "until": settings.until,
+            "message": outcome.message,
+        },
+    )
     if supervisor.is_complete:
-        note(f"Everything until {end} is processed.")
+        note(f"Everything until {settings.until} is processed.")
     if outcome.message is not None:
         raise CommandError(outcome.message, outcome.code)
     sys.exit(outcome.code)
+
+
+def _check_streams(connection: Connection, streams: tuple[str, ...]) -> None:
+    """Check that the streams exist before a worker creates the lease table. Cost: one ListShards for each.
+
+    Raises:
+        AwsError: If one does not exist, or the call failed.
+    """
+    from kinesis_sdk.common.aws import call_with_retries
+    from kinesis_sdk.common.stream import StreamId
+
+    kinesis = connection.kinesis
+    for stream in streams:
+        request = StreamId.parse(stream).request
+        call_with_retries(
+            lambda request=request: kinesis.list_shards(**request, MaxResults=1),  # type: ignore[misc]
+            operation="ListShards",
+            client=kinesis,
+        )
+
+
+def _tell(event: str, facts: Mapping[str, Any]) -> None:
+    """Print an event as a JSON line."""
+    print_json_line({"event": event, "at": time.time(), **facts})
+    sys.stdout.flush()
+
+
+def _tell_nothing(event: str, facts: Mapping[str, Any]) -> None:
+    del event, facts

@@ -149,6 +149,7 @@ class Processes:
         settings: Settings of the workers; the number of each process is appended to the worker id.
         watcher: Watches files; None for no reloads.
         observe: Called once a tick with the processes that run, for a health endpoint.
+        tell: Told what happens, for programs: the name of an event, and its facts.
     """
 
     def __init__(
@@ -157,12 +158,14 @@ class Processes:
         settings: RunSettings,
         watcher: FileWatcher | None = None,
         observe: Callable[[Mapping[int, ChildProcess]], None] = lambda _processes: None,
+        tell: Callable[[str, Mapping[str, Any]], None] = lambda _event, _facts: None,
     ) -> None:
         self._supervisor = supervisor
         self._settings = settings
         self._watcher = watcher
         self._look_at = 0.0
         self._observe = observe
+        self._tell = tell
         self._running: dict[int, ChildProcess] = {}
         self._selector = selectors.DefaultSelector()
         self._requested: list[signal.Signals] = []
@@ -217,7 +220,7 @@ class Processes:
             reason = f"could not be started: {error}"
             self._do(self._supervisor.on_exit(number, ChildCode.FAILED, reason, time.monotonic()))
             return
-        _LOGGER.info("worker process %d: started, pid %d, worker %s", number, child.pid, worker_id)
+        _LOGGER.debug("worker process %d: pid %d, loading the handler", number, child.pid)
         self._running[number] = child
         self._selector.register(child.reports, selectors.EVENT_READ, child)
 
@@ -225,13 +228,21 @@ class Processes:
         for report in child.read():
             now = time.monotonic()
             if report["event"] == "loaded":
+                # Only now: a process whose handler cannot be imported was never of any use.
+                self._log_start(child)
                 self._supervisor.on_loaded(now)
             elif report["event"] == "started":
+                self._tell("consuming", {"process": child.number})
                 self._supervisor.on_started(child.number, now)
             elif report["event"] == "failed":
                 child.error = report["message"]
             elif report["event"] == "health":
                 child.reported, child.reported_at = report, now
+
+    def _log_start(self, child: ChildProcess) -> None:
+        worker_id = f"{self._settings.worker_id}-{child.number}"
+        _LOGGER.info("worker process %d: started, pid %d, worker %s", child.number, child.pid, worker_id)
+        self._tell("process-started", {"process": child.number, "pid": child.pid, "worker_id": worker_id})
 
     def _on_exit(self, child: ChildProcess, code: int) -> None:
         self._read(child)
@@ -239,6 +250,10 @@ class Processes:
         child.close()
         del self._running[child.number]
         reason = describe_exit(code, child.error)
+        self._tell(
+            "process-ended",
+            {"process": child.number, "pid": child.pid, "exit_code": code, "reason": reason},
+        )
         if code in (ChildCode.REACHED, ChildCode.STOPPED):
             _LOGGER.info("worker process %d: ended", child.number)
         self._do(self._supervisor.on_exit(child.number, code, reason, time.monotonic()))
