@@ -7,10 +7,7 @@ from datetime import datetime, timezone
 
 import click
 
-from kinesis_sdk.admin.applications import Application, Applications
-from kinesis_sdk.admin.fleet.look import Look
 from kinesis_sdk.admin.fleet.model import OwnerKind, OwnerView
-from kinesis_sdk.cli.fleet_tables import new_table, text, title
 from kinesis_sdk.cli.options import JSON_OPTION, connection_options, make_connection
 from kinesis_sdk.cli.output import console, note, print_json, with_exit_codes
 from kinesis_sdk.common.text import printable
@@ -41,6 +38,10 @@ def apps(
       kinesis-sdk apps
       kinesis-sdk apps billing search-index --streams
     """
+    from kinesis_sdk.admin.applications import Application, Applications
+    from kinesis_sdk.admin.fleet.look import Look
+    from kinesis_sdk.cli.fleet_tables import new_table, text, title
+
     connection = make_connection(region, profile, endpoint_url)
     found = Applications(connection, names or None).find()
     rows = []

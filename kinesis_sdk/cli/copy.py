@@ -8,15 +8,10 @@ from typing import Any
 
 import click
 
-from kinesis_sdk.admin import Connection
-from kinesis_sdk.admin.transfer.copy import copy_stream
-from kinesis_sdk.admin.transfer.put import bulk_config
-from kinesis_sdk.admin.transfer.state import StateFile
 from kinesis_sdk.cli.interrupts import interrupt_on_terminate
 from kinesis_sdk.cli.options import DURATION, JSON_OPTION, Moment, connection_options, make_connection
 from kinesis_sdk.cli.output import note, print_json, with_exit_codes
 from kinesis_sdk.cli.tail import ending, starting
-from kinesis_sdk.cli.transfer_report import ProgressReport, exit_code, result_text, tell
 
 
 @click.command()
@@ -30,7 +25,7 @@ from kinesis_sdk.cli.transfer_report import ProgressReport, exit_code, result_te
     show_default=True,
     help="How long ago (15m), a time (ISO 8601), TRIM_HORIZON or LATEST.",
 )
-@click.option("--until", type=Moment("NOW"), help="How long ago, a time, or NOW (the default).")
+@click.option("--until", type=Moment("NOW"), help="End there: how long ago, a time, or NOW (the default).")
 @click.option("--follow", is_flag=True, help="Go on without end.")
 @click.option("--to-region", metavar="REGION", help="Region of TARGET; by default that of SOURCE.")
 @click.option("--to-profile", metavar="NAME", help="Profile for TARGET; by default that of SOURCE.")
@@ -42,7 +37,12 @@ from kinesis_sdk.cli.transfer_report import ProgressReport, exit_code, result_te
     metavar="FILE",
     help="Keep an account here, and continue from it.",
 )
-@click.option("--ordered/--unordered", default=True, show_default=True, help="Keep the order of each key.")
+@click.option(
+    "--ordered/--unordered",
+    default=True,
+    show_default=True,
+    help="Store the records of a key in their order; costs throughput.",
+)
 @click.option(
     "--aggregate/--no-aggregate", default=True, show_default=True, help="Pack small records together."
 )
@@ -51,7 +51,6 @@ from kinesis_sdk.cli.transfer_report import ProgressReport, exit_code, result_te
     type=DURATION,
     default="5m",
     show_default=True,
-    metavar="DURATION",
     help="Try a record for so long.",
 )
 @click.option("--quiet", "-q", is_flag=True, help="No progress.")
@@ -91,6 +90,12 @@ def copy(
       kinesis-sdk copy orders orders --to-region eu-central-1 --follow --state mirror.state
       kinesis-sdk copy orders orders --from 1d --to-endpoint-url http://localhost:4566
     """
+    from kinesis_sdk.admin.connection import Connection
+    from kinesis_sdk.admin.transfer.copy import copy_stream
+    from kinesis_sdk.admin.transfer.put import bulk_config
+    from kinesis_sdk.admin.transfer.state import StateFile
+    from kinesis_sdk.cli.transfer_report import ProgressReport, exit_code, result_text, tell
+
     origin = make_connection(**options)
     goal = origin
     if (to_region, to_profile, to_endpoint_url) != (None, None, None):

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import ExitStack
 from threading import Event
 
 import click
 
-from kinesis_sdk.admin.applications import Application
 from kinesis_sdk.admin.fleet.model import FleetView
+from kinesis_sdk.cli.application import (
+    FAILOVER_TIME_OPTION,
+    LAG_OPTION,
+    STREAM_OPTION,
+    TABLE_OPTION,
+    check_table,
+)
 from kinesis_sdk.cli.extras import need
-from kinesis_sdk.cli.options import connection_options, make_connection
-from kinesis_sdk.cli.output import CommandError, ExitCode, note, with_exit_codes
+from kinesis_sdk.cli.options import (
+    HOST_HELP,
+    JSON_OPTION,
+    PORT,
+    PORT_HELP,
+    connection_options,
+    make_connection,
+)
+from kinesis_sdk.cli.output import CommandError, ExitCode, note, print_json_line, with_exit_codes
 from kinesis_sdk.common.text import printable
 
 
@@ -29,28 +43,24 @@ class ErrorNotes:
 
 
 @click.command(short_help="Serve lag, owners, moves and problems to Prometheus and KEDA.")
-@click.argument("applications", nargs=-1, required=True)
+@click.argument("applications", metavar="APP...", nargs=-1, required=True)
+@click.option("--port", type=PORT, default=9464, show_default=True, help=PORT_HELP)
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=9464, show_default=True, help="Port; 0 takes a free one."
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help=f"{HOST_HELP} There is no token: see docs/monitoring.md.",
 )
-@click.option(
-    "--host", default="127.0.0.1", show_default=True, help="Address to listen at; 0.0.0.0 in a container."
-)
-@click.option(
-    "--stream", metavar="NAME", help="Stream of the applications, if it cannot be found by its shards."
-)
+@STREAM_OPTION
+@TABLE_OPTION
+@FAILOVER_TIME_OPTION
 @click.option(
     "--per-owner",
     is_flag=True,
     help="Add worker ids as labels. They are not bounded: each restart of a worker makes new series.",
 )
-@click.option(
-    "--lag/--no-lag",
-    "probe_lag",
-    default=True,
-    show_default=True,
-    help="Ask the stream for the lag of owners that do not tell it.",
-)
+@LAG_OPTION
+@JSON_OPTION
 @connection_options
 @with_exit_codes
 def exporter(
@@ -59,15 +69,18 @@ def exporter(
     port: int,
     host: str,
     stream: str | None,
+    table: str | None,
+    failover_time: float,
     per_owner: bool,
     probe_lag: bool,
+    as_json: bool,
     region: str | None,
     profile: str | None,
     endpoint_url: str | None,
 ) -> None:
     r"""Serve lag, owners, moves and problems of applications to Prometheus and KEDA, until Ctrl-C.
 
-    Each application is named like its lease table. Works for every KCL application.
+    Works for every KCL application.
 
     \b
     /metrics             for Prometheus (names: docs/monitoring.md; dashboard and alerts: grafana/)
@@ -79,15 +92,20 @@ def exporter(
     60 s. Lag costs nothing where workers of this SDK tell it; for others it is asked of the stream, each shard at most
     once in 30 s. A scrape costs nothing.
 
+    --json prints one line with the addresses once the exporter serves.
+
     \b
     Examples:
       kinesis-sdk exporter billing
       kinesis-sdk exporter billing search --host 0.0.0.0 --port 9464
       curl -s localhost:9464/lag/billing
     """
+    check_table(table, applications)
     need("prometheus_client", "prometheus")
+    from kinesis_sdk.admin.applications import Application
     from kinesis_sdk.admin.exporter import FleetMetrics
     from kinesis_sdk.admin.exporter_http import ExporterPages, ExporterServer
+    from kinesis_sdk.admin.fleet.observe import FleetObserver
     from kinesis_sdk.admin.fleet.poller import FleetPoller
 
     connection = make_connection(region, profile, endpoint_url)
@@ -104,10 +122,23 @@ def exporter(
         except OSError as error:
             raise CommandError(f"cannot listen at {host}:{port}: {error}", ExitCode.CALL_FAILED) from error
         for name in metrics.applications:
-            poller = FleetPoller(Application(connection, name, stream=stream), probe_lag=probe_lag)
+            poller = FleetPoller(
+                Application(connection, name, table_name=table, stream=stream),
+                observer=FleetObserver(name, failover_time=failover_time),
+                probe_lag=probe_lag,
+            )
             stack.enter_context(poller)
             stack.enter_context(poller.subscribe(update))
-        note(
-            f"Serving http://{host}:{server.port}/metrics for {', '.join(metrics.applications)}; Ctrl-C ends it."
-        )
+        address = f"http://{host}:{server.port}"
+        if as_json:
+            print_json_line(
+                {
+                    "url": f"{address}/metrics",
+                    "keda_url": f"{address}/keda",
+                    "health_url": f"{address}/healthz",
+                    "applications": metrics.applications,
+                }
+            )
+            sys.stdout.flush()
+        note(f"Serving {address}/metrics for {', '.join(metrics.applications)}; Ctrl-C ends it.")
         Event().wait()

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
-import click
-
-from kinesis_sdk.admin.applications import Application, short_shard
+from kinesis_sdk.admin.applications import short_shard
 from kinesis_sdk.admin.fleet.model import FleetView, LeaseState, LeaseView, Problem, Severity
 from kinesis_sdk.admin.fleet.words import duration, lag_text, sparkline
 from kinesis_sdk.cli.extras import need
-from kinesis_sdk.cli.options import DURATION, connection_options, make_connection
 from kinesis_sdk.cli.output import console
 from kinesis_sdk.common.text import printable
 
@@ -25,57 +22,18 @@ SHOWN = 20
 """Leases of a larger application that are shown, worst first."""
 _ID_LENGTH = 60
 
-_F = TypeVar("_F", bound=Callable[..., Any])
 
-
-def application_options(command: _F) -> _F:
-    """Add APP, ``--stream``, ``--table``, ``--failover-time`` and the connection options.
-
-    The command receives ``application_name``, ``stream``, ``table``, ``failover_time`` and the connection's values.
-    """
-    for option in (
-        connection_options,
-        click.option(
-            "--failover-time",
-            type=DURATION,
-            default="10s",
-            show_default=True,
-            help="Failover time of the workers: an owner that does not renew its leases for longer is silent.",
-        ),
-        click.option(
-            "--table", metavar="NAME", help="Lease table; by default it has the application's name."
-        ),
-        click.option(
-            "--stream",
-            metavar="STREAM",
-            help="Name or ARN of the stream; by default the one that fits the lease table.",
-        ),
-        click.argument("application_name", metavar="APP"),
-    ):
-        command = option(command)
-    return command
-
-
-def open_application(
-    name: str,
-    stream: str | None,
-    table: str | None,
-    *,
-    region: str | None,
-    profile: str | None,
-    endpoint_url: str | None,
-) -> Application:
-    """Return the application that the options of `application_options` name."""
-    return Application(make_connection(region, profile, endpoint_url), name, table_name=table, stream=stream)
-
-
-def new_table(*columns: str | tuple[str, str]) -> Table:
+def new_table(*columns: str | tuple[str, str], dispensable: Sequence[str] = ()) -> Table:
     """Return a table without lines.
 
     Args:
         columns: Headings; with ``right`` for numbers, or ``wide`` for the column that is cut if there is no room.
+        dispensable: Headings of the columns that a narrow terminal does not show, the first one to be left out first.
     """
-    table: Table = need("rich.table", "cli").Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    need("rich.table", "cli")
+    from kinesis_sdk.cli.fitted_table import FittedTable
+
+    table = FittedTable(dispensable=dispensable)
     for place, column in enumerate(columns):
         heading, kind = (column, "") if isinstance(column, str) else column
         table.add_column(
@@ -197,7 +155,14 @@ def ago(seconds: float | None) -> str:
 def lease_table(leases: Iterable[LeaseView]) -> Table:
     """Return the rows of the lease table, decoded."""
     table = new_table(
-        "SHARD", "STATE", ("OWNER", "wide"), "KIND", ("COUNTER", "right"), "CHECKPOINT", ("RENEWED", "right")
+        "SHARD",
+        "STATE",
+        ("OWNER", "wide"),
+        "KIND",
+        ("COUNTER", "right"),
+        "CHECKPOINT",
+        ("RENEWED", "right"),
+        dispensable=("KIND", "COUNTER", "CHECKPOINT", "RENEWED"),
     )
     for lease in leases:
         table.add_row(
@@ -222,12 +187,18 @@ def lag_table(leases: Sequence[LeaseView], *, watched: bool) -> Table:
     columns: list[str | tuple[str, str]] = ["SHARD", ("LAG", "right")]
     if watched:
         columns += ["10 MIN", ("CHECKPOINT AGE", "right")]
+    else:
+        columns.append(("AT CHECKPOINT", "right"))
     columns += [("LOST IN", "right"), "STATE", ("OWNER", "wide"), ("KB/S", "right")]
-    table = new_table(*columns)
+    table = new_table(
+        *columns, dispensable=("KB/S", "10 MIN", "CHECKPOINT AGE", "AT CHECKPOINT", "LOST IN", "OWNER")
+    )
     for lease in leases:
         cells = [text(shard_cell(lease)), _lag_cell(lease)]
         if watched:
             cells += [sparkline(lease.trend), ago(lease.checkpointed_ago)]
+        else:
+            cells.append("–" if lease.checkpoint_lag is None else lag_text(lease.checkpoint_lag.millis))
         cells += [
             ago(lease.retention_left) if lease.lag is not None and lease.lag.millis else "–",
             state_cell(lease),

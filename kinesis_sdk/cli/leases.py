@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import sys
 import textwrap
+from typing import TYPE_CHECKING
 
 import click
 
-from kinesis_sdk.admin.applications import find_lease_key
-from kinesis_sdk.admin.fleet.explain import explain as explain_lease
-from kinesis_sdk.admin.fleet.look import Look
 from kinesis_sdk.admin.fleet.model import FleetView, LeaseState, LeaseView, Severity
-from kinesis_sdk.admin.fleet.observe import FleetObserver
 from kinesis_sdk.admin.fleet.words import duration
-from kinesis_sdk.cli.fleet_tables import (
-    application_options,
-    chosen,
-    lease_table,
-    open_application,
-    print_problems,
-    summary,
-    text,
-    title,
-)
+from kinesis_sdk.cli.application import application_options, open_application
 from kinesis_sdk.cli.lazy_group import LazyGroup
 from kinesis_sdk.cli.options import DURATION, JSON_OPTION
 from kinesis_sdk.cli.output import ExitCode, console, note, print_json, with_exit_codes
 from kinesis_sdk.common.text import printable
+
+if TYPE_CHECKING:
+    from kinesis_sdk.admin.applications import Application
+    from kinesis_sdk.admin.fleet.look import Look
 
 _LEASES = {
     "list": ("kinesis_sdk.cli.leases:list_leases", "Print the rows of the lease table, decoded."),
@@ -82,7 +74,7 @@ def list_leases(
     application = open_application(
         application_name, stream, table, region=region, profile=profile, endpoint_url=endpoint_url
     )
-    view = Look(application, observer=FleetObserver(application_name, failover_time=failover_time)).table()
+    view = _look(application, failover_time).table()
     if as_json:
         print_json(view.to_dict())
         return
@@ -127,7 +119,7 @@ def show(
     application = open_application(
         application_name, stream, table, region=region, profile=profile, endpoint_url=endpoint_url
     )
-    look = Look(application, observer=FleetObserver(application_name, failover_time=failover_time))
+    look = _look(application, failover_time)
     look.table()
     view = look.streams(required=False)
     if watch_for:
@@ -139,6 +131,8 @@ def show(
     else:
         if view.error:
             note(view.error)
+        from kinesis_sdk.cli.fleet_tables import print_problems
+
         print_problems(view, application.connection.options)
         console().print()
         _print_rows(view, show_all=show_all)
@@ -178,10 +172,13 @@ def explain(
       kinesis-sdk leases explain billing 447
       kinesis-sdk leases explain billing shardId-000000000447 --watch-for 0s
     """
+    from kinesis_sdk.admin.applications import find_lease_key
+    from kinesis_sdk.admin.fleet.explain import explain as explain_lease
+
     application = open_application(
         application_name, stream, table, region=region, profile=profile, endpoint_url=endpoint_url
     )
-    look = Look(application, observer=FleetObserver(application_name, failover_time=failover_time))
+    look = _look(application, failover_time)
     look.table()
     view = look.streams()
     key = find_lease_key(shard, [lease.lease_key for lease in view.leases])
@@ -203,6 +200,13 @@ def explain(
         return
     for paragraph in paragraphs:
         click.echo(textwrap.fill(printable(paragraph, 2000), 100))
+
+
+def _look(application: Application, failover_time: float) -> Look:
+    from kinesis_sdk.admin.fleet.look import Look
+    from kinesis_sdk.admin.fleet.observe import FleetObserver
+
+    return Look(application, observer=FleetObserver(application.name, failover_time=failover_time))
 
 
 def _of(view: FleetView, key: str) -> LeaseView:
@@ -227,6 +231,8 @@ def _with_ancestors(view: FleetView, key: str) -> set[str]:
 
 
 def _print_rows(view: FleetView, *, show_all: bool) -> None:
+    from kinesis_sdk.cli.fleet_tables import chosen, lease_table, summary, text, title
+
     screen = console()
     screen.print(text(title(view), "bold"))
     screen.print(text(summary(view)))

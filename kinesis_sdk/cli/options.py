@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 
-from kinesis_sdk.admin import Connection
+if TYPE_CHECKING:
+    from kinesis_sdk.admin import Connection
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -16,6 +17,11 @@ JSON_OPTION = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON on standard output, and nothing else there."
 )
 """``--json``, passed as ``as_json``."""
+
+PORT = click.IntRange(0, 65535)
+"""Type of a TCP port."""
+PORT_HELP = "TCP port; 0 takes a free one."
+HOST_HELP = "Address to listen at; 0.0.0.0 in a container."
 
 YES_OPTION = click.option("--yes", is_flag=True, help="Do not ask; for scripts.")
 """``--yes``: act without asking."""
@@ -45,6 +51,8 @@ def connection_options(command: _F) -> _F:
 
 def make_connection(region: str | None, profile: str | None, endpoint_url: str | None) -> Connection:
     """Return the connection that the options name."""
+    from kinesis_sdk.admin import Connection
+
     return Connection(region=region, profile=profile, endpoint_url=endpoint_url)
 
 
@@ -58,17 +66,26 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400
 
 
 class Duration(ParamType):
-    """A length of time such as ``500ms``, ``90``, ``90s``, ``15m``, ``2h`` or ``1d``; passed as seconds."""
+    """A length of time such as ``500ms``, ``90``, ``90s``, ``15m``, ``2h`` or ``1d``; passed as seconds.
+
+    Args:
+        least: Least number of seconds that is accepted.
+        most: Greatest number of seconds that is accepted.
+    """
 
     name = "duration"
 
+    def __init__(self, least: float = 0.0, most: float = float("inf")) -> None:
+        self._least = least
+        self._most = most
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the seconds."""
-        if isinstance(value, (int, float)):
-            return float(value)
-        seconds = parse_duration(str(value))
+        seconds = float(value) if isinstance(value, (int, float)) else parse_duration(str(value))
         if seconds is None:
             self.fail(f"{value!r} is not a length of time, such as 30s, 15m, 2h or 1d", param, ctx)
+        if not self._least <= seconds <= self._most:
+            self.fail(f"{value!r} is not within {self._least:g}s to {self._most:g}s", param, ctx)
         return seconds
 
 

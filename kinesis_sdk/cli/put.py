@@ -8,13 +8,9 @@ from typing import Any
 import click
 
 from kinesis_sdk.admin.transfer.files import FORMATS, RANDOM_KEY, FileFormat, open_files
-from kinesis_sdk.admin.transfer.put import bulk_config, put_files
-from kinesis_sdk.admin.transfer.state import StateFile
 from kinesis_sdk.cli.interrupts import interrupt_on_terminate
 from kinesis_sdk.cli.options import DURATION, JSON_OPTION, connection_options, make_connection
 from kinesis_sdk.cli.output import print_json, with_exit_codes
-from kinesis_sdk.cli.transfer_report import ProgressReport, exit_code, result_text, tell
-from kinesis_sdk.producer.spool import FileSpool
 
 
 @click.command()
@@ -51,7 +47,12 @@ from kinesis_sdk.producer.spool import FileSpool
     metavar="FILE",
     help="Append records that failed to this file.",
 )
-@click.option("--ordered", is_flag=True, help="Store the records of a key in their order; costs throughput.")
+@click.option(
+    "--ordered/--unordered",
+    default=False,
+    show_default=True,
+    help="Store the records of a key in their order; costs throughput.",
+)
 @click.option(
     "--aggregate/--no-aggregate", default=True, show_default=True, help="Pack small records together."
 )
@@ -60,7 +61,6 @@ from kinesis_sdk.producer.spool import FileSpool
     type=DURATION,
     default="5m",
     show_default=True,
-    metavar="DURATION",
     help="Try a record for so long.",
 )
 @click.option("--quiet", "-q", is_flag=True, help="No progress.")
@@ -100,6 +100,11 @@ def put(
       journalctl -f -o json | kinesis-sdk put logs - --format ndjson --key _HOSTNAME
       kinesis-sdk put orders unsent.spool
     """
+    from kinesis_sdk.admin.transfer.put import bulk_config, put_files
+    from kinesis_sdk.admin.transfer.state import StateFile
+    from kinesis_sdk.cli.transfer_report import ProgressReport, exit_code, result_text, tell
+    from kinesis_sdk.producer.spool import FileSpool
+
     report = ProgressReport(quiet=quiet)
     with interrupt_on_terminate(), report.shown():
         result = put_files(

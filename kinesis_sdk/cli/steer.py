@@ -9,21 +9,12 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from kinesis_sdk.admin.applications import Application
-from kinesis_sdk.admin.changes.audit import default_audit_log
-from kinesis_sdk.admin.changes.execute import Outcome, Status
-from kinesis_sdk.admin.changes.plan import ChangePlan
-from kinesis_sdk.admin.changes.positions import Start, parse_start
-from kinesis_sdk.admin.changes.removal import Removal
-from kinesis_sdk.admin.changes.steering import Steering
-from kinesis_sdk.admin.changes.transfer import parse_export
-from kinesis_sdk.admin.changes.workers import WorkerMarks
 from kinesis_sdk.admin.fleet.words import counted
-from kinesis_sdk.cli.fleet_tables import application_options, open_application
+from kinesis_sdk.cli.application import application_options, open_application
 from kinesis_sdk.cli.options import DURATION, JSON_OPTION, YES_OPTION, Moment, ParamType
 from kinesis_sdk.cli.output import (
     CommandError,
@@ -37,6 +28,15 @@ from kinesis_sdk.cli.output import (
 from kinesis_sdk.common.clock import SystemClock
 from kinesis_sdk.common.errors import AuditLogError, AwsError, ChangeRefusedError, ConfigError
 from kinesis_sdk.common.text import printable
+
+if TYPE_CHECKING:
+    from kinesis_sdk.admin.applications import Application
+    from kinesis_sdk.admin.changes.execute import Outcome
+    from kinesis_sdk.admin.changes.plan import ChangePlan
+    from kinesis_sdk.admin.changes.positions import Start
+    from kinesis_sdk.admin.changes.removal import Removal
+    from kinesis_sdk.admin.changes.steering import Steering
+    from kinesis_sdk.admin.changes.workers import WorkerMarks
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _SHOWN = 20
@@ -54,6 +54,8 @@ class StartType(ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Start:
         """Return the start."""
+        from kinesis_sdk.admin.changes.positions import parse_start
+
         start = parse_start(value) if isinstance(value, str) else None
         if start is not None and (not isinstance(start, str) or start in self._words):
             return start
@@ -73,7 +75,7 @@ def change_options(command: _F) -> _F:
             help="File to which each change is appended; by default kinesis-sdk/audit.jsonl in the user's state directory.",
         ),
         JSON_OPTION,
-        click.option("--dry-run", is_flag=True, help="Show what would be written, and write nothing."),
+        click.option("--dry-run", is_flag=True, help="Show what would be changed, and change nothing."),
         YES_OPTION,
     ):
         command = option(command)
@@ -99,11 +101,12 @@ _SHARDS = click.option(
     help="Only this shard, for example 3; may be given several times.",
 )
 _WAIT = click.option(
-    "--wait",
+    "--timeout",
+    "wait",
     type=DURATION,
-    default=60.0,
-    show_default="60s",
-    help="How long to wait until the owners act on the change; 0s does not wait.",
+    default="60s",
+    show_default=True,
+    help="How long to wait until the owners act on the change; the change goes on. 0s does not wait.",
 )
 
 
@@ -145,14 +148,20 @@ class Session:
 
     def steering(self) -> Steering:
         """Return the steering of the application."""
+        from kinesis_sdk.admin.changes.steering import Steering
+
         return Steering(self.application, **self._common)
 
     def marks(self) -> WorkerMarks:
         """Return the workers of the application."""
+        from kinesis_sdk.admin.changes.workers import WorkerMarks
+
         return WorkerMarks(self.application, **self._common)
 
     def removal(self) -> Removal:
         """Return the removal of the application."""
+        from kinesis_sdk.admin.changes.removal import Removal
+
         return Removal(self.application, **self._common)
 
     def command(self, *parts: str) -> tuple[str, ...]:
@@ -161,12 +170,28 @@ class Session:
         table = () if application.table_name == application.name else ("--table", application.table_name)
         return (*parts, *table, *application.connection.options)
 
-    def run(self, steering: Steering, plan: ChangePlan, wait: float, question: str) -> None:
-        """Show a plan, ask, apply it, and tell what became of it."""
+    def run(
+        self,
+        steering: Steering,
+        plan: ChangePlan,
+        wait: float,
+        question: str,
+        *,
+        counts_unchanged: bool = False,
+    ) -> None:
+        """Show a plan, ask, apply it, and tell what became of it.
+
+        Args:
+            steering: Made the plan.
+            plan: The plan.
+            wait: Seconds to wait until owners act on it.
+            question: What to ask.
+            counts_unchanged: Whether rows that need no change are counted, and not listed.
+        """
         if self.dry_run and self.as_json:
             print_json({"plan": plan.to_dict(), "outcomes": []})
         else:
-            show_plan(plan)
+            show_plan(plan, counts_unchanged=counts_unchanged)
         if plan.refusals:
             refuse("Nothing was changed: " + "; ".join(one.reason for one in plan.refusals))
         if self.dry_run:
@@ -185,8 +210,10 @@ class Session:
         finish(steering, plan, outcomes)
 
 
-def show_plan(plan: ChangePlan) -> None:
+def show_plan(plan: ChangePlan, *, counts_unchanged: bool = False) -> None:
     """Print a plan on standard error: the exact writes, what they mean, and the command."""
+    from kinesis_sdk.admin.changes.plan import Action
+
     for change in plan.changes[:_SHOWN]:
         owner = "no worker" if change.owner is None else printable(change.owner)
         kind = "" if change.kind is None else f" ({change.kind.value})"
@@ -198,8 +225,12 @@ def show_plan(plan: ChangePlan) -> None:
         note(f"… and {len(plan.changes) - _SHOWN} more rows; --dry-run --json shows all of them")
     for text in dict.fromkeys(change.guarantee for change in plan.changes if change.guarantee):
         note(f"What to expect: {text}.")
-    for one in plan.unchanged[:_SHOWN]:
-        note(f"{one.goal.shard_id}: unchanged, {one.reason}")
+    if counts_unchanged:
+        if plan.unchanged:
+            note(f"{counted(len(plan.unchanged), 'row')} unchanged; -v lists them")
+    else:
+        for one in plan.unchanged if plan.action is Action.IMPORT else plan.unchanged[:_SHOWN]:
+            note(f"{one.goal.shard_id}: unchanged, {one.reason}")
     for text in plan.notes:
         note(f"Note: {text}")
     note(f"Command: kinesis-sdk {shlex.join(plan.command)}")
@@ -216,6 +247,8 @@ def tell_interrupted(steering: Steering, plan: ChangePlan) -> None:
 
 def finish(steering: Steering, plan: ChangePlan, outcomes: list[Outcome]) -> None:
     """End the command with the exit code of the outcomes."""
+    from kinesis_sdk.admin.changes.execute import Status
+
     bad = [one for one in outcomes if one.status is Status.REFUSED]
     if bad:
         rest = steering.remaining(plan)
@@ -357,7 +390,9 @@ def move(shards: tuple[str, ...], worker: str, swap: bool, wait: float, **option
 def pin(shard: str, worker: str, **options: Any) -> None:
     r"""Pin a lease: workers of this SDK give it to WORKER while it is alive, and take it as any other when it is not.
 
-    Java workers do not know pins.
+    WORKER has to be in the lease table: a worker of this SDK shows itself there within seconds of its start, also without
+    leases. For a worker that is still to come, start it first; its id is a setting (`worker_id`). Java workers do not know
+    pins.
 
     \b
     Example:
@@ -414,14 +449,19 @@ def _show_marks(writes: list[str], command: tuple[str, ...]) -> None:
     type=click.Path(dir_okay=False, path_type=Path),
     help="File to write [default: standard output].",
 )
+@JSON_OPTION
 @with_exit_codes
-def export(output: Path | None, **options: Any) -> None:
+def export(output: Path | None, as_json: bool, **options: Any) -> None:
     r"""Save the leases of an application, one JSON line each. It changes nothing, and works while the application runs.
+
+    Standard output has JSON lines in any case; with --output, --json prints what was saved.
 
     \b
     Example:
       kinesis-sdk leases export billing -o billing.jsonl
     """
+    from kinesis_sdk.admin.changes.steering import Steering
+
     steering = Steering(
         application_of(options), failover_time=options["failover_time"], report=note, **surroundings()
     )
@@ -431,14 +471,17 @@ def export(output: Path | None, **options: Any) -> None:
         click.echo(text, nl=False)
     else:
         output.write_text(text, encoding="utf-8")
+        if as_json:
+            print_json({"file": str(output), "leases": len(found.rows)})
     note(f"{counted(len(found.rows), 'lease')} saved.")
 
 
 @click.command("import", short_help="Bring the leases to the positions of a saved file.")
 @change_options
 @click.argument("file", type=click.File(encoding="utf-8"))
+@click.option("--verbose", "-v", is_flag=True, help="List the rows that need no change, too.")
 @_WAIT
-def import_leases(file: Any, wait: float, **options: Any) -> None:
+def import_leases(file: Any, verbose: bool, wait: float, **options: Any) -> None:
     r"""Restore the leases of `leases export`: rows that are missing are put back, the others are rewound or skipped.
 
     The table is created if it is missing. If the command is interrupted, repeat it: rows that are restored already stay as they are.
@@ -447,10 +490,18 @@ def import_leases(file: Any, wait: float, **options: Any) -> None:
     Example:
       kinesis-sdk leases import billing billing.jsonl --dry-run
     """
+    from kinesis_sdk.admin.changes.transfer import parse_export
+
     session = Session(options)
     steering = session.steering()
     plan = steering.plan_import(parse_export(file), file=file.name)
-    session.run(steering, plan, wait, f"Change {counted(len(plan.changes), 'lease')} of {plan.application}?")
+    session.run(
+        steering,
+        plan,
+        wait,
+        f"Change {counted(len(plan.changes), 'lease')} of {plan.application}?",
+        counts_unchanged=not verbose,
+    )
 
 
 @click.command("delete-app", short_help="Delete a stopped application: its lease table.")
@@ -477,9 +528,8 @@ def delete_app(backup: Path | None, no_backup: bool, **options: Any) -> None:
     command = session.command("leases", "delete-app", plan.application)
     for table in plan.tables:
         note(f"DeleteTable {printable(table)}")
-    note(
-        f"{plan.leases} leases and their positions are lost; a worker that starts later begins at its initial position."
-    )
+    lost = f"{counted(plan.leases, 'lease')} and {'its position is' if plan.leases == 1 else 'their positions are'} lost"
+    note(f"{lost}; a worker that starts later begins at its initial position.")
     note(f"Command: kinesis-sdk {shlex.join(command)}")
     if session.dry_run:
         if session.as_json:
@@ -489,6 +539,8 @@ def delete_app(backup: Path | None, no_backup: bool, **options: Any) -> None:
         confirm_name(plan.application)
     saved = None
     if not no_backup:
+        from kinesis_sdk.admin.changes.audit import default_audit_log
+
         saved = backup or default_audit_log().with_name(
             f"{plan.application}-{time.strftime('%Y%m%dT%H%M%S')}.jsonl"
         )

@@ -14,6 +14,7 @@ from kinesis_sdk.admin.load import ShardLoad, sample_load
 from kinesis_sdk.admin.scaling import METHODS, MergeAt, ScaleMethod, SplitAt, UpdateCount
 from kinesis_sdk.admin.streams import StreamMode
 from kinesis_sdk.cli.extras import need
+from kinesis_sdk.cli.lazy_group import LazyGroup
 from kinesis_sdk.cli.options import (
     DURATION,
     JSON_OPTION,
@@ -38,13 +39,12 @@ _TIMEOUT = click.option(
     type=DURATION,
     default="10m",
     show_default=True,
-    metavar="DURATION",
-    help="How long to wait for Kinesis; the change goes on without us.",
+    help="How long to wait for Kinesis; the change goes on.",
 )
 _LEAST_INTERVAL = 2.0
 
 
-@click.group()
+@click.group(cls=LazyGroup)
 def stream() -> None:
     r"""List, describe, create, delete and reshard streams.
 
@@ -60,7 +60,7 @@ def stream() -> None:
     """
 
 
-@stream.command("list")
+@stream.command("list", short_help="List the streams of the account and region.")
 @click.argument("prefix", default="")
 @JSON_OPTION
 @connection_options
@@ -85,9 +85,11 @@ def list_command(prefix: str, as_json: bool, **options: Any) -> None:
         note(f"There is no stream{f' that begins with {prefix}' if prefix else ''} here.")
 
 
-@stream.command()
+@stream.command(short_help="Describe a stream, with a picture of its shards, lineage and load.")
 @click.argument("name", metavar="STREAM")
-@click.option("--load", is_flag=True, help="Measure the load of each open shard: one read of each.")
+@click.option(
+    "--load/--no-load", default=False, show_default=True, help="Measure the load with one read of each shard."
+)
 @JSON_OPTION
 @connection_options
 @with_exit_codes
@@ -126,20 +128,22 @@ def _show(lineage: Lineage, loads: dict[str, ShardLoad] | None) -> None:
     screen.print(picture(lineage, loads))
 
 
-@stream.command()
+@stream.command(short_help="Show the picture of a stream live.")
 @click.argument("name", metavar="STREAM")
-@click.option("--interval", type=DURATION, default="5s", show_default=True, metavar="DURATION")
+@click.option(
+    "--interval", type=DURATION, default="5s", show_default=True, help="Time between two looks, at least 2s."
+)
 @click.option(
     "--load/--no-load", default=True, show_default=True, help="Measure the load with one read of each shard."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line for each look.")
+@JSON_OPTION
 @connection_options
 @with_exit_codes
 def watch(name: str, interval: float, load: bool, as_json: bool, **options: Any) -> None:
     r"""Show the picture of STREAM live, until Ctrl-C.
 
     Each look costs one DescribeStreamSummary and one ListShards call (for each 1,000 shards); with --load also one
-    GetShardIterator and one GetRecords call for each open shard.
+    GetShardIterator and one GetRecords call for each open shard. --json prints one object a line for each look.
 
     \b
     Examples:
@@ -183,7 +187,7 @@ def watch(name: str, interval: float, load: bool, as_json: bool, **options: Any)
             live.stop()
 
 
-@stream.command()
+@stream.command(short_help="Create a stream, and wait until it is ACTIVE.")
 @click.argument("name", metavar="STREAM")
 @click.option("--shards", type=int, help="Number of shards of a provisioned stream.")
 @click.option("--on-demand", is_flag=True, help="A stream that Kinesis scales by itself.")
@@ -241,7 +245,7 @@ def _tag(text: str) -> tuple[str, str]:
     return key, value
 
 
-@stream.command()
+@stream.command(short_help="Delete a stream with all its records.")
 @click.argument("name", metavar="STREAM")
 @click.option("--with-consumers", is_flag=True, help="Also if fan-out consumers are registered.")
 @click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until the stream is gone.")
@@ -284,7 +288,7 @@ def _confirm_name(name: str) -> None:
         refuse("Nothing was changed: that is not the name of the stream.")
 
 
-@stream.command()
+@stream.command(short_help="Split a shard in two, in the middle or at a hash key.")
 @click.argument("name", metavar="STREAM")
 @click.argument("shard")
 @click.option(
@@ -326,7 +330,7 @@ def split(
         click.echo(f"{shard} → {', '.join(map(shard_label, children))}")
 
 
-@stream.command()
+@stream.command(short_help="Merge two shards whose hash key ranges touch.")
 @click.argument("name", metavar="STREAM")
 @click.argument("shard")
 @click.argument("adjacent")
@@ -358,7 +362,7 @@ def merge(
         click.echo(f"{shard} + {adjacent} → {shard_label(child)}")
 
 
-@stream.command()
+@stream.command(short_help="Bring a stream to a number of equal shards.")
 @click.argument("name", metavar="STREAM")
 @click.argument("target", type=int)
 @click.option(
@@ -368,7 +372,7 @@ def merge(
     show_default=True,
     help="auto takes the way with fewer calls.",
 )
-@click.option("--dry-run", is_flag=True, help="Print the plan, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be changed, and change nothing.")
 @_TIMEOUT
 @YES_OPTION
 @JSON_OPTION
@@ -429,7 +433,7 @@ def scale(
         click.echo(f"{result.before} → {result.after} shards in {result.seconds:.1f} s")
 
 
-@stream.command()
+@stream.command(short_help="List, register or deregister fan-out consumers.")
 @click.argument("name", metavar="STREAM")
 @click.option("--register", metavar="CONSUMER", help="Register a consumer of this name.")
 @click.option("--deregister", metavar="CONSUMER", help="Deregister it; its subscriptions end.")
@@ -475,7 +479,7 @@ def consumers(
         note("No consumer is registered.")
 
 
-@stream.command()
+@stream.command(short_help="Show or change for how long a stream keeps its records.")
 @click.argument("name", metavar="STREAM")
 @click.argument("hours", type=int, required=False)
 @_TIMEOUT

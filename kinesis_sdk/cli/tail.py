@@ -6,21 +6,20 @@ import sys
 from contextlib import closing
 from datetime import datetime, timezone
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from kinesis_sdk.admin.lineage import shard_label
-from kinesis_sdk.admin.merge import ShardRecord
 from kinesis_sdk.admin.payload import MAX_SHOWN_BYTES, PayloadKind, decode_payload, escaped
-from kinesis_sdk.admin.reading import RecordFilter, read_stream
-from kinesis_sdk.admin.records import record_to_dict
 from kinesis_sdk.cli.interrupts import interrupt_on_terminate
-from kinesis_sdk.cli.options import Moment, connection_options, make_connection
+from kinesis_sdk.cli.options import JSON_OPTION, Moment, connection_options, make_connection
 from kinesis_sdk.cli.output import note, print_json_line, with_exit_codes
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.position import Latest, Position, TrimHorizon
 from kinesis_sdk.common.text import printable
+
+if TYPE_CHECKING:
+    from kinesis_sdk.admin.merge import ShardRecord
 
 _WORDS: dict[str, Position] = {"LATEST": Latest(), "TRIM_HORIZON": TrimHorizon()}
 
@@ -57,7 +56,7 @@ def ending(value: datetime | str | None) -> datetime | None:
 @click.option("--grep", metavar="REGEX", help="Only payloads that contain it.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="End after so many records.")
 @click.option("--raw", is_flag=True, help="Payloads only, one a line, unchanged.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@JSON_OPTION
 @connection_options
 @with_exit_codes
 def tail(
@@ -76,7 +75,7 @@ def tail(
 
     Aggregated records are opened, splits and merges are followed. A shard is read at most four times a second, and once a
     second at its tip. Records of several shards appear about a second after they arrived, because another shard could still
-    bring an earlier one.
+    bring an earlier one. --json prints one object a line.
 
     \b
     Examples:
@@ -86,6 +85,8 @@ def tail(
       kinesis-sdk tail orders --from TRIM_HORIZON --raw | head -1
       kinesis-sdk tail orders --from 1h --until now --json | jq -r .partition_key | sort | uniq -c
     """
+    from kinesis_sdk.admin.reading import RecordFilter, read_stream
+
     if raw and as_json:
         raise ConfigError("raw", True, "one of --raw and --json")
     wanted = RecordFilter.make(keys, grep)
@@ -115,10 +116,14 @@ def _write_raw(one: ShardRecord) -> None:
 
 
 def _write_json(one: ShardRecord) -> None:
+    from kinesis_sdk.admin.records import record_to_dict
+
     print_json_line(record_to_dict(one.shard_id, one.record))
 
 
 def _write_text(one: ShardRecord) -> None:
+    from kinesis_sdk.admin.lineage import shard_label
+
     record = one.record
     decoded = decode_payload(record.data, limit=MAX_SHOWN_BYTES)
     arrived = record.approximate_arrival_timestamp

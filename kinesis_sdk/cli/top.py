@@ -6,13 +6,18 @@ import shlex
 import sys
 from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
-from kinesis_sdk.admin.connection import Connection
+from kinesis_sdk.cli.application import LAG_OPTION, application_options, open_application
 from kinesis_sdk.cli.extras import need
-from kinesis_sdk.cli.fleet_tables import application_options, open_application
+from kinesis_sdk.cli.options import JSON_OPTION
 from kinesis_sdk.cli.output import CommandError, ExitCode, with_exit_codes
+from kinesis_sdk.common.errors import ConfigError
+
+if TYPE_CHECKING:
+    from kinesis_sdk.admin.connection import Connection
 
 
 @click.command(short_help="Watch a fleet live: shards by owner, lag, moves, problems.")
@@ -22,13 +27,8 @@ from kinesis_sdk.cli.output import CommandError, ExitCode, with_exit_codes
     is_flag=True,
     help="Let the keys r, k, l and m change the lease table, after the exact write was shown and confirmed.",
 )
-@click.option(
-    "--lag/--no-lag",
-    "probe_lag",
-    default=True,
-    show_default=True,
-    help="Ask the stream for the lag of owners that do not tell it.",
-)
+@LAG_OPTION
+@JSON_OPTION
 @with_exit_codes
 def top(
     *,
@@ -38,6 +38,7 @@ def top(
     failover_time: float,
     allow_changes: bool,
     probe_lag: bool,
+    as_json: bool,
     region: str | None,
     profile: str | None,
     endpoint_url: str | None,
@@ -51,14 +52,28 @@ def top(
     where workers of this SDK tell it; for others it is asked of the stream, each shard at most once in 30 s. An open tail
     reads its shard each 2 s.
 
+    --json prints the snapshots that the screen would show, one a line, until Ctrl-C. It needs no terminal.
+
     \b
     Examples:
       kinesis-sdk top billing
       kinesis-sdk top billing --region eu-west-1 --allow-changes
+      kinesis-sdk top billing --json | jq -c '[.at, .totals.worst_lag_millis]'
     """
+    if as_json:
+        if allow_changes:
+            raise ConfigError("allow-changes", True, "a terminal: with --json, nothing can be confirmed")
+        from kinesis_sdk.cli.lag_view import watch_lag
+
+        application = open_application(
+            application_name, stream, table, region=region, profile=profile, endpoint_url=endpoint_url
+        )
+        application.info()  # a wrong name ends the command
+        watch_lag(application, failover_time=failover_time, probe_lag=probe_lag, as_json=True)
+        return
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise CommandError(
-            f"top needs a terminal. For a pipe or a file: kinesis-sdk lag {shlex.quote(application_name)} --watch",
+            f"top needs a terminal. For a pipe or a file: kinesis-sdk top {shlex.quote(application_name)} --json",
             ExitCode.USAGE,
         )
     need("textual", "tui")

@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
+from kinesis_sdk.cli.application import FAILOVER_TIME_OPTION, STREAM_OPTION, TABLE_OPTION, check_table
 from kinesis_sdk.cli.extras import need
-from kinesis_sdk.cli.options import connection_options, make_connection
-from kinesis_sdk.cli.output import note, with_exit_codes
+from kinesis_sdk.cli.options import (
+    HOST_HELP,
+    JSON_OPTION,
+    PORT,
+    PORT_HELP,
+    connection_options,
+    make_connection,
+)
+from kinesis_sdk.cli.output import note, print_json_line, with_exit_codes
 
 
 @click.command(short_help="Serve the fleet view in a browser.")
 @click.argument("applications", metavar="[APP]...", nargs=-1)
-@click.option(
-    "--stream",
-    help="Stream of the applications whose lease table does not name it; by default the one that fits is found.",
-)
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=8787,
-    show_default=True,
-    help="TCP port; 0 takes a free one.",
-)
+@STREAM_OPTION
+@TABLE_OPTION
+@click.option("--port", type=PORT, default=8787, show_default=True, help=PORT_HELP)
 @click.option(
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help="Address to listen on. Any other than this machine's own needs a token.",
+    help=f"{HOST_HELP} Any other than this machine's own needs a token.",
 )
 @click.option(
     "--token",
@@ -41,28 +43,25 @@ from kinesis_sdk.cli.output import note, with_exit_codes
     multiple=True,
     help="Host name, besides localhost and IP addresses, under which the console is opened.",
 )
-@click.option(
-    "--failover-time",
-    type=click.FloatRange(1, 3600),
-    default=10.0,
-    show_default=True,
-    help="Seconds without a renewal after which an owner counts as silent: the workers' own setting.",
-)
+@FAILOVER_TIME_OPTION
 @click.option(
     "--allow-changes", is_flag=True, help="Allow changes of leases; without it the console only reads."
 )
+@JSON_OPTION
 @connection_options
 @with_exit_codes
 def ui(
     *,
     applications: tuple[str, ...],
     stream: str | None,
+    table: str | None,
     port: int,
     host: str,
     token: str | None,
     allowed_hosts: tuple[str, ...],
     failover_time: float,
     allow_changes: bool,
+    as_json: bool,
     region: str | None,
     profile: str | None,
     endpoint_url: str | None,
@@ -73,6 +72,8 @@ def ui(
     Without APP it finds the applications by their lease tables. It works without a network besides AWS, and makes no call
     while no page is open and visible.
 
+    --json prints one line with the address to open, which holds the token if one is needed.
+
     \b
     Examples:
       kinesis-sdk ui billing
@@ -80,6 +81,7 @@ def ui(
       kinesis-sdk ui billing --endpoint-url http://localhost:4566
       KINESIS_SDK_UI_TOKEN=$(openssl rand -hex 16) kinesis-sdk ui --host 0.0.0.0
     """
+    check_table(table, applications)
     need("starlette", "ui")
     need("uvicorn", "ui")
     from kinesis_sdk.cli.web.admin_backend import AdminBackend
@@ -88,8 +90,10 @@ def ui(
 
     connection = make_connection(region, profile, endpoint_url)
     server = ConsoleServer(
-        AdminBackend(connection, applications=applications, stream=stream, failover_time=failover_time),
-        planner=AdminPlanner(connection, stream=stream, failover_time=failover_time),
+        AdminBackend(
+            connection, applications=applications, stream=stream, table=table, failover_time=failover_time
+        ),
+        planner=AdminPlanner(connection, stream=stream, table=table, failover_time=failover_time),
         host=host,
         port=port,
         token=token,
@@ -98,6 +102,9 @@ def ui(
         stream=stream,
         allow_changes=allow_changes,
     )
+    if as_json:
+        print_json_line({"url": server.url, "applications": applications, "allow_changes": allow_changes})
+        sys.stdout.flush()
     note(f"Serving on {server.url} until Ctrl-C; {'changes are allowed' if allow_changes else 'read-only'}.")
     server.serve()
     note("Stopped.")

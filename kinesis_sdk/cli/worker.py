@@ -8,10 +8,11 @@ from typing import Any
 import click
 
 from kinesis_sdk.admin.fleet.words import counted
+from kinesis_sdk.cli.application import application_options
 from kinesis_sdk.cli.lazy_group import LazyGroup
-from kinesis_sdk.cli.options import DURATION
-from kinesis_sdk.cli.output import CommandError, ExitCode, confirm, note, print_json
-from kinesis_sdk.cli.steer import Session, change_options
+from kinesis_sdk.cli.options import DURATION, JSON_OPTION
+from kinesis_sdk.cli.output import CommandError, ExitCode, confirm, note, print_json, with_exit_codes
+from kinesis_sdk.cli.steer import Session, application_of, change_options, surroundings
 from kinesis_sdk.common.text import printable
 
 
@@ -21,18 +22,24 @@ def worker() -> None:
 
 
 @worker.command("list", short_help="List the workers of an application.")
-@change_options
+@application_options
 @click.option("--quick", is_flag=True, help="Do not wait to see which workers are alive.")
-def list_workers(quick: bool, **options: Any) -> None:
+@JSON_OPTION
+@with_exit_codes
+def list_workers(quick: bool, as_json: bool, **options: Any) -> None:
     r"""List the workers that the lease table names: kind, leases, alive or not, draining.
 
     \b
     Example:
       kinesis-sdk worker list billing
     """
-    session = Session(options)
-    found = session.marks().workers(watch=not quick)
-    if session.as_json:
+    from kinesis_sdk.admin.changes.workers import WorkerMarks
+
+    marks = WorkerMarks(
+        application_of(options), failover_time=options["failover_time"], report=note, **surroundings()
+    )
+    found = marks.workers(watch=not quick)
+    if as_json:
         print_json(found)
         return
     states = {True: "alive", False: "silent", None: "unknown"}
@@ -52,9 +59,9 @@ def list_workers(quick: bool, **options: Any) -> None:
 @click.option(
     "--timeout",
     type=DURATION,
-    default=600.0,
-    show_default="10m",
-    help="How long to wait until it holds nothing.",
+    default="10m",
+    show_default=True,
+    help="How long to wait until it holds nothing; the drain goes on.",
 )
 def drain(worker_id: str, timeout: float, **options: Any) -> None:
     r"""Drain a worker: it hands off all its leases, takes none, and stays up until `undrain` or its end.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shlex
 import signal
 import sys
@@ -120,6 +121,12 @@ def build_parser(prog: str = "python -m kinesis_sdk.testing") -> argparse.Argume
         help='stop the clock; POST {"advance": seconds} to /_fake/clock moves it',
     )
     parser.add_argument(
+        "--json",
+        dest="as_json",
+        action="store_true",
+        help="print one line of JSON with the address once it serves, and nothing else",
+    )
+    parser.add_argument(
         "--exit-with-parent",
         action="store_true",
         help="end when standard input is closed, as when the parent dies",
@@ -182,10 +189,19 @@ def main(arguments: list[str] | None = None, *, prog: str = "python -m kinesis_s
             stop.set()
 
         threading.Thread(target=wait_for_parent, name="parent", daemon=True).start()
-    sys.stdout.write(f"{READY_PREFIX}{server.endpoint_url}\n")
-    if options.tls:
-        sys.stdout.write(f"{CA_PREFIX}{server.ca_file}\n")
-    if not options.exit_with_parent:
+    if options.as_json:
+        facts = {
+            "endpoint_url": server.endpoint_url,
+            "region": options.region,
+            "streams": [name for name, _ in options.create_stream],
+            **({"ca_file": str(server.ca_file)} if options.tls else {}),
+        }
+        sys.stdout.write(f"{json.dumps(facts)}\n")
+    else:
+        sys.stdout.write(f"{READY_PREFIX}{server.endpoint_url}\n")
+        if options.tls:
+            sys.stdout.write(f"{CA_PREFIX}{server.ca_file}\n")
+    if not options.as_json and not options.exit_with_parent:
         sys.stdout.write(
             "In another shell, so that AWS clients use it:\n"
             f"  export AWS_ENDPOINT_URL={server.endpoint_url} AWS_DEFAULT_REGION={options.region}\n"

@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from kinesis_sdk.admin import Connection
+from kinesis_sdk.admin import Connection, exporter_http
+from kinesis_sdk.admin.fleet import poller as poller_module
 from kinesis_sdk.admin.fleet.model import FleetView
+from kinesis_sdk.admin.fleet.poller import FleetPoller
+from kinesis_sdk.cli import application as application_module
 from kinesis_sdk.cli import apps as apps_module
-from kinesis_sdk.cli import fleet_tables
+from kinesis_sdk.cli import exporter as exporter_module
 from kinesis_sdk.cli.exporter import ErrorNotes
 from kinesis_sdk.cli.main import cli
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
@@ -32,7 +35,7 @@ class Account:
         self.aws = FakeAws(clock=self.clock)
         self.kinesis, self.dynamodb = self.aws.client("kinesis"), self.aws.client("dynamodb")
         connection = Connection(clients={"kinesis": self.kinesis, "dynamodb": self.dynamodb})
-        monkeypatch.setattr(fleet_tables, "make_connection", lambda *_: connection)
+        monkeypatch.setattr(application_module, "make_connection", lambda *_: connection)
         monkeypatch.setattr(apps_module, "make_connection", lambda *_: connection)
         monkeypatch.setenv("COLUMNS", "100")
 
@@ -98,9 +101,12 @@ def test_lag_and_its_exit_codes(account: Account) -> None:
     assert view["totals"]["worst_lag_millis"] == pytest.approx(600_000, abs=1000)  # dates have whole seconds
 
 
-def test_the_lag_on_a_stream_that_does_not_exist_is_an_error(account: Account) -> None:
+@pytest.mark.parametrize(
+    "command", [("lag", "billing"), ("leases", "show", "billing"), ("leases", "explain", "billing", "0")]
+)
+def test_a_stream_that_does_not_exist_is_an_error(account: Account, command: tuple[str, ...]) -> None:
     account.make("billing", "orders", 1)
-    result = account.run("lag", "billing", "--stream", "missing")
+    result = account.run(*command, "--stream", "missing")
     assert result.exit_code == 3, result.output
     assert "missing" in result.stderr.splitlines()[-1]
     assert result.stdout == ""
@@ -123,6 +129,78 @@ def test_the_exporter_tells_an_error_once(capsys: pytest.CaptureFixture[str]) ->
         "a: no credentials",
         "a: no table",
     ]
+
+
+def test_top_prints_snapshots_for_programs_without_a_terminal(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account.take(account.make("billing", "orders", 2), "w")
+    polls: list[FleetPoller] = []
+
+    def wait(poller: FleetPoller, _timeout: float, newer_than: FleetView | None = None) -> FleetView | None:
+        polls.append(poller)
+        if len(polls) > 2:
+            raise KeyboardInterrupt
+        poller.step_table()
+        account.clock.advance(2)
+        return poller.view()
+
+    monkeypatch.setattr(FleetPoller, "start", lambda _poller: None)
+    monkeypatch.setattr(FleetPoller, "wait", wait)
+    monkeypatch.setattr(poller_module, "SystemClock", lambda: account.clock)
+    result = account.run("top", "billing", "--json")
+    assert result.exit_code == 130, result.output
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [line["totals"]["leases"] for line in lines] == [2, 2]
+    assert account.run("top", "billing", "--json", "--allow-changes").exit_code == 2
+    assert account.run("top", "nothing", "--json").exit_code == 2
+
+
+def test_the_exporter_tells_programs_where_it_serves(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[FleetPoller] = []
+
+    class Server:
+        port = 4711
+
+        def __init__(self, *_: object) -> None:
+            """Listen nowhere."""
+
+        __enter__ = lambda self: self  # noqa: E731
+        __exit__ = lambda *_: None  # noqa: E731
+
+    def start(poller: FleetPoller) -> None:
+        made.append(poller)
+
+    class Ended:
+        def wait(self) -> None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(exporter_http, "ExporterServer", Server)
+    monkeypatch.setattr(exporter_module, "Event", Ended)
+    monkeypatch.setattr(exporter_module, "make_connection", application_module.make_connection)
+    monkeypatch.setattr(FleetPoller, "start", start)
+    result = account.run(
+        "exporter", "billing", "--table", "billing-leases", "--failover-time", "30s", "--json"
+    )
+    assert result.exit_code == 130, result.output
+    assert json.loads(result.stdout) == {
+        "url": "http://127.0.0.1:4711/metrics",
+        "keda_url": "http://127.0.0.1:4711/keda",
+        "health_url": "http://127.0.0.1:4711/healthz",
+        "applications": ["billing"],
+    }
+    (poller,) = made
+    assert poller.application.table_name == "billing-leases"
+    assert poller.failover_time == 30.0
+
+
+@pytest.mark.parametrize("command", [("exporter", "a", "b"), ("ui", "a", "b"), ("ui",)])
+def test_a_table_is_that_of_one_application(command: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(cli, [*command, "--table", "leases"])
+    assert result.exit_code == 2
+    assert "expected exactly one APP" in result.stderr
 
 
 def test_a_wrong_table_is_named(account: Account) -> None:

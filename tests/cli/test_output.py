@@ -8,7 +8,8 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from kinesis_sdk.cli.fleet_tables import new_table
+from kinesis_sdk.admin.fleet.model import LagReading, LagSource, LeaseState, LeaseView, OwnerKind
+from kinesis_sdk.cli.fleet_tables import lag_table, lease_table, new_table
 from kinesis_sdk.cli.main import cli
 from kinesis_sdk.cli.output import CommandError, console
 
@@ -39,6 +40,35 @@ def test_a_pipe_gets_whole_lines(capsys: pytest.CaptureFixture[str], monkeypatch
     assert "…" not in capsys.readouterr().out
 
 
+def test_a_narrow_terminal_leaves_columns_out_and_shows_the_others_whole(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    lease = LeaseView(
+        lease_key="shardId-000000000001",
+        shard_id="shardId-000000000001",
+        state=LeaseState.WAITING,
+        owner="host:16626:d9bef649-1",
+        kind=OwnerKind.SDK,
+        counter=120,
+        lag=LagReading(millis=766_000, age=0.0, source=LagSource.PROBE),
+        throughput_kbps=120.0,
+    )
+    for table in (lease_table([lease]), lag_table([lease], watched=True), lag_table([lease], watched=False)):
+        console().print(table)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:3] for line in lines[::2]] == [
+        ["SHARD", "STATE", "OWNER"],
+        ["SHARD", "LAG", "STATE"],
+        ["SHARD", "LAG", "STATE"],
+    ]
+    assert all("waiting for parents" in line and len(line) <= 40 for line in lines[1::2])
+    assert all("12 min 46 s" in line for line in lines[3::2])
+    monkeypatch.setenv("COLUMNS", "140")
+    console().print(lag_table([lease], watched=True))
+    assert "10 MIN  CHECKPOINT AGE  LOST IN  STATE" in capsys.readouterr().out
+
+
 def test_a_narrow_terminal_keeps_the_names_of_the_rows(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,7 +94,7 @@ def test_a_mistyped_command_is_answered_with_the_one_that_was_meant(typed: list[
 def test_top_without_a_terminal_names_the_command_for_a_pipe() -> None:
     result = CliRunner().invoke(cli, ["top", "billing"])
     assert result.exit_code == 2
-    assert "kinesis-sdk lag billing --watch" in result.stderr
+    assert "kinesis-sdk top billing --json" in result.stderr
     assert result.stdout == ""
 
 

@@ -12,7 +12,8 @@ from click.testing import CliRunner
 
 from kinesis_sdk.admin import Connection
 from kinesis_sdk.admin.changes.table import LeaseTableCalls
-from kinesis_sdk.cli import fleet_tables, steer
+from kinesis_sdk.cli import application as application_module
+from kinesis_sdk.cli import steer
 from kinesis_sdk.cli.main import cli
 from kinesis_sdk.consumer import ConsumerConfig
 from tests.admin.changes.operators import SHARD, SLOW, SteeredFleet
@@ -34,7 +35,7 @@ def operator(tmp_path, monkeypatch):
     def make(workers=("a",), **more):
         fleet = SteeredFleet(tmp_path, **more)
         connection = Connection(clients={"dynamodb": fleet.dynamodb, "kinesis": fleet.raw})
-        monkeypatch.setattr(fleet_tables, "make_connection", lambda *_: connection)
+        monkeypatch.setattr(application_module, "make_connection", lambda *_: connection)
         monkeypatch.setattr(steer, "surroundings", lambda: {"clock": fleet.clock, "sleep": fleet.run})
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
         for name in workers:
@@ -196,9 +197,11 @@ def test_a_drained_worker_holds_nothing_until_it_is_undrained(operator):
 @pytest.mark.parametrize("command", ["move", "pin"])
 def test_a_lease_goes_to_known_workers_only(operator, command):
     operator = operator(("a", "b"), shards=2)
+    before = operator.fleet.clock.monotonic()
     result = operator.change("leases", command, "app", "--shard", SHARD, "--to", "web99")
     assert result.exit_code == 2, result.stderr
     assert "to='web99' is not accepted: expected a worker of the table: a, b" in result.stderr
+    assert operator.fleet.clock.monotonic() == before, "it does not watch who is alive first"
     assert operator.fleet.store.get(SHARD).pinned_to is None
 
 
@@ -230,6 +233,7 @@ def test_an_export_restores_a_deleted_application(operator, tmp_path, deleted):
     if deleted:
         result = operator.change("leases", "delete-app", "app")
         assert result.exit_code == 0, result.stderr
+        assert "1 lease and its position is lost;" in result.stderr
         assert not fleet.dynamodb.list_tables()["TableNames"]
         backups = list((tmp_path / "state" / "kinesis-sdk").glob("app-*.jsonl"))
         assert len(backups) == 1
@@ -237,7 +241,7 @@ def test_an_export_restores_a_deleted_application(operator, tmp_path, deleted):
     result = operator.change("leases", "import", "app", str(file), "--dry-run")
     assert result.exit_code == 0, result.stderr
     assert fleet.dynamodb.list_tables()["TableNames"] == tables
-    result = operator.change("leases", "import", "app", str(file), "--wait", "0s")
+    result = operator.change("leases", "import", "app", str(file), "--timeout", "0s")
     assert result.exit_code == 0, result.stderr
     assert fleet.store.get(SHARD).checkpoint == saved
     fleet.add("b", fleet.checkpointer("b", "each batch"))
@@ -245,6 +249,25 @@ def test_an_export_restores_a_deleted_application(operator, tmp_path, deleted):
     assert fleet.runs()[-1][1] == [*range(first, fleet.put_count)]
     again = operator.change("leases", "import", "app", str(file), "--dry-run", "--json")
     assert len(json.loads(again.stdout)["plan"]["changes"]) == 1, "only what has moved since"
+
+
+def test_an_import_counts_the_rows_that_it_leaves_as_they_are(operator, tmp_path):
+    operator = operator(shards=3)
+    fleet = operator.fleet
+    file = tmp_path / "app.jsonl"
+    result = operator.run("leases", "export", "app", "--stream", "orders", "-o", str(file), "--json")
+    assert json.loads(result.stdout) == {"file": str(file), "leases": 3}
+    before = {row.lease_key: row.checkpoint for row in fleet.store.list()}
+    fleet.put(1)
+    fleet.run(5)
+    moved = [row.lease_key for row in fleet.store.list() if row.checkpoint != before[row.lease_key]]
+    assert len(moved) == 2
+    result = operator.change("leases", "import", "app", str(file), "--dry-run")
+    assert "1 row unchanged; -v lists them" in result.stderr
+    result = operator.change("leases", "import", "app", str(file), "--dry-run", "-v")
+    unchanged = [line for line in result.stderr.splitlines() if "unchanged, it is at the position" in line]
+    (line,) = unchanged
+    assert not any(shard in line for shard in moved)
 
 
 def test_an_import_into_a_recreated_stream_is_refused(operator, tmp_path):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import signal
 import sys
 from typing import Any
@@ -9,9 +10,14 @@ import pytest
 import uvicorn
 from click.testing import CliRunner
 
+from kinesis_sdk.admin import Connection
+from kinesis_sdk.cli import ui as ui_module
 from kinesis_sdk.cli.demo import runner as demo_runner
 from kinesis_sdk.cli.main import cli
 from kinesis_sdk.cli.web import server as server_module
+from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
+from kinesis_sdk.testing import FakeAws, VirtualClock
 
 
 @pytest.fixture
@@ -66,6 +72,34 @@ def test_options_reach_the_server(started: list[dict[str, Any]]) -> None:
     assert settings["token"] == "a long enough token"
     assert settings["allowed_hosts"] == ("console.internal",)
     assert settings["backend"].describe()["region"] == "eu-west-1"
+
+
+def test_programs_are_told_where_it_serves(started: list[dict[str, Any]]) -> None:
+    result = CliRunner().invoke(cli, ["ui", "billing", "--allow-changes", "--json"])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout) == {
+        "url": "http://localhost:1/",
+        "applications": ["billing"],
+        "allow_changes": True,
+    }
+
+
+def test_the_table_and_the_failover_time_reach_the_watch_and_the_changes(
+    started: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aws = FakeAws(clock=VirtualClock())
+    connection = Connection(clients={"kinesis": aws.client("kinesis"), "dynamodb": aws.client("dynamodb")})
+    monkeypatch.setattr(ui_module, "make_connection", lambda *_: connection)
+    DynamoDBLeaseStore(connection.dynamodb, "billing-leases", sleep=aws.clock.advance).ensure_ready()
+    arguments = ["ui", "billing", "--table", "billing-leases", "--failover-time", "1m"]
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == 0, result.output
+    (settings,) = started
+    assert [one["name"] for one in settings["backend"].applications()] == ["billing"]
+    poller = settings["backend"]._poller("billing")
+    assert (poller.application.table_name, poller.failover_time) == ("billing-leases", 60.0)
+    with pytest.raises(ConfigError, match="shard"):
+        settings["planner"].plan("billing", {"operation": "release", "leases": ["shardId-000000000009"]})
 
 
 @pytest.mark.parametrize(("received", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
 import kinesis_sdk.testing
+from kinesis_sdk.testing import __main__ as command
 from kinesis_sdk.testing.__main__ import build_parser
 
 
@@ -28,6 +31,36 @@ def test_help_shows_how_to_reach_it(capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     assert "AWS_ENDPOINT_URL" in text
     assert "/_fake/faults" in text
+
+
+def test_programs_are_told_where_it_serves(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Server:
+        endpoint_url = "http://127.0.0.1:4711"
+
+        def __init__(self, *_: object, **__: object) -> None:
+            """Listen nowhere."""
+
+        def start(self) -> Server:
+            return self
+
+        def stop(self) -> None:
+            """Nothing runs."""
+
+    class Ended:
+        def wait(self) -> None:
+            """Ctrl-C came already."""
+
+    monkeypatch.setattr(command, "FakeAwsServer", Server)
+    monkeypatch.setattr(command.threading, "Event", Ended)
+    monkeypatch.setattr(command.signal, "signal", lambda *_: None)
+    assert command.main(["--json", "--create-stream", "orders:2"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "endpoint_url": "http://127.0.0.1:4711",
+        "region": "us-east-1",
+        "streams": ["orders"],
+    }
 
 
 def test_exported_names() -> None:

@@ -8,6 +8,7 @@ import click
 from click.core import ParameterSource
 
 from kinesis_sdk.cli.extras import need
+from kinesis_sdk.cli.options import JSON_OPTION, PORT, Duration, connection_options
 from kinesis_sdk.cli.output import ExitCode, with_exit_codes
 
 _UI_DURATION = 90.0
@@ -38,17 +39,17 @@ _UI_DURATION = 90.0
 )
 @click.option(
     "--duration",
-    type=click.FloatRange(0, 3600),
-    default=12.0,
+    type=Duration(0.0, 3600.0),
+    default="12s",
     show_default=True,
-    help="Seconds over which the puts are spread; 0 puts as fast as the shards accept them.",
+    help="Time over which the puts are spread; 0 puts as fast as the shards accept them.",
 )
 @click.option(
     "--failover-time",
-    type=click.FloatRange(1, 300),
-    default=3.0,
+    type=Duration(1.0, 300.0),
+    default="3s",
     show_default=True,
-    help="Seconds after which the leases of a worker that stopped renewing are taken over.",
+    help="Failover time of the workers: an owner that does not renew its leases for longer is silent.",
 )
 @click.option(
     "--split-shard/--no-split-shard",
@@ -63,17 +64,10 @@ _UI_DURATION = 90.0
     show_default=True,
 )
 @click.option(
-    "--endpoint-url",
-    help="Use this endpoint for Kinesis and DynamoDB, for example LocalStack's "
-    "http://localhost:4566, instead of the fake AWS that the demo starts.",
-)
-@click.option(
     "--stream",
-    help="Use this existing stream, and your AWS account unless --endpoint-url is given. "
+    metavar="STREAM",
+    help="Name or ARN of the stream: use this existing stream, and your AWS account unless --endpoint-url is given. "
     "It is not resharded and not deleted.",
-)
-@click.option(
-    "--region", help="AWS region; by default from the usual AWS settings, or us-east-1 on the fake."
 )
 @click.option(
     "--ui",
@@ -83,12 +77,13 @@ _UI_DURATION = 90.0
 )
 @click.option(
     "--ui-port",
-    type=click.IntRange(0, 65535),
+    type=PORT,
     default=8787,
     show_default=True,
     help="TCP port of --ui; 0 takes a free one.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the report as one JSON object and nothing else.")
+@JSON_OPTION
+@connection_options
 @click.pass_context
 @with_exit_codes
 def demo(
@@ -101,16 +96,17 @@ def demo(
     failover_time: float,
     split_shard: bool,
     kill_worker: bool,
-    endpoint_url: str | None,
     stream: str | None,
-    region: str | None,
     with_ui: bool,
     ui_port: int,
     as_json: bool,
+    region: str | None,
+    profile: str | None,
+    endpoint_url: str | None,
 ) -> None:
     r"""Put records, consume them during a split and a crash, and account for each one.
 
-    Starts a fake AWS in its own process, creates a stream, and puts 20,000 flights (US on-time statistics,
+    Starts a fake AWS in its own process, or uses that of --endpoint-url, creates a stream, and puts 20,000 flights (US on-time statistics,
     2001), partitioned by origin. Worker processes consume them through a DynamoDB lease table. During the
     run one shard is split and one worker is killed, so that its leases are taken over. At the end, every
     record that was put is compared with every record that was processed.
@@ -146,6 +142,7 @@ def demo(
         endpoint_url=endpoint_url,
         stream=stream,
         region=region,
+        profile=profile,
         ui_port=ui_port if with_ui else None,
     )
     try:

@@ -49,6 +49,9 @@ _RECORD_TTL = 300.0
 _TEST_CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
 
 
+_CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+
+
 class _Demo:
     def __init__(self, options: DemoOptions, progress: Progress, stack: ExitStack) -> None:
         self.options = options
@@ -59,6 +62,7 @@ class _Demo:
         self.stream = StreamId.parse(options.stream or f"kinesis-sdk-demo-{self.run}")
         self.application = f"kinesis-sdk-demo-{self.run}"
         self.endpoint_url = options.endpoint_url
+        self.own_server = False
         self.workers: list[WorkerProcess] = []
         self.deliveries: list[Delivery] = []
         self.seen: set[int] = set()
@@ -77,10 +81,20 @@ class _Demo:
             self.progress.event("starting a fake AWS in its own process")
             server = self.stack.enter_context(start_server_process())
             self.endpoint_url = server.endpoint_url
+            self.own_server = True
             self.environment.update(_TEST_CREDENTIALS)
-        session = boto3.Session(region_name=self.options.region)
-        if self.endpoint_url is not None and (
-            "AWS_ACCESS_KEY_ID" in self.environment or session.get_credentials() is None
+        profile = None if self.own_server else self.options.profile
+        if profile is not None:
+            # In the environment of the workers, keys would win over the profile.
+            for name in _CREDENTIALS:
+                self.environment.pop(name, None)
+            self.environment["AWS_PROFILE"] = profile
+        Connection(profile=profile).session  # noqa: B018 - raises if there is no such profile
+        session = boto3.Session(region_name=self.options.region, profile_name=profile)
+        if (
+            self.endpoint_url is not None
+            and profile is None
+            and ("AWS_ACCESS_KEY_ID" in self.environment or session.get_credentials() is None)
         ):
             for name, value in _TEST_CREDENTIALS.items():
                 self.environment.setdefault(name, value)

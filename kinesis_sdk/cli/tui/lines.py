@@ -286,6 +286,9 @@ def detail(one: LeaseView, view: FleetView) -> list[Text]:
         "lag": f"{lag_text(one.lag.millis)}, from {one.lag.source.value}, {duration(one.lag.age)} ago"
         if one.lag
         else one.lag_note or "not measured",
+        "lag at checkpoint": ""
+        if one.checkpoint_lag is None
+        else f"{lag_text(one.checkpoint_lag.millis)}, {duration(one.checkpoint_lag.age)} ago",
         "records are kept for": ""
         if one.retention_left is None
         else f"{duration(max(0.0, one.retention_left))} more",

@@ -31,6 +31,7 @@ class AdminBackend:
         connection: Account and region.
         applications: Names of the applications; if empty, all lease tables are found.
         stream: Stream of the applications whose rows do not name theirs; None searches for the one that fits.
+        table: Lease table of the one application; None for the table of the application's name.
         failover_time: Seconds without a change after which an owner counts as silent: the workers' own setting.
     """
 
@@ -40,12 +41,15 @@ class AdminBackend:
         *,
         applications: tuple[str, ...] = (),
         stream: str | None = None,
+        table: str | None = None,
         failover_time: float = 10.0,
     ) -> None:
         self._connection = connection
         self._stream = stream
+        self._table = table
         self._failover_time = failover_time
-        self._found = Applications(connection, applications or None)
+        self._names = {} if table is None else {table: applications[0]}
+        self._found = Applications(connection, (applications or None) if table is None else (table,))
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -64,7 +68,12 @@ class AdminBackend:
         """Find the applications again."""
         self._found.forget()
         return [
-            {"name": one.name, "status": one.status, "rows": one.rows, "created": one.created}
+            {
+                "name": self._names.get(one.name, one.name),
+                "status": one.status,
+                "rows": one.rows,
+                "created": one.created,
+            }
             for one in self._found.find()
         ]
 
@@ -121,7 +130,7 @@ class AdminBackend:
         return FleetPoller(self._application(name), observer=observer)
 
     def _application(self, name: str) -> Application:
-        return Application(self._connection, name, stream=self._stream)
+        return Application(self._connection, name, table_name=self._table, stream=self._stream)
 
 
 class PollerWatch:

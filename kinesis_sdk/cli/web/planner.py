@@ -38,6 +38,7 @@ class AdminPlanner:
     Args:
         connection: Account and region.
         stream: Stream of the applications whose rows do not name theirs; None searches for the one that fits.
+        table: Lease table of the one application; None for the table of the application's name.
         failover_time: Seconds without a change after which an owner counts as dead: the workers' own setting.
         clock: Monotonic and wall clock.
         sleep: Waits, given seconds.
@@ -50,6 +51,7 @@ class AdminPlanner:
         connection: Connection,
         *,
         stream: str | None = None,
+        table: str | None = None,
         failover_time: float = 10.0,
         clock: Clock | None = None,
         sleep: Callable[[float], None] = time.sleep,
@@ -59,6 +61,7 @@ class AdminPlanner:
         self._connection = connection
         self._threads = threads
         self._stream = stream
+        self._table = table
         self._around: dict[str, Any] = {
             "failover_time": failover_time,
             "clock": clock or SystemClock(),
@@ -141,7 +144,7 @@ class AdminPlanner:
         return _show_marks(f"{verb} {printable(lease)}", command, application, [write], [effect]), act
 
     def _open(self, application: str) -> Application:
-        return Application(self._connection, application, stream=self._stream)
+        return Application(self._connection, application, table_name=self._table, stream=self._stream)
 
 
 _OF_LEASES = ("rewind", "skip-to", "release", "move")

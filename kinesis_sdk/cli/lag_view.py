@@ -1,0 +1,127 @@
+"""Lag by shard: one look, or a view that stays open. Texts only; what is measured is the admin API's."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from kinesis_sdk.admin.applications import Application
+from kinesis_sdk.admin.fleet.look import Look
+from kinesis_sdk.admin.fleet.model import FleetView, LeaseState
+from kinesis_sdk.admin.fleet.observe import FleetObserver
+from kinesis_sdk.admin.fleet.poller import FleetPoller
+from kinesis_sdk.admin.fleet.problems import ProblemSettings
+from kinesis_sdk.admin.fleet.words import duration
+from kinesis_sdk.cli.extras import need
+from kinesis_sdk.cli.fleet_tables import chosen, lag_table, notes_of, summary, text, title
+from kinesis_sdk.cli.output import ExitCode, console, note, print_json, print_json_line
+
+_FIRST_LOOK = 60.0
+"""Seconds to wait for the first view of ``--watch``."""
+
+
+def show_lag(
+    application: Application, *, failover_time: float, max_lag: float | None, show_all: bool, as_json: bool
+) -> None:
+    """Measure the lag of each shard once, and print it.
+
+    Args:
+        application: The application.
+        failover_time: The workers' own setting, in seconds.
+        max_lag: Lag in seconds above which the command ends with `ExitCode.BAD_ANSWER`; None for no limit.
+        show_all: Whether to show all shards of a large application.
+        as_json: Whether to print JSON.
+    """
+    look = Look(application, observer=_observer(application, failover_time, max_lag))
+    look.table()
+    view = look.streams()
+    if not as_json:
+        note(f"{summary(view)}; asking the stream ...")
+    view = _measured(look, view)
+    if as_json:
+        print_json(view.to_dict())
+    else:
+        screen = console()
+        screen.print(text(title(view), "bold"))
+        screen.print(text(summary(view)))
+        leases, more = chosen(view, show_all=show_all)
+        screen.print(lag_table(leases, watched=False))
+        for line in ([more] if more else []) + notes_of(view.leases):
+            screen.print(text(line, "dim"))
+    if max_lag is not None:
+        sys.exit(_exit_code(view, max_lag))
+
+
+def watch_lag(
+    application: Application,
+    *,
+    failover_time: float,
+    max_lag: float | None = None,
+    probe_lag: bool = True,
+    show_all: bool = False,
+    as_json: bool = False,
+) -> None:
+    """Keep looking until Ctrl-C: a table that is drawn again, or one JSON line for each look."""
+    observer = _observer(application, failover_time, max_lag)
+    with (
+        FleetPoller(application, observer=observer, probe_lag=probe_lag) as poller,
+        poller.subscribe() as page,
+    ):
+        view = poller.wait(_FIRST_LOOK)
+        if as_json:
+            while True:
+                if view is not None:
+                    print_json_line(view.to_dict())
+                    sys.stdout.flush()
+                view = poller.wait(_FIRST_LOOK, newer_than=view)
+        with need("rich.live", "cli").Live(console=console(), auto_refresh=False, screen=False) as live:
+            while True:
+                if view is not None:
+                    leases, _ = chosen(view, show_all=show_all)
+                    page.show(lease.lease_key for lease in leases)
+                    live.update(_screen(view, show_all=show_all), refresh=True)
+                view = poller.wait(_FIRST_LOOK, newer_than=view) or view
+
+
+def _observer(application: Application, failover_time: float, max_lag: float | None) -> FleetObserver:
+    return FleetObserver(
+        application.name, failover_time=failover_time, settings=ProblemSettings(max_lag=max_lag)
+    )
+
+
+def _measured(look: Look, view: FleetView) -> FleetView:
+    """Ask for the lag of all shards, with a bar on a terminal if there are many."""
+    if view.totals.leases < 100 or not sys.stderr.isatty():
+        return look.lag()
+    progress = need("rich.progress", "cli").Progress(console=console(stderr=True), transient=True)
+    with progress:
+        task = progress.add_task("Asking the stream", total=None)
+        return look.lag(on_result=lambda done, total: progress.update(task, completed=done, total=total))
+
+
+def _exit_code(view: FleetView, max_lag: float) -> ExitCode:
+    open_ = [lease for lease in view.leases if lease.state is not LeaseState.FINISHED]
+    late = sum(lease.lag is not None and lease.lag.millis > max_lag * 1000 for lease in open_)
+    unknown = sum(lease.lag is None for lease in open_)
+    if late:
+        note(f"{late:,} of {len(open_):,} shards are more than {duration(max_lag)} behind.")
+    if unknown:
+        note(f"The lag of {unknown:,} of {len(open_):,} shards is not known.")
+    return ExitCode.BAD_ANSWER if late or unknown else ExitCode.DONE
+
+
+def _screen(view: FleetView, *, show_all: bool) -> Any:
+    """Return what ``--watch`` draws."""
+    leases, more = chosen(view, show_all=show_all)
+    calls = sum(view.calls_per_minute.values())
+    parts = [
+        text(title(view), "bold"),
+        text(summary(view)),
+        text(f"table read {duration(view.table_age)} ago · {calls} calls in the last minute", "dim"),
+    ]
+    if view.error:
+        parts.append(text(view.error, "red"))
+    parts.append(lag_table(leases, watched=True))
+    if more:
+        parts.append(text(more, "dim"))
+    return need("rich.console", "cli").Group(*parts)
