@@ -13,18 +13,20 @@ from kinesis_sdk.testing.client import FakeClient
 from kinesis_sdk.testing.clock import VirtualClock
 from kinesis_sdk.testing.cloudwatch import FakeCloudWatch, FakeSts
 from kinesis_sdk.testing.credentials import Credentials
+from kinesis_sdk.testing.dynamodb.change_streams import ChangeStreams
 from kinesis_sdk.testing.dynamodb.service import FakeDynamoDB
+from kinesis_sdk.testing.dynamodb.streams_service import FakeDynamoDBStreams, table_of
 from kinesis_sdk.testing.dynamodb.table_admin import TableAdmin
 from kinesis_sdk.testing.errors import AwsError, ResponseLostError
 from kinesis_sdk.testing.faults import Faults
 from kinesis_sdk.testing.kinesis.registry import StreamRegistry
 from kinesis_sdk.testing.kinesis.service import FakeKinesis
 
-SERVICES = ("kinesis", "dynamodb", "cloudwatch", "sts")
+SERVICES = ("kinesis", "dynamodb", "dynamodbstreams", "cloudwatch", "sts")
 
 
 class FakeAws:
-    """Kinesis, DynamoDB, CloudWatch and STS of one account and region, in memory. Thread-safe.
+    """Kinesis, DynamoDB and its streams, CloudWatch and STS of one account and region, in memory. Thread-safe.
 
     Use it in the same process through `client`, or serve it to any AWS client with `FakeAwsServer`; both see the
     same state.
@@ -45,6 +47,8 @@ class FakeAws:
         consumer_delay: Seconds for which a registered consumer is CREATING.
         table_delay: Seconds for which a new table is CREATING.
         index_delay: Seconds for which an index added to a table is CREATING.
+        table_partitions: Open shards of the stream of a new table, at least 1.
+        table_shard_seconds: Seconds for which a shard of a table's stream is written before its child continues it.
         sleep: Called with the seconds of `slow` faults in this process, and of waiting subscriptions on a virtual clock.
             By default it sleeps on a system clock and does nothing on a virtual one.
         access_keys: Permanent access key ids that are valid over HTTP; None accepts every one.
@@ -72,6 +76,8 @@ class FakeAws:
         consumer_delay: float = 0.0,
         table_delay: float = 0.0,
         index_delay: float = 0.0,
+        table_partitions: int = 1,
+        table_shard_seconds: float = 4 * 3600.0,
         sleep: Callable[[float], None] | None = None,
         access_keys: Collection[str] | None = None,
     ) -> None:
@@ -100,15 +106,25 @@ class FakeAws:
             shard_limit=shard_limit,
         )
         self.kinesis: FakeKinesis = FakeKinesis(self._registry)
+        self.table_streams: ChangeStreams = ChangeStreams(
+            self.clock, region=region, partitions=table_partitions, shard_seconds=table_shard_seconds
+        )
         self.tables: TableAdmin = TableAdmin(
-            self.clock, region=region, account_id=account_id, table_delay=table_delay, index_delay=index_delay
+            self.clock,
+            region=region,
+            account_id=account_id,
+            table_delay=table_delay,
+            index_delay=index_delay,
+            streams=self.table_streams,
         )
         self.dynamodb: FakeDynamoDB = FakeDynamoDB(self.tables)
+        self.dynamodbstreams: FakeDynamoDBStreams = FakeDynamoDBStreams(self.table_streams, self.clock)
         self.cloudwatch: FakeCloudWatch = FakeCloudWatch()
         self.sts: FakeSts = FakeSts(account_id)
         self._services: dict[str, Any] = {
             "kinesis": self.kinesis,
             "dynamodb": self.dynamodb,
+            "dynamodbstreams": self.dynamodbstreams,
             "cloudwatch": self.cloudwatch,
             "sts": self.sts,
         }
@@ -157,7 +173,7 @@ class FakeAws:
         """Carry out one call.
 
         Args:
-            service: ``kinesis``, ``dynamodb``, ``cloudwatch`` or ``sts``.
+            service: ``kinesis``, ``dynamodb``, ``dynamodbstreams``, ``cloudwatch`` or ``sts``.
             operation: Operation name as in the API.
             request: The request as on the wire: base64 text for blobs, epoch seconds for timestamps.
             sleep: Called with the seconds of `slow` faults; the account's own by default.
@@ -204,12 +220,16 @@ class FakeAws:
                     raise fault.error()
         if service == "kinesis":
             self.kinesis.check_rate(operation)
-        response: dict[str, Any] | bytes = (
-            self.kinesis.records.get_records(request, empty=True) if empty else handler(request)
-        )
+        response: dict[str, Any] | bytes
+        if empty:
+            reader = self.dynamodbstreams if service == "dynamodbstreams" else self.kinesis.records
+            response = reader.get_records(request, empty=True)
+        else:
+            response = handler(request)
         if torn:
             assert isinstance(response, dict)
-            response["Shards"] = response["Shards"][:-1]
+            listing = response["StreamDescription"] if operation == "DescribeStream" else response
+            listing["Shards"] = listing["Shards"][:-1]
         if lost:
             raise ResponseLostError(f"{operation}: injected timeout after it was carried out")
         return response
@@ -218,6 +238,12 @@ class FakeAws:
         """Return the stream or table, and the shard, of a call."""
         if service == "dynamodb":
             return request.get("TableName"), None
+        if service == "dynamodbstreams":
+            if "ShardIterator" in request:
+                return self.dynamodbstreams.position_of(request["ShardIterator"]) or (None, None)
+            return request.get("TableName") or table_of(request.get("StreamArn") or ""), request.get(
+                "ShardId"
+            )
         if service != "kinesis":
             return None, None
         if "ShardIterator" in request:
@@ -228,7 +254,7 @@ class FakeAws:
         """Return a boto3-shaped client that calls this account in process, without sockets.
 
         Args:
-            service: ``kinesis``, ``dynamodb``, ``cloudwatch`` or ``sts``.
+            service: ``kinesis``, ``dynamodb``, ``dynamodbstreams``, ``cloudwatch`` or ``sts``.
             options: Arguments of boto3's ``client``. ``region_name`` appears in ``client.meta``; others are ignored.
 
         Raises:

@@ -22,8 +22,10 @@ from kinesis_sdk.testing.kinesis.fanout import Subscription
 _TIMESTAMPS = frozenset(
     {
         "ApproximateArrivalTimestamp",
+        "ApproximateCreationDateTime",
         "ConsumerCreationTimestamp",
         "CreationDateTime",
+        "CreationRequestDateTime",
         "StreamCreationTimestamp",
         "Timestamp",
     }
@@ -259,6 +261,9 @@ class FakeClient:
 
     def _converted(self, operation: str, result: dict[str, Any] | bytes) -> dict[str, Any]:
         body: dict[str, Any] = json.loads(result) if isinstance(result, bytes) else result
+        if self._service == "dynamodbstreams":
+            records: dict[str, Any] = _from_wire(_from_attribute(body))
+            return records
         if operation == "GetRecords":
             return _with_records(body)
         if operation == "SubscribeToShard" and "EventStream" in body:

@@ -16,7 +16,7 @@ A fault is a filter and an effect. The same seed, the same faults and the same c
 | `empty_read` | GetRecords returns no records and an iterator for the same position; MillisBehindLatest is positive if records follow |
 | `broken_stream` | the connection of a subscription breaks instead of an event |
 | `early_arrival` | a stored record's approximate arrival time is `seconds` too early, so that times in its shard are not monotonic |
-| `torn_listing` | ListShards omits the last shard of its response, as if it were read in the middle of a reshard |
+| `torn_listing` | ListShards or DescribeStream omits the last shard of its response, as if it were read in the middle of a reshard |
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _ONLY = {
     "empty_read": ("GetRecords",),
     "broken_stream": ("SubscribeToShard",),
     "early_arrival": ("PutRecords", "PutRecord"),
-    "torn_listing": ("ListShards",),
+    "torn_listing": ("ListShards", "DescribeStream"),
     "conditional": ("PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems"),
 }
 

@@ -195,4 +195,4 @@ def test_the_new_kinds_concern_their_operations_only() -> None:
     with pytest.raises(ValueError, match="PutRecords, PutRecord"):
         Fault(kind="early_arrival", operation="GetRecords")
     with pytest.raises(ValueError, match="ListShards"):
-        Fault(kind="torn_listing", operation="DescribeStream")
+        Fault(kind="torn_listing", operation="DescribeStreamSummary")

@@ -154,6 +154,8 @@ class FakeDynamoDB:
             table.put(new)
         elif old is not None:
             table.remove(table.key_of(old))
+        if table.stream is not None:
+            table.stream.write(old, new)
 
     def _write(self, kind: str, request: dict[str, Any]) -> _Change:
         table = self._table(request)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kinesis_sdk.common.clock import Clock
+from kinesis_sdk.testing.dynamodb.change_streams import ChangeStreams, view_type_of
 from kinesis_sdk.testing.dynamodb.tables import Table
 from kinesis_sdk.testing.errors import AwsError, constraint, validation
 
@@ -23,12 +24,21 @@ class TableAdmin:
         account_id: Twelve digits in ARNs.
         table_delay: Seconds until a new table is ACTIVE.
         index_delay: Seconds until an index added to a table is ACTIVE.
+        streams: Streams of the tables.
     """
 
     def __init__(
-        self, clock: Clock, *, region: str, account_id: str, table_delay: float, index_delay: float
+        self,
+        clock: Clock,
+        *,
+        region: str,
+        account_id: str,
+        table_delay: float,
+        index_delay: float,
+        streams: ChangeStreams,
     ) -> None:
         self._clock = clock
+        self.streams = streams
         self._prefix = f"arn:aws:dynamodb:{region}:{account_id}:table/"
         self._table_delay = table_delay
         self._index_delay = index_delay
@@ -51,6 +61,7 @@ class TableAdmin:
         """Forget all tables."""
         with self._lock:
             self._tables = {}
+        self.streams.reset()
 
     def find(self, name: Any) -> Table:
         """Return the table with this name or ARN.
@@ -80,8 +91,28 @@ class TableAdmin:
         with self._lock:
             if name in self._tables:
                 raise AwsError("ResourceInUseException", f"Table already exists: {name}")
+            self._set_stream(table, request)
             self._tables[name] = table
         return {"TableDescription": table.describe()}
+
+    def _set_stream(self, table: Table, request: dict[str, Any]) -> None:
+        """Enable or disable the stream of a table, if the request says so.
+
+        Raises:
+            AwsError: ValidationException.
+        """
+        specification = request.get("StreamSpecification")
+        if specification is None:
+            return
+        view_type = view_type_of(specification)
+        enabled = table.stream is not None and table.stream.status == "ENABLED"
+        if view_type is None:
+            if enabled and table.stream is not None:
+                table.stream.disable()
+        elif enabled:
+            raise validation("Table already has an enabled stream")
+        else:
+            table.stream = self.streams.create(table.name, table.arn, table.schema.description, view_type)
 
     def describe_table(self, request: dict[str, Any]) -> dict[str, Any]:
         """DescribeTable."""
@@ -90,7 +121,7 @@ class TableAdmin:
             return {"Table": table.describe()}
 
     def update_table(self, request: dict[str, Any]) -> dict[str, Any]:
-        """UpdateTable: indexes, billing mode, throughput, deletion protection.
+        """UpdateTable: indexes, billing mode, throughput, deletion protection, the stream.
 
         Raises:
             AwsError: ResourceInUseException while the table is CREATING or UPDATING.
@@ -102,6 +133,7 @@ class TableAdmin:
                     "ResourceInUseException",
                     f"Attempt to change a resource which is still in use: {table.name}",
                 )
+            self._set_stream(table, request)
             table.define(request.get("AttributeDefinitions"))
             for change in request.get("GlobalSecondaryIndexUpdates") or []:
                 kind, body = next(iter(change.items()))
@@ -133,6 +165,8 @@ class TableAdmin:
                     f"Disable deletion protection first: {table.name}"
                 )
             self._tables.pop(table.name, None)
+            if table.stream is not None:
+                table.stream.disable()
             return {"TableDescription": {**table.describe(), "TableStatus": "DELETING"}}
 
     def list_tables(self, request: dict[str, Any]) -> dict[str, Any]:

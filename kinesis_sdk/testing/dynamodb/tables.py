@@ -14,6 +14,7 @@ from typing import Any
 
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.testing.dynamodb.attributes import Item, Value, item_size, kind_of, normalise, order_key
+from kinesis_sdk.testing.dynamodb.change_streams import ChangeStream
 from kinesis_sdk.testing.errors import AwsError, validation
 
 MAX_ITEM_BYTES = 400 * 1024
@@ -100,6 +101,9 @@ class Table:
         clock: Clock for timestamps and delays.
         delay: Seconds until the table is ACTIVE.
 
+    Attributes:
+        stream: The latest stream of the table, also if it is disabled; None if it never had one.
+
     Raises:
         AwsError: ValidationException.
     """
@@ -125,6 +129,7 @@ class Table:
             )
         self.deletion_protection: bool = bool(request.get("DeletionProtectionEnabled"))
         self.recovery = False
+        self.stream: ChangeStream | None = None
         self.tags: dict[str, str] = {tag["Key"]: tag["Value"] for tag in request.get("Tags") or []}
         self.indexes: dict[str, Index] = {}
         self._items: dict[tuple[str, ...], Item] = {}
@@ -197,6 +202,14 @@ class Table:
         }
         if self.billing_mode == "PAY_PER_REQUEST":
             description["BillingModeSummary"] = {"BillingMode": self.billing_mode}
+        if self.stream is not None:
+            description["LatestStreamArn"] = self.stream.arn
+            description["LatestStreamLabel"] = self.stream.label
+            if self.stream.status == "ENABLED":
+                description["StreamSpecification"] = {
+                    "StreamEnabled": True,
+                    "StreamViewType": self.stream.view_type,
+                }
         if self.indexes:
             description["GlobalSecondaryIndexes"] = [
                 {

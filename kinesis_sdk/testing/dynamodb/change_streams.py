@@ -1,0 +1,387 @@
+"""The streams of tables: shards that roll over, lineage, change records, trimming.
+
+A shard is written for four hours. Then it is closed, and a child continues it; a partition that is split gets two children.
+Records are kept for a day, and a closed shard is forgotten with its last record. Time passes lazily: each call first does
+what the clock has made due, so a virtual clock rolls shards over when it is advanced.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import threading
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from itertools import pairwise
+from typing import Any
+
+from kinesis_sdk.common.clock import Clock
+from kinesis_sdk.testing.dynamodb.attributes import Item, item_size
+from kinesis_sdk.testing.errors import validation
+
+VIEW_TYPES = ("NEW_IMAGE", "OLD_IMAGE", "NEW_AND_OLD_IMAGES", "KEYS_ONLY")
+RETENTION = 24 * 3600.0
+"""Seconds for which DynamoDB keeps the records of a stream."""
+
+_FIRST_SEQUENCE = 999_999_999_999_999_999_900
+"""Sequence numbers have 21 to 40 digits. After a hundred records these have one digit more, so texts do not compare."""
+_DIGESTS = 1 << 128
+
+
+class StreamShard:
+    """A shard of a table's stream: a part of the partition keys for some hours.
+
+    Args:
+        shard_id: Its id, which contains the time of its creation.
+        parent: Id of the shard that it continues; None for the first ones.
+        first_sequence: Lowest sequence number that it may contain.
+        created_at: Epoch seconds.
+        digests: First digest of its partition keys, and the one after the last.
+
+    Attributes:
+        ending_sequence: Highest sequence number once it is closed; None while it is open.
+        closed_at: Epoch seconds at which it was closed; None while it is open.
+        trimmed: Number of records that were trimmed.
+        trimmed_through: Sequence number of the last of them; 0 if there is none.
+    """
+
+    def __init__(
+        self,
+        shard_id: str,
+        parent: str | None,
+        first_sequence: int,
+        created_at: float,
+        digests: tuple[int, int],
+    ) -> None:
+        self.shard_id = shard_id
+        self.parent = parent
+        self.first_sequence = first_sequence
+        self.created_at = created_at
+        self.digests = digests
+        self.ending_sequence: int | None = None
+        self.closed_at: float | None = None
+        self.trimmed = 0
+        self.trimmed_through = 0
+        self.sequences: list[int] = []
+        self.records: list[dict[str, Any]] = []
+
+    @property
+    def end(self) -> int:
+        """Number of records that it ever had."""
+        return self.trimmed + len(self.records)
+
+    def index_of(self, sequence: int, *, after: bool) -> int:
+        """Return the place of the first record at or after a sequence number, counted from the shard's first one."""
+        find = bisect_right if after else bisect_left
+        return self.trimmed + find(self.sequences, sequence)
+
+    def trim(self, before: float) -> None:
+        """Forget the records that are older than a time."""
+        count = 0
+        for record in self.records:
+            if record["dynamodb"]["ApproximateCreationDateTime"] >= before:
+                break
+            count += 1
+        if count:
+            self.trimmed_through = self.sequences[count - 1]
+            self.trimmed += count
+            del self.records[:count], self.sequences[:count]
+
+    def describe(self) -> dict[str, Any]:
+        """Return the shard as DescribeStream shows it."""
+        sequences = {"StartingSequenceNumber": str(self.first_sequence)}
+        if self.ending_sequence is not None:
+            sequences["EndingSequenceNumber"] = str(self.ending_sequence)
+        described: dict[str, Any] = {"ShardId": self.shard_id, "SequenceNumberRange": sequences}
+        if self.parent is not None:
+            described["ParentShardId"] = self.parent
+        return described
+
+
+class ChangeStream:
+    """The stream of one table, from when it is enabled until it is disabled and its records are gone. Thread-safe.
+
+    Args:
+        table_name: Name of the table.
+        table_arn: Its ARN.
+        key_schema: ``KeySchema`` of the table.
+        view_type: What records contain of the item.
+        region: Region in records.
+        clock: Clock for record times, rollover and trimming.
+        partitions: Number of shards that are open at a time, at first.
+        shard_seconds: Seconds for which a shard is written.
+        retention: Seconds for which records are kept.
+        created_at: Epoch seconds; the ARN contains them.
+
+    Attributes:
+        lock: Guards everything; a leaf below the lock of the table.
+        status: ``ENABLED`` or ``DISABLED``.
+    """
+
+    def __init__(
+        self,
+        *,
+        table_name: str,
+        table_arn: str,
+        key_schema: list[dict[str, Any]],
+        view_type: str,
+        region: str,
+        clock: Clock,
+        partitions: int,
+        shard_seconds: float,
+        retention: float,
+        created_at: float,
+    ) -> None:
+        self.lock: threading.RLock = threading.RLock()
+        self.table_name = table_name
+        self.key_schema = key_schema
+        self.view_type = view_type
+        self.status: str = "ENABLED"
+        self.shards: dict[str, StreamShard] = {}
+        self._region = region
+        self._clock = clock
+        self._shard_seconds = shard_seconds
+        self._retention = retention
+        self._key_names = [element["AttributeName"] for element in key_schema]
+        self._sequence = _FIRST_SEQUENCE
+        self.created_at: float = created_at
+        moment = datetime.fromtimestamp(self.created_at, timezone.utc)
+        self.label: str = moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}"
+        self.arn: str = f"{table_arn}/stream/{self.label}"
+        self._random = random.Random(self.arn)
+        bounds = [number * _DIGESTS // partitions for number in range(partitions + 1)]
+        for digests in pairwise(bounds):
+            self._open(None, self.created_at, digests)
+
+    # -- time -----------------------------------------------------------------------------------------------------
+
+    def catch_up(self) -> None:
+        """Roll over and trim what the clock has made due."""
+        now = self._clock.time()
+        for shard in [*self.open_shards()]:
+            while self.status == "ENABLED" and shard.created_at + self._shard_seconds <= now:
+                (shard,) = self._continue(shard, shard.created_at + self._shard_seconds)  # noqa: PLW2901 - the chain
+        self.trim(now - self._retention)
+
+    def roll(self, *, split: bool = False) -> None:
+        """Close all open shards now; each gets a child, or two if the partitions are split."""
+        with self.lock:
+            self.catch_up()
+            for shard in [*self.open_shards()]:
+                self._continue(shard, self._clock.time(), split=split)
+
+    def trim(self, before: float) -> None:
+        """Forget the records that are older than a time, and the closed shards whose last record is gone."""
+        with self.lock:
+            for shard in [*self.shards.values()]:
+                shard.trim(before)
+                if shard.closed_at is not None and shard.closed_at < before and not shard.records:
+                    del self.shards[shard.shard_id]
+
+    def disable(self) -> None:
+        """Close all shards without children. The records stay readable until they are trimmed."""
+        with self.lock:
+            self.catch_up()
+            for shard in self.open_shards():
+                self._close(shard, self._clock.time())
+            self.status = "DISABLED"
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it was disabled and has no shard left."""
+        return self.status == "DISABLED" and not self.shards
+
+    def open_shards(self) -> Iterator[StreamShard]:
+        """Return the shards that are written."""
+        return (shard for shard in self.shards.values() if shard.ending_sequence is None)
+
+    def _open(self, parent: StreamShard | None, at: float, digests: tuple[int, int]) -> StreamShard:
+        # The id of a child is above that of its parent, also if both are from the same millisecond.
+        earliest = 0 if parent is None else int(parent.shard_id.split("-")[1]) + 1
+        millis = max(earliest, int(at * 1000))
+        shard_id = f"shardId-{millis:020d}-{self._random.getrandbits(32):08x}"
+        shard = StreamShard(
+            shard_id, None if parent is None else parent.shard_id, self._sequence + 1, at, digests
+        )
+        self.shards[shard_id] = shard
+        return shard
+
+    def _close(self, shard: StreamShard, at: float) -> None:
+        self._sequence += 1
+        shard.ending_sequence = self._sequence
+        shard.closed_at = at
+
+    def _continue(self, shard: StreamShard, at: float, *, split: bool = False) -> list[StreamShard]:
+        self._close(shard, at)
+        low, high = shard.digests
+        middle = (low + high) // 2
+        parts = [(low, middle), (middle, high)] if split else [(low, high)]
+        return [self._open(shard, at, part) for part in parts]
+
+    # -- writing and reading --------------------------------------------------------------------------------------
+
+    def write(self, old: Item | None, new: Item | None) -> None:
+        """Store the change of an item. A write that changes nothing leaves no record, as in DynamoDB."""
+        item = new if new is not None else old
+        if item is None or old == new:
+            return
+        with self.lock:
+            self.catch_up()
+            if self.status != "ENABLED":
+                return
+            text = repr(sorted(item[self._key_names[0]].items()))
+            digest = int.from_bytes(hashlib.md5(text.encode()).digest(), "big")
+            shard = next(s for s in self.open_shards() if s.digests[0] <= digest < s.digests[1])
+            self._sequence += 1
+            keys = {name: item[name] for name in self._key_names}
+            change: dict[str, Any] = {
+                "ApproximateCreationDateTime": float(int(self._clock.time())),
+                "Keys": keys,
+                "SequenceNumber": str(self._sequence),
+                "StreamViewType": self.view_type,
+            }
+            if new is not None and self.view_type in {"NEW_IMAGE", "NEW_AND_OLD_IMAGES"}:
+                change["NewImage"] = new
+            if old is not None and self.view_type in {"OLD_IMAGE", "NEW_AND_OLD_IMAGES"}:
+                change["OldImage"] = old
+            change["SizeBytes"] = sum(
+                item_size(change[part]) for part in ("Keys", "NewImage", "OldImage") if part in change
+            )
+            shard.sequences.append(self._sequence)
+            shard.records.append(
+                {
+                    "eventID": f"{self._random.getrandbits(128):032x}",
+                    "eventName": "INSERT" if old is None else "REMOVE" if new is None else "MODIFY",
+                    "eventVersion": "1.1",
+                    "eventSource": "aws:dynamodb",
+                    "awsRegion": self._region,
+                    "dynamodb": change,
+                }
+            )
+
+    def describe(self) -> dict[str, Any]:
+        """Return the stream as DescribeStream shows it, without shards."""
+        return {
+            "StreamArn": self.arn,
+            "StreamLabel": self.label,
+            "StreamStatus": self.status,
+            "StreamViewType": self.view_type,
+            "CreationRequestDateTime": round(self.created_at, 3),
+            "TableName": self.table_name,
+            "KeySchema": self.key_schema,
+        }
+
+
+class ChangeStreams:
+    """All streams of one account and region. Thread-safe; its lock is a leaf.
+
+    Args:
+        clock: Clock of the account.
+        region: Region in records.
+        partitions: Open shards of a new stream.
+        shard_seconds: Seconds for which a shard is written.
+
+    Attributes:
+        partitions, shard_seconds: As the arguments; a change concerns streams that are created later.
+        retention: Seconds for which records are kept, a day. Tests in virtual time may shorten it together with
+            ``shard_seconds``.
+    """
+
+    def __init__(self, clock: Clock, *, region: str, partitions: int, shard_seconds: float) -> None:
+        self._clock = clock
+        self._region = region
+        self.partitions = partitions
+        self.shard_seconds = shard_seconds
+        self.retention: float = RETENTION
+        self._lock = threading.Lock()
+        self._streams: dict[str, ChangeStream] = {}
+
+    def reset(self) -> None:
+        """Forget all streams."""
+        with self._lock:
+            self._streams = {}
+
+    def create(
+        self, table_name: str, table_arn: str, key_schema: list[dict[str, Any]], view_type: str
+    ) -> ChangeStream:
+        """Enable the stream of a table."""
+        with self._lock:
+            # Two streams of a table have different times, because these are part of their ARNs.
+            latest = max(
+                (s.created_at for s in self._streams.values() if s.table_name == table_name), default=0.0
+            )
+        stream = ChangeStream(
+            table_name=table_name,
+            table_arn=table_arn,
+            key_schema=key_schema,
+            view_type=view_type,
+            region=self._region,
+            clock=self._clock,
+            partitions=self.partitions,
+            shard_seconds=self.shard_seconds,
+            retention=self.retention,
+            created_at=max(self._clock.time(), latest + 0.001),
+        )
+        with self._lock:
+            self._streams[stream.arn] = stream
+        return stream
+
+    def find(self, arn: object) -> ChangeStream | None:
+        """Return the stream with an ARN, up to date; None if there is none."""
+        with self._lock:
+            stream = self._streams.get(arn) if isinstance(arn, str) else None
+        if stream is not None:
+            with stream.lock:
+                stream.catch_up()
+        return None if stream is None or stream.is_gone else stream
+
+    def list(self, table_name: str | None = None) -> list[ChangeStream]:
+        """Return the streams, of one table or of all, in the order of their ARNs."""
+        with self._lock:
+            arns = sorted(self._streams)
+        found = (self.find(arn) for arn in arns)
+        return [s for s in found if s is not None and table_name in {None, s.table_name}]
+
+    def roll(self, table_name: str, *, split: bool = False) -> None:
+        """Roll over the open shards of a table's enabled stream, as after four hours.
+
+        Args:
+            table_name: The table.
+            split: Whether each shard gets two children, as when its partition is split.
+
+        Raises:
+            ValueError: If the table has no enabled stream.
+        """
+        self._enabled(table_name).roll(split=split)
+
+    def trim(self, table_name: str) -> None:
+        """Forget all records of a table's streams that are stored now, and the closed shards."""
+        for stream in self.list(table_name):
+            stream.trim(self._clock.time() + 1)
+
+    def _enabled(self, table_name: str) -> ChangeStream:
+        for stream in self.list(table_name):
+            if stream.status == "ENABLED":
+                return stream
+        raise ValueError(f"table {table_name!r} has no enabled stream")
+
+
+def view_type_of(specification: dict[str, Any]) -> str | None:
+    """Return the view type of a ``StreamSpecification``; None if it disables the stream.
+
+    Raises:
+        AwsError: ValidationException.
+    """
+    view_type = specification.get("StreamViewType")
+    if not specification.get("StreamEnabled"):
+        if view_type is not None:
+            raise validation(
+                "Invalid StreamViewType: StreamEnabled was false but a StreamViewType was present."
+            )
+        return None
+    if view_type not in VIEW_TYPES:
+        raise validation(
+            f"Invalid StreamViewType: {view_type}; it must be one of {', '.join(VIEW_TYPES)} when streams are enabled."
+        )
+    return str(view_type)
