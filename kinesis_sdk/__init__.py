@@ -15,6 +15,7 @@ from kinesis_sdk._version import __version__ as __version__
 
 TYPE_CHECKING = False  # type checkers read it as True; importing typing would cost more than all of this
 if TYPE_CHECKING:
+    from kinesis_sdk.common.change_records import ChangeRecord as ChangeRecord
     from kinesis_sdk.common.errors import AdminError as AdminError
     from kinesis_sdk.common.errors import AuditLogError as AuditLogError
     from kinesis_sdk.common.errors import AwsConfigError as AwsConfigError
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from kinesis_sdk.consumer import ConsumerConfig as ConsumerConfig
     from kinesis_sdk.consumer import CoordinationConfig as CoordinationConfig
     from kinesis_sdk.consumer import DynamoDBLeaseStore as DynamoDBLeaseStore
+    from kinesis_sdk.consumer import DynamoDbStream as DynamoDbStream
     from kinesis_sdk.consumer import FailureConfig as FailureConfig
     from kinesis_sdk.consumer import HandlerErrorPolicy as HandlerErrorPolicy
     from kinesis_sdk.consumer import InMemoryLeaseStore as InMemoryLeaseStore
@@ -122,6 +124,7 @@ else:
                 # consuming
                 "Worker",
                 "StreamSpec",
+                "DynamoDbStream",
                 # settings of a worker
                 "ConsumerConfig",
                 "LeaseConfig",
@@ -162,6 +165,7 @@ else:
             ),
             # records, positions and streams
             "kinesis_sdk.common.records": ("UserRecord",),
+            "kinesis_sdk.common.change_records": ("ChangeRecord",),
             "kinesis_sdk.common.sequence": ("ExtendedSequenceNumber",),
             "kinesis_sdk.common.stream": ("StreamId",),
             "kinesis_sdk.common.errors": (

@@ -23,11 +23,17 @@ MAX_LIST_SHARDS_PAGES = 1000
 
 
 _SHARD_ID = re.compile(r"shardId-[0-9]{12}")
+_TABLE_SHARD_ID = re.compile(r"shardId-[0-9]{20}-[0-9a-f]{8}")
 
 
 def is_shard_id(text: str) -> bool:
     """Return whether a text has the form of a shard id. The ids of one stream are in the order of their creation."""
     return _SHARD_ID.fullmatch(text) is not None
+
+
+def is_table_shard_id(text: str) -> bool:
+    """Return whether a text has the form of a shard id of DynamoDB Streams: the milliseconds of its creation, and a random part."""
+    return _TABLE_SHARD_ID.fullmatch(text) is not None
 
 
 @dataclass(frozen=True)

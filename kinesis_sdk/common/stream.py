@@ -1,4 +1,4 @@
-"""Identity of a stream: a name, or an ARN, which also names the account and the region."""
+"""Identity of a stream: a name, or an ARN, which also names the account and the region; or the ARN of a table's stream."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}")
 _ARN = re.compile(
     r"arn:aws[a-z0-9-]*:kinesis:(?P<region>[a-z0-9-]+):(?P<account>[0-9]{12}):stream/(?P<name>[a-zA-Z0-9_.-]{1,128})"
 )
+_TABLE_STREAM_ARN = re.compile(
+    r"arn:aws[a-z0-9-]*:dynamodb:(?P<region>[a-z0-9-]+):(?P<account>[0-9]{12}):"
+    r"table/(?P<name>[a-zA-Z0-9_.-]{3,255})/stream/[0-9T:.-]+"
+)
 
 
 @dataclass(frozen=True)
@@ -18,7 +22,7 @@ class StreamId:
     """Identity of a stream.
 
     Attributes:
-        name: Stream name.
+        name: Stream name; for the stream of a DynamoDB table, the name of the table.
         arn: Stream ARN; None if the user gave a name. Requests contain the ARN if there is one, which access to a stream
             of another account requires.
     """
@@ -45,6 +49,21 @@ class StreamId:
             "stream", value, "a stream name (1 to 128 of a-z A-Z 0-9 _ . -) or a Kinesis stream ARN"
         )
 
+    @classmethod
+    def of_table_stream(cls, arn: str) -> StreamId | None:
+        """Return the stream of a DynamoDB table by its ARN; None if the text is not one."""
+        match = _TABLE_STREAM_ARN.fullmatch(arn)
+        return None if match is None else cls(match["name"], arn)
+
+    @property
+    def is_of_table(self) -> bool:
+        """Whether it is the stream of a DynamoDB table."""
+        return self.arn is not None and _TABLE_STREAM_ARN.fullmatch(self.arn) is not None
+
+    def _part(self, name: str) -> str | None:
+        match = (_ARN.fullmatch(self.arn) or _TABLE_STREAM_ARN.fullmatch(self.arn)) if self.arn else None
+        return match[name] if match else None
+
     @property
     def request(self) -> dict[str, str]:
         """Request parameter that names the stream: ``StreamARN`` or ``StreamName``."""
@@ -53,14 +72,12 @@ class StreamId:
     @property
     def region(self) -> str | None:
         """Region of the ARN; None without an ARN."""
-        match = _ARN.fullmatch(self.arn) if self.arn else None
-        return match["region"] if match else None
+        return self._part("region")
 
     @property
     def account_id(self) -> str | None:
         """Account of the ARN; None without an ARN."""
-        match = _ARN.fullmatch(self.arn) if self.arn else None
-        return match["account"] if match else None
+        return self._part("account")
 
     def __str__(self) -> str:
         return self.arn or self.name

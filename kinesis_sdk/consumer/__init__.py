@@ -42,10 +42,12 @@ from kinesis_sdk.consumer.leases import (
 )
 from kinesis_sdk.consumer.shard.state import ShardState
 from kinesis_sdk.consumer.streams import StreamSpec
+from kinesis_sdk.consumer.table_streams.source import DynamoDbStream
 from kinesis_sdk.consumer.worker import Worker
 
 __all__ = [
     # running
+    "DynamoDbStream",
     "StreamSpec",
     "Worker",
     # settings

@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar, cast
 
-from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.change_records import ChangeRecord
+from kinesis_sdk.common.errors import ConfigError, ConsumerError
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.common.response_header import NO_RESPONSE, ResponseHeader
@@ -76,6 +77,19 @@ class RecordBatch:
     def millis_behind_latest(self) -> int | None:
         """Milliseconds from the last record of the response to the tip of the shard; None if Kinesis reports no lag."""
         return self.header.millis_behind_latest
+
+    @property
+    def changes(self) -> Sequence[ChangeRecord]:
+        """The records as changes of items, for a worker that reads a `DynamoDbStream`. The same objects as ``records``.
+
+        Raises:
+            ConsumerError: If the worker reads a Kinesis stream.
+        """
+        if not self.stream.is_of_table:
+            raise ConsumerError(
+                f"stream {self.stream} is not the stream of a DynamoDB table: use batch.records"
+            )
+        return cast("Sequence[ChangeRecord]", self.records)
 
     def checkpoint(
         self, position: UserRecord | str | None = None, sub_sequence_number: int | None = None

@@ -29,7 +29,7 @@ from kinesis_sdk.common.errors import (
 )
 from kinesis_sdk.common.log_fields import FieldLogger, log_fields
 from kinesis_sdk.common.serialization import Deserializer, check_deserializer
-from kinesis_sdk.common.shards import is_shard_id
+from kinesis_sdk.common.shards import is_shard_id, is_table_shard_id
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.validation import check_int
 from kinesis_sdk.consumer.config import ConsumerConfig
@@ -220,7 +220,11 @@ class StreamDirectory:
         """Return the stream of a lease key, by the form of the key alone; None if there is none."""
         key, _, shard_id = lease_key.rpartition(":")
         with self._lock:
-            return self._current.get(key or None) if is_shard_id(shard_id) else None
+            tracked = self._current.get(key or None)
+        if tracked is None:
+            return None
+        has_form = is_table_shard_id if tracked.stream.is_of_table else is_shard_id
+        return tracked if has_form(shard_id) else None
 
     def suspend(self, tracked: TrackedStream, reason: str) -> bool:
         """Suspend a stream until the next `refresh`; return False if it was suspended already."""

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from random import Random
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
 from kinesis_sdk.common.aws import DynamoDBClient, KinesisClient, make_client
@@ -41,6 +41,8 @@ from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
 from kinesis_sdk.consumer.leases.table.store import LeaseStore
 from kinesis_sdk.consumer.runtime.worker_threads import RENEWAL_THREADS, WorkerThreads
 from kinesis_sdk.consumer.streams import Streams
+from kinesis_sdk.consumer.table_streams.client import TableStreamClient
+from kinesis_sdk.consumer.table_streams.source import DynamoDbStream, check_settings
 from kinesis_sdk.consumer.until import UntilOption, check_until
 
 if TYPE_CHECKING:
@@ -79,7 +81,7 @@ class Worker:
     Used in a ``with`` statement, the worker consumes in background threads until the end of the block.
 
     Args:
-        stream: Name or ARN of the stream. Exactly one of ``stream`` and ``streams`` must be given.
+        stream: Name or ARN of the stream, or a `DynamoDbStream`. Exactly one of ``stream`` and ``streams`` must be given.
         streams: Several streams: names, ARNs (also of other accounts) or `StreamSpec`, or a function that lists them and is
             called every ``stream_list_interval``. The lease table then has the KCL's multi-stream form. Workers in
             single-stream mode ignore such leases, and vice versa.
@@ -89,6 +91,7 @@ class Worker:
         config: Settings; None uses the defaults of `ConsumerConfig`.
         kinesis_client: boto3 Kinesis client; None creates one.
         dynamodb_client: boto3 DynamoDB client; None creates one.
+        dynamodbstreams_client: boto3 client for DynamoDB Streams, used for a `DynamoDbStream` only; None creates one.
         session: boto3 session for created clients; None uses a new one.
         region_name: Region for created clients; None uses the region of the stream's ARN, else that of the session.
         endpoint_url: Endpoint for both created clients; None uses the endpoints of AWS.
@@ -116,7 +119,7 @@ class Worker:
 
     def __init__(
         self,
-        stream: str | StreamId | None = None,
+        stream: str | StreamId | DynamoDbStream | None = None,
         *,
         streams: Streams | None = None,
         application_name: str,
@@ -124,6 +127,7 @@ class Worker:
         config: ConsumerConfig | None = None,
         kinesis_client: KinesisClient | None = None,
         dynamodb_client: DynamoDBClient | None = None,
+        dynamodbstreams_client: Any = None,
         session: boto3.Session | None = None,
         region_name: str | None = None,
         endpoint_url: str | None = None,
@@ -138,7 +142,18 @@ class Worker:
     ) -> None:
         if (stream is None) == (streams is None):
             raise ConfigError("stream", stream, "either stream or streams, not both")
-        self._stream = StreamId.parse(stream) if stream is not None else None
+        self._table_stream = stream if isinstance(stream, DynamoDbStream) else None
+        self._stream: StreamId | None = None
+        if stream is not None and not isinstance(stream, DynamoDbStream):
+            self._stream = StreamId.parse(stream)
+        if (
+            streams is not None
+            and not callable(streams)
+            and any(isinstance(one, DynamoDbStream) for one in streams)
+        ):
+            raise ConfigError(
+                "streams", streams, "Kinesis streams; of DynamoDB streams, run one worker for each table"
+            )
         self._streams = streams
         check_text("application_name", application_name, 1, 255)
         if worker_id is not None:
@@ -151,6 +166,8 @@ class Worker:
         self._application_name = application_name
         self._handlers = HandlerSource.of(handler)
         self._config = config or ConsumerConfig()
+        if self._table_stream is not None:
+            check_settings(self._config)
         self._table_name = self._config.lease_table.table_name or application_name
         if lease_store is None:
             # A table name in DynamoDB has at least 3 characters.
@@ -161,8 +178,10 @@ class Worker:
             )
         self._kinesis = kinesis_client
         self._dynamodb = dynamodb_client
+        self._dynamodbstreams = dynamodbstreams_client
         self._session = session
-        self._region_name = region_name or (self._stream.region if self._stream is not None else None)
+        named = self._table_stream or self._stream
+        self._region_name = region_name or (None if named is None else named.region)
         self._endpoint_url = endpoint_url
         self._store = lease_store
         self._metrics = metrics
@@ -226,16 +245,7 @@ class Worker:
             raise
 
     def _start(self) -> None:
-        kinesis = self._kinesis or make_client(
-            "kinesis",
-            session=self._session,
-            region_name=self._region_name,
-            endpoint_url=self._endpoint_url,
-            max_pool_connections=self._config.retrieval.max_fetch_threads
-            + _OTHER_CONNECTIONS
-            + (_FAN_OUT_CONNECTIONS if self._config.retrieval.retrieval_mode == "fanout" else 0),
-            read_timeout=_READ_TIMEOUT,
-        )
+        kinesis = self._source_client()
         engine = ConsumerEngine(
             stream=self._stream,
             streams=self._streams,
@@ -277,6 +287,29 @@ class Worker:
         # A signal, or another thread, requested the stop while `start` ran: `request_stop` found no engine then.
         if self._stop_requested.is_set():
             engine.request_stop()
+
+    def _source_client(self) -> KinesisClient:
+        """Return the client that reads the stream. Of a table's stream, its ARN is known afterwards."""
+        table_stream = self._table_stream
+        if table_stream is None and self._kinesis is not None:
+            return self._kinesis
+        client = self._dynamodbstreams if table_stream is not None else None
+        if client is None:
+            client = make_client(
+                "kinesis" if table_stream is None else "dynamodbstreams",
+                session=self._session,
+                region_name=self._region_name,
+                endpoint_url=self._endpoint_url,
+                max_pool_connections=self._config.retrieval.max_fetch_threads
+                + _OTHER_CONNECTIONS
+                + (_FAN_OUT_CONNECTIONS if self._config.retrieval.retrieval_mode == "fanout" else 0),
+                read_timeout=_READ_TIMEOUT,
+            )
+        if table_stream is not None:
+            self._stream = table_stream.resolve(client, self._threads.sleep)
+            # Without the calls of producers, and of several streams, which a worker on one table's stream does not make.
+            return cast("KinesisClient", TableStreamClient(client))
+        return cast("KinesisClient", client)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end of a worker that was started: of a stop, or because ``until`` is reached.

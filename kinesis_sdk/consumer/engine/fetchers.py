@@ -23,6 +23,7 @@ from kinesis_sdk.consumer.fetch.prefetch import Prefetcher
 from kinesis_sdk.consumer.fetch.read_rate import ReadRate, TipIdle
 from kinesis_sdk.consumer.fetch.registration import ConsumerRegistration, FanOutClient
 from kinesis_sdk.consumer.runtime.scheduler import Scheduler
+from kinesis_sdk.consumer.table_streams.client import MAX_RECORDS
 
 
 class FetcherSource:
@@ -134,14 +135,19 @@ class FetcherSource:
         self, stream: StreamId, shard_id: str, key: str, start: Position, now: float, metrics: BoundMetrics
     ) -> PollingFetcher:
         with self._lock:
-            read_rate = self._read_rates.setdefault(key, ReadRate())
+            # DynamoDB Streams documents no limit of bytes, and its records become longer as JSON.
+            rate = ReadRate(float("inf")) if stream.is_of_table else ReadRate()
+            read_rate = self._read_rates.setdefault(key, rate)
+        max_records = self._retrieval.max_records
+        if stream.is_of_table:
+            max_records = min(max_records, MAX_RECORDS)
         return PollingFetcher(
             self._polled,
             stream,
             shard_id,
             start,
             rng=self._rng,
-            max_records=self._retrieval.max_records,
+            max_records=max_records,
             idle=TipIdle(*self._retrieval.idle_times),
             read_rate=read_rate,
             now=now,

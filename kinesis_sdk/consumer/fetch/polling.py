@@ -9,6 +9,7 @@ returns records, 30 per minute once the shard stays empty (see `TipIdle`). One G
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from random import Random
 
@@ -16,7 +17,12 @@ from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.aws import KinesisClient
 from kinesis_sdk.common.backoff import backoff
 from kinesis_sdk.common.clock import Clock
-from kinesis_sdk.common.errors import KinesisSdkError, ProtocolError, ThrottledError
+from kinesis_sdk.common.errors import (
+    KinesisSdkError,
+    ProtocolError,
+    ResourceNotFoundError,
+    ThrottledError,
+)
 from kinesis_sdk.common.fastpath import GetRecordsPage
 from kinesis_sdk.common.metrics import NOT_MEASURED, BoundMetrics
 from kinesis_sdk.common.position import Latest, Position
@@ -144,7 +150,10 @@ class PollingFetcher:
             AwsError, ProtocolError: As `fetch`.
         """
         if isinstance(self._cursor.position, Latest):
-            self._cursor.open()
+            # The shard may be gone: its lease was created, no worker opened it, and its retention ended. The next `fetch`
+            # gets the same error, which its caller can explain.
+            with suppress(ResourceNotFoundError):
+                self._cursor.open()
 
     def fetch(self, now: float) -> FetchResult:
         """Make one GetRecords call. See `Fetcher.fetch`."""
@@ -207,6 +216,8 @@ class PollingFetcher:
                     f"GetRecords: the response for shard {self._shard_id} has both child shards and a next iterator"
                 )
             return ()
+        if self._stream.is_of_table and page.child_shards is not None:
+            return children  # none if the stream is disabled, see `TableStreamClient.get_records`
         return children or self._children_from_listing()
 
     def _children_from_listing(self) -> tuple[Shard, ...]:

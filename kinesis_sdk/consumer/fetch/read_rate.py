@@ -23,14 +23,18 @@ class ReadRate:
     Additive increase, multiplicative decrease: a throttled read doubles the interval between reads (up to 2 s), each
     successful one reduces it by a twentieth. Several applications that poll one shard therefore settle at a share.
 
+    Args:
+        bytes_per_second: Maximum bytes per second that can be read from the shard; infinity for no such limit.
+
     Attributes:
         interval: Seconds between two reads at present.
         ready_at: Monotonic seconds at which the shard may be read again.
     """
 
-    __slots__ = ("interval", "ready_at")
+    __slots__ = ("_bytes_per_second", "interval", "ready_at")
 
-    def __init__(self) -> None:
+    def __init__(self, bytes_per_second: float = READ_BYTES_PER_SECOND) -> None:
+        self._bytes_per_second = bytes_per_second
         self.interval: float = READ_INTERVAL
         self.ready_at: float = float("-inf")
 
@@ -41,7 +45,7 @@ class ReadRate:
     def succeeded(self, now: float, size: int) -> None:
         """Record a read that returned ``size`` bytes."""
         self.interval = max(READ_INTERVAL, self.interval * 0.95)
-        self.ready_at = max(self.ready_at, now + size / READ_BYTES_PER_SECOND)
+        self.ready_at = max(self.ready_at, now + size / self._bytes_per_second)
 
     def throttled(self) -> None:
         """Back off: the shard's read limit is exhausted, by this or another application."""

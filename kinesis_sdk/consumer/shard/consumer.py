@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.backoff import backoff
@@ -30,6 +31,7 @@ from kinesis_sdk.common.log_fields import FieldLogger, log_fields
 from kinesis_sdk.common.log_throttle import LogThrottle
 from kinesis_sdk.common.metrics import BoundMetrics
 from kinesis_sdk.common.response_header import NO_RESPONSE
+from kinesis_sdk.common.sequence import AT_TIMESTAMP
 from kinesis_sdk.consumer.checkpointer import Checkpointer
 from kinesis_sdk.consumer.error_policy import RetryBatch, StopWorker
 from kinesis_sdk.consumer.handler import AwaitingHandler, ShardContext
@@ -639,7 +641,10 @@ class ShardConsumer:
         if not self._children_created:
             was_changed = CHANGED_BY in self.held.lease.extra
             if not self._runtime.children.create(
-                self.shard_id, self._reader.child_shards, was_changed=was_changed
+                self.shard_id,
+                self._reader.child_shards,
+                was_changed=was_changed,
+                inherit=self._child_start,
             ):
                 return now + self._config.coordination.parent_shard_poll_interval
             self._children_created = True
@@ -653,6 +658,26 @@ class ShardConsumer:
             return self._handler_failed(now, "shard_ended", missing)
         self._recovered(now)
         return None
+
+    def _child_start(self, child: Lease) -> Lease:
+        """Return the lease of a child with the position at which it starts.
+
+        Nothing tells when a shard of a table's stream was written. So with AT_TIMESTAMP, the oldest shards are read and their
+        older records dropped. If all records of this shard were too old, the child goes on dropping them.
+        """
+        lease = self.held.lease
+        if (
+            self._runtime.stream.is_of_table
+            and lease.checkpoint.sequence_number == AT_TIMESTAMP
+            and not self.records_delivered
+        ):
+            return replace(
+                child,
+                checkpoint=lease.checkpoint,
+                initial_timestamp_millis=lease.initial_timestamp_millis
+                or self._config.initial_timestamp_millis,
+            )
+        return child
 
     def _end_until(self, now: float) -> float | None:
         """Let the handler checkpoint, and mark the shard as processed; return None once done, else when to retry."""

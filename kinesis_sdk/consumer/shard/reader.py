@@ -12,6 +12,7 @@ from operator import itemgetter
 
 from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.aggregate_reader import deaggregate
+from kinesis_sdk.common.change_records import ChangeRecord
 from kinesis_sdk.common.errors import ResourceNotFoundError, TransientAwsError
 from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.metrics import BoundMetrics
@@ -28,7 +29,7 @@ from kinesis_sdk.common.response_header import ResponseHeader
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, ExtendedSequenceNumber
 from kinesis_sdk.common.serialization import decoding_record_type
 from kinesis_sdk.common.shards import Shard
-from kinesis_sdk.common.user_records import UserRecords
+from kinesis_sdk.common.user_records import PlainRun, UserRecords
 from kinesis_sdk.consumer.fetch.fetcher import Fetcher, FetchResult, KnowsStart
 from kinesis_sdk.consumer.handler import StartingPosition
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
@@ -454,6 +455,8 @@ class ShardReader:
         return [], overhead, count
 
     def _deaggregate(self, records: list[KinesisRecord]) -> UserRecords:
+        if self._runtime.stream.is_of_table:
+            return UserRecords([PlainRun(records)] if records else ()).of_type(ChangeRecord)
         discard = self._runtime.config.failure.misplaced_aggregates == "discard"
         result = deaggregate(
             records,

@@ -51,7 +51,14 @@ class ChildLeases:
     def _fields(self, shard_id: str) -> dict[str, str | None]:
         return log_fields(stream=self._stream, shard=shard_id, worker=self._worker_id)
 
-    def create(self, parent: str, children: Iterable[Shard], *, was_changed: bool = False) -> bool:
+    def create(
+        self,
+        parent: str,
+        children: Iterable[Shard],
+        *,
+        was_changed: bool = False,
+        inherit: Callable[[Lease], Lease] = _same,
+    ) -> bool:
         """Create missing leases and store the children's ids on the parent's lease.
 
         The child of a merge waits for both parents. If the other parent has no lease yet although the stream still lists
@@ -66,6 +73,7 @@ class ChildLeases:
             parent: Id of the finished shard.
             children: Its children; empty if the retention of the shard ended, and the children are unknown.
             was_changed: Whether an operator has changed the row of the shard, so that it may have been rewound.
+            inherit: Changes where a child's lease starts; by default, children start at their beginning.
 
         Returns:
             False if it has to be called again later.
@@ -74,7 +82,7 @@ class ChildLeases:
             AwsError: If a call failed; calling again is safe.
         """
         children = list(children)
-        leases = plan_children(children)
+        leases = [inherit(lease) for lease in plan_children(children)]
         heirs = [child.shard_id for child in children]
         if was_changed:
             leases, heirs = self._without_finished(parent, leases)

@@ -7,7 +7,9 @@ from collections.abc import Collection, Iterable
 from kinesis_sdk.consumer.leases.table.lease import Lease
 
 
-def plan_cleanup(leases: Iterable[Lease], listed: Collection[str] | None = None) -> list[str]:
+def plan_cleanup(
+    leases: Iterable[Lease], listed: Collection[str] | None = None, *, keep_generation: bool = False
+) -> list[str]:
     """Return the keys of leases that are no longer needed, in a stable order.
 
     A finished lease can be deleted once its parents' leases are deleted and every child has a lease with a checkpoint of its
@@ -18,6 +20,8 @@ def plan_cleanup(leases: Iterable[Lease], listed: Collection[str] | None = None)
     Args:
         leases: Every lease of the stream.
         listed: Ids of all shards of the stream, listed after the leases were read; None if the stream was not listed.
+        keep_generation: Whether a finished lease stays until its children are finished, too. For streams whose listing may
+            lag behind: if it still showed the shard as open, and its children not yet, the shard would get a new lease.
     """
     by_key = {lease.lease_key: lease for lease in leases}
     result = []
@@ -27,7 +31,10 @@ def plan_cleanup(leases: Iterable[Lease], listed: Collection[str] | None = None)
             continue
         if lease.child_shard_ids:
             children = [by_key.get(child) for child in lease.child_shard_ids]
-            if all(child is not None and child.is_started for child in children):
+            if all(
+                child is not None and (child.is_finished if keep_generation else child.is_started)
+                for child in children
+            ):
                 result.append(key)
                 continue
         # The listing may be outdated: a shard that is newer than all listed ones did not expire.

@@ -37,6 +37,7 @@ from kinesis_sdk.consumer.shard_sync.audit import (
     plan_ranges,
 )
 from kinesis_sdk.consumer.shard_sync.cleanup import needs_listing, plan_cleanup
+from kinesis_sdk.consumer.shard_sync.lineage import find_missing_children, plan_by_lineage
 from kinesis_sdk.consumer.shard_sync.plan import (
     bootstrap_filter,
     plan_bootstrap,
@@ -91,6 +92,7 @@ class LeaderTasks:
         self._listener = listener
         self._hole_trackers: dict[tuple[str | None, bool], HashRangeHoleTracker] = {}
         self._former: dict[str, float] = {}
+        self._missing_since: dict[str | None, float] = {}
         self._garbage_at = float("-inf")
         self._contradictions: dict[str | None, int] = {}
 
@@ -161,7 +163,11 @@ class LeaderTasks:
 
     def _create_missing(self, tracked: TrackedStream, scan: TableScan) -> bool:
         own, unreadable = tracked.by_shard(scan.leases), self._unreadable(tracked, scan)
-        if own or unreadable:
+        if tracked.stream.is_of_table:
+            # No check of the stream's identity: the id of a shard is never used again, not even by a new stream.
+            shards = self.list_shards(tracked)
+            plan = plan_by_lineage(shards, own, tracked.config.initial_checkpoint, unreadable)
+        elif own or unreadable:
             shards = self.list_shards(tracked)
             self._check_identity(tracked, shards, own)
             plan = plan_sync(shards, own, tracked.config.initial_checkpoint, unreadable)
@@ -251,6 +257,12 @@ class LeaderTasks:
         result = []
         threshold = self._settings.leases_recovery_auditor_inconsistency_confidence_threshold
         for tracked in self._streams.current():
+            if tracked.stream.is_of_table:
+                if self._lacks_children(
+                    tracked, leases, now, threshold if leads else threshold * _FOLLOWER_FACTOR
+                ):
+                    result.append(tracked)
+                continue
             tracker = self._hole_trackers.get((tracked.key, leads))
             if tracker is None:
                 self._hole_trackers.pop((tracked.key, not leads), None)
@@ -269,6 +281,28 @@ class LeaderTasks:
                     )
                 result.append(tracked)
         return result
+
+    def _lacks_children(
+        self, tracked: TrackedStream, leases: Sequence[Lease], now: float, threshold: int
+    ) -> bool:
+        """Return whether the stream of a table has to be synced because leases have been missing for a while."""
+        missing = find_missing_children(tracked.by_shard(leases))
+        if not missing:
+            self._missing_since.pop(tracked.key, None)
+            return False
+        frequency = self._settings.leases_recovery_auditor_execution_frequency
+        since = self._missing_since.setdefault(tracked.key, now)
+        if now - since < frequency * threshold:
+            return False
+        self._missing_since[tracked.key] = now
+        _LOGGER.warning(
+            "stream %s: %d shards that continue finished ones have no leases, the first is %s",
+            tracked,
+            len(missing),
+            missing[0],
+            extra=self._fields(tracked.stream, missing[0]),
+        )
+        return True
 
     # Deleting
 
@@ -314,9 +348,10 @@ class LeaderTasks:
             shards = self.list_shards(tracked)
             # Do not delete the lease of a trimmed shard while its successors have no leases: it is the only evidence that they
             # have not been read yet.
-            if not plan_sync(shards, own, tracked.config.initial_checkpoint, unreadable):
+            plan = plan_by_lineage if tracked.stream.is_of_table else plan_sync
+            if not plan(shards, own, tracked.config.initial_checkpoint, unreadable):
                 listed = {shard.shard_id for shard in shards}
-        for shard_id in plan_cleanup(own, listed):
+        for shard_id in plan_cleanup(own, listed, keep_generation=tracked.stream.is_of_table):
             # The rows are read; an operator rewinds a finished lease; the row is deleted. Without the condition, the rewind
             # would vanish, and if the shard's children already have checkpoints, no worker would read the shard again. The
             # counter is not a condition: a Java worker renews its finished leases until they are deleted.

@@ -83,6 +83,7 @@ class Fleet:
         self.raw = self.aws.client("kinesis")
         self.kinesis = DatedKinesis(self.raw)
         self.raw.create_stream(StreamName=STREAM, ShardCount=self.shards)
+        self.stream = StreamId(STREAM)
         self.store = self.store or LeaseTable()
         self.engines: dict[str, ConsumerEngine] = {}
         self._members: dict[str, Member] = {}
@@ -133,7 +134,7 @@ class Fleet:
     def add(self, name: str, handler: Any = None, config: ConsumerConfig | None = None) -> ConsumerEngine:
         self.generation += 1
         engine = ConsumerEngine(
-            stream=StreamId(STREAM),
+            stream=self.stream,
             worker_id=name,
             config=config or self.config,
             handlers=HandlerSource.of(handler or self.function(name)),

@@ -407,8 +407,8 @@ def test_cleanup_does_not_swallow_a_rewind(monkeypatch, caplog):
     row = fleet.store.get(key(0))
     plan = leader_tasks.plan_cleanup
 
-    def rewound_meanwhile(*arguments):
-        keys = plan(*arguments)
+    def rewound_meanwhile(*arguments, **options):
+        keys = plan(*arguments, **options)
         assert keys == [key(0)]
         rewound = {"checkpoint": {"S": "TRIM_HORIZON"}, "leaseCounter": {"N": str(row.counter + 2)}}
         fleet.store._set(key(0), rewound)
@@ -425,8 +425,8 @@ def test_cleanup_deletes_a_finished_lease_that_its_worker_still_renews(monkeypat
     fleet, tasks = split_and_finished()
     plan = leader_tasks.plan_cleanup
 
-    def renewed_meanwhile(*arguments):
-        keys = plan(*arguments)
+    def renewed_meanwhile(*arguments, **options):
+        keys = plan(*arguments, **options)
         fleet.store.renew(fleet.store.get(key(0)))
         return keys
 

@@ -1,0 +1,1 @@
+"""DynamoDB Streams as the source of a worker."""

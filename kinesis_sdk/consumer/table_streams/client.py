@@ -1,0 +1,294 @@
+"""The API of DynamoDB Streams in the form of the Kinesis API, as far as the consumer calls it.
+
+| Kinesis | DynamoDB Streams |
+| --- | --- |
+| ListShards, 1,000 shards for each page | DescribeStream, 100 |
+| GetShardIterator ``AT_TIMESTAMP`` | ``TRIM_HORIZON``; older records are dropped after they were read |
+| a start that has expired: reading begins at the oldest record | TrimmedDataAccessException; here it becomes the same, and is logged |
+| ``ChildShards`` in the last response of a shard | DescribeStream with the filter ``CHILD_SHARDS`` |
+| ``MillisBehindLatest`` | age of the newest record of the response; see `_lag` |
+| hash key ranges | none; all shards get 0 to 1, as from the Java adapter, whose lease rows have it |
+
+An iterator that this client returns contains what it has to know about the shard at the next call, so it keeps no state.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import Any, NamedTuple
+
+from kinesis_sdk.common.aws import translate_errors
+from kinesis_sdk.common.change_records import encode_change, encode_keys
+from kinesis_sdk.common.errors import AwsError, ExpiredIteratorError, InvalidPositionError, ProtocolError
+from kinesis_sdk.common.log_fields import FieldLogger, log_fields
+from kinesis_sdk.common.sequence import AT_TIMESTAMP, TRIM_HORIZON
+from kinesis_sdk.common.service_clock import response_date
+from kinesis_sdk.common.truncated_responses import reject_truncated_responses
+
+_LOGGER = FieldLogger(logging.getLogger(__name__))
+
+MAX_RECORDS = 1000
+"""Maximum records of one GetRecords response (API reference)."""
+
+_MAX_SHARDS = 100
+"""Maximum shards of one DescribeStream response (API reference)."""
+
+_MAX_PAGES = 10_000
+
+_HASH_KEYS = {"StartingHashKey": "0", "EndingHashKey": "1"}
+
+_TIME_RESOLUTION = 2.0
+"""Seconds by which the age of a new record can appear too high: its time is rounded down to a second, and so is ``Date``."""
+
+_EMPTY_AT_TIP = 3
+"""Consecutive empty responses after which a shard counts as read to its tip. One does not prove it: "it might take multiple
+calls to get to a portion of the shard that contains stream records" (API reference)."""
+
+
+class _Iterator(NamedTuple):
+    """Content of an iterator of this client.
+
+    Attributes:
+        shard_id: The shard.
+        not_before: Epoch seconds; older records are dropped, until one is that young. None drops none.
+        empty: Consecutive empty responses before.
+        iterator: Iterator of the service.
+    """
+
+    shard_id: str
+    not_before: int | None
+    empty: int
+    iterator: str
+
+    def __str__(self) -> str:
+        not_before = "" if self.not_before is None else self.not_before
+        return f"{self.shard_id}/{not_before}/{self.empty}/{self.iterator}"
+
+    @classmethod
+    def read(cls, text: str) -> _Iterator:
+        """Read the text form."""
+        shard_id, not_before, empty, iterator = text.split("/", 3)
+        return cls(shard_id, int(not_before) if not_before else None, int(empty), iterator)
+
+
+class TableStreamClient:
+    """The calls of `KinesisClient` that read a stream, for streams of tables. Thread-safe if the client is.
+
+    Responses have Kinesis's members. Errors are errors of the SDK and name the operation of DynamoDB Streams.
+
+    Args:
+        client: boto3 client for ``dynamodbstreams``, or an object with its methods.
+    """
+
+    def __init__(self, client: Any) -> None:
+        reject_truncated_responses(client)
+        self._client = client
+        self.meta: Any = getattr(client, "meta", None)
+
+    def list_shards(self, **request: Any) -> dict[str, Any]:
+        """Return one page of shards. Takes ``StreamARN`` or ``NextToken``, and ``MaxResults``."""
+        token = request.get("NextToken")
+        arn, _, after = (token or request["StreamARN"]).partition("|")
+        wanted = {"StreamArn": arn, "Limit": min(request.get("MaxResults", _MAX_SHARDS), _MAX_SHARDS)}
+        if after:
+            wanted["ExclusiveStartShardId"] = after
+        description, metadata = self._describe(wanted)
+        response: dict[str, Any] = {
+            "Shards": [{**shard, "HashKeyRange": _HASH_KEYS} for shard in description["Shards"]],
+            "ResponseMetadata": metadata,
+        }
+        last = description.get("LastEvaluatedShardId")
+        if last:
+            response["NextToken"] = f"{arn}|{last}"
+        return response
+
+    def get_shard_iterator(self, **request: Any) -> dict[str, Any]:
+        """Return an iterator. Takes the parameters of Kinesis, with ``StreamARN``.
+
+        Raises:
+            InvalidPositionError: If the service rejects the sequence number.
+            AwsError: If the call failed otherwise.
+        """
+        kind, shard_id = request["ShardIteratorType"], request["ShardId"]
+        wanted = {"StreamArn": request["StreamARN"], "ShardId": shard_id, "ShardIteratorType": kind}
+        sequence_number = request.get("StartingSequenceNumber")
+        not_before = None
+        if kind == AT_TIMESTAMP:
+            # Record times are whole seconds, so a record of the second in which the timestamp lies may be younger.
+            not_before = int(request["Timestamp"].timestamp())
+            wanted["ShardIteratorType"] = TRIM_HORIZON
+        elif sequence_number is not None:
+            wanted["SequenceNumber"] = sequence_number
+        try:
+            response = self._open(wanted)
+        except AwsError as error:
+            if sequence_number is None:
+                raise
+            if error.code == "ValidationException":
+                raise InvalidPositionError(
+                    f"shard {shard_id} cannot be read from {sequence_number}: {error.message}",
+                    operation=error.operation,
+                    code=error.code,
+                    endpoint=error.endpoint,
+                    status=error.status,
+                    request_id=error.request_id,
+                ) from error
+            if error.code != "TrimmedDataAccessException":
+                raise
+            _LOGGER.warning(
+                "shard %s: position %s %s is older than 24 hours, resuming at the oldest record; records in between may "
+                "have expired unread",
+                shard_id,
+                kind,
+                sequence_number,
+                extra=log_fields(stream=request["StreamARN"], shard=shard_id),
+            )
+            response = self._open(
+                {"StreamArn": wanted["StreamArn"], "ShardId": shard_id, "ShardIteratorType": TRIM_HORIZON}
+            )
+        iterator = response.get("ShardIterator")
+        if not iterator:
+            raise ProtocolError(f"GetShardIterator: the response for shard {shard_id} has no iterator")
+        # Nothing older than its iterator is in the shard after the tip.
+        empty = _EMPTY_AT_TIP if kind == "LATEST" else 0
+        return {
+            "ShardIterator": str(_Iterator(shard_id, not_before, empty, iterator)),
+            "ResponseMetadata": response.get("ResponseMetadata"),
+        }
+
+    def _open(self, wanted: dict[str, Any]) -> Mapping[str, Any]:
+        with translate_errors("GetShardIterator", self._client):
+            response: Mapping[str, Any] = self._client.get_shard_iterator(**wanted)
+        return response
+
+    def get_records(self, **request: Any) -> dict[str, Any]:
+        """Return the next records. Takes ``ShardIterator``, ``Limit`` and ``StreamARN``.
+
+        The member ``ChildShards`` is there at the end of a shard: a list, which is empty if the stream is disabled and the
+        shard has no children; None if its children are not known yet.
+
+        Raises:
+            ExpiredIteratorError: If the iterator is 15 minutes old, or if its next record was trimmed.
+            AwsError: If a call failed otherwise.
+            ProtocolError: If a response cannot be read.
+        """
+        before = _Iterator.read(request["ShardIterator"])
+        try:
+            with translate_errors("GetRecords", self._client):
+                response = self._client.get_records(
+                    ShardIterator=before.iterator, Limit=min(request["Limit"], MAX_RECORDS)
+                )
+        except AwsError as error:
+            if error.code != "TrimmedDataAccessException":
+                raise
+            # A new iterator at the same position finds out whether records are missing.
+            raise ExpiredIteratorError(error.message, operation="GetRecords", code=error.code) from error
+        items = response.get("Records")
+        if not isinstance(items, list):
+            raise ProtocolError("GetRecords: the response has no list of Records")
+        metadata = response.get("ResponseMetadata") or {}
+        try:
+            records = [_record(item) for item in items]
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise ProtocolError(
+                f"GetRecords: a record cannot be read ({type(error).__name__}: {error})"
+            ) from error
+        lag, empty = _lag(records, before.empty, response_date(metadata))
+        not_before = before.not_before
+        if not_before is not None and records:
+            first = next((index for index, one in enumerate(records) if _age(one) >= not_before), None)
+            if first is not None:
+                not_before = None
+            records = records[first:] if first is not None else []
+        result: dict[str, Any] = {"Records": records, "ResponseMetadata": metadata}
+        if lag is not None:
+            result["MillisBehindLatest"] = lag
+        following = response.get("NextShardIterator")
+        if following:
+            result["NextShardIterator"] = str(_Iterator(before.shard_id, not_before, empty, following))
+        else:
+            result["ChildShards"] = self._children(request["StreamARN"], before.shard_id)
+        return result
+
+    def _children(self, arn: str, shard_id: str) -> list[dict[str, Any]] | None:
+        """Return the children of a shard that ended. Cost: one DescribeStream for each 100 shards that it describes."""
+        from botocore.exceptions import ParamValidationError
+
+        wanted: dict[str, Any] = {"StreamArn": arn, "Limit": _MAX_SHARDS}
+        chosen = {"Type": "CHILD_SHARDS", "ShardId": shard_id}
+        children: list[dict[str, Any]] = []
+        for _ in range(_MAX_PAGES):
+            try:
+                description, _metadata = self._describe({**wanted, "ShardFilter": chosen})
+            except AwsError as error:
+                if not isinstance(error.__cause__, ParamValidationError):
+                    raise
+                description, _metadata = self._describe(wanted)  # botocore from before the filter existed
+            # An emulator may ignore the filter.
+            children += [shard for shard in description["Shards"] if shard.get("ParentShardId") == shard_id]
+            last = description.get("LastEvaluatedShardId")
+            if not last or last == wanted.get("ExclusiveStartShardId"):
+                break
+            wanted["ExclusiveStartShardId"] = last
+        if not children and description.get("StreamStatus") not in {"DISABLING", "DISABLED"}:
+            return None
+        return [
+            {"ShardId": child["ShardId"], "ParentShards": [shard_id], "HashKeyRange": _HASH_KEYS}
+            for child in children
+        ]
+
+    def _describe(self, wanted: dict[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        with translate_errors("DescribeStream", self._client):
+            response = self._client.describe_stream(**wanted)
+        description = response.get("StreamDescription")
+        if not isinstance(description, Mapping) or not isinstance(description.get("Shards"), list):
+            raise ProtocolError("DescribeStream: the response has no list of Shards")
+        return description, response.get("ResponseMetadata") or {}
+
+
+def _record(item: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record of DynamoDB Streams with the members of a Kinesis record."""
+    change = item["dynamodb"]
+    if not isinstance(change["Keys"], Mapping):
+        raise TypeError("Keys is not an object")
+    created = change.get("ApproximateCreationDateTime")
+    if isinstance(created, datetime):
+        created = created.astimezone(timezone.utc)
+    return {
+        "Data": encode_change(item),
+        "PartitionKey": encode_keys(change["Keys"]),
+        "SequenceNumber": change["SequenceNumber"],
+        "ApproximateArrivalTimestamp": created,
+    }
+
+
+def _age(record: Mapping[str, Any]) -> float:
+    """Return the time of a record in epoch seconds; a record without one is never dropped."""
+    created = record["ApproximateArrivalTimestamp"]
+    return created.timestamp() if isinstance(created, datetime) else float("inf")
+
+
+def _lag(records: list[dict[str, Any]], empty: int, date: float | None) -> tuple[int | None, int]:
+    """Return the lag of a response in milliseconds, and the number of empty responses to count from now on.
+
+    The service reports none. The age of the newest record is an upper bound of it: that of a shard to which nothing was
+    written meanwhile would be 0. An age within the resolution of the times is 0. Without records, the lag is unknown until
+    some responses in a row were empty; after the tip was read, one is enough.
+
+    Args:
+        records: Records of the response.
+        empty: Consecutive empty responses before this one.
+        date: ``Date`` of the response in epoch seconds; None if it has none.
+    """
+    if not records:
+        empty = min(empty + 1, _EMPTY_AT_TIP)
+        return (0 if empty == _EMPTY_AT_TIP else None), empty
+    newest = max(map(_age, records))
+    if date is None or newest == float("inf"):
+        return None, 0
+    age = date - newest
+    if age < _TIME_RESOLUTION:
+        return 0, _EMPTY_AT_TIP
+    return int(age * 1000), 0

@@ -1,0 +1,107 @@
+"""`DynamoDbStream`: the stream of a table, and its ARN."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kinesis_sdk.common.aws import call_with_retries
+from kinesis_sdk.common.errors import ConfigError, ProtocolError, ResourceNotFoundError
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.consumer.config import ConsumerConfig
+
+_TABLE = re.compile(r"[a-zA-Z0-9_.-]{3,255}")
+
+
+@dataclass(frozen=True)
+class DynamoDbStream:
+    """The stream of a DynamoDB table, as the source of a `Worker`.
+
+    Attributes:
+        table: Name of the table, whose newest stream is read; or the ARN of a stream
+            (``arn:aws:dynamodb:…:table/orders/stream/2026-01-01T00:00:00.000``).
+
+    Raises:
+        ConfigError: If it is neither.
+    """
+
+    table: str
+
+    def __post_init__(self) -> None:
+        if isinstance(self.table, str) and (
+            _TABLE.fullmatch(self.table) or StreamId.of_table_stream(self.table) is not None
+        ):
+            return
+        raise ConfigError(
+            "table",
+            self.table,
+            "a table name (3 to 255 of a-z A-Z 0-9 _ . -) or the ARN of a stream (arn:…:dynamodb:…:table/…/stream/…)",
+        )
+
+    @property
+    def region(self) -> str | None:
+        """Region of the ARN; None for a table name."""
+        stream = StreamId.of_table_stream(self.table)
+        return None if stream is None else stream.region
+
+    def __str__(self) -> str:
+        return self.table
+
+    def resolve(self, client: Any, sleep: Callable[[float], None] | None = None) -> StreamId:
+        """Return the stream, with its ARN. Cost for a table name: one ListStreams for each 100 streams that it had.
+
+        Args:
+            client: boto3 client for ``dynamodbstreams``.
+            sleep: Waits between two attempts, in seconds; `time.sleep` by default.
+
+        Raises:
+            ResourceNotFoundError: If the table has no stream.
+            AwsError: If a call failed.
+        """
+        known = StreamId.of_table_stream(self.table)
+        if known is not None:
+            return known
+        found: dict[str, str] = {}
+        request: dict[str, Any] = {"TableName": self.table}
+        while True:
+            page = call_with_retries(
+                lambda: client.list_streams(**request), operation="ListStreams", client=client, sleep=sleep
+            )
+            streams = page.get("Streams")
+            if not isinstance(streams, list):
+                raise ProtocolError("ListStreams: the response has no list of Streams")
+            found.update((stream["StreamLabel"], stream["StreamArn"]) for stream in streams)
+            last = page.get("LastEvaluatedStreamArn")
+            if not last or last == request.get("ExclusiveStartStreamArn"):
+                break
+            request["ExclusiveStartStreamArn"] = last
+        if not found:
+            raise ResourceNotFoundError(
+                f"table {self.table} has no stream, or does not exist; enable one with StreamSpecification",
+                operation="ListStreams",
+            )
+        arn = found[max(found)]  # a label is the time at which the stream was enabled
+        stream = StreamId.of_table_stream(arn)
+        if stream is None:
+            raise ProtocolError(f"ListStreams: {arn[:200]!r} is not the ARN of a stream of a table")
+        return stream
+
+
+def check_settings(config: ConsumerConfig) -> None:
+    """Check that the settings of a worker make sense for the stream of a table.
+
+    Raises:
+        ConfigError: If it is to use enhanced fan-out, or a deserializer.
+    """
+    if config.retrieval.retrieval_mode == "fanout":
+        raise ConfigError(
+            "retrieval.retrieval_mode",
+            "fanout",
+            '"polling": DynamoDB Streams has no enhanced fan-out (SubscribeToShard is an operation of Kinesis alone)',
+        )
+    if config.deserializer is not None:
+        raise ConfigError(
+            "deserializer", config.deserializer, "None: a ChangeRecord decodes the changes of a table"
+        )
