@@ -116,6 +116,14 @@ class Fleet:
         """Return whether each of these workers holds a lease, and no other worker does."""
         return only(self.watch, *(worker.name for worker in workers))
 
+    def held_within(self, *workers: WorkerProcess) -> Callable[[], bool]:
+        """Return whether every lease is held by one of these workers.
+
+        In KCL 2.x finished leases count as shares, so one of two workers may hold only such leases for minutes.
+        """
+        names = {worker.name for worker in workers}
+        return lambda: bool(self.watch.holders()) and set(self.watch.holders().values()) <= names
+
     def held_by(self, worker: WorkerProcess) -> list[str]:
         """Return the unfinished leases of a worker."""
         return sorted(shard for shard, name in self.watch.holders().items() if name == worker.name)

@@ -13,7 +13,7 @@ from integration.java.evidence import overlaps
 from integration.java.load import Load
 from integration.java.scenes import Fleet
 
-VERSIONS = ("2.7.2", "3.5.1")
+VERSIONS = ("2.7.2", "3.1.3", "3.5.1")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -63,7 +63,7 @@ def test_java_is_replaced_one_by_one_and_comes_back(stage, version):
         def replace(leaving, coming, staying):
             fleet.say(f"{leaving.name} stopped in order in {leaving.stop():.1f} s")
             fleet.wait(
-                fleet.held_only_by(staying, coming), 400, f"{leaving.name} is replaced by {coming.name}"
+                fleet.held_within(staying, coming), 400, f"{leaving.name} is replaced by {coming.name}"
             )
             time.sleep(5)
 
