@@ -246,12 +246,14 @@ def _check_transition(books: Books, former: Sequence[Stay], stay: Stay, records:
         books.faults.append(
             f"{stay.shard}: {stay.worker} began at {stay.position}, which nobody had delivered"
         )
-    again = sum(place in before for _, place, _ in stay.delivered)
-    if again:
-        books.again[last.ended] += again
-    if again and last.ended == "stopped":
+    # Whoever had a record last answers for it; a worker in between may have stopped before it delivered anything.
+    latest = {place: one for one in former for _, place, _ in one.delivered}
+    again = Counter(latest[place].ended for _, place, _ in stay.delivered if place in latest)
+    books.again.update(again)
+    if again["stopped"]:
         books.faults.append(
-            f"{stay.shard}: {stay.worker} delivered {again} records again, and {last.worker} had stopped in order"
+            f"{stay.shard}: {stay.worker} delivered {again['stopped']} records again that were delivered by a worker "
+            "that had stopped in order"
         )
 
 

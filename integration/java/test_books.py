@@ -87,3 +87,13 @@ def test_a_worker_whose_lease_was_taken_before_it_began_counts_apart():
     result = books(thief, late)
     assert not result.faults
     assert result.late == 1
+
+
+def test_a_worker_that_stops_before_it_delivers_anything_repeats_nothing():
+    result = books(
+        stay("x", 0, START, "1.0", "1.1", stored=[(1, 0)]),
+        stay("y", 10, (1, 0), ended="stopped"),
+        stay("z", 20, (1, 0), "1.1", "2"),
+    )
+    assert not result.faults
+    assert result.again == {"lost": 1}
