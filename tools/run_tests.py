@@ -183,7 +183,7 @@ def _fetched(names: set[str]) -> Iterator[str]:
         yield f"Java KCL 3.1.3 (34 MB): {_state(kcl.folder().is_dir(), _why_no_localstack())}"
         for version in kcl.MAVEN_VERSIONS:
             present = kcl.maven.folder(kcl.lock(version)).is_dir()
-            yield f"Java KCL {version} (28 MB): {_state(present, _why_no_localstack() or _why_no_maven())}"
+            yield f"Java KCL {version} (28 MB): {_state(present, _why_no_localstack() or (None if present else _why_no_maven()))}"
     if "spark" in names:
         for version in (spark.NEWEST, spark.OLDEST):
             present = (spark.CACHE / f"spark-{version}" / ".installed").exists()
