@@ -11,7 +11,18 @@ except ModuleNotFoundError:  # Python 3.10
     import tomli as tomllib
 
 ROOT = Path(__file__).parents[1]
-LOCKED_EXTRAS = {"cli", "fast", "prometheus", "opentelemetry", "tui", "ui", "dev"}
+LOCKED_EXTRAS = {
+    "avro",
+    "cli",
+    "dev",
+    "fast",
+    "json-schema",
+    "opentelemetry",
+    "orjson",
+    "prometheus",
+    "tui",
+    "ui",
+}
 
 
 def names(requirements: list[str]) -> set[str]:
