@@ -19,14 +19,17 @@ from kinesis_sdk.testing.dynamodb.streams_service import FakeDynamoDBStreams, ta
 from kinesis_sdk.testing.dynamodb.table_admin import TableAdmin
 from kinesis_sdk.testing.errors import AwsError, ResponseLostError
 from kinesis_sdk.testing.faults import Faults
+from kinesis_sdk.testing.glue.service import FakeGlue
 from kinesis_sdk.testing.kinesis.registry import StreamRegistry
 from kinesis_sdk.testing.kinesis.service import FakeKinesis
 
-SERVICES = ("kinesis", "dynamodb", "dynamodbstreams", "cloudwatch", "sts")
+SERVICES = ("kinesis", "dynamodb", "dynamodbstreams", "cloudwatch", "glue", "sts")
 
 
 class FakeAws:
-    """Kinesis, DynamoDB and its streams, CloudWatch and STS of one account and region, in memory. Thread-safe.
+    """Kinesis, DynamoDB and its streams, CloudWatch, the schema registry of Glue, and STS, in memory. Thread-safe.
+
+    It is one account in one region.
 
     Use it in the same process through `client`, or serve it to any AWS client with `FakeAwsServer`; both see the
     same state.
@@ -49,6 +52,7 @@ class FakeAws:
         index_delay: Seconds for which an index added to a table is CREATING.
         table_partitions: Open shards of the stream of a new table, at least 1.
         table_shard_seconds: Seconds for which a shard of a table's stream is written before its child continues it.
+        schema_delay: Seconds for which a new version of a schema in the registry is PENDING.
         sleep: Called with the seconds of `slow` faults in this process, and of waiting subscriptions on a virtual clock.
             By default it sleeps on a system clock and does nothing on a virtual one.
         access_keys: Permanent access key ids that are valid over HTTP; None accepts every one.
@@ -78,6 +82,7 @@ class FakeAws:
         index_delay: float = 0.0,
         table_partitions: int = 1,
         table_shard_seconds: float = 4 * 3600.0,
+        schema_delay: float = 0.0,
         sleep: Callable[[float], None] | None = None,
         access_keys: Collection[str] | None = None,
     ) -> None:
@@ -120,12 +125,16 @@ class FakeAws:
         self.dynamodb: FakeDynamoDB = FakeDynamoDB(self.tables)
         self.dynamodbstreams: FakeDynamoDBStreams = FakeDynamoDBStreams(self.table_streams, self.clock)
         self.cloudwatch: FakeCloudWatch = FakeCloudWatch()
+        self.glue: FakeGlue = FakeGlue(
+            self.clock, region=region, account_id=account_id, schema_delay=schema_delay
+        )
         self.sts: FakeSts = FakeSts(account_id)
         self._services: dict[str, Any] = {
             "kinesis": self.kinesis,
             "dynamodb": self.dynamodb,
             "dynamodbstreams": self.dynamodbstreams,
             "cloudwatch": self.cloudwatch,
+            "glue": self.glue,
             "sts": self.sts,
         }
         self._targets = {service.target_prefix: name for name, service in self._services.items()}
@@ -173,7 +182,7 @@ class FakeAws:
         """Carry out one call.
 
         Args:
-            service: ``kinesis``, ``dynamodb``, ``dynamodbstreams``, ``cloudwatch`` or ``sts``.
+            service: ``kinesis``, ``dynamodb``, ``dynamodbstreams``, ``cloudwatch``, ``glue`` or ``sts``.
             operation: Operation name as in the API.
             request: The request as on the wire: base64 text for blobs, epoch seconds for timestamps.
             sleep: Called with the seconds of `slow` faults; the account's own by default.
@@ -254,7 +263,7 @@ class FakeAws:
         """Return a boto3-shaped client that calls this account in process, without sockets.
 
         Args:
-            service: ``kinesis``, ``dynamodb``, ``dynamodbstreams``, ``cloudwatch`` or ``sts``.
+            service: ``kinesis``, ``dynamodb``, ``dynamodbstreams``, ``cloudwatch``, ``glue`` or ``sts``.
             options: Arguments of boto3's ``client``. ``region_name`` appears in ``client.meta``; others are ignored.
 
         Raises:
@@ -284,10 +293,11 @@ class FakeAws:
         }
 
     def reset(self) -> None:
-        """Forget streams, tables, metrics, faults and counters. The clock is not reset."""
+        """Forget streams, tables, metrics, schemas, faults and counters. The clock is not reset."""
         self._registry.reset()
         self.tables.reset()
         self.cloudwatch.reset()
+        self.glue.reset()
         self.faults.clear()
         with self._lock:
             self._calls.clear()

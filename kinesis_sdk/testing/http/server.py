@@ -1,7 +1,7 @@
 """The fake account over HTTP, for any AWS client in any process.
 
 One thread for each connection on blocking sockets: of the servers available in Python, this costs the least CPU per request.
-HTTP/1.1 with keep-alive, and HTTP/2, over plain sockets or TLS; JSON by ``X-Amz-Target`` for Kinesis, DynamoDB and CloudWatch, the query protocol for
+HTTP/1.1 with keep-alive, and HTTP/2, over plain sockets or TLS; JSON by ``X-Amz-Target`` for Kinesis, DynamoDB, Glue and CloudWatch, the query protocol for
 CloudWatch and STS; for Kinesis also CBOR, which the SDK for Java uses, except for the events of SubscribeToShard.
 Requests are not verified beyond access key and session token.
 
@@ -304,7 +304,11 @@ class FakeAwsServer:
             return self._query(request)
         prefix, _, operation = target.rpartition(".")
         service = self.aws.service_of_target(prefix)
-        kind = "application/x-amz-json-1.1" if service in {"kinesis", None} else "application/x-amz-json-1.0"
+        kind = (
+            "application/x-amz-json-1.1"
+            if service in {"kinesis", "glue", None}
+            else "application/x-amz-json-1.0"
+        )
         in_cbor = service == "kinesis" and request.headers.get("content-type") == cbor.CONTENT_TYPE
         if in_cbor:
             kind = cbor.CONTENT_TYPE
