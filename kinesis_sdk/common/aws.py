@@ -39,7 +39,7 @@ T = TypeVar("T")
 _UNREACHABLE_ATTEMPTS = 3
 _FIRST_BACKOFF = 0.2
 _MAX_BACKOFF = 5.0
-_JSON_SERVICES = ("kinesis", "dynamodb")
+_JSON_SERVICES = ("kinesis", "dynamodb", "glue")
 
 
 # On the signatures of the protocols: `*args: Any, **kwargs: Any` means "any arguments" to a type checker, so the typed
@@ -411,7 +411,7 @@ def make_client(
     """Create a boto3 client whose retries, timeouts and connections do not depend on botocore's defaults.
 
     Args:
-        service: ``kinesis``, ``dynamodb`` or ``cloudwatch``.
+        service: ``kinesis``, ``dynamodb``, ``cloudwatch`` or ``glue``.
         session: Session whose credentials and region are used; a new default session if None.
         region_name: Region; that of the session if None.
         endpoint_url: Endpoint; if None, botocore resolves it (``AWS_ENDPOINT_URL_…``, profile).

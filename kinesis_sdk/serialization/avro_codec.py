@@ -1,0 +1,120 @@
+"""Avro's binary encoding of single values, with fastavro (extra ``avro``)."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.serialization.extras import import_library
+
+Definition = str | Mapping[str, Any] | list[Any]
+
+
+class AvroCodec:
+    """Serializer and deserializer for Avro. Payloads have no header, so both sides must know the schema.
+
+    Values are what fastavro takes and returns: records are dicts, enums are strings, logical types are Python's own (`datetime`, `Decimal`,
+    `UUID`).
+
+    Args:
+        schema: Avro schema as JSON text, or parsed.
+        writer_schema: For ``deserialize``: the schema with which the payloads were written, if it is another one. Avro's rules for
+            schema resolution apply. A schema registry provides it by itself.
+
+    Attributes:
+        definition: Text of ``schema``.
+        name: Full name of the record, enum or fixed type that it defines; None for other types.
+
+    Raises:
+        ConfigError: If a schema is not an Avro schema.
+        ImportError: If fastavro is missing.
+    """
+
+    data_format: ClassVar[str] = "AVRO"
+
+    def __init__(self, schema: Definition, *, writer_schema: Definition | None = None) -> None:
+        self._write = import_library("fastavro", "avro", "AvroCodec").schemaless_writer
+        self.definition: str = (
+            schema
+            if isinstance(schema, str)
+            else json.dumps(schema, separators=(",", ":"), ensure_ascii=False)
+        )
+        self.parsed: Any = parse_avro("schema", self.definition)
+        writer = self.parsed if writer_schema is None else parse_avro("writer_schema", writer_schema)
+        self._read = avro_reader(writer, self.parsed)
+        self.name: str | None = name_of(self.parsed)
+
+    def serialize(self, stream: str, value: Any, /) -> bytes:  # noqa: ARG002
+        """Return the encoding of a value.
+
+        Raises:
+            Exception: If it does not match the schema; which class depends on the type.
+        """
+        out = io.BytesIO()
+        self._write(out, self.parsed, value)
+        return out.getvalue()
+
+    def deserialize(self, stream: str, data: bytes, /) -> Any:  # noqa: ARG002
+        """Return the value of an encoding.
+
+        Raises:
+            Exception: If it is damaged, or was written with another schema; which class depends on the damage.
+        """
+        return self._read(data)
+
+
+def parse_avro(field: str, schema: Definition) -> Any:
+    """Return a schema in fastavro's form.
+
+    Raises:
+        ConfigError: If it is not an Avro schema.
+        ImportError: If fastavro is missing.
+    """
+    fastavro = import_library("fastavro", "avro", "Avro")
+    if isinstance(schema, str):
+        try:
+            document = json.loads(schema)
+        except ValueError:
+            document = schema  # the name of a primitive type, such as `string`
+    else:
+        document = schema
+    try:
+        return fastavro.parse_schema(document)
+    except Exception as error:
+        raise ConfigError(field, schema, f"an Avro schema: {type(error).__name__}: {error}") from error
+
+
+def avro_reader(writer: Any, reader: Any | None = None) -> Callable[[bytes], Any]:
+    """Return a function that decodes values.
+
+    Args:
+        writer: Schema with which they were written, in fastavro's form.
+        reader: Schema to which they are resolved; None or an equal one leaves them as they are.
+
+    Returns:
+        A function of the encoding. It raises a ValueError if bytes are left, and other exceptions for other damage.
+
+    Raises:
+        ImportError: If fastavro is missing.
+    """
+    schemaless_reader = import_library("fastavro", "avro", "Avro").schemaless_reader
+    target = None if reader == writer else reader
+
+    def read(data: bytes) -> Any:
+        source = io.BytesIO(data)
+        value = schemaless_reader(source, writer, target)
+        left = len(data) - source.tell()
+        if left:
+            raise ValueError(f"{left} bytes are left after the Avro value")
+        return value
+
+    return read
+
+
+def name_of(parsed: Any) -> str | None:
+    """Return the full name of a named type in fastavro's form; None for other types."""
+    name = parsed.get("name") if isinstance(parsed, dict) else None
+    return name if isinstance(name, str) else None

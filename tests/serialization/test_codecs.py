@@ -1,0 +1,253 @@
+"""The codecs without a registry: JSON, Avro and Protobuf."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Any
+
+import pytest
+
+from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.serialization import Deserializer, Serializer
+from kinesis_sdk.serialization import AvroCodec, JsonCodec, ProtobufCodec
+from kinesis_sdk.serialization.proto_text import message_names, message_names_of_text, proto_text
+from tests.serialization.cases import AVRO, JSON_SCHEMA, PROTO, pairs
+from tests.serialization.messages import OLD, SHOP, Alpha, Line, Old, Order
+
+
+@pytest.mark.parametrize("name", pairs())
+def test_every_codec_reads_what_it_writes(name: str) -> None:
+    pair = pairs()[name]
+    data = pair.codec.serialize("orders", pair.value)
+    assert type(data) is bytes
+    assert pair.codec.deserialize("orders", data) == pair.value
+    assert isinstance(pair.codec, Serializer)
+    assert isinstance(pair.codec, Deserializer)
+
+
+@pytest.mark.parametrize(
+    ("module", "extra", "make"),
+    [
+        ("orjson", "orjson", lambda: JsonCodec(use_orjson=True)),
+        ("jsonschema.validators", "json-schema", lambda: JsonCodec(JSON_SCHEMA)),
+        ("fastavro", "avro", lambda: AvroCodec(AVRO)),
+    ],
+)
+def test_a_missing_library_is_named_with_its_extra(
+    monkeypatch: pytest.MonkeyPatch, module: str, extra: str, make: Any
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ImportError, match=rf"pip install 'kinesis-sdk\[{extra}\]'"):
+        make()
+
+
+# JSON
+
+
+@pytest.mark.parametrize("use_orjson", [False, True])
+def test_json_is_compact_utf_8(use_orjson: bool) -> None:
+    codec = JsonCodec(use_orjson=use_orjson)
+    assert codec.serialize("s", {"a": [1, "ä", None, True]}) == '{"a":[1,"ä",null,true]}'.encode()
+    assert codec.deserialize("s", b' {"a": 1.5} ') == {"a": 1.5}
+    with pytest.raises(ValueError):
+        codec.deserialize("s", b'{"a":')
+    with pytest.raises(TypeError):
+        codec.serialize("s", {"a": object()})
+
+
+def test_numbers_that_json_does_not_have() -> None:
+    for number in (math.nan, math.inf):
+        with pytest.raises(ValueError, match="JSON compliant"):
+            JsonCodec().serialize("s", [number])
+
+
+def test_a_value_that_violates_the_schema_is_not_quoted() -> None:
+    codec = JsonCodec(JSON_SCHEMA)
+    with pytest.raises(ValueError, match=r"^\$.id violates 'type' of the JSON Schema$"):
+        codec.serialize("s", {"id": 123456})
+    with pytest.raises(ValueError, match=r"^\$ violates 'required' of the JSON Schema$"):
+        codec.serialize("s", {})
+    assert JsonCodec(JSON_SCHEMA, validate=False).serialize("s", {}) == b"{}"
+    assert codec.definition == JSON_SCHEMA
+    assert JsonCodec({"type": "object"}).definition == '{"type":"object"}'
+
+
+def test_a_schema_does_not_make_the_validator_load_documents() -> None:
+    codec = JsonCodec({"$ref": "http://127.0.0.1:9/schema.json"})
+    with pytest.raises(Exception, match=r"127\.0\.0\.1:9") as raised:
+        codec.serialize("s", {})
+    assert "Unresolvable" in type(raised.value).__name__ or "Unresolvable" in str(raised.value)
+
+
+@pytest.mark.parametrize("schema", ["{", "[]", '{"type": "objekt"}', 3])
+def test_what_is_not_a_json_schema(schema: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^schema="):
+        JsonCodec(schema)
+
+
+# Avro
+
+
+def test_avro_schemas_may_be_parsed_already() -> None:
+    codec = AvroCodec({"type": "record", "name": "a.R", "fields": [{"name": "x", "type": "int"}]})
+    assert codec.definition == '{"type":"record","name":"a.R","fields":[{"name":"x","type":"int"}]}'
+    assert codec.name == "a.R"
+    assert AvroCodec("string").name is None
+    assert AvroCodec('"string"').serialize("s", "x") == b"\x02x"
+    assert AvroCodec(["null", "string"]).serialize("s", "x") == b"\x02\x02x"
+
+
+def test_avro_is_resolved_to_the_reader_s_schema() -> None:
+    old = {"type": "record", "name": "R", "fields": [{"name": "x", "type": "int"}]}
+    new = {
+        **old,
+        "fields": [{"name": "x", "type": "long"}, {"name": "y", "type": "string", "default": "none"}],
+    }
+    data = AvroCodec(old).serialize("s", {"x": 7})
+    assert AvroCodec(new, writer_schema=old).deserialize("s", data) == {"x": 7, "y": "none"}
+
+
+def test_damaged_avro() -> None:
+    codec = AvroCodec(AVRO)
+    data = codec.serialize("s", pairs()["avro"].value)
+    with pytest.raises(EOFError):
+        codec.deserialize("s", data[:-3])
+    with pytest.raises(ValueError, match="2 bytes are left"):
+        codec.deserialize("s", data + b"\0\0")
+
+
+@pytest.mark.parametrize("schema", ["{", {"type": "record"}, "strong", 7])
+def test_what_is_not_an_avro_schema(schema: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^schema="):
+        AvroCodec(schema)
+
+
+# Protobuf
+
+
+def test_a_protobuf_codec_takes_one_class() -> None:
+    codec = ProtobufCodec(Order)
+    with pytest.raises(TypeError, match=r"expected shop.Order, not Line"):
+        codec.serialize("s", Line(sku="x"))
+    with pytest.raises(ConfigError, match=r"^message_type="):
+        ProtobufCodec(dict)  # type: ignore[type-var]
+    with pytest.raises(Exception, match="id"):
+        ProtobufCodec(Old).serialize("s", Old())
+
+
+def test_message_types_are_numbered_by_full_name() -> None:
+    assert message_names(SHOP) == [
+        "shop.Alpha",
+        "shop.Order",
+        "shop.Order.AttrsByKeyEntry",
+        "shop.Order.Line",
+    ]
+    assert [ProtobufCodec(kind).index for kind in (Alpha, Order, Line)] == [0, 1, 3]
+
+
+def test_the_names_in_text_are_those_of_the_file() -> None:
+    assert message_names_of_text(PROTO) == message_names(SHOP)
+    for file in (SHOP, OLD):
+        assert message_names_of_text(proto_text(file)) == message_names(file)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("message A{}", ["A"]),
+        ("package p; /* message B {} */ message A { // message C {\n }", ["p.A"]),
+        ('message A { string message = 1 [(note) = "message B {}", (deep) = { x: 1 }]; }', ["A"]),
+        (
+            "message A { message B { message C {} } enum D { E = 0; } oneof o { B b = 1; } }",
+            ["A", "A.B", "A.B.C"],
+        ),
+        ("message A { map<string, A> some_map = 1; }", ["A", "A.SomeMapEntry"]),
+        (
+            "message A { repeated group Item = 1 { map<int32,int32> m = 2; } }",
+            ["A", "A.Item", "A.Item.MEntry"],
+        ),
+        (
+            "option (o) = { message: {} }; message A {} service S { rpc M (A) returns (A) { option x = 1; } }",
+            ["A"],
+        ),
+        ("syntax = 'proto3'; message Zeta {} message alpha {}", ["Zeta", "alpha"]),
+        (
+            "message A { message AttrsEntry { option map_entry = true; } repeated A.AttrsEntry attrs = 1; }",
+            ["A", "A.AttrsEntry"],
+        ),
+    ],
+)
+def test_names_of_messages_in_text(text: str, names: list[str]) -> None:
+    assert message_names_of_text(text) == names
+
+
+@pytest.mark.parametrize("text", ["message A {", "message A {} }"])
+def test_braces_that_do_not_match(text: str) -> None:
+    with pytest.raises(ValueError, match="unbalanced braces"):
+        message_names_of_text(text)
+
+
+def test_the_text_of_a_generated_class() -> None:
+    assert proto_text(SHOP).split("\n") == [
+        'syntax = "proto3";',
+        "package shop;",
+        'option java_package = "com.shop";',
+        "option java_multiple_files = true;",
+        "message Order {",
+        "  reserved 20, 30 to max;",
+        '  reserved "secret";',
+        "  string id = 1;",
+        "  map<string, int32> attrs_by_key = 2;",
+        "  repeated .shop.Order.Line lines = 3;",
+        "  oneof pay {",
+        "    string card = 4;",
+        "    int64 cash = 5;",
+        "  }",
+        "  optional int32 priority = 6;",
+        "  .shop.Order.State state = 7;",
+        "  repeated sint32 sizes = 8 [packed = false];",
+        "  enum State {",
+        "    NEW = 0;",
+        "    OLD = 1;",
+        "  }",
+        "  message Line {",
+        '    string sku = 1 [json_name = "article"];',
+        "  }",
+        "}",
+        "message Alpha {",
+        "  .shop.Order order = 1;",
+        "}",
+        "",
+    ]
+    assert proto_text(OLD).split("\n") == [
+        'syntax = "proto2";',
+        "package old;",
+        'import "google/protobuf/timestamp.proto";',
+        "enum Kind {",
+        "  option allow_alias = true;",
+        "  A = 1;",
+        "  B = 2;",
+        "  C = 2;",
+        "}",
+        "message Old {",
+        "  extensions 100 to 199;",
+        "  required string id = 1;",
+        r'  optional string name = 2 [default = "a \"quoted\" \\ name"];',
+        r'  optional bytes raw = 3 [default = "\000\001"];',
+        "  optional .old.Kind kind = 4 [default = B];",
+        "  optional .google.protobuf.Timestamp at = 5 [deprecated = true];",
+        "}",
+        "extend .old.Old {",
+        "  optional int32 more = 100;",
+        "}",
+        "service Shop {",
+        "  rpc Buy (.old.Old) returns (stream .old.Old);",
+        "}",
+        "",
+    ]
+
+
+def test_a_definition_replaces_the_derived_text() -> None:
+    assert ProtobufCodec(Order, definition=PROTO).definition == PROTO
+    assert ProtobufCodec(Order).definition == proto_text(SHOP)
