@@ -58,6 +58,7 @@ SchemaCodec = JsonCodec | AvroCodec | ProtobufCodec
 
 _TRANSPORT = "x-amz-meta-transport"
 _FIRST_POLL, _LONGEST_POLL = 0.2, 3.0
+_MAX_ATTEMPTS = 10
 
 
 class GlueClient(Protocol):
@@ -261,10 +262,12 @@ class GlueSchemaRegistry:
 
     # ------------------------------------------------------------------ reading
 
-    def _load_schema(self, version_id: bytes) -> Schema:
+    def _load_schema(self, version_id: bytes, attempts: int | None) -> Schema:
         text = str(uuid.UUID(bytes=version_id))
         try:
-            response = self._call("GetSchemaVersion", self._client.get_schema_version, SchemaVersionId=text)
+            response = self._call(
+                "GetSchemaVersion", self._client.get_schema_version, attempts, SchemaVersionId=text
+            )
         except AwsError as error:
             if error.code == _NOT_FOUND:
                 raise SchemaRegistryError(
@@ -276,12 +279,13 @@ class GlueSchemaRegistry:
 
     # ------------------------------------------------------------------ writing
 
-    def _find_header(self, key: Registration) -> bytes:
+    def _find_header(self, key: Registration, attempts: int | None) -> bytes:
         schema_id = {"SchemaName": key.name, "RegistryName": self.registry_name}
         try:
             found = self._call(
                 "GetSchemaByDefinition",
                 self._client.get_schema_by_definition,
+                attempts,
                 SchemaId=schema_id,
                 SchemaDefinition=key.definition,
             )
@@ -310,6 +314,7 @@ class GlueSchemaRegistry:
             return self._call(
                 "RegisterSchemaVersion",
                 self._client.register_schema_version,
+                None,
                 SchemaId=schema_id,
                 SchemaDefinition=key.definition,
             )
@@ -349,6 +354,7 @@ class GlueSchemaRegistry:
         return self._call(
             "CreateSchema",
             self._client.create_schema,
+            None,
             RegistryId={"RegistryName": self.registry_name},
             SchemaName=key.name,
             DataFormat=key.data_format,
@@ -367,6 +373,7 @@ class GlueSchemaRegistry:
                 self._call(
                     "PutSchemaVersionMetadata",
                     self._client.put_schema_version_metadata,
+                    None,
                     SchemaVersionId=version_id,
                     MetadataKeyValue={"MetadataKey": name, "MetadataValue": value},
                 )
@@ -395,7 +402,7 @@ class GlueSchemaRegistry:
             attempt += 1
             self._sleep(min(left, backoff(attempt, _FIRST_POLL, _LONGEST_POLL, self._rng)))
             response = self._call(
-                "GetSchemaVersion", self._client.get_schema_version, SchemaVersionId=version_id
+                "GetSchemaVersion", self._client.get_schema_version, None, SchemaVersionId=version_id
             )
             status = response.get("Status")
         if status != "AVAILABLE":
@@ -406,7 +413,11 @@ class GlueSchemaRegistry:
         return version_id
 
     def _call(
-        self, operation: str, method: Callable[..., Mapping[str, Any]], **request: Any
+        self,
+        operation: str,
+        method: Callable[..., Mapping[str, Any]],
+        attempts: int | None,
+        **request: Any,
     ) -> Mapping[str, Any]:
         def attempt() -> Mapping[str, Any]:
             try:
@@ -425,7 +436,13 @@ class GlueSchemaRegistry:
                     request_id=error.request_id,
                 ) from error
 
-        return call_with_retries(attempt, operation=None, timeout=self._timeout, sleep=self._sleep)
+        return call_with_retries(
+            attempt,
+            operation=None,
+            timeout=self._timeout,
+            attempts=attempts or _MAX_ATTEMPTS,
+            sleep=self._sleep,
+        )
 
 
 _NOT_FOUND = "EntityNotFoundException"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import Generic, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from kinesis_sdk.common.errors import AwsError, KinesisSdkError, SchemaRegistryError
 from kinesis_sdk.common.log_fields import FieldLogger
@@ -21,7 +22,12 @@ _FAILED_FOR = 5.0
 """Seconds for which a failure is repeated without a call, so that not every record makes one."""
 
 
-class _Entry(NamedTuple, Generic[V]):
+_ONCE = 1
+"""Attempts to refresh an entry, whose value is used if that fails."""
+
+
+@dataclass(frozen=True)
+class _Entry(Generic[V]):
     value: V
     fresh_until: float
 
@@ -30,17 +36,19 @@ class SchemaCache(Generic[K, V]):
     """Loads values by key. Thread-safe; reading a fresh value takes no lock.
 
     A schema version does not change once it exists. So an entry that cannot be refreshed, because the registry is down or a
-    permission was withdrawn, stays in use; it goes if the registry says that it no longer exists.
+    permission was withdrawn, stays in use; it goes if the registry says that it no longer exists. While one thread refreshes an
+    entry, with a single attempt, the others use it as it is.
 
     Args:
-        load: Loads a value; raises a `KinesisSdkError`.
+        load: Loads a value, given its key and the maximum number of attempts, or None for as many as the timeout allows; raises a
+            `KinesisSdkError`.
         size: Maximum number of entries; the one that was loaded first goes first.
         time_to_live: Seconds after which an entry is loaded again.
         now: Monotonic clock.
     """
 
     def __init__(
-        self, load: Callable[[K], V], *, size: int, time_to_live: float, now: Callable[[], float]
+        self, load: Callable[[K, int | None], V], *, size: int, time_to_live: float, now: Callable[[], float]
     ) -> None:
         self._load = load
         self._size = size
@@ -65,7 +73,10 @@ class SchemaCache(Generic[K, V]):
         entry = self._entries.get(key)
         if entry is not None and self._now() < entry.fresh_until:
             return entry.value
-        with self._lock:
+        if not self._lock.acquire(blocking=entry is None):
+            assert entry is not None
+            return entry.value
+        try:
             entry = self._entries.get(key)
             now = self._now()
             if entry is not None and now < entry.fresh_until:
@@ -74,10 +85,12 @@ class SchemaCache(Generic[K, V]):
             if failure is not None and now < failure[1]:
                 raise failure[0].with_traceback(None)
             return self._loaded(key, entry)
+        finally:
+            self._lock.release()
 
     def _loaded(self, key: K, former: _Entry[V] | None) -> V:
         try:
-            value = self._load(key)
+            value = self._load(key, None if former is None else _ONCE)
         except SchemaRegistryError as error:
             if not error.retryable:
                 self._entries.pop(key, None)

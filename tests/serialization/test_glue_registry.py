@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 import uuid
 import zlib
 from typing import Any
@@ -21,6 +22,7 @@ from kinesis_sdk.consumer import ConsumerConfig
 from kinesis_sdk.producer import Producer, ProducerConfig
 from kinesis_sdk.serialization import AvroCodec, GlueSchemaRegistry, JsonCodec, ProtobufCodec, Schema
 from kinesis_sdk.serialization.glue_wire import encode_index, split_index
+from kinesis_sdk.serialization.schema_cache import SchemaCache
 from kinesis_sdk.testing import FakeAws, Fault
 from kinesis_sdk.testing.clock import VirtualClock
 from tests.serialization.cases import pairs
@@ -238,6 +240,41 @@ def test_entries_are_refreshed_and_survive_an_outage(aws: FakeAws, caplog: pytes
     clock.advance(61)
     reader.deserialize("orders", data)
     assert calls(aws)["GetSchemaVersion"] == 4
+
+
+def test_an_outage_costs_one_attempt_per_minute(aws: FakeAws) -> None:
+    clock = aws.clock
+    assert isinstance(clock, VirtualClock)
+    serializer = open_registry(aws, time_to_live=100).serializer(V1)
+    serializer.serialize("orders", {"x": 1})
+    before = calls(aws)["GetSchemaByDefinition"]
+    aws.faults.add(Fault(kind="error", operation="GetSchemaByDefinition", status=503))
+    clock.advance(101)
+    for _ in range(10):
+        serializer.serialize("orders", {"x": 1})
+        clock.advance(10)
+    assert calls(aws)["GetSchemaByDefinition"] == before + 2
+
+
+def test_while_one_thread_refreshes_an_entry_the_others_use_it() -> None:
+    clock = VirtualClock()
+    loads: list[int | None] = []
+    nested: list[int] = []
+
+    def load(_key: str, attempts: int | None) -> int:
+        loads.append(attempts)
+        if len(loads) == 2:
+            thread = threading.Thread(target=lambda: nested.append(cache.get("k")))
+            thread.start()
+            thread.join()
+        return len(loads)
+
+    cache: SchemaCache[str, int] = SchemaCache(load, size=2, time_to_live=10, now=clock.monotonic)
+    assert cache.get("k") == 1
+    clock.advance(11)
+    assert cache.get("k") == 2
+    assert nested == [1]
+    assert loads == [None, 1]
 
 
 def test_a_schema_that_was_deleted_is_gone_after_its_time(aws: FakeAws) -> None:
