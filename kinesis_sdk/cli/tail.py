@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 from datetime import datetime, timezone
 from itertools import islice
@@ -55,6 +56,9 @@ def ending(value: datetime | str | None) -> datetime | None:
 @click.option("--key", "keys", multiple=True, metavar="KEY", help="Only this partition key; several times.")
 @click.option("--grep", metavar="REGEX", help="Only payloads that contain it.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="End after so many records.")
+@click.option(
+    "--schema-registry", is_flag=True, help="Decode payloads of a Glue Schema Registry, before --grep."
+)
 @click.option("--raw", is_flag=True, help="Payloads only, one a line, unchanged.")
 @JSON_OPTION
 @connection_options
@@ -67,6 +71,7 @@ def tail(
     keys: tuple[str, ...],
     grep: str | None,
     limit: int | None,
+    schema_registry: bool,
     raw: bool,
     as_json: bool,
     **options: Any,
@@ -91,8 +96,9 @@ def tail(
         raise ConfigError("raw", True, "one of --raw and --json")
     wanted = RecordFilter.make(keys, grep)
     write = _write_raw if raw else _write_json if as_json else _write_text
+    connection = make_connection(**options)
     reading = read_stream(
-        make_connection(**options),
+        connection,
         stream,
         start=starting(start),
         until=ending(until),
@@ -100,7 +106,13 @@ def tail(
         notice=note,
     )
     with interrupt_on_terminate(), closing(reading):
-        found = (one for one in reading if wanted.accepts(one.record))
+        records: Iterator[ShardRecord] = reading
+        if schema_registry:
+            from kinesis_sdk.cli.schema_view import SchemaView
+
+            view = SchemaView(connection.client("glue"), note)
+            records = (one._replace(record=view.shown(stream, one.record)) for one in reading)
+        found = (one for one in records if wanted.accepts(one.record))
         for one in islice(found, limit):
             write(one)
             # What is shown late is of no use in a live tail, and the reader of a pipe may have gone.

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from kinesis_sdk.cli.stream_picture import (
 from kinesis_sdk.cli.transfer_report import duration_text, progress_text
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY, HashKeyRange
 from kinesis_sdk.common.shards import Shard
+from kinesis_sdk.serialization import AvroCodec, GlueSchemaRegistry
 from kinesis_sdk.testing import FakeAws, Fault
 
 Run = Callable[..., Result]
@@ -54,7 +56,7 @@ def run(aws: FakeAws, monkeypatch: pytest.MonkeyPatch) -> Run:
             region=region,
             profile=profile,
             endpoint_url=endpoint_url,
-            clients={"kinesis": aws.client("kinesis")},
+            clients={"kinesis": aws.client("kinesis"), "glue": aws.client("glue")},
         )
 
     for module in (copy_module, put_module, stream_module, tail_module):
@@ -335,6 +337,31 @@ def test_json_on_a_terminal_is_escaped_and_still_the_same(printer: Callable[[obj
     assert json.loads(out.getvalue()) == value
     assert "Jörg" in out.getvalue()
     assert all(one.isprintable() or one == "\n" for one in out.getvalue())
+
+
+def test_tail_decodes_what_names_a_schema(run: Run, streams: Streams, aws: FakeAws) -> None:
+    streams.create("orders", shards=1)
+    registry = GlueSchemaRegistry(client=aws.client("glue"), auto_registration=True, compression="zlib")
+    day = {"type": "int", "logicalType": "date"}
+    fields = [
+        {"name": "id", "type": "string"},
+        {"name": "day", "type": day},
+        {"name": "raw", "type": "bytes"},
+    ]
+    codec = AvroCodec({"type": "record", "name": "Order", "fields": fields})
+    value = {"id": "seven", "day": date(2026, 11, 22), "raw": b"\x01\xff"}
+    good = registry.serializer(codec).serialize("orders", value)
+    plain = b'{"id": "plain"}'
+    for data in (good, good[:-1], good[:-1], plain):
+        aws.client("kinesis").put_record(StreamName="orders", PartitionKey="k", Data=data)
+    result = run(*window("--json", "--schema-registry"))
+    shown = [json.loads(line)["data"] for line in result.stdout.splitlines()]
+    assert shown[0] == {"id": "seven", "day": "2026-11-22", "raw": "01ff"}
+    assert shown[1] == shown[2] == good[:-1].hex()
+    assert shown[3] == {"id": "plain"}
+    assert result.stderr.count("is shown as it is: the compressed payload is damaged") == 1
+    assert len(run(*window("--json", "--schema-registry", "--grep", "seven")).stdout.splitlines()) == 1
+    assert run(*window("--json", "--grep", "seven")).stdout == ""
 
 
 def test_wrong_arguments_of_tail(run: Run, streams: Streams) -> None:
