@@ -37,6 +37,7 @@ class Notes:
         self.facts: dict[str, Any] = {}
         self.kinesis = self._client("kinesis", endpoint)
         self.dynamodb = self._client("dynamodb", endpoint)
+        self.streams = self._client("dynamodbstreams", endpoint)
         self._made: list[Callable[[], Any]] = []
 
     @staticmethod

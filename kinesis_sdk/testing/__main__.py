@@ -60,7 +60,7 @@ def build_parser(prog: str = "python -m kinesis_sdk.testing") -> argparse.Argume
     """
     parser = argparse.ArgumentParser(
         prog=prog,
-        description="A fake AWS endpoint (Kinesis, DynamoDB, CloudWatch, STS) in memory, for tests and demos.",
+        description="A fake AWS endpoint (Kinesis, DynamoDB and its streams, CloudWatch, STS) in memory, for tests and demos.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -101,6 +101,13 @@ def build_parser(prog: str = "python -m kinesis_sdk.testing") -> argparse.Argume
         default=[],
         metavar="NAME:SHARDS",
         help="create this stream at the start; may be repeated",
+    )
+    parser.add_argument(
+        "--table-partitions",
+        type=int,
+        default=1,
+        metavar="NUMBER",
+        help="open shards of the stream of a new table (default: %(default)s)",
     )
     parser.add_argument(
         "--reshard-delay",
@@ -155,6 +162,7 @@ def main(arguments: list[str] | None = None, *, prog: str = "python -m kinesis_s
         throttle_control_plane=options.throttle_control_plane,
         region=options.region,
         reshard_delay=options.reshard_delay,
+        table_partitions=options.table_partitions,
         access_keys=options.access_key,
     )
     for name, shards in options.create_stream:

@@ -188,6 +188,11 @@ class ChangeStream:
             self.status = "DISABLED"
 
     @property
+    def last_sequence(self) -> int:
+        """Highest sequence number that any shard has used."""
+        return self._sequence
+
+    @property
     def is_gone(self) -> bool:
         """Whether it was disabled and has no shard left."""
         return self.status == "DISABLED" and not self.shards

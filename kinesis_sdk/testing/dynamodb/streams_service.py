@@ -110,20 +110,20 @@ class FakeDynamoDBStreams:
                     )
                 place = shard.trimmed if kind == "TRIM_HORIZON" else shard.end
             elif kind in {_AT, _AFTER}:
-                place = self._place(shard, sequence, after=kind == _AFTER)
+                place = self._place(stream, shard, sequence, after=kind == _AFTER)
             else:
                 raise constraint("shardIteratorType", kind, "satisfy enum value set")
             return {"ShardIterator": self._token(stream, shard, place)}
 
     @staticmethod
-    def _place(shard: StreamShard, sequence: object, *, after: bool) -> int:
+    def _place(stream: ChangeStream, shard: StreamShard, sequence: object, *, after: bool) -> int:
         if not isinstance(sequence, str) or not sequence.isdecimal():
             raise validation("One or more parameter values were invalid: Invalid SequenceNumber")
         if not _MIN_DIGITS <= len(sequence) <= _MAX_DIGITS:
             raise constraint("sequenceNumber", sequence, "have between 21 and 40 digits")
         number = int(sequence)
-        last = shard.ending_sequence
-        if number < shard.first_sequence or (last is not None and number > last):
+        last = stream.last_sequence if shard.ending_sequence is None else shard.ending_sequence
+        if not shard.first_sequence <= number <= last:
             raise validation("One or more parameter values were invalid: SequenceNumber is not of this shard")
         if number <= shard.trimmed_through:
             raise _trimmed()

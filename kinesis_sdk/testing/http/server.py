@@ -15,6 +15,7 @@ Requests are not verified beyond access key and session token.
 | ``GET /_fake/metrics`` | metric data received |
 | ``POST /_fake/credentials`` | ``{"seconds": 60}``: temporary credentials, see `FakeAws.credentials` |
 | ``POST /_fake/clock`` | ``{"advance": seconds}`` on a virtual clock |
+| ``POST /_fake/streams`` | ``{"roll": table, "split": false}`` closes the open shards of a table's stream; ``{"trim": table}`` forgets its records |
 | ``POST /_fake/reset`` | forgets everything |
 
 An admin request with an ``Origin`` header is rejected: only browsers send it, and a web page in a developer's browser must
@@ -444,6 +445,13 @@ class FakeAwsServer:
             return {"ids": [aws.faults.add(fault) for fault in faults]}
         if what == ("POST", "credentials"):
             return aws.credentials.issue(float(json.loads(request.body)["seconds"]))
+        if what == ("POST", "streams"):
+            values = json.loads(request.body)
+            if "trim" in values:
+                aws.table_streams.trim(values["trim"])
+            else:
+                aws.table_streams.roll(values["roll"], split=bool(values.get("split")))
+            return {}
         if what == ("POST", "clock"):
             if not isinstance(aws.clock, VirtualClock):
                 raise ValueError("the account runs on the machine's clock, which cannot be advanced")

@@ -205,6 +205,7 @@ def test_iterators_start_where_they_say() -> None:
     for bad in (
         {**at, "SequenceNumber": "12"},
         {**at, "SequenceNumber": "1" * 21},
+        {**at, "SequenceNumber": "9" * 40},
         {**at, "SequenceNumber": "x" * 21},
         at,
         {**shard, "ShardIteratorType": "LATEST", "SequenceNumber": numbers[0]},

