@@ -55,6 +55,20 @@ def test_a_wrong_option_is_named(options, message):
     assert message in result.output
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "either --stream or --dynamodb-table"),
+        (["--stream", "orders", "--dynamodb-table", "orders"], "either --stream or --dynamodb-table"),
+        (["--dynamodb-table", "a b"], "a table name"),
+    ],
+)
+def test_the_source_is_a_stream_or_a_table(options, message):
+    result = CliRunner().invoke(cli, ["run", "app:handle", "--app", "billing", *options])
+    assert result.exit_code == 2
+    assert message in result.output
+
+
 @pytest.mark.parametrize("name", ["app", "app:", ":handle", "my-app:handle", "app:1"])
 def test_a_name_that_is_no_handler(name):
     result = CliRunner().invoke(cli, ["run", name, "--stream", "orders", "--app", "billing"])

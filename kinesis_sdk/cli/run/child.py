@@ -22,7 +22,7 @@ from kinesis_sdk.cli.run.logs import configure_logging
 from kinesis_sdk.cli.run.settings import RunSettings
 from kinesis_sdk.cli.run.supervisor import ChildCode
 from kinesis_sdk.common.errors import ConfigError, KinesisSdkError
-from kinesis_sdk.consumer import Worker
+from kinesis_sdk.consumer import DynamoDbStream, Worker
 from kinesis_sdk.consumer.health import liveness, readiness
 
 _LOGGER = logging.getLogger(__name__)
@@ -81,8 +81,13 @@ def _make_worker(settings: RunSettings) -> Worker:
     connection = Connection(
         region=settings.region, profile=settings.profile, endpoint_url=settings.endpoint_url
     )
+    source: str | DynamoDbStream | None = None
+    if settings.dynamodb_table is not None:
+        source = DynamoDbStream(settings.dynamodb_table)
+    elif not several:
+        source = settings.streams[0]
     return Worker(
-        None if several else settings.streams[0],
+        source,
         streams=settings.streams if several else None,
         application_name=settings.application_name,
         handler=load_handler(settings.handler),

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
 import click
@@ -21,6 +21,8 @@ from kinesis_sdk.cli.output import CommandError, ExitCode, note, print_json_line
 
 if TYPE_CHECKING:
     from kinesis_sdk.admin import Connection
+    from kinesis_sdk.common.aws import KinesisClient
+    from kinesis_sdk.common.stream import StreamId
 
 
 @click.command()
@@ -29,9 +31,13 @@ if TYPE_CHECKING:
     "--stream",
     "streams",
     metavar="STREAM",
-    required=True,
     multiple=True,
     help="Name or ARN of the stream. Given several times, the lease table has the KCL's multi-stream form.",
+)
+@click.option(
+    "--dynamodb-table",
+    metavar="TABLE",
+    help="Instead of --stream: a DynamoDB table whose stream to read, or the ARN of a stream.",
 )
 @click.option(
     "--app",
@@ -111,6 +117,7 @@ def run(
     *,
     handler: str,
     streams: tuple[str, ...],
+    dynamodb_table: str | None,
     application_name: str,
     processes: int,
     until: datetime | str | None,
@@ -144,6 +151,7 @@ def run(
       kinesis-sdk run app:Handler --stream orders --app billing --processes 4 --health-port 8080
       kinesis-sdk run app:handle --stream orders --app nightly --initial-position TRIM_HORIZON --until now
       kinesis-sdk run app:handle --stream orders --app dev --reload --endpoint-url http://localhost:4566
+      kinesis-sdk run app:copy --dynamodb-table orders --app copier --processes 2
     """
     if os.name != "posix":
         raise CommandError(
@@ -163,9 +171,12 @@ def run(
         module, _ = split_name(handler)
     except HandlerNotFoundError as error:
         raise CommandError(str(error), ExitCode.USAGE) from error
+    if bool(streams) == (dynamodb_table is not None):
+        raise CommandError("give either --stream or --dynamodb-table", ExitCode.USAGE)
     settings = RunSettings(
         handler=handler,
         streams=streams,
+        dynamodb_table=dynamodb_table,
         application_name=application_name,
         worker_id=f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}",
         config_file=None if config_file is None else str(Path(config_file).resolve()),
@@ -182,11 +193,12 @@ def run(
     )
     settings.consumer_config()  # a wrong setting is reported here, and not by each process
     connection = make_connection(region, profile, endpoint_url)
-    _check_streams(connection, streams)
+    client, sources = _sources(connection, streams, dynamodb_table)
+    _check_streams(client, sources)
     if until is not None:
         # Asked once, so that all processes, and those that replace them, mean the same moment.
         option: UntilOption = until if isinstance(until, datetime) else "now"
-        moment = Until.resolve(option, service_date(connection.kinesis, streams[0])).moment
+        moment = Until.resolve(option, service_date(client, sources[0])).moment
         settings = replace(settings, until=moment.isoformat())
     configure_logging("supervisor", settings.log_level, settings.log_format)
     watcher = None
@@ -215,22 +227,40 @@ def run(
     sys.exit(outcome.code)
 
 
-def _check_streams(connection: Connection, streams: tuple[str, ...]) -> None:
+def _sources(
+    connection: Connection, streams: tuple[str, ...], dynamodb_table: str | None
+) -> tuple[KinesisClient, list[StreamId]]:
+    """Return the streams to consume, and the client that reads them."""
+    from kinesis_sdk.common.aws import make_client
+    from kinesis_sdk.common.stream import StreamId
+    from kinesis_sdk.consumer import DynamoDbStream
+    from kinesis_sdk.consumer.table_streams.client import TableStreamClient
+
+    if dynamodb_table is None:
+        return connection.kinesis, [StreamId.parse(stream) for stream in streams]
+    table = DynamoDbStream(dynamodb_table)
+    client = make_client(
+        "dynamodbstreams",
+        session=connection.session,
+        region_name=connection.region or table.region,
+        endpoint_url=connection.endpoint_url,
+    )
+    return cast("KinesisClient", TableStreamClient(client)), [table.resolve(client)]
+
+
+def _check_streams(client: KinesisClient, streams: list[StreamId]) -> None:
     """Check that the streams exist before a worker creates the lease table. Cost: one ListShards for each.
 
     Raises:
         AwsError: If one does not exist, or the call failed.
     """
     from kinesis_sdk.common.aws import call_with_retries
-    from kinesis_sdk.common.stream import StreamId
 
-    kinesis = connection.kinesis
     for stream in streams:
-        request = StreamId.parse(stream).request
         call_with_retries(
-            lambda request=request: kinesis.list_shards(**request, MaxResults=1),  # type: ignore[misc]
+            lambda stream=stream: client.list_shards(**stream.request, MaxResults=1),  # type: ignore[misc]
             operation="ListShards",
-            client=kinesis,
+            client=client,
         )
 
 

@@ -17,9 +17,10 @@ class RunSettings:
 
     Attributes:
         handler: ``module:attribute``.
-        streams: Names or ARNs; more than one selects the multi-stream form of the lease table.
+        streams: Names or ARNs; more than one selects the multi-stream form of the lease table; none with a table.
         application_name: Name of the application.
         worker_id: Unique id of the worker.
+        dynamodb_table: Table whose stream is read, or the ARN of a stream; None for Kinesis streams.
         config_file: TOML file with settings of the consumer; None for none.
         initial_position: ``LATEST``, ``TRIM_HORIZON`` or an ISO 8601 moment; None leaves it to the file.
         until: ISO 8601 moment at which the worker ends; None for no end.
@@ -37,6 +38,7 @@ class RunSettings:
     streams: tuple[str, ...]
     application_name: str
     worker_id: str
+    dynamodb_table: str | None = None
     config_file: str | None = None
     initial_position: str | None = None
     until: str | None = None

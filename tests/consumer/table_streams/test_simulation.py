@@ -329,3 +329,20 @@ def test_keys_are_processed_concurrently_and_each_in_order() -> None:
     tables.write(20)
     assert tables.run(60, tables.all_delivered)
     tables.check()
+
+
+@pytest.mark.parametrize("empty", [0, 2])
+def test_until_now_ends_the_fleet_once_everything_before_it_is_processed(empty: int) -> None:
+    tables = TableFleet()
+    tables.write(20)
+    tables.roll()
+    tables.write(20)
+    tables.run(30)
+    tables.aws.faults.add(Fault(kind="empty_read", operation="GetRecords", count=empty))
+    tables.fleet.more["until"] = "now"
+    tables.add("a")
+    tables.add("b")
+    tables.run(3)
+    tables.write(5)
+    assert tables.run(120, lambda: not tables.fleet.engines)
+    assert {version for _, _, version, _ in tables.delivered} == set(range(1, 41))
