@@ -12,6 +12,12 @@ from tools.run_tests import SUITES, Result, Suite, choose, main, run, summarize
 HERE = ("-p", "no:cacheprovider", "-o", "addopts=", "-c", "/dev/null")
 
 
+@pytest.fixture(autouse=True)
+def _no_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the runs of pytest start without the plugins that are installed here, which takes most of their time."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+
+
 def suite_of(folder: Path, *sources: str) -> Suite:
     runs = []
     for number, source in enumerate(sources):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gc
-import itertools
 import tracemalloc
+from functools import cache
 from random import Random
 
 import pytest
@@ -39,6 +39,16 @@ def small_payloads(number):
     return f"customer-{number % 16}", None, b"%020d" % number
 
 
+@cache
+def aggregate_of(shape, index):
+    """Return an aggregate of `COUNT` user records. It is made once for all tests: that takes longer than a test."""
+    aggregate = Aggregate(2**40, 2**40)
+    for number in range(index * COUNT, (index + 1) * COUNT):
+        key, explicit, data = shape(number)
+        assert aggregate.try_append(key, explicit, data, hash_partition_key(key))
+    return aggregate.encode()
+
+
 class SlowCoroutines(InlineRuntime):
     """Keeps coroutines until the test finishes them."""
 
@@ -59,18 +69,17 @@ class Waiting:
         self.calls = []
         self.delivered = 0
         self.largest = 0
-        numbers = itertools.count()
         for index in range(aggregates):
-            aggregate = Aggregate(2**40, 2**40)
-            for number in itertools.islice(numbers, COUNT):
-                key, explicit, data = shape(number)
-                assert aggregate.try_append(key, explicit, data, hash_partition_key(key))
             place = (2**128 // shards) * (index % shards)
             self.fleet.raw.put_record(
-                StreamName=STREAM, Data=aggregate.encode(), PartitionKey="a", ExplicitHashKey=str(place)
+                StreamName=STREAM,
+                Data=aggregate_of(shape, index),
+                PartitionKey="a",
+                ExplicitHashKey=str(place),
             )
             self.fleet.clock.advance(1.0)
         gc.collect()
+        gc.freeze()  # or each collection looks through everything that the test process ever loaded
         tracemalloc.start()
         self.engine = ConsumerEngine(
             stream=StreamId(STREAM),
@@ -121,12 +130,16 @@ def _imported():
         scenario.engine.abort()
         scenario.tick()
     tracemalloc.stop()
+    gc.unfreeze()
+    yield
+    aggregate_of.cache_clear()
 
 
 @pytest.fixture(autouse=True)
 def _tracing_ends(_imported):
     yield
     tracemalloc.stop()
+    gc.unfreeze()
 
 
 SHAPES = [one_key, distinct_keys, explicit_hash_keys, small_payloads]
