@@ -79,7 +79,6 @@ class Waiting:
             )
             self.fleet.clock.advance(1.0)
         gc.collect()
-        gc.freeze()  # or each collection looks through everything that the test process ever loaded
         tracemalloc.start()
         self.engine = ConsumerEngine(
             stream=StreamId(STREAM),
@@ -130,8 +129,10 @@ def _imported():
         scenario.engine.abort()
         scenario.tick()
     tracemalloc.stop()
-    gc.unfreeze()
+    gc.collect()
+    gc.freeze()  # or each collection looks through everything that the test process ever loaded
     yield
+    gc.unfreeze()
     aggregate_of.cache_clear()
 
 
@@ -139,7 +140,6 @@ def _imported():
 def _tracing_ends(_imported):
     yield
     tracemalloc.stop()
-    gc.unfreeze()
 
 
 SHAPES = [one_key, distinct_keys, explicit_hash_keys, small_payloads]

@@ -22,14 +22,20 @@ SIZE = 100
 COUNT = 4_000
 
 
-@pytest.fixture
-def traced() -> Iterator[None]:
+@pytest.fixture(scope="module")
+def frozen() -> Iterator[None]:
     gc.collect()
     gc.freeze()  # or each collection looks through everything that the test process ever loaded
+    yield
+    gc.unfreeze()
+
+
+@pytest.fixture
+def traced(frozen: None) -> Iterator[None]:
+    gc.collect()
     tracemalloc.start()
     yield
     tracemalloc.stop()
-    gc.unfreeze()
 
 
 @pytest.fixture
