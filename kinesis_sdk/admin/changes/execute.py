@@ -253,16 +253,22 @@ class ChangeExecutor:
         return {key: self._table.get(key) for key in keys}
 
     def _repair(self) -> None:
-        """Put rows back that a worker deleted after they were written.
+        """Put rows back that a Java worker deleted after they were written.
 
-        A worker lists finished leases, the rewind makes one of them unfinished, and the worker deletes it from its list. A row that
-        an owner has acted on since may also be gone because its shard was read to the end again.
+        A Java worker lists finished leases, the rewind makes one of them unfinished, and the worker deletes it from its list. A row
+        that an owner has acted on since may also be gone because its shard was read to the end again. Workers of this SDK delete
+        only finished rows: without Java workers, a row that is gone was read to its end, and must not be read once more.
         """
         done = [
             one
             for one in self.outcomes
-            if one.written is not None and one.goal.missing is not None and one.noticed_after is None
+            if one.written is not None
+            and one.goal.missing is not None
+            and one.noticed_after is None
+            and not Row.of(one.written).lease.is_finished
         ]
+        if not self._owners.java_workers(self._clock.monotonic()):
+            return
         if not done:
             return
         items = self._items([one.goal.lease_key for one in done])

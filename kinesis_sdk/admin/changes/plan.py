@@ -427,6 +427,7 @@ def rewind_goals(
     shards: Sequence[Shard],
     starts: Mapping[str, ResolvedStart],
     *,
+    listed: Sequence[Shard],
     chosen: Collection[str] = (),
     resolves: bool = False,
     effects: Mapping[str, str] | None = None,
@@ -434,21 +435,27 @@ def rewind_goals(
     """Return the goals of a rewind, parents before children.
 
     Shards that were open at the start get its position, and all that were born later TRIM_HORIZON, so that they wait for their
-    parents and come again completely.
+    parents and come again completely. A shard that was not read yet, because an ancestor is still being read, gets no row: it
+    would be read at once and from the position on, so that what comes before would be lost.
 
     Args:
         table: Rows of the stream.
         shards: The shards that were open at the start or were born later (ListShards with ``FROM_TIMESTAMP``).
         starts: Position of each shard that was open at the start.
+        listed: All shards of the stream.
         chosen: Shards to which the rewind is restricted; all if empty.
         resolves: See `Goal.resolves`.
         effects: What is repeated, in words, by shard.
     """
     result = []
     horizon = ExtendedSequenceNumber(TRIM_HORIZON)
-    for shard in in_creation_order(shards):
-        if chosen and shard.shard_id not in chosen:
-            continue
+    graph = ShardGraph(listed)
+    wanted = [
+        shard
+        for shard in in_creation_order(shards)
+        if (not chosen or shard.shard_id in chosen) and not is_unread(table, graph, shard.shard_id)
+    ]
+    for shard in wanted:
         start = starts.get(shard.shard_id)
         position = horizon if start is None else start.position
         effect = (effects or {}).get(shard.shard_id)
@@ -458,7 +465,10 @@ def rewind_goals(
                 shard_id=shard.shard_id,
                 action=Action.REWIND,
                 position=position,
-                missing=table.lease_for(shard, position),
+                missing=replace(
+                    table.lease_for(shard, position),
+                    child_shard_ids=_heirs(graph, shard.shard_id, table.rows),
+                ),
                 arrival_millis=(
                     None
                     if start is None or start.arrival is None
@@ -469,6 +479,44 @@ def rewind_goals(
             )
         )
     return result
+
+
+def is_unread(table: StreamRows, graph: ShardGraph, shard_id: str) -> bool:
+    """Return whether a shard has no row because it is not its turn yet: an ancestor is still being read.
+
+    If a descendant has a row, the shard was read before, and its ancestor is read again.
+    """
+    return (
+        shard_id not in table.rows
+        and any(
+            ancestor in table.rows and not table.rows[ancestor].lease.is_finished
+            for ancestor in graph.ancestors(shard_id)
+        )
+        and not any(descendant in table.rows for descendant in graph.descendants(shard_id))
+    )
+
+
+def _heirs(graph: ShardGraph, shard_id: str, there: Collection[str]) -> tuple[str, ...]:
+    """Return the child ids for the row of a shard that is put back; none if its end makes all children's leases as usual.
+
+    A child that was read, and whose row was deleted, must not be read because of this: in its place stand its nearest descendants
+    that have rows, for which the cleanup waits. See `ChildLeases.create`. If the child is to be read again as well, its row comes
+    from the same plan, and not from the end of its parent, which may come before or after.
+
+    Args:
+        graph: All shards.
+        shard_id: The shard.
+        there: Shards that have a row.
+    """
+    heirs: list[str] = []
+    children = graph.children(shard_id)
+    for child in children:
+        found: list[str] = []
+        for one in () if child in there else graph.descendants(child):
+            if one in there and not set(found).intersection(graph.ancestors(one)):
+                found.append(one)
+        heirs += found or [child]
+    return () if set(heirs) == set(children) else tuple(sorted(set(heirs)))
 
 
 def refuse_rewind(

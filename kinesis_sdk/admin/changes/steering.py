@@ -32,6 +32,7 @@ from kinesis_sdk.admin.changes.plan import (
     Refusal,
     StreamRows,
     build,
+    is_unread,
     least_loaded,
     refuse_rewind,
     rewind_goals,
@@ -54,7 +55,7 @@ from kinesis_sdk.admin.fleet.words import duration
 from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import AwsError, ChangeRefusedError, ConfigError, InvalidPositionError
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON, ExtendedSequenceNumber
-from kinesis_sdk.common.shards import Shard, is_shard_id, list_shards
+from kinesis_sdk.common.shards import Shard, ShardGraph, is_shard_id, list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer.shard_sync.audit import find_contradiction
@@ -150,7 +151,15 @@ class Steering:
             + ("has a position already" if to == LATEST else f"ended before {show_start(to)}")
             for shard_id in sorted(chosen - {shard.shard_id for shard in affected})
         ]
-        goals = rewind_goals(rows, affected, starts, chosen=chosen, resolves=to == LATEST, effects=effects)
+        goals = rewind_goals(
+            rows, affected, starts, listed=listed, chosen=chosen, resolves=to == LATEST, effects=effects
+        )
+        graph = ShardGraph(listed)
+        notes += [
+            f"{shard.shard_id}: not read yet, because a parent is still being read; all of it follows then"
+            for shard in affected
+            if (not chosen or shard.shard_id in chosen) and is_unread(rows, graph, shard.shard_id)
+        ]
         self._judge_owners(goals, read)
         now = self._clock.monotonic()
         refusals += refuse_rewind(rows, affected, goals, self.owners, now)

@@ -36,7 +36,7 @@ from kinesis_sdk.consumer.checkpointer import Checkpointer
 from kinesis_sdk.consumer.error_policy import RetryBatch, StopWorker
 from kinesis_sdk.consumer.handler import AwaitingHandler, ShardContext
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
-from kinesis_sdk.consumer.leases.table.lease import CHANGED_BY, Lease
+from kinesis_sdk.consumer.leases.table.lease import Lease
 from kinesis_sdk.consumer.leases.table.progress import Progress
 from kinesis_sdk.consumer.shard.auto_checkpoint import AutoCheckpoint
 from kinesis_sdk.consumer.shard.bad_position import Quarantine
@@ -639,11 +639,10 @@ class ShardConsumer:
         if self._is_finished():
             return None
         if not self._children_created:
-            was_changed = CHANGED_BY in self.held.lease.extra
             if not self._runtime.children.create(
                 self.shard_id,
                 self._reader.child_shards,
-                was_changed=was_changed,
+                heirs=self.held.lease.child_shard_ids,
                 inherit=self._child_start,
             ):
                 return now + self._config.coordination.parent_shard_poll_interval

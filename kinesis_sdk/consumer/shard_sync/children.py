@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from kinesis_sdk.common.errors import KinesisSdkError
 from kinesis_sdk.common.log_fields import FieldLogger, log_fields
-from kinesis_sdk.common.shards import Shard, ShardGraph
+from kinesis_sdk.common.shards import Shard
 from kinesis_sdk.consumer.leases.table.lease import Lease
 from kinesis_sdk.consumer.leases.table.store import LeaseStore, is_rejected_row
 from kinesis_sdk.consumer.shard_sync.plan import plan_children
@@ -56,7 +56,7 @@ class ChildLeases:
         parent: str,
         children: Iterable[Shard],
         *,
-        was_changed: bool = False,
+        heirs: Collection[str] = (),
         inherit: Callable[[Lease], Lease] = _same,
     ) -> bool:
         """Create missing leases and store the children's ids on the parent's lease.
@@ -65,14 +65,15 @@ class ChildLeases:
         it, its data has not been read, so the child's lease must not be created yet: a child treats a parent without a
         lease as finished. (The KCL waits as well, and sometimes drops its lease.)
 
-        An operator may rewind a shard whose children were read to their end, and their leases deleted, long ago. Such a child
-        must not get a lease again: all of it would be processed once more, and the child of a merge would wait for ever for
-        the other parent, whose lease was deleted as well. It is recognised by a descendant that has a lease.
+        An operator may put the row of a shard back whose children were read to their end, and their leases deleted, long ago.
+        Such a child must not get a lease again: all of it would be processed once more, and the child of a merge would wait for
+        ever for the other parent, whose lease was deleted as well. The operator stores the shards that are read in place of
+        these children as the row's child ids.
 
         Args:
             parent: Id of the finished shard.
             children: Its children; empty if the retention of the shard ended, and the children are unknown.
-            was_changed: Whether an operator has changed the row of the shard, so that it may have been rewound.
+            heirs: Child ids that the row of the shard has already; a child that is not among them was read before.
             inherit: Changes where a child's lease starts; by default, children start at their beginning.
 
         Returns:
@@ -83,9 +84,8 @@ class ChildLeases:
         """
         children = list(children)
         leases = [inherit(lease) for lease in plan_children(children)]
-        heirs = [child.shard_id for child in children]
-        if was_changed:
-            leases, heirs = self._without_finished(parent, leases)
+        if heirs:
+            leases = self._without_finished(parent, leases, heirs)
         for lease in leases:
             others = [other for other in lease.parent_shard_ids if other != parent]
             missing = [other for other in others if self._store.get(self._key(other)) is None]
@@ -115,7 +115,9 @@ class ChildLeases:
             self._request_sync()
         else:
             try:
-                self._store.set_child_shard_ids(self._key(parent), heirs)
+                self._store.set_child_shard_ids(
+                    self._key(parent), heirs or [child.shard_id for child in children]
+                )
             except KinesisSdkError as error:
                 if not is_rejected_row(error):
                     raise
@@ -125,40 +127,13 @@ class ChildLeases:
                 )
         return True
 
-    def _without_finished(self, parent: str, leases: list[Lease]) -> tuple[list[Lease], list[str]]:
-        """Leave out the leases of children that were finished and deleted.
-
-        Returns:
-            The other leases, and the shards whose leases the cleanup waits for before it deletes the parent's: in place of a
-            child that is left out, its nearest descendants that have leases.
-        """
-        scan = self._store.scan(consistent=True)
-        rows = {row.lease_key for row in scan.leases}.union(scan.unreadable)
-        children = [lease.lease_key for lease in leases]
-        if all(self._key(child) in rows for child in children):
-            return leases, children
-        graph = ShardGraph(self._list_shards())
-        kept, heirs = [], []
-        for lease in leases:
-            child = lease.lease_key
-            found = [] if self._key(child) in rows else self._nearest(graph, child, rows)
-            if found:
-                _LOGGER.info(
-                    "shard %s: its child %s was finished before, and gets no lease again",
-                    parent,
-                    child,
-                    extra=self._fields(parent),
-                )
-                heirs += found
-            else:
-                kept.append(lease)
-                heirs.append(child)
-        return kept, list(dict.fromkeys(heirs))
-
-    def _nearest(self, graph: ShardGraph, child: str, rows: Collection[str]) -> list[str]:
-        """Return the descendants of a shard that have leases and no ancestor below it that has one."""
-        found: list[str] = []
-        for shard_id in graph.descendants(child):
-            if self._key(shard_id) in rows and not set(found).intersection(graph.ancestors(shard_id)):
-                found.append(shard_id)
-        return found
+    def _without_finished(self, parent: str, leases: list[Lease], heirs: Collection[str]) -> list[Lease]:
+        kept = [lease for lease in leases if lease.lease_key in heirs]
+        if len(kept) < len(leases):
+            _LOGGER.info(
+                "shard %s: its child %s was finished before, and gets no lease again",
+                parent,
+                ", ".join(lease.lease_key for lease in leases if lease not in kept),
+                extra=self._fields(parent),
+            )
+        return kept

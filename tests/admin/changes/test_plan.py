@@ -269,7 +269,7 @@ def test_a_rewind_follows_the_lineage_parents_first():
     table = StreamRows(rows={})
     assert roots(FAMILY) == ["shardId-000000000000"]
     start = ResolvedStart(position=Q)
-    goals = rewind_goals(table, FAMILY, {"shardId-000000000000": start})
+    goals = rewind_goals(table, FAMILY, {"shardId-000000000000": start}, listed=FAMILY)
     assert [one.shard_id[-1] for one in goals] == ["0", "1", "2", "3"]
     assert [str(one.position) for one in goals] == ["200/3", *["TRIM_HORIZON/0"] * 3]
     merged = goals[-1].missing
@@ -285,8 +285,8 @@ def test_a_finished_parent_comes_back_only_with_its_children_beside_java():
     table = StreamRows(rows=rows)
     shards = FAMILY[1:]
     start = {"shardId-000000000000": ResolvedStart(position=Q)}
-    alone = rewind_goals(table, shards, start, chosen={"shardId-000000000000"})
-    everything = rewind_goals(table, shards, start)
+    alone = rewind_goals(table, shards, start, listed=shards, chosen={"shardId-000000000000"})
+    everything = rewind_goals(table, shards, start, listed=shards)
     owners = watch(*rows.values())
     (refusal,) = refuse_rewind(table, shards, alone, owners, 0.0)
     assert "would delete the row again within five minutes" in refusal.reason

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
 from random import Random
@@ -18,7 +19,7 @@ from kinesis_sdk.common.shards import Shard
 from kinesis_sdk.consumer import ConsumerConfig
 from kinesis_sdk.consumer.engine.engine import ConsumerEngine
 from kinesis_sdk.consumer.handler import HandlerSource
-from tests.admin.changes.operators import SHARD, SteeredFleet
+from tests.admin.changes.operators import SHARD, SLOW, SteeredFleet
 
 
 def test_a_rewind_shows_what_it_writes_and_who_noticed(tmp_path):
@@ -232,6 +233,62 @@ def test_a_rewind_over_a_reshard(tmp_path, steps, cleaned, operations):
 def fleet_index(fleet, mark, shard, *, last=False):
     places = [index for index, entry in enumerate(fleet.delivered[mark:]) if entry[1] == shard]
     return places[-1 if last else 0]
+
+
+def test_shards_that_are_not_read_yet_get_no_row(tmp_path):
+    """Their ancestor is far behind. A row at the start of the rewind would be read at once, and what comes before it never."""
+    fleet = SteeredFleet(tmp_path, shards=1, config=SLOW)
+    fleet.add("a", fleet.checkpointer("a", "each batch"))
+    fleet.load(5)
+    fleet.behind()
+    fleet.split()
+    fleet.load(2)
+    fleet.merge()
+    fleet.load(2)
+    start = fleet.moment()
+    fleet.load(2)
+    assert [lease.lease_key for lease in fleet.store.list()] == [SHARD], (
+        "nothing of the children was read yet"
+    )
+    steering = fleet.steering()
+    plan = steering.plan_rewind(start)
+    assert plan.changes == ()
+    assert [note for note in plan.notes if "not read yet" in note] == [
+        "shardId-000000000003: not read yet, because a parent is still being read; all of it follows then"
+    ]
+    steering.apply(plan)
+    assert fleet.run(600, fleet.all_delivered)
+    assert set(Counter(data for _, _, data, _, _ in fleet.delivered).values()) == {1}
+    fleet.check_order()
+
+
+def test_a_shard_that_is_read_to_its_end_while_the_operator_still_writes_is_read_once(tmp_path):
+    """The first rows are read, finished and deleted before the last row is written; they used to be put back."""
+    config = ConsumerConfig(initial_position="TRIM_HORIZON")
+    config = replace(config, coordination=replace(config.coordination, lease_cleanup_interval=1.0))
+    fleet = SteeredFleet(tmp_path, shards=1, config=config)
+    for name in ("a", "b"):
+        fleet.add(name, fleet.checkpointer(name, "each batch"))
+    fleet.load(5)
+    reshard(fleet, ["split", "split"])
+    fleet.run(10)
+    steering = fleet.steering()
+    plan = steering.plan_rewind("TRIM_HORIZON")
+    assert len(plan.changes) == 5
+    send = steering._table.send
+
+    def send_slowly(write):
+        send(write)
+        fleet.run(20)
+
+    steering._table.send = send_slowly
+    outcomes = steering.apply(plan)
+    fleet.run(30)
+    assert not any("put back" in text for text in fleet.said)
+    assert all(outcome.noticed_after is not None for outcome in outcomes)
+    counts = Counter(int(data) for _, _, data, _, _ in fleet.delivered)
+    assert set(counts.values()) == {2}
+    assert sorted(counts) == [*range(fleet.put_count)]
 
 
 @pytest.mark.parametrize("steps", [["split", "split"], ["merge", "split"], ["split", "merge", "split"]])

@@ -321,25 +321,26 @@ def test_a_merge_waits_for_a_parent_that_a_listing_does_not_show_yet():
 
 
 def test_a_child_that_was_finished_and_deleted_gets_no_lease_again():
-    """An operator rewound s0. Its child s2 was read, and so was s2's child s3; s1, the other parent of s2, is gone as well."""
+    """An operator put s0 back. Its child s2 was read, and s2's child s3 is; s1, the other parent of s2, is gone as well."""
     listed = [shard(0, closed=True), shard(1, closed=True), shard(2, (0, 1), closed=True), shard(3, (2,))]
     ending = Ending(*listed)
     ending.store.create_if_absent(child(0, "5", ()))
     ending.store.create_if_absent(child(3, "7", (2,)))
-    assert ending.children.create("s0", [listed[2]], was_changed=True)
+    assert ending.children.create("s0", [listed[2]], heirs=("s3",))
     assert ending.store.get("s2") is None
     assert ending.syncs == 0
     assert ending.store.get("s0").child_shard_ids == ("s3",), (
-        "cleanup waits for the nearest one that has a lease"
+        "cleanup waits for the one that is read in its place"
     )
 
 
-def test_a_child_without_descendants_gets_its_lease_after_an_operator_changed_its_parent():
+def test_an_end_that_is_repeated_creates_the_children_that_are_missing():
+    """The worker died after it had stored the ids; the lease of s2 was damaged and removed since."""
     listed = [shard(0, closed=True), shard(1, (0,)), shard(2, (0,))]
     ending = Ending(*listed)
     ending.store.create_if_absent(child(0, "5", ()))
     ending.store.create_if_absent(child(1, "7", (0,)))
-    assert ending.children.create("s0", listed[1:], was_changed=True)
+    assert ending.children.create("s0", listed[1:], heirs=("s1", "s2"))
     assert ending.store.get("s2").checkpoint == ExtendedSequenceNumber(TRIM_HORIZON)
     assert ending.store.get("s1").checkpoint != ExtendedSequenceNumber(TRIM_HORIZON)
 
