@@ -73,7 +73,9 @@ def orders() -> Iterator[str]:
 
 
 @contextmanager
-def working(endpoint: str, worker_id: str = f"zone|{HOSTILE}") -> Iterator[list[Any]]:
+def working(
+    endpoint: str, worker_id: str = f"zone|{HOSTILE}", *, failover_time: float = 10.0
+) -> Iterator[list[Any]]:
     """Run a worker, and return what it has processed."""
     from kinesis_sdk.consumer import ConsumerConfig, Worker
 
@@ -82,7 +84,7 @@ def working(endpoint: str, worker_id: str = f"zone|{HOSTILE}") -> Iterator[list[
         "orders",
         application_name="billing",
         handler=lambda batch: seen.extend(batch.records),
-        config=ConsumerConfig(initial_position="TRIM_HORIZON"),
+        config=ConsumerConfig(initial_position="TRIM_HORIZON").with_fields(failover_time=failover_time),
         endpoint_url=endpoint,
         worker_id=worker_id,
     )
@@ -184,8 +186,8 @@ def test_a_live_worker_is_drained_and_takes_leases_again(open_page, keep_picture
         orders,
     )
     with (
-        working(orders, "web1"),
-        working(orders, "web2"),
+        working(orders, "web1", failover_time=3.0),
+        working(orders, "web2", failover_time=3.0),
         console(*arguments, "--failover-time", "3") as (_, url),
     ):
         page = open_page(url)
