@@ -21,6 +21,7 @@ from kinesis_sdk.admin.changes.execute import Outcome, Status
 from kinesis_sdk.admin.changes.steering import Steering
 from kinesis_sdk.admin.connection import Connection
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
+from kinesis_sdk.common.shards import Shard
 from kinesis_sdk.testing import ServerProcess, start_server_process
 from kinesis_sdk.testing.accounting.verify import Delivery, Put, account_for
 
@@ -116,8 +117,20 @@ def end(run: Run) -> None:
     drain(run)
 
 
-@pytest.mark.parametrize("fault", ["none", "killed", "frozen"])
-def test_a_rewind_over_a_merge_under_load(fault: str, fake: ServerProcess, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("steps", "fault"),
+    [
+        (["merge"], "none"),
+        (["merge"], "killed"),
+        (["merge"], "frozen"),
+        (["split"], "none"),
+        (["split", "merge"], "killed"),
+        (["merge", "split"], "frozen"),
+    ],
+)
+def test_a_rewind_over_reshards_under_load(
+    steps: list[str], fault: str, fake: ServerProcess, tmp_path: Path
+) -> None:
     options = RunOptions(
         endpoint_url=fake.endpoint_url,
         control_url=fake.endpoint_url,
@@ -132,8 +145,10 @@ def test_a_rewind_over_a_merge_under_load(fault: str, fake: ServerProcess, tmp_p
         run.stream.split()
         run.go_on(3)
         begin = datetime.now(timezone.utc)
-        run.go_on(3)
-        run.stream.merge()
+        for step in steps:
+            run.go_on(3)
+            run.until(lambda: not run.stream.is_resharding, 60, "the stream to be ACTIVE")
+            getattr(run.stream, step)()
         run.go_on(3)
         operator = Operator(run, tmp_path)
         if fault == "killed":
@@ -145,8 +160,26 @@ def test_a_rewind_over_a_merge_under_load(fault: str, fake: ServerProcess, tmp_p
         run.go_on(4)
         end(run)
         lost, repeated = account(run, operator, faulty=fault != "none")
+        check_order(run, operator, run.stream.shards(only_open=False))
     assert lost == []
     assert repeated > 200, "the window was not empty"
+
+
+def check_order(run: Run, operator: Operator, shards: Sequence[Shard]) -> None:
+    """Check that after the rewind, no child was begun before all of the window of its parents had come again."""
+    positions = {shard: (position, written) for shard, position, written in operator.rewinds}
+    acquisitions = run.recorded.acquisitions
+    again: dict[str, dict[tuple[int, int], float]] = {}
+    for delivery in sorted(run.recorded.deliveries, key=lambda one: one.at):
+        position, written = positions.get(delivery.shard_id, ((-1, 0), float("inf")))
+        if acquisitions[delivery.worker, delivery.acquisition].at > written and delivery.position > position:
+            again.setdefault(delivery.shard_id, {}).setdefault(delivery.position, delivery.at)
+    pairs = [(shard, parent) for shard in shards for parent in shard.parents if parent in positions]
+    assert pairs, "the rewind covers a reshard"
+    for shard, parent in pairs:
+        begun, ended = again.get(shard.shard_id, {}), again.get(parent, {})
+        if begun and ended:
+            assert max(ended.values()) <= min(begun.values()), f"{shard.shard_id} before the end of {parent}"
 
 
 @pytest.mark.parametrize("fault", ["none", "killed", "frozen"])

@@ -69,6 +69,10 @@ class Load:
         """Records put so far."""
         return len(self._futures)
 
+    def acknowledged(self) -> list[PutResult]:
+        """Where the records are that were acknowledged so far."""
+        return [future.result() for future in list(self._futures) if future.done()]
+
     def _run(self) -> None:
         began = time.monotonic()
         while not self._stop.wait(_TICK):

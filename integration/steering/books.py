@@ -27,6 +27,8 @@ START: Place = (-1, 0)
 REWOUND = "rewound by an operator"
 FREED = "taken from its owner by an operator"
 FAULT = "a worker was killed, frozen or stalled"
+LOST = "its worker lost the lease to another one"
+"""Of Java workers only: a KCL 2 takes leases without asking."""
 
 
 class Acquisition(NamedTuple):
@@ -118,11 +120,15 @@ class Fault(NamedTuple):
         worker: The worker; None for all.
         begin: When it began.
         end: When its effects were over.
+        reason: What happened to it.
+        shard: The shard to which it is restricted; None for all.
     """
 
     worker: str | None
     begin: float
     end: float
+    reason: str = FAULT
+    shard: str | None = None
 
 
 @dataclass
@@ -133,11 +139,13 @@ class Operations:
         rewinds: Shards that were rewound.
         gaps: Shards that skipped records.
         freed: Leases that were taken without asking.
+        created: Shards whose rows had been deleted and were put back: their counters begin at 0 again.
     """
 
     rewinds: list[Rewind] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
     freed: list[Freed] = field(default_factory=list)
+    created: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True)
@@ -320,14 +328,20 @@ class Books:
             return REWOUND
         if shard is not None and shard.was_freed(begin, end):
             return FREED
-        if self._is_faulty({first.worker, second.worker}, begin, again.at):
-            return FAULT
-        return None
+        return self._fault({first.worker, second.worker}, again.shard, begin, again.at)
 
-    def _is_faulty(self, workers: set[str], begin: float, end: float) -> bool:
-        return any(
-            (fault.worker is None or fault.worker in workers) and fault.begin <= end and fault.end >= begin
-            for fault in self._faults
+    def _fault(self, workers: set[str], shard: str, begin: float, end: float) -> str | None:
+        """Return what happened to one of the workers in an interval; None if nothing did."""
+        return next(
+            (
+                fault.reason
+                for fault in self._faults
+                if (fault.worker is None or fault.worker in workers)
+                and (fault.shard is None or fault.shard == shard)
+                and fault.begin <= end
+                and fault.end >= begin
+            ),
+            None,
         )
 
     def _not_skipped(
@@ -349,7 +363,7 @@ class Books:
                 if (
                     not is_stale
                     and not shard.was_rewound(one.place, gap.at, max(began, one.at))
-                    and not self._is_faulty({one.worker}, began, one.at)
+                    and self._fault({one.worker}, one.shard, began, one.at) is None
                 ):
                     yield f"{_told(one.shard, one.place)} by {one.worker} at {one.at:.1f}"
 
@@ -366,8 +380,10 @@ class Books:
                 )
                 # The next change, or a fault, may come between the write that takes the lease and `initialize`.
                 until = rewind.noticed_at + _START_TIME
-                is_disturbed = shard.next_after(rewind.at) < until or self._is_faulty(
-                    {held.worker for held in by_shard[shard_id]}, rewind.at - _START_TIME, until
+                workers = {held.worker for held in by_shard[shard_id]}
+                is_disturbed = (
+                    shard.next_after(rewind.at) < until
+                    or self._fault(workers, shard_id, rewind.at - _START_TIME, until) is not None
                 )
                 if not began and not is_disturbed:
                     yield f"{shard_id}: none began at {rewind.place} after {rewind.at:.1f}"

@@ -74,6 +74,7 @@ class Operator:
         made: Operations that changed something, by kind.
         idle: Operations that had nothing to do or were refused, by kind.
         refusals: Why operations were refused.
+        steering, marks: What makes the plans of `apply`.
     """
 
     def __init__(
@@ -100,14 +101,14 @@ class Operator:
         self.made: Counter[Kind] = Counter()
         self.idle: Counter[Kind] = Counter()
         self.refusals: list[str] = []
-        self._steering = Steering(
+        self.steering = Steering(
             application(),
             failover_time=failover_time,
             audit_log=self._audit,
             sleep=self._go_on,
             report=lambda text: note(f"  {text}"),
         )
-        self._marks = WorkerMarks(
+        self.marks = WorkerMarks(
             application(),
             failover_time=failover_time,
             audit_log=self._audit,
@@ -153,36 +154,36 @@ class Operator:
         row, worker = _pick(rows, operation.choice), _pick(workers, operation.other)
         if kind == "release":
             keys = [one.lease_key for one in rows[:2]] if operation.several else [row.lease_key]
-            return self._apply(self._steering.plan_release(keys), operation)
+            return self._apply(self.steering.plan_release(keys), operation)
         if kind in ("move", "swap"):
             others = [one for one in workers if one != row.holder]
             if not others:
                 return False
             target = _pick(others, operation.other)
             return self._apply(
-                self._steering.plan_move([row.lease_key], target, swap=kind == "swap"), operation
+                self.steering.plan_move([row.lease_key], target, swap=kind == "swap"), operation
             )
         if kind == "pin":
-            self._marks.pin(row.lease_key, worker)
+            self.marks.pin(row.lease_key, worker)
             return True
         if kind == "unpin":
             pinned = [one for one in rows if one.pinned_to]
             if pinned:
-                self._marks.pin(_pick(pinned, operation.choice).lease_key, None)
+                self.marks.pin(_pick(pinned, operation.choice).lease_key, None)
             return bool(pinned)
         if kind == "drain":
-            self._marks.drain(worker)
+            self.marks.drain(worker)
             return True
         if kind == "undrain":
             drained = sorted({one for lease in self._scene.rows() for one in lease.draining})
-            ended = [self._marks.undrain(one) for one in drained]
+            ended = [self.marks.undrain(one) for one in drained]
             return any(ended)
         if kind == "export":
-            self._exports = [*self._exports, self._steering.export()][-_EXPORTS:]
+            self._exports = [*self._exports, self.steering.export()][-_EXPORTS:]
             return True
         if not self._exports:
             return False
-        return self._apply(self._steering.plan_import(_pick(self._exports, operation.choice)), operation)
+        return self._apply(self.steering.plan_import(_pick(self._exports, operation.choice)), operation)
 
     def _position(self, operation: Operation) -> bool:
         kind = operation.kind
@@ -213,7 +214,7 @@ class Operator:
             start, chosen = ExtendedSequenceNumber(str(number), sub), [shard]
         else:
             start = "LATEST" if kind.endswith("LATEST") else "TRIM_HORIZON"
-        make = self._steering.plan_rewind if is_rewind else self._steering.plan_skip
+        make = self.steering.plan_rewind if is_rewind else self.steering.plan_skip
         return self._apply(make(start, chosen), operation)
 
     def _most_behind(self, shards: Sequence[str]) -> str:
@@ -227,6 +228,15 @@ class Operator:
         )
 
     def _apply(self, plan: ChangePlan, operation: Operation) -> bool:
+        outcomes = self.apply(plan, wait=_WAIT if operation.waits else 0.0)
+        return any(one.status is Status.DONE for one in outcomes)
+
+    def apply(self, plan: ChangePlan, *, wait: float = 60.0) -> list[Outcome]:
+        """Apply a plan of `steering`, and remember what it did.
+
+        Raises:
+            ChangeRefusedError: If it is refused; nothing is written.
+        """
         self._before(
             {
                 change.goal.lease_key: _lower(change.goal.position, change.before)
@@ -236,11 +246,11 @@ class Operator:
         )
         logged = self._audit.stat().st_size if self._audit.exists() else 0
         try:
-            outcomes = self._steering.apply(plan, wait=_WAIT if operation.waits else 0.0)
+            outcomes = self.steering.apply(plan, wait=wait)
         finally:
             self._before({})
         self._remember(outcomes, self._begins(logged))
-        return any(one.status is Status.DONE for one in outcomes)
+        return outcomes
 
     def _begins(self, offset: int) -> dict[str, float]:
         """Return when the last write of each row was begun, from the audit log after an offset."""
@@ -264,6 +274,8 @@ class Operator:
             if one.status is not Status.DONE:
                 continue
             at = begins[goal.lease_key]
+            if one.recipe is Recipe.CREATE:
+                self.done.created.add(goal.shard_id)
             if one.recipe in (Recipe.FREE, Recipe.ASSIGN):
                 self.done.freed.append(Freed(goal.shard_id, at))
             if goal.position is None:

@@ -1,0 +1,121 @@
+"""Random operations on a fleet of Java workers and ours, from a seed, judged record by record.
+
+``python -m integration.java.operations --count 200 --seed 7`` prints what it does and the figures; exit status 0 if a rewind
+repeated exactly what was asked for, a skip left out exactly what it showed, nothing else was lost, and no counter went down.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import sys
+import tempfile
+from pathlib import Path
+
+from integration.java.evidence import TableWatch
+from integration.java.processes import Stage, open_stage
+from integration.java.steered import OURS, SteeredFleet
+from integration.steering.books import Account
+from integration.steering.plan import DECK, Operation, make_operations
+
+FLEET = ("2.7.2", "3.5.1", OURS, OURS)
+_FEWEST, _MOST = 2, 6
+"""Open shards between which the stream is kept."""
+_FAILOVER_TIME = 10.0
+
+
+def disturb(fleet: SteeredFleet, operation: Operation) -> None:
+    """Do to the fleet what precedes an operation, if it is possible now."""
+    kind = operation.disturbance
+    if kind in ("kill", "stop"):
+        fleet.kill(operation.lasts)
+    elif kind == "freeze":
+        fleet.freeze(operation.lasts)
+    elif kind is not None and not fleet.is_resharding:
+        count = sum(shard.is_open for shard in fleet.shards())
+        if count <= _FEWEST or (kind == "split" and count < _MOST):
+            fleet.split()
+        else:
+            fleet.merge()
+
+
+def play(
+    stage: Stage,
+    name: str,
+    folder: Path,
+    *,
+    seed: int,
+    count: int,
+    kinds: tuple[str, ...] = FLEET,
+    rate: int = 40,
+) -> tuple[SteeredFleet, Account, list[str]]:
+    """Make operations on a fleet.
+
+    Args:
+        stage: The account.
+        name: Of stream and application.
+        folder: For the audit log.
+        seed: Decides what is done.
+        count: Operations.
+        kinds: The workers: versions of the KCL, and `OURS`.
+        rate: Records per second.
+
+    Returns:
+        The fleet, the account of its records, and counters that went down.
+    """
+    with SteeredFleet(stage, name, folder, shards=4, rate=rate, seed=seed, batch=15) as fleet:
+        for kind in kinds:
+            fleet.add(kind)
+        fleet.await_owners(seconds=240.0)
+        fleet.go_on(5.0)
+        with TableWatch(stage, name) as watch:
+            for operation in make_operations(seed, count, failover_time=_FAILOVER_TIME, deck=DECK):
+                fleet.go_on(operation.pause)
+                disturb(fleet, operation)
+                fleet.operator.perform(operation)
+            fleet.calm()
+            for worker in {one for row in fleet.rows() for one in row.draining}:
+                fleet.operator.marks.undrain(worker)
+    fleet.await_everything()
+    created = fleet.operator.done.created
+    down = [text for text in watch.faults if "counter" in text and text.partition(":")[0] not in created]
+    return fleet, fleet.close_books(), down
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m integration.java.operations",
+        description=__doc__,
+        formatter_class=argparse.RawTextHelpFormatter,
+    )
+    parser.add_argument("--count", type=int, default=40, help="operations (default: %(default)s)")
+    parser.add_argument("--seed", type=int, help="repeat another run's operations (default: a random one)")
+    parser.add_argument("--rate", type=int, default=40, help="records/s (default: %(default)s)")
+    parser.add_argument("--logs", type=Path, help="keep logs and journals in this folder")
+    options = parser.parse_args(arguments)
+    seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        os.environ.setdefault(name, "test")
+    os.environ.setdefault("AWS_DEFAULT_REGION", "us-east-1")
+    print(f"{options.count} operations on {', '.join(FLEET)}, seed {seed}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="operations-") as scratch:
+        folder = options.logs or Path(scratch)
+        folder.mkdir(parents=True, exist_ok=True)
+        with open_stage(folder, "--no-throttle") as stage:
+            fleet, account, down = play(
+                stage, "operations", folder, seed=seed, count=options.count, rate=options.rate
+            )
+    for text in fleet.operator.refusals:
+        print(f"refused: {text}")
+    for kind, texts in {**account.problems, "counter went down": down}.items():
+        if texts:
+            print(f"{kind}: {len(texts)}, for example {', '.join(texts[:5])}")
+    failed = bool(account.problems or down)
+    print("FAILED" if failed else "PASSED")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""Every recipe beside each KCL and our worker, over a split and a merge; and random operations. They take minutes.
+
+Not part of ``make integration``; ``make java`` runs them. ``OPERATIONS=200`` makes more random operations.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime, timezone
+
+import pytest
+
+from integration.java.operations import FLEET, play
+from integration.java.processes import METRICS
+from integration.java.steered import OURS, SteeredFleet
+from kinesis_sdk.admin.changes.execute import Status
+from kinesis_sdk.admin.changes.recipes import Recipe
+from kinesis_sdk.admin.fleet.model import OwnerKind
+from kinesis_sdk.common.errors import ChangeRefusedError
+from kinesis_sdk.common.sequence import ExtendedSequenceNumber
+
+COUNT = int(os.environ.get("OPERATIONS", "40"))
+SEED = int(os.environ.get("OPERATIONS_SEED", "6"))
+
+
+@pytest.mark.parametrize("version", METRICS)
+def test_every_recipe(stage, tmp_path, version):
+    """Java leases are changed while our worker holds others, and ours while Java workers do."""
+    hears = not version.startswith("2.")
+    kind = OwnerKind.KCL3 if hears else OwnerKind.OTHER
+    name = f"recipes-{version.replace('.', '-')}"
+    with SteeredFleet(stage, name, tmp_path, rate=60, batch=8, metrics=METRICS[version]) as fleet:
+        java, ours = fleet.add(version), fleet.add(OURS)
+        operator = fleet.operator
+        steering, marks = operator.steering, operator.marks
+        fleet.await_owners(java, ours, seconds=240.0)
+        fleet.go_on(10)
+
+        def held(worker):
+            found = sorted(
+                row.lease_key for row in fleet.rows() if row.holder == worker.name and not row.is_finished
+            )
+            assert found, f"{worker.name} holds nothing"
+            return found
+
+        def change(make, recipe=None, *, wait=90.0):
+            plan = make()
+            assert not plan.refusals, plan.refusals
+            if recipe is not None:
+                assert [(one.kind, one.recipe) for one in plan.changes] == [(kind, recipe)]
+            outcomes = operator.apply(plan, wait=wait)
+            assert all(one.status is not Status.REFUSED for one in outcomes)
+            if wait and plan.changes:
+                assert all(one.noticed_after is not None for one in outcomes if one.status is Status.DONE)
+            return plan
+
+        def record(shard, back):
+            number, sub = fleet.places(shard)[-back]
+            return ExtendedSequenceNumber(str(number), sub)
+
+        restart = Recipe.RESTART if hears else Recipe.FREE
+        begin = datetime.now(timezone.utc)
+        fleet.go_on(4)
+        change(lambda: steering.plan_rewind(begin, held(java)[:1]), restart)
+        shard = held(java)[-1]
+        change(lambda: steering.plan_rewind(record(shard, 40), [shard]), restart)
+        change(lambda: steering.plan_rewind("TRIM_HORIZON", held(java)[:1]), restart)
+        # It is behind now, so each of these finds something to skip; positions that are numbers already stay.
+        assert change(lambda: steering.plan_rewind("LATEST", held(java)[:1])).changes == ()
+        change(lambda: steering.plan_skip(begin, held(java)[:1]), wait=30.0)
+        shard = held(java)[-1]
+        change(lambda: steering.plan_skip(record(shard, 5), [shard]), wait=30.0)
+        change(lambda: steering.plan_skip("LATEST", held(java)[:1]), wait=30.0)
+        change(lambda: steering.plan_release(held(java)[:1]))
+        change(lambda: steering.plan_release(held(ours)[:1]))
+
+        # Moves and marks: what the Java worker does not hear is refused, and nothing is written.
+        for mine, worker in ((held(java)[0], ours), (held(ours)[0], java)):
+            plan = steering.plan_move([mine], worker.name)
+            if hears:
+                assert not plan.refusals
+                operator.apply(plan, wait=30.0)
+            else:
+                assert "Release the lease instead" in plan.refusals[0].reason
+                with pytest.raises(ChangeRefusedError):
+                    operator.apply(plan)
+        with pytest.raises(ChangeRefusedError, match="SIGTERM"):
+            marks.drain(java.name)
+        with pytest.raises(ChangeRefusedError, match="does not read pins"):
+            marks.pin(held(ours)[0], java.name)
+        fleet.await_owners(java, ours, seconds=240.0)
+        marks.drain(ours.name)
+        assert marks.wait_drained(ours.name, timeout=240.0)
+        assert {row.holder for row in fleet.rows() if not row.is_finished} <= {java.name, None}
+        marks.undrain(ours.name)
+
+        export = steering.export()
+        fleet.go_on(6)
+        change(lambda: steering.plan_import(export))
+
+        begin = datetime.now(timezone.utc)
+        fleet.go_on(3)
+        fleet.split()
+        fleet.go_on(12)
+        fleet.merge()
+        fleet.go_on(12)
+        plan = change(lambda: steering.plan_rewind(begin), wait=0.0)
+        assert len(plan.changes) >= 6, (
+            "both parents of the merge, both halves of the split, and their children"
+        )
+        fleet.go_on(5)
+    fleet.await_everything()
+    account = fleet.close_books()
+    assert account.problems == {}
+    assert account.repeated > 500
+    assert len(operator.done.gaps) >= 1
+
+
+def test_random_operations_on_a_mixed_fleet(stage, tmp_path):
+    fleet, account, down = play(stage, "random", tmp_path, seed=SEED, count=COUNT, kinds=FLEET)
+    assert account.problems == {}
+    assert down == []
+    assert account.repeated > 500
+    assert sum(fleet.operator.made.values()) > COUNT / 2, fleet.operator.refusals
