@@ -375,17 +375,19 @@ class Books:
             for rewind in shard.rewinds:
                 if rewind.noticed_at is None:
                     continue
-                began = any(
-                    held.start == rewind.place and held.at >= rewind.at for held in by_shard[shard_id]
-                )
-                # The next change, or a fault, may come between the write that takes the lease and `initialize`.
+                # A child that waits for its parents is noticed, and may be changed again before anybody begins with it.
+                following = shard.next_after(rewind.at)
+                begun = [held for held in by_shard[shard_id] if rewind.at <= held.at < following]
+                is_right = any(held.start == rewind.place for held in begun)
+                is_waiting = not begun and following < float("inf")
+                # A fault, or the next change, may come between the write that takes the lease and `initialize`.
                 until = rewind.noticed_at + _START_TIME
                 workers = {held.worker for held in by_shard[shard_id]}
                 is_disturbed = (
-                    shard.next_after(rewind.at) < until
+                    following < until
                     or self._fault(workers, shard_id, rewind.at - _START_TIME, until) is not None
                 )
-                if not began and not is_disturbed:
+                if not is_right and not is_waiting and not is_disturbed:
                     yield f"{shard_id}: none began at {rewind.place} after {rewind.at:.1f}"
 
 

@@ -96,6 +96,17 @@ def test_a_rewind_that_begins_elsewhere(story: Story) -> None:
     assert story.close().wrong_starts == [], "it was killed before it began"
 
 
+def test_a_rewind_that_is_followed_by_another_change_before_anybody_begins(story: Story) -> None:
+    """A child that waits for its parents: its owner is known, and has not begun."""
+    story.operations.rewinds.append(Rewind("s0", (14, 0), 10.0, noticed_at=11.0))
+    story.operations.rewinds.append(Rewind("s0", (12, 0), 30.0, noticed_at=31.0))
+    story.take("a", 2, (12, 0), 40.0)
+    story.read("a", 2, 41.0, 13, 19)
+    assert story.close().problems == {}
+    del story.operations.rewinds[1]
+    assert story.close().wrong_starts == ["s0: none began at (14, 0) after 10.0"]
+
+
 def test_a_record_that_is_lost(story: Story) -> None:
     story.deliveries = [one for one in story.deliveries if one.place != (12, 0)]
     assert story.close().lost == ["…12/0 of s0"]
