@@ -179,6 +179,29 @@ def test_a_signal_stops_cleanly(account, process, number):
     assert owners(endpoint) == ["-"] * 4
 
 
+def test_a_signal_that_another_thread_receives_stops_as_well(account):
+    """The system may hand SIGTERM to any thread; Python runs its handler in the main thread, which waits then."""
+    aws, endpoint = account
+    put(aws, 0, 1)
+    script = textwrap.dedent(
+        """
+        import signal, sys, threading
+        from kinesis_sdk import ConsumerConfig, Worker
+
+        def handle(batch):
+            if batch.records:
+                signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+        config = ConsumerConfig(initial_position="TRIM_HORIZON")
+        Worker("orders", application_name="billing", handler=handle, config=config, endpoint_url=sys.argv[1]).run()
+        print("stopped")
+        """
+    )
+    command = [sys.executable, "-c", script, endpoint]
+    ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=HANG, check=True)
+    assert ended.stdout == "stopped\n"
+
+
 def test_a_second_signal_stops_at_once_even_if_a_handler_hangs(account, process):
     aws, endpoint = account
     put(aws, 0, 20)

@@ -58,6 +58,8 @@ _FAN_OUT_CONNECTIONS = 1_000
 """Maximum connections for subscriptions of enhanced fan-out. Each subscription holds one; they are opened as needed."""
 
 
+_SIGNAL_CHECK_INTERVAL = 0.5
+"""Seconds after which a signal that the system has handed to another thread than the main one is noticed at the latest."""
 _STUCK_AFTER = 600.0
 """Seconds after which a call of one of the loops counts as stuck. While AWS does not respond, all attempts of all calls of one
 pass may take minutes, and a restart would not help."""
@@ -218,7 +220,10 @@ class Worker:
         with self._signals():
             self.start()
             try:
-                self._threads.wait()
+                # The system may hand a signal to any thread, but Python runs the handler in the main thread, and a wait without a
+                # timeout does not end for that: the worker would ignore SIGTERM forever.
+                while not self._threads.wait(_SIGNAL_CHECK_INTERVAL):
+                    pass
             except BaseException:
                 self._abort()
                 raise

@@ -219,7 +219,9 @@ def main(arguments: list[str] | None = None, *, prog: str = "python -m kinesis_s
             sys.stdout.write(f"  export AWS_CA_BUNDLE={shlex.quote(str(server.ca_file))}\n")
     sys.stdout.flush()
     try:
-        stop.wait()
+        # The system may hand a signal to any thread, but Python runs the handler in this one, once its wait has ended.
+        while not stop.wait(0.5):
+            pass
     finally:
         server.stop()
     return 0
