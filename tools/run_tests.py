@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from integration.java import install as kcl
+from integration.java.kpl import install as kpl
 from integration.localstack import install as localstack
 from integration.spark import environments as spark
 
@@ -184,6 +185,8 @@ def _fetched(names: set[str]) -> Iterator[str]:
         for version in kcl.MAVEN_VERSIONS:
             present = kcl.maven.folder(kcl.lock(version)).is_dir()
             yield f"Java KCL {version} (28 MB): {_state(present, _why_no_localstack() or (None if present else _why_no_maven()))}"
+        present = kcl.maven.folder(kpl.LOCK).is_dir()
+        yield f"KPL {kpl.KPL} (87 MB): {_state(present, _why_no_localstack() or (None if present else _why_no_maven()))}"
     if "spark" in names:
         for version in (spark.NEWEST, spark.OLDEST):
             present = (spark.CACHE / f"spark-{version}" / ".installed").exists()

@@ -91,22 +91,36 @@ def worker(version: str) -> Path:
         CannotInstallError: See `class_path`; or the machine has no Java compiler.
         RuntimeError: It does not compile.
     """
-    jars = class_path(version)
-    key = hashlib.sha256(_SOURCE.read_bytes() + str(jars.relative_to(CACHE)).encode()).hexdigest()[:12]
-    target = CACHE / f"worker-{version}-{key}"
+    return compiled(_SOURCE, class_path(version), f"worker-{version}")
+
+
+def compiled(source: Path, jars: Path, name: str) -> Path:
+    """Return the folder with the classes of one source file; compiles it if they are not there.
+
+    Args:
+        source: The file.
+        jars: Folder with what it needs, below the cache.
+        name: Of the folder's, before the hash of source and jars.
+
+    Raises:
+        CannotInstallError: The machine has no Java compiler.
+        RuntimeError: It does not compile.
+    """
+    key = hashlib.sha256(source.read_bytes() + str(jars.relative_to(CACHE)).encode()).hexdigest()[:12]
+    target = CACHE / f"{name}-{key}"
     if target.is_dir():
         return target
-    require("javac", 17, "The worker of the real KCL")
+    require("javac", 17, f"Compiling {source.name}")
     with tempfile.TemporaryDirectory(prefix="building-", dir=CACHE) as building:
         classes = Path(building) / "classes"
-        run("javac", "-nowarn", "-proc:none", "-cp", f"{jars}/*", "-d", classes, _SOURCE, cwd=_HERE)
+        run("javac", "-nowarn", "-proc:none", "-cp", f"{jars}/*", "-d", classes, source, cwd=source.parent)
         try:
             classes.rename(target)
         except OSError:
             # Another process was faster; its result is as good.
             if not target.is_dir():
                 raise
-    for former in CACHE.glob(f"worker-{version}-*"):
+    for former in CACHE.glob(f"{name}-*"):
         if former != target:
             shutil.rmtree(former, ignore_errors=True)
     return target

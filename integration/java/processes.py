@@ -177,6 +177,17 @@ class WorkerProcess:
         self.process.wait(10)
 
 
+def _trust_store(ca_file: str, folder: Path) -> tuple[str, str]:
+    """Return the options of a JVM that trusts a certificate, and no other."""
+    store = folder / "trusted.p12"
+    # The password protects nothing: a store of Java must have one.
+    subprocess.run(
+        ["keytool", "-importcert", "-noprompt", "-file", ca_file, "-keystore", store, "-storepass", "changeit"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return f"-Djavax.net.ssl.trustStore={store}", "-Djavax.net.ssl.trustStorePassword=changeit"
+
+
 class Stage:
     """One account for workers of both kinds: our fake's Kinesis, and a DynamoDB.
 
@@ -185,18 +196,27 @@ class Stage:
         kcl_root: What `install.install` returned.
         kinesis_url: The fake.
         dynamodb_url: DynamoDB.
+        ca_file: Certificate that the clients of a fake with TLS have to trust.
+
+    Attributes:
+        ca_file: The same.
     """
 
-    def __init__(self, folder: Path, kcl_root: Path, kinesis_url: str, dynamodb_url: str) -> None:
+    def __init__(
+        self, folder: Path, kcl_root: Path, kinesis_url: str, dynamodb_url: str, ca_file: str | None = None
+    ) -> None:
         self.folder = folder
         self._kcl_root = kcl_root
         self.kinesis_url = kinesis_url
         self._dynamodb_url = dynamodb_url
-        self.kinesis = boto3.client("kinesis", endpoint_url=kinesis_url)
-        self.dynamodb = boto3.client("dynamodb", endpoint_url=dynamodb_url)
+        self.ca_file = ca_file
+        self._trust = () if ca_file is None else _trust_store(ca_file, folder)
+        self.kinesis = boto3.client("kinesis", endpoint_url=kinesis_url, verify=ca_file)
+        self.dynamodb = boto3.client("dynamodb", endpoint_url=dynamodb_url, verify=ca_file)
         self.workers: list[WorkerProcess] = []
 
-    def _environment(self) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
+        """Return the environment of a process that knows this account and no other."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "PYTHON"))}
         return {
             **kept,
@@ -208,6 +228,7 @@ class Stage:
             "AWS_ENDPOINT_URL_KINESIS": self.kinesis_url,
             "AWS_ENDPOINT_URL_DYNAMODB": self._dynamodb_url,
             "AWS_ENDPOINT_URL_CLOUDWATCH": self.kinesis_url,
+            **({} if self.ca_file is None else {"AWS_CA_BUNDLE": self.ca_file}),
         }
 
     def _file(self, application: str, name: str) -> Path:
@@ -287,12 +308,12 @@ class Stage:
         file = self._file(application, f"{name}.properties")
         file.write_text("".join(f"{key} = {value}\n" for key, value in settings.items()))
         command = [
-            "java", *jvm, "-cp", f"{self._kcl_root}/amazon_kclpy/jars/*",
+            "java", *jvm, *self._trust, "-cp", f"{self._kcl_root}/amazon_kclpy/jars/*",
             "software.amazon.kinesis.multilang.MultiLangDaemon",
             "--properties-file", file, "--log-configuration", self._logback(),
         ]  # fmt: skip
         log = self._file(application, f"{name}.log")
-        return self._add(name, application, Guarded(command, log, env=self._environment()))
+        return self._add(name, application, Guarded(command, log, env=self.environment()))
 
     def start_worker(
         self,
@@ -345,10 +366,10 @@ class Stage:
         lines = [f"{key} = {value}".replace("\\", "\\\\") for key, value in settings.items()]
         file.write_text("\n".join(lines))
         command = [
-            "java", *jvm, f"-Dlogback.configurationFile={self._logback()}", "-cp", f"{classes}:{jars}/*", "Worker", file,
+            "java", *jvm, *self._trust, f"-Dlogback.configurationFile={self._logback()}", "-cp", f"{classes}:{jars}/*", "Worker", file,
         ]  # fmt: skip
         log = self._file(application, f"{name}.log")
-        return self._add(name, application, Guarded(command, log, env=self._environment()))
+        return self._add(name, application, Guarded(command, log, env=self.environment()))
 
     def _logback(self) -> Path:
         file = self.folder / "logback.xml"
@@ -375,7 +396,7 @@ class Stage:
         }
         command = [sys.executable, "-m", "integration.java.ours", json.dumps(options)]
         log = self._file(application, f"{name}.log")
-        return self._add(name, application, Guarded(command, log, env=self._environment()))
+        return self._add(name, application, Guarded(command, log, env=self.environment()))
 
     def rows(self, application: str) -> dict[str, dict[str, Any]]:
         """Return the leases of an application, by key; empty while there is no table."""
@@ -441,6 +462,6 @@ def open_stage(folder: Path, *fake_arguments: str, fake_dynamodb: bool = False) 
     with contextlib.ExitStack() as stack:
         fake = stack.enter_context(start_server_process(*fake_arguments))
         dynamodb = fake.endpoint_url if fake_dynamodb else stack.enter_context(dynamodb_local(folder))
-        stage = Stage(folder, root, fake.endpoint_url, dynamodb)
+        stage = Stage(folder, root, fake.endpoint_url, dynamodb, fake.ca_file)
         stack.callback(stage.close)
         yield stage

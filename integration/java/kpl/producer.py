@@ -1,0 +1,191 @@
+"""The real KPL in a process of its own, and what it was acknowledged for."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import random
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from integration.java.kpl.install import KPL, putter
+from integration.java.processes import Stage
+
+_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx384m")
+_TICK = 0.05
+_SPECIAL = ("äöü-{}", "日本-{}", "😀{}", 'q"uote\\{}', "שלום-{}", "{}" + "x" * 200)
+_SIZES = (127, 128, 16_383, 16_385, 51_200)
+_EDGES = (0, (1 << 128) - 1, 1 << 127, (1 << 127) - 1, 1 << 126)
+
+
+class Entry(NamedTuple):
+    """A record to put. Its data begins with its name and a colon.
+
+    Attributes:
+        name: Unique.
+        key: Partition key.
+        place: Explicit hash key, or None.
+        data: Text in UTF-8.
+    """
+
+    name: str
+    key: str
+    place: str | None
+    data: bytes
+
+
+def plan(seed: int, prefix: str, large: float = 0.004) -> Iterator[Entry]:
+    """Yield records without end: keys of several scripts, some explicit hash keys, sizes around those that matter.
+
+    Args:
+        seed: Of the random choices.
+        prefix: Begins the names.
+        large: Share of records of up to 51,200 bytes; the others are smaller than 300.
+    """
+    chance = random.Random(seed)
+    for number in itertools.count():
+        name = f"{prefix}{number}"
+        key = (
+            chance.choice(_SPECIAL).format(number)
+            if chance.random() < 0.2
+            else f"key-{chance.getrandbits(40)}"
+        )
+        place = None
+        if chance.random() < 0.15:
+            place = str(chance.choice(_EDGES) if chance.random() < 0.3 else chance.getrandbits(128))
+        size = chance.choice(_SIZES) if chance.random() < large else chance.randrange(300)
+        yield Entry(name, key, place, f"{name}:".encode().ljust(size, b"."))
+
+
+class Stored(NamedTuple):
+    """The KPL's answer for a record.
+
+    Attributes:
+        is_ok: Whether it said that the record is stored.
+        shard, sequence_number: Where.
+        attempts: Number of attempts.
+        errors: Codes of the attempts that failed.
+    """
+
+    is_ok: bool
+    shard: str
+    sequence_number: str
+    attempts: int
+    errors: tuple[str, ...]
+
+
+class Kpl:
+    """A KPL. A context manager, which waits until every record has its result.
+
+    Args:
+        stage: Where; its fake has to speak TLS.
+        stream: Stream name.
+        version: Of the KPL.
+
+    Attributes:
+        stored: Results by the names of the records, once the with statement has ended.
+    """
+
+    def __init__(self, stage: Stage, stream: str, version: str = KPL) -> None:
+        folder = stage.folder / f"kpl-{stream}"
+        folder.mkdir()
+        url = urlsplit(stage.kinesis_url)
+        properties = {
+            "Region": "us-east-1",
+            **{
+                f"{service}{part}": value
+                for service in ("Kinesis", "Cloudwatch", "Sts")
+                for part, value in (("Endpoint", url.hostname), ("Port", url.port))
+            },
+            "CaCertFile": stage.ca_file,
+            "MetricsLevel": "none",
+            "LogLevel": "warning",
+            "TempDirectory": folder,
+            # A machine that is busy with other things does not make a record expire.
+            "RecordTtl": 120_000,
+        }
+        file = folder / "kpl.properties"
+        file.write_text("".join(f"{key} = {value}\n" for key, value in properties.items()))
+        self._results = folder / "results"
+        self.log = folder / "log"
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                ["java", *_JVM, "-cp", putter(version), "Put", file, stream, self._results],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=stage.environment(),
+                start_new_session=True,
+            )
+        self.stored: dict[str, Stored] = {}
+
+    def put(self, entry: Entry) -> None:
+        """Hand over a record; waits while the KPL has too many."""
+        key, data = (base64.b64encode(part).decode() for part in (entry.key.encode(), entry.data))
+        self._process.stdin.write(f"{entry.name} {key} {entry.place or '-'} {data}\n".encode())
+        self._process.stdin.flush()
+
+    def __enter__(self) -> Kpl:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        try:
+            # The end of its input; it then waits for its results, and ends. Its native process ends with it.
+            self._process.stdin.close()
+            code = self._process.wait(180)
+        finally:
+            self._process.kill()
+            self._process.wait()
+        if code != 0:
+            raise RuntimeError(f"the KPL ended with {code}: {self.log.read_text(errors='replace')[-3000:]}")
+        for line in Path(self._results).read_text().splitlines():
+            name, outcome, shard, number, attempts, *errors = line.split(" ")
+            codes = tuple(code for code in errors[0].split(",") if code) if errors else ()
+            self.stored[name] = Stored(outcome == "ok", shard, number, int(attempts), codes)
+
+
+class Steady:
+    """Puts a plan's records with the KPL at an even pace from a thread. A context manager, as `Kpl` is.
+
+    Args:
+        kpl: The KPL.
+        entries: The plan.
+        rate: Records per second.
+
+    Attributes:
+        put: What was handed over, by name.
+    """
+
+    def __init__(self, kpl: Kpl, entries: Iterator[Entry], rate: int) -> None:
+        self._kpl = kpl
+        self._entries = entries
+        self._rate = rate
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="kpl-load", daemon=True)
+        self.put: dict[str, Entry] = {}
+
+    @property
+    def stored(self) -> dict[str, Stored]:
+        return self._kpl.stored
+
+    def __enter__(self) -> Steady:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._kpl.__exit__()
+
+    def _run(self) -> None:
+        began = time.monotonic()
+        while not self._stop.wait(_TICK):
+            while len(self.put) < (time.monotonic() - began) * self._rate:
+                entry = next(self._entries)
+                self.put[entry.name] = entry
+                self._kpl.put(entry)
