@@ -57,6 +57,10 @@ _COMMANDS = {
         "kinesis_sdk.cli.run.command:run",
         "Consume streams with a handler, in supervised worker processes.",
     ),
+    "multilang": (
+        "kinesis_sdk.cli.multilang:multilang",
+        "Run a KCL application in any language: the MultiLangDaemon without Java.",
+    ),
     "ui": ("kinesis_sdk.cli.ui:ui", "Serve the fleet view in a browser."),
 }
 """Home and short help of each command, in the order in which ``--help`` lists them."""

@@ -119,6 +119,7 @@ class ShardConsumer:
         self._restarts = 0
         self._restarted_at = held.lease.checkpoint
         self._restarting: RestartShardError | None = None
+        self._restart_at = float("-inf")
         self._records_before = 0
         self._auto = AutoCheckpoint(runtime, self._checkpointer, enabled=runtime.handlers.auto_checkpoint)
         self._children_created = False
@@ -274,7 +275,7 @@ class ShardConsumer:
                 return self._process(now)
             return self._shut_down(now)
         except RestartShardError as error:
-            return self._restart(now, error)
+            return self._restart(error)
         except LeaseLostError as error:
             self.held.mark_lost(str(error))
             self._begin_shutdown(ShutdownReason.LEASE_LOST)
@@ -349,8 +350,9 @@ class ShardConsumer:
             self._failures, self._config.failure.task_backoff_time, _MAX_BACKOFF, self._runtime.rng
         )
 
-    def _restart(self, now: float, error: RestartShardError) -> float:
+    def _restart(self, error: RestartShardError) -> float:
         """Forget the handler and everything that was read; return when the shard starts again at its checkpoint."""
+        now = self._runtime.clock.monotonic()  # the callback that failed may have taken long
         if self._delivery is not None:
             if self._delivery.is_running:
                 self._restarting = error  # calls for other partition keys; the end of each wakes the step
@@ -383,7 +385,8 @@ class ShardConsumer:
             pause,
             exc_info=error.__cause__,
         )
-        return now + pause
+        self._restart_at = now + pause
+        return self._restart_at
 
     def _recovered(self, now: float) -> None:
         self.last_progress = now
@@ -418,6 +421,8 @@ class ShardConsumer:
     # INITIALIZING
 
     def _initialize(self, now: float) -> float:
+        if now < self._restart_at:
+            return self._restart_at  # something else woke this step: a read that ended, or a changed lease
         if self._handler is None:
             try:
                 made = self._runtime.handlers.make()

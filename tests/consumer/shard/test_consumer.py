@@ -514,6 +514,27 @@ def test_a_new_handler_cannot_checkpoint_what_the_former_one_got():
         scene.consumer._checkpointer.checkpoint("2")
 
 
+def test_the_pause_begins_when_the_callback_has_failed_however_long_it_took():
+    scene = restarting(got(3), got(3), process_records=1)
+    error = RestartShardError("the child hangs")
+
+    class Slow(Restarting):
+        def process_records(self, batch):
+            if self.failing.get("process_records"):
+                scene.clock.advance(3)
+            super().process_records(batch)
+
+    failing = {"process_records": 1}
+    scene.handler = lambda: Slow(scene, failing, error)
+    scene.consumer = ShardConsumer(scene.runtime(), scene.held)
+    due = scene.run(0.01)
+    assert due is not None
+    assert due > scene.clock.monotonic()
+    # A step that comes early, because a read ended, does not start the shard either.
+    assert scene.consumer.step(scene.clock.monotonic()) == due
+    assert scene.events.count("new") == 1
+
+
 def test_restarts_without_progress_come_with_growing_pauses():
     scene = restarting(*[got(2, 3)] * 6, process_records=5)
     began = [scene.clock.monotonic()]

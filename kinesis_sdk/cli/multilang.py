@@ -1,0 +1,172 @@
+"""`kinesis-sdk multilang`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import Literal
+
+import click
+
+from kinesis_sdk.cli.options import connection_options, make_connection
+from kinesis_sdk.cli.output import CommandError, ExitCode, note, with_exit_codes
+
+
+@click.command()
+@click.argument("file", metavar="[FILE]", required=False, type=click.Path(exists=True, dir_okay=False))
+@click.option(
+    "-p",
+    "--properties-file",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="The properties file, as the Java daemon takes it; the same as FILE alone.",
+)
+@click.option(
+    "-l",
+    "--log-configuration",
+    metavar="FILE",
+    help="Accepted and not used: the Java daemon's logback.xml. See --log-level.",
+)
+@click.option(
+    "--on-child-failure",
+    type=click.Choice(["restart", "exit"]),
+    help="When a child fails: restart its shard at the checkpoint, or exit with code 1 as the Java daemon does. By "
+    "default onChildFailure of the file, else restart.",
+)
+@click.option(
+    "--health-port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Serve /live, /ready and /status at this port; 0 picks one.",
+)
+@click.option(
+    "--health-host",
+    default="127.0.0.1",
+    show_default=True,
+    metavar="HOST",
+    help="Address of the health endpoint; 0.0.0.0 for Kubernetes.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False),
+    default="INFO",
+    show_default=True,
+    help="Level of the log, which goes to standard error.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Write the log as one JSON object a line.")
+@click.option(
+    "--raw-stderr",
+    is_flag=True,
+    help="Write what children print on standard error as it is, without time and shard.",
+)
+@click.option("--check", is_flag=True, help="Read the file, say what has no effect, and start nothing.")
+@connection_options
+@with_exit_codes
+def multilang(
+    *,
+    file: str | None,
+    properties_file: str | None,
+    log_configuration: str | None,
+    on_child_failure: Literal["restart", "exit"] | None,
+    health_port: int | None,
+    health_host: str,
+    log_level: str,
+    as_json: bool,
+    raw_stderr: bool,
+    check: bool,
+    region: str | None,
+    profile: str | None,
+    endpoint_url: str | None,
+) -> None:
+    r"""Run a KCL application in any language, from its properties file: the MultiLangDaemon without Java.
+
+    The program of executableName is started once for each shard, and gets its records over standard input and output
+    by the MultiLang protocol. Applications for the Java daemon (amazon_kclpy, aws-kcl for Node, Ruby, .NET) run unchanged, with
+    the same properties file and lease table.
+
+    A child that fails ends nothing but itself: its shard starts again at its checkpoint, after a growing pause. Ctrl-C or
+    SIGTERM gives every child shutdownRequested and leaseLost within shutdownGraceMillis (30 s, if the file does not say
+    otherwise); a second one stops at once. What children print on standard error is in the log.
+
+    The file is read strictly: a malformed number is an error, and a key that has no effect is named with the reason. Keys that
+    only this command has: onChildFailure (restart, exit) and onChildException (ignore, restart).
+
+    Exit codes: 0 stopped; 1 a child failed with onChildFailure = exit, or the stop was not clean; 2 the file or an option is
+    wrong; 3 a call failed.
+
+    \b
+    Examples:
+      kinesis-sdk multilang app.properties
+      kinesis-sdk multilang app.properties --check
+      kinesis-sdk multilang --properties-file app.properties --json --health-port 8080
+      kinesis-sdk multilang app.properties --endpoint-url http://localhost:4566 --region us-east-1
+    """
+    if os.name != "posix":
+        raise CommandError("multilang needs a POSIX system.", ExitCode.USAGE)
+    if (file is None) == (properties_file is None):
+        raise click.UsageError("Give the properties file, once.")
+    from dataclasses import replace
+
+    from kinesis_sdk.cli.run.logs import configure_logging
+    from kinesis_sdk.multilang.command import check_command
+    from kinesis_sdk.multilang.daemon import MultiLangDaemon, Overrides
+    from kinesis_sdk.multilang.settings import load_settings
+
+    path = file or properties_file
+    assert path is not None
+    settings = load_settings(path)
+    check_command(settings.words)
+    if on_child_failure is not None:
+        settings = replace(settings, on_child_failure=on_child_failure)
+    if check:
+        for key, why in settings.notes:
+            click.echo(f"{key}: {why}")
+        note(
+            f"{path} can be run."
+            if not settings.notes
+            else f"{path} can be run, apart from what is named above."
+        )
+        return
+    session = make_connection(region, profile, endpoint_url).session if profile is not None else None
+    daemon = MultiLangDaemon(
+        settings,
+        overrides=Overrides(region_name=region, endpoint_url=endpoint_url, session=session),
+        health_port=health_port,
+        health_host=health_host,
+    )
+    configure_logging(daemon.worker.worker_id, log_level.upper(), "json" if as_json else "text")
+    _configure_children(raw_stderr=raw_stderr, as_json=as_json)
+    logger = logging.getLogger("kinesis_sdk.multilang")
+    for key, why in settings.notes:
+        logger.warning("%s: %s is not applied as it is written: %s", path, key, why)
+    if log_configuration is not None:
+        logger.warning("%s is not used: logback is Java's; see --log-level and --json", log_configuration)
+    if settings.metrics is None:
+        logger.info("no metrics are uploaded to CloudWatch; metricsLevel = SUMMARY or DETAILED turns them on")
+    outcome = daemon.run()
+    if outcome.failure is not None:
+        raise CommandError(f"Stopped, because {outcome.failure}", ExitCode.BAD_ANSWER)
+    if not outcome.clean:
+        raise CommandError(
+            "The stop was not clean: some records will be processed again.", ExitCode.BAD_ANSWER
+        )
+
+
+def _configure_children(*, raw_stderr: bool, as_json: bool) -> None:
+    """Let lines of children name their shard in the log; with ``raw_stderr``, write those of standard error as they are."""
+    from kinesis_sdk.multilang.children import OUTPUT_LOGGER
+
+    logger = logging.getLogger(OUTPUT_LOGGER)
+    if raw_stderr:
+        raw = logging.StreamHandler(sys.stderr)
+        raw.addFilter(lambda record: record.levelno >= logging.WARNING)
+        raw.setFormatter(logging.Formatter("%(message)s"))
+        logger.addHandler(raw)
+    if not as_json:
+        lines = logging.StreamHandler(sys.stderr)
+        if raw_stderr:
+            lines.addFilter(lambda record: record.levelno < logging.WARNING)
+        lines.setFormatter(logging.Formatter("%(asctime)s %(levelname)s [%(shard)s] %(message)s"))
+        logger.addHandler(lines)
+        logger.propagate = False

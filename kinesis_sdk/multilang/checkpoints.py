@@ -1,0 +1,35 @@
+"""Checkpoints that a child requests: carried out with the shard's checkpointer, errors by the names of the Java classes."""
+
+from __future__ import annotations
+
+from kinesis_sdk.common.errors import (
+    InvalidCheckpointError,
+    LeaseLostError,
+    LeaseStoreError,
+    ResourceNotFoundError,
+    ThrottledError,
+    TransientLeaseStoreError,
+)
+from kinesis_sdk.multilang.protocol import (
+    DEPENDENCY,
+    ILLEGAL_ARGUMENT,
+    INVALID_STATE,
+    SHUTDOWN,
+    THROTTLING,
+)
+
+
+def error_name(error: Exception) -> str:
+    """Return the name under which a child knows an error of `Checkpointer.checkpoint`."""
+    if isinstance(error, LeaseLostError):
+        return SHUTDOWN
+    if isinstance(error, InvalidCheckpointError):
+        return ILLEGAL_ARGUMENT
+    if isinstance(error, ThrottledError):
+        return THROTTLING
+    # The lease table is gone. Everything else that DynamoDB answers, access denied included, is a dependency that failed.
+    if isinstance(error, ResourceNotFoundError):
+        return INVALID_STATE
+    if isinstance(error, LeaseStoreError) and not isinstance(error, TransientLeaseStoreError):
+        return INVALID_STATE
+    return DEPENDENCY

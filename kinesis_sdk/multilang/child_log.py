@@ -1,0 +1,80 @@
+"""Log of what children print: on a thread of its own, because a log that is slow must never stop the reader of a child."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+
+from kinesis_sdk.common.log_fields import FieldLogger
+
+_MAX_LINES = 10_000
+_MAX_CHARACTERS = 4 * 1024 * 1024
+
+
+class ChildLog:
+    """Bounded queue of lines, which one thread writes to the log. Thread-safe.
+
+    Args:
+        max_lines: Lines above which `has_room` is False.
+        max_characters: Characters above which `has_room` is False.
+    """
+
+    def __init__(self, max_lines: int = _MAX_LINES, max_characters: int = _MAX_CHARACTERS) -> None:
+        self._max_lines = max_lines
+        self._max_characters = max_characters
+        self._condition = threading.Condition()
+        self._lines: deque[tuple[FieldLogger, int, str]] = deque()
+        self._characters = 0
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a line can be added without exceeding the bounds."""
+        return len(self._lines) < self._max_lines and self._characters < self._max_characters
+
+    def add(self, logger: FieldLogger, level: int, text: str) -> bool:
+        """Add a line.
+
+        Args:
+            logger: Logger of the child.
+            level: Level of the line.
+            text: The line.
+
+        Returns:
+            Whether it was added; False if there is no room.
+        """
+        with self._condition:
+            if not self.has_room:
+                return False
+            self._lines.append((logger, level, text))
+            self._characters += len(text)
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(target=self._run, name="kinesis-child-log", daemon=True)
+                self._thread.start()
+            self._condition.notify()
+        return True
+
+    def close(self, timeout: float = 2.0) -> None:
+        """Write what is left, and end the thread.
+
+        Args:
+            timeout: Maximum seconds to wait.
+        """
+        with self._condition:
+            self._closed = True
+            self._condition.notify()
+            thread = self._thread
+        if thread is not None:
+            thread.join(timeout)
+
+    def _run(self) -> None:
+        while True:
+            with self._condition:
+                while not self._lines:
+                    if self._closed:
+                        return
+                    self._condition.wait()
+                logger, level, text = self._lines.popleft()
+                self._characters -= len(text)
+            logger.log(level, "%s", text)

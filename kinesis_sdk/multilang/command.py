@@ -1,0 +1,82 @@
+"""The command of ``executableName``: its words, and how it is started."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from kinesis_sdk.common.errors import ConfigError
+
+KEY = "executableName"
+
+
+def split_command(value: str) -> list[str]:
+    """Return the words of a command.
+
+    As in the Java daemon, words are separated by spaces, and nothing else has a meaning. Only if the value has a quote or a
+    backslash, with which the Java daemon could start nothing useful, it is split like a shell does.
+
+    Raises:
+        ConfigError: If there is no word, or a quote is not closed.
+    """
+    if re.search(r"""["'\\]""", value):
+        try:
+            words = shlex.split(value)
+        except ValueError as error:
+            raise ConfigError(KEY, value, f"a command with closed quotes ({error})") from error
+    else:
+        words = [word for word in value.split(" ") if word]
+    if not words or not words[0]:
+        raise ConfigError(KEY, value, "the command of the child process, for example: python3 app.py")
+    return words
+
+
+def check_command(words: Sequence[str]) -> None:
+    """Check that the program of a command exists and may be executed.
+
+    Raises:
+        ConfigError: If not. The message names the program, and where it was looked up.
+    """
+    program = words[0]
+    if shutil.which(program) is not None:
+        return
+    path = Path(program)
+    if os.sep not in program:
+        where = "in PATH"
+    elif path.is_file():
+        raise ConfigError(KEY, program, f"a file that may be executed; run chmod +x {shlex.quote(program)}")
+    else:
+        where = "at this path" if path.is_absolute() else f"below {Path.cwd()}"
+    raise ConfigError(KEY, program, f"a program; there is none {where}")
+
+
+def start(words: Sequence[str]) -> subprocess.Popen[bytes]:
+    """Start a command with three pipes, in a session of its own.
+
+    Signals of a terminal and signals to the process group of the daemon do not reach it. It inherits the environment and the
+    current directory, and no other file of this process.
+
+    Raises:
+        OSError: If it cannot be started.
+    """
+    try:
+        return _popen(words)
+    except OSError as error:
+        program = shutil.which(words[0])
+        if error.errno != errno.ENOEXEC or program is None:
+            raise
+        # A script without a first line that names its interpreter: Java, like a shell, runs it with /bin/sh.
+        return _popen(["/bin/sh", program, *words[1:]])
+
+
+def _popen(words: Sequence[str]) -> subprocess.Popen[bytes]:
+    pipe = subprocess.PIPE
+    return subprocess.Popen(  # noqa: S603 - the command is the user's
+        list(words), stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, close_fds=True, start_new_session=True
+    )

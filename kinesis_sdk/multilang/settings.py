@@ -1,0 +1,203 @@
+"""Settings of the daemon: a properties file of the MultiLangDaemon, with a few keys more.
+
+`kinesis_sdk.consumer.properties` reads all keys of the KCL. Here are those that concern the daemon itself, and the keys that
+only this daemon has. The Java daemon ignores unknown keys, so one file serves both.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.java_properties import closest_key, parse_pairs, read_text
+from kinesis_sdk.consumer import ConsumerConfig, RetryBatch
+from kinesis_sdk.consumer.properties import KEYS, ClientSettings, MetricsSettings, parse_properties
+from kinesis_sdk.multilang.command import split_command
+
+EXIT_GRACE = 5.0
+"""Seconds that a child has to exit after its input was closed, before SIGTERM, and then again before SIGKILL."""
+DEFAULT_SHUTDOWN_GRACE = 30.0
+"""Seconds for a clean stop, where the file has no ``shutdownGraceMillis``."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+"""Seconds before a child is started again: after its first failure, and at most."""
+_MAX_CALLS = 1000
+"""Maximum calls of children that are open at the same time: the maximum of ``ConsumerConfig.max_threads``."""
+
+OnChildFailure = Literal["restart", "exit"]
+OnChildException = Literal["ignore", "restart"]
+
+OWN_KEYS: Mapping[str, tuple[str, ...]] = {
+    "onChildFailure": ("restart", "exit"),
+    "onChildException": ("ignore", "restart"),
+}
+"""Keys that only this daemon has, with their values; the first one is the default."""
+EXIT_GRACE_KEY = "childExitGraceMillis"
+"""Another key of this daemon: milliseconds that a child has to exit."""
+_MAX_EXIT_GRACE = 600_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class DaemonSettings:
+    """Settings of a `MultiLangDaemon`.
+
+    Attributes:
+        words: Words of the command that is started for each shard.
+        application_name: Name of the application.
+        stream: Name or ARN of the stream.
+        worker_id: Id of the worker; None for a new one at each start.
+        config: Settings of the consumer.
+        client: Region, endpoints, credentials.
+        metrics: CloudWatch metrics; None uploads none.
+        call_timeout: Seconds that a child may take for each message while a call is open; None for no limit.
+        shutdown_grace: Seconds for a clean stop.
+        empty_batches: Whether children are called without records, too.
+        on_child_failure: What happens when a child fails: ``restart`` starts its shard again at the checkpoint, ``exit`` stops
+            the daemon with exit code 1, as the Java daemon does.
+        on_child_exception: What an exception of the application's code means that the child's library only prints:
+            ``ignore``, or ``restart`` as after a failure.
+        exit_grace: Seconds that a child has to exit after its last call before SIGTERM, and then again before SIGKILL.
+        notes: Keys that do not have the effect that they say, with the reason.
+    """
+
+    words: tuple[str, ...]
+    application_name: str
+    stream: str
+    worker_id: str | None
+    config: ConsumerConfig
+    client: ClientSettings
+    metrics: MetricsSettings | None
+    call_timeout: float | None
+    shutdown_grace: float
+    empty_batches: bool
+    on_child_failure: OnChildFailure
+    on_child_exception: OnChildException
+    exit_grace: float
+    notes: tuple[tuple[str, str], ...]
+
+
+def load_settings(path: str | os.PathLike[str], *, needs_executable: bool = True) -> DaemonSettings:
+    """Read a properties file. Arguments and errors: see `parse_settings`.
+
+    Raises:
+        OSError: If the file cannot be read.
+    """
+    return parse_settings(read_text(path), needs_executable=needs_executable)
+
+
+def parse_settings(text: str, *, needs_executable: bool = True) -> DaemonSettings:
+    """Read the text of a properties file.
+
+    Args:
+        text: Text in the syntax of Java properties.
+        needs_executable: Whether ``executableName`` is required.
+
+    Raises:
+        ConfigError: If a required key is missing, a value is malformed or has no counterpart, or two keys contradict each
+            other. The message names the key.
+    """
+    found = parse_properties(text)
+    application = found.application
+    pairs = dict(parse_pairs(text))
+    own = {key: _choice(key, pairs.get(key)) for key in OWN_KEYS}
+    stream = application.stream
+    if application.application_name is None:
+        raise _missing("applicationName", "the name of the application", found.unknown)
+    if stream is None:
+        raise _missing("streamName", "the name of the stream (or streamArn)", found.unknown)
+    words: tuple[str, ...] = ()
+    if needs_executable:
+        if application.executable_name is None:
+            raise _missing("executableName", "the command of the child process", found.unknown)
+        words = tuple(split_command(application.executable_name))
+    return DaemonSettings(
+        words=words,
+        application_name=application.application_name,
+        stream=stream,
+        worker_id=application.worker_id,
+        config=_config(found.config),
+        client=found.client,
+        metrics=found.metrics if "metricsLevel" in pairs and found.metrics.level != "none" else None,
+        call_timeout=application.call_timeout,
+        shutdown_grace=(
+            DEFAULT_SHUTDOWN_GRACE if application.shutdown_grace is None else application.shutdown_grace
+        ),
+        empty_batches=application.empty_batches,
+        on_child_failure=cast(OnChildFailure, own["onChildFailure"]),
+        on_child_exception=cast(OnChildException, own["onChildException"]),
+        exit_grace=_exit_grace(pairs.get(EXIT_GRACE_KEY)),
+        notes=tuple(_notes(found.ignored, found.adjusted, found.unknown, pairs)),
+    )
+
+
+def _missing(key: str, what: str, unknown: list[tuple[str, str | None]]) -> ConfigError:
+    similar = [name for name, closest in unknown if closest == key]
+    hint = f"; {similar[0]} is not a key, did you mean {key}?" if similar else ""
+    return ConfigError(key, "", f"{what}, which the file does not have{hint}")
+
+
+def _choice(key: str, value: str | None) -> str:
+    choices = OWN_KEYS[key]
+    if value is None:
+        return choices[0]
+    if value.strip().lower() not in choices:
+        raise ConfigError(key, value, " or ".join(choices))
+    return value.strip().lower()
+
+
+def _exit_grace(value: str | None) -> float:
+    if value is None:
+        return EXIT_GRACE
+    text = value.strip()
+    if not re.fullmatch(r"[0-9]{1,9}", text) or not 1 <= int(text) <= _MAX_EXIT_GRACE:
+        raise ConfigError(EXIT_GRACE_KEY, value, f"an integer from 1 to {_MAX_EXIT_GRACE:,}")
+    return int(text) / 1000
+
+
+def _config(fields: Mapping[str, Any]) -> ConsumerConfig:
+    fields = dict(fields)
+    # The time limit is one for each message of a child, which the conversation with it enforces. As a limit for the whole
+    # callback it would end children that checkpoint often.
+    fields.pop("handler_timeout", None)
+    fields["max_threads"] = _MAX_CALLS
+    fields["on_handler_error"] = RetryBatch(initial_delay=_FIRST_PAUSE, max_delay=_LONGEST_PAUSE)
+    return ConsumerConfig().with_fields(**fields)
+
+
+def _notes(
+    ignored: list[tuple[str, str]],
+    adjusted: list[tuple[str, str]],
+    unknown: list[tuple[str, str | None]],
+    pairs: Mapping[str, str],
+) -> list[tuple[str, str]]:
+    notes = list(ignored)
+    notes += [
+        (key, reason)
+        for key, reason in adjusted
+        if key not in ("maxActiveThreads", "callProcessRecordsEvenForEmptyRecordList")
+    ]
+    if "maxActiveThreads" in pairs:
+        notes.append(("maxActiveThreads", "each shard has its own threads, so there is nothing to limit"))
+    if "processingLanguage" in pairs:
+        notes.append(("processingLanguage", "information only, as in the KCL 2.x and 3.x"))
+    if pairs.get("shutdownGraceMillis", "").strip() == "0":
+        notes.append(
+            (
+                "shutdownGraceMillis",
+                "0 stops at once, and children get no shutdownRequested; 30000 is the default here",
+            )
+        )
+    for key, _ in unknown:
+        if key not in (*OWN_KEYS, EXIT_GRACE_KEY):
+            closest = closest_key(key, [*KEYS, *OWN_KEYS, EXIT_GRACE_KEY])
+            notes.append(
+                (
+                    key,
+                    "neither the KCL nor this daemon knows it"
+                    + (f"; did you mean {closest}?" if closest else ""),
+                )
+            )
+    return notes

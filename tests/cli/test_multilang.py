@@ -1,0 +1,58 @@
+"""`kinesis-sdk multilang` up to the point at which processes start; integration/multilang has the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kinesis_sdk.cli.main import cli
+
+GOOD = "executableName = sh app.sh\nstreamName = orders\napplicationName = billing\nregionName = us-east-1\n"
+
+
+def run(tmp_path: Path, text: str, *options: str) -> Result:
+    file = tmp_path / "app.properties"
+    file.write_text(text)
+    return CliRunner().invoke(cli, ["multilang", *options, str(file)])
+
+
+def test_a_file_is_checked_without_starting_anything(tmp_path: Path) -> None:
+    result = run(tmp_path, GOOD, "--check")
+    assert result.exit_code == 0
+    assert "can be run." in result.output
+    result = run(tmp_path, f"{GOOD}maxActiveThreads = 4\nfailoverTimeMilis = 1\n", "--check", "-p")
+    assert result.exit_code == 0
+    assert "maxActiveThreads: each shard has its own threads" in result.output
+    assert "did you mean failoverTimeMillis?" in result.output
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "applicationName"),
+        (GOOD.replace("sh app.sh", "no-such-program"), "there is none in PATH"),
+        (f"{GOOD}failoverTimeMillis = 10s\n", "failoverTimeMillis='10s' is not accepted"),
+        (f"{GOOD}AwsCredentialsProvider = com.example.Mine\n", "a Java class cannot be used from Python"),
+    ],
+)
+def test_a_wrong_file_is_refused(tmp_path: Path, text: str, problem: str) -> None:
+    result = run(tmp_path, text, "--check")
+    assert result.exit_code == 2
+    assert problem in result.output
+
+
+@pytest.mark.parametrize("arguments", [[], ["a.properties", "-p", "a.properties"], ["nothing.properties"]])
+def test_the_file_is_given_once(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.properties").write_text(GOOD)
+    assert CliRunner().invoke(cli, ["multilang", *arguments]).exit_code == 2
+
+
+def test_the_help_says_what_happens() -> None:
+    text = CliRunner().invoke(cli, ["multilang", "--help"]).output
+    for word in ("executableName", "onChildFailure", "shutdownRequested", "Exit codes", "Examples"):
+        assert word in text
