@@ -22,8 +22,8 @@ _LOGGER = FieldLogger(logging.getLogger(__name__))
 
 _CHECKPOINT_THREADS = 8
 _SWALLOWED = "Caught exception from action dispatch"
-"""How the libraries for Python and Ruby begin the line about an exception in the application's code, before they answer as if
-nothing had happened."""
+"""Beginning of the line with which the libraries for Python and Ruby report an exception in the application's code, before they
+answer as if nothing had happened."""
 
 OUTPUT_LOGGER = "kinesis_sdk.multilang.child"
 """Name of the logger of what children print: standard output at INFO, standard error at WARNING."""

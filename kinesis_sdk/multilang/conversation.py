@@ -7,7 +7,7 @@
                      ▼      │ answer
                   checkpoint
 ```
-`Conversation.read` says what a message of the child means at this point; whoever owns the pipes carries it out. A child may
+`Conversation.read` says what a message of the child means at this point; `ChildSession` carries it out. A child may
 request a checkpoint while no call is open (children in Node do): that is carried out, too, except before the first records.
 """
 
@@ -36,7 +36,7 @@ class Answered:
     """The child answered the open call.
 
     Attributes:
-        problem: What was wrong with the answer, if the call counts as answered nevertheless; None if nothing was.
+        problem: What was wrong with an answer that counts in spite of it; None if nothing was.
     """
 
     problem: str | None = None

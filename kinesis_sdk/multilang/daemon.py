@@ -40,7 +40,7 @@ _OTHER_CONNECTIONS = 10
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a daemon ended, if no error of AWS ended it.
+    """End of a daemon that no error of AWS ended.
 
     Attributes:
         clean: Whether every child was told about the end and every lease was released.
@@ -53,7 +53,7 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Overrides:
-    """What a command line says instead of the file.
+    """Settings of a command line, which win over those of the file.
 
     Attributes:
         region_name: Region of all clients.

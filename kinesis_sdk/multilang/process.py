@@ -56,7 +56,7 @@ _SOON = 0.05
 
 
 class ChildEndedError(Exception):
-    """The child has exited, or does not follow the protocol any more. The message says how."""
+    """The child has exited, or no longer follows the protocol. The message says how."""
 
 
 class ChildHungError(Exception):
@@ -64,7 +64,7 @@ class ChildHungError(Exception):
 
 
 class ChildListener(Protocol):
-    """What a child does besides sending messages. Called on the reader's thread, so no method may block."""
+    """Receiver of everything that a child does besides sending messages. Called on the reader's thread, so no method may block."""
 
     def on_message(self) -> None:
         """Note that a message was queued, or that the child ended."""
@@ -154,7 +154,7 @@ class ChildProcess:
 
     @property
     def ended(self) -> str | None:
-        """How the child ended, or why it cannot be used any more; None while it can."""
+        """Description of the end of the child, or why it can no longer be used; None while it can."""
         return self._ended
 
     @property
@@ -337,7 +337,7 @@ class ChildProcess:
         now = time.monotonic()
         terminate_at = None if self._terminated else self._terminate_at
         due = [at - now for at in (terminate_at, self._kill_at) if at is not None]
-        # Without a descriptor for the process, its exit is no event.
+        # Without a descriptor for the process, no event reports its exit.
         longest = 60.0 if self._pidfd is not None else _SOON * 4
         return max(0.0, min([longest, *due]))
 
