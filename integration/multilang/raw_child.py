@@ -137,7 +137,8 @@ class Child:
             for record in message["records"]
         ]
         action = message["action"]
-        self.fail(action)
+        if self.fail(action):
+            return
         names = [name for _, _, name in records]
         if self.first("checkpoints inside of an aggregate once"):
             middle = next(index for index, (_, sub, _) in enumerate(records) if sub == 3)
@@ -159,7 +160,11 @@ class Child:
             threading.Timer(0.1, self.say, [b"between calls " * 100_000 + b"\n"]).start()
 
     def fail(self, action):
-        """Do in processRecords what the behaviour says, before anything is processed."""
+        """Do in processRecords what the behaviour says, before anything is processed; return whether that was an answer."""
+        if self.first("swallows an exception once"):
+            sys.stderr.write("Caught exception from action dispatch: boom\nTraceback …\n")
+            self.status(action)
+            return True
         if self.first("exits once"):
             os._exit(7)
         if self.first("hangs once"):
@@ -194,6 +199,7 @@ class Child:
                 self.say(line)
             self.say(b"x" * 50_000_000 + b"\n")
             sys.stderr.write("y" * 300_000 + "\n")
+        return False
 
 
 if __name__ == "__main__":

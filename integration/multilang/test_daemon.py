@@ -429,6 +429,17 @@ def test_exit_as_the_java_daemon_does_and_a_child_that_does_not_start(scene_of):
     scene.stop(1)
 
 
+def test_an_exception_that_a_library_only_prints_can_count_as_a_failure(scene_of):
+    scene = scene_of(1)
+    scene.start("--raw-stderr", behaviours={"*": "swallows an exception once"}, onChildException="restart")
+    scene.put(5)
+    scene.await_records()
+    assert scene.processed() == scene.expected
+    assert "\nCaught exception from action dispatch: boom\nTraceback …\n" in scene.log()
+    assert "its code raised an exception: Caught exception from action dispatch: boom" in scene.log()
+    scene.stop()
+
+
 def test_a_script_without_an_interpreter_line_and_empty_batches(scene_of):
     scene = scene_of(1)
     script = scene.folder / "app.sh"

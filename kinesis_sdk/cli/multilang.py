@@ -155,18 +155,19 @@ def multilang(
 
 def _configure_children(*, raw_stderr: bool, as_json: bool) -> None:
     """Let lines of children name their shard in the log; with ``raw_stderr``, write those of standard error as they are."""
+    from kinesis_sdk.cli.run.logs import JsonFormatter
     from kinesis_sdk.multilang.children import OUTPUT_LOGGER
 
+    lines = logging.StreamHandler(sys.stderr)
+    lines.setFormatter(
+        JsonFormatter() if as_json else logging.Formatter("%(asctime)s %(levelname)s [%(shard)s] %(message)s")
+    )
     logger = logging.getLogger(OUTPUT_LOGGER)
+    logger.handlers = [lines]
+    logger.propagate = False
     if raw_stderr:
         raw = logging.StreamHandler(sys.stderr)
         raw.addFilter(lambda record: record.levelno >= logging.WARNING)
         raw.setFormatter(logging.Formatter("%(message)s"))
+        lines.addFilter(lambda record: record.levelno < logging.WARNING)
         logger.addHandler(raw)
-    if not as_json:
-        lines = logging.StreamHandler(sys.stderr)
-        if raw_stderr:
-            lines.addFilter(lambda record: record.levelno < logging.WARNING)
-        lines.setFormatter(logging.Formatter("%(asctime)s %(levelname)s [%(shard)s] %(message)s"))
-        logger.addHandler(lines)
-        logger.propagate = False

@@ -114,6 +114,7 @@ class Children:
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._running: set[ChildProcess] = set()
+        self._closed = False
 
     def begin_stop(self) -> None:
         """Let calls give up sooner what they would otherwise repeat."""
@@ -145,6 +146,7 @@ class Children:
             )
             with self._lock:
                 self._running.add(process)
+                closed = self._closed
             process.start(
                 _Listener(
                     session,
@@ -158,6 +160,10 @@ class Children:
         except (OSError, RuntimeError) as error:
             # Too many processes, files or threads, or a program that was removed meanwhile: a later attempt may succeed.
             raise self._failed(f"the child process cannot be started: {error}") from error
+        if closed:
+            # A step of the worker was under way while `close` ended the children that it knew.
+            process.finish(0.0)
+            raise RestartShardError("the daemon has ended")
         logger.info("shard %s: started child %d: %s", shard_id, process.pid, self._words[0])
         return session
 
@@ -194,6 +200,7 @@ class Children:
         self._stopping.set()
         grace = min(self._exit_grace, 1.0) if soon else self._exit_grace
         with self._lock:
+            self._closed = True
             running = list(self._running)
         for process in running:
             process.finish(grace)
