@@ -416,10 +416,13 @@ def test_a_lease_moves_to_a_new_daemon_after_its_child_was_told(scene_of):
 def test_exit_as_the_java_daemon_does_and_a_child_that_does_not_start(scene_of):
     scene = scene_of(2)
     behaviours = {"shardId-000000000001": "exits once", "*": "good"}
-    daemon = scene.start("--on-child-failure", "exit", behaviours=behaviours)
+    daemon = scene.start("--on-child-failure", "exit", "--json", behaviours=behaviours)
     scene.put(5)
     assert daemon.wait(HANG) == 1, scene.log()
     assert re.search(r"Stopped, because child \d+ failed: it exited with code 7", scene.log())
+    events = [json.loads(line) for line in scene.log().splitlines() if line.startswith('{"event"')]
+    assert [event["event"] for event in events] == ["started", "ended"]
+    assert "it exited with code 7" in events[-1]["failure"]
     scene.assert_nothing_is_left()
     Path(f"{scene.journal_file}.?").unlink(missing_ok=True)
     scene.start(behaviours={"*": "dies before initialize once"})

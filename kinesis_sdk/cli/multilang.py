@@ -9,8 +9,8 @@ from typing import Literal
 
 import click
 
-from kinesis_sdk.cli.options import connection_options, make_connection
-from kinesis_sdk.cli.output import CommandError, ExitCode, note, with_exit_codes
+from kinesis_sdk.cli.options import JSON_OPTION, connection_options, make_connection
+from kinesis_sdk.cli.output import CommandError, ExitCode, note, print_json_line, with_exit_codes
 
 
 @click.command()
@@ -54,13 +54,20 @@ from kinesis_sdk.cli.output import CommandError, ExitCode, note, with_exit_codes
     show_default=True,
     help="Level of the log, which goes to standard error.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Write the log as one JSON object a line.")
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Lines of text, or one JSON object a line.",
+)
 @click.option(
     "--raw-stderr",
     is_flag=True,
     help="Write what children print on standard error as it is, without time and shard.",
 )
 @click.option("--check", is_flag=True, help="Read the file, say what has no effect, and start nothing.")
+@JSON_OPTION
 @connection_options
 @with_exit_codes
 def multilang(
@@ -72,9 +79,10 @@ def multilang(
     health_port: int | None,
     health_host: str,
     log_level: str,
-    as_json: bool,
+    log_format: str,
     raw_stderr: bool,
     check: bool,
+    as_json: bool,
     region: str | None,
     profile: str | None,
     endpoint_url: str | None,
@@ -90,7 +98,9 @@ def multilang(
     otherwise); a second one stops at once. What children print on standard error is in the log.
 
     The file is read strictly: a malformed number is an error, and a key that has no effect is named with the reason. Keys that
-    only this command has: onChildFailure (restart, exit) and onChildException (ignore, restart).
+    only this command has: onChildFailure (restart, exit), onChildException (ignore, restart) and childExitGraceMillis.
+
+    --json prints an event a line: checked, started, ended. The log stays on standard error.
 
     Exit codes: 0 stopped; 1 a child failed with onChildFailure = exit, or the stop was not clean; 2 the file or an option is
     wrong; 3 a call failed.
@@ -99,7 +109,7 @@ def multilang(
     Examples:
       kinesis-sdk multilang app.properties
       kinesis-sdk multilang app.properties --check
-      kinesis-sdk multilang --properties-file app.properties --json --health-port 8080
+      kinesis-sdk multilang --properties-file app.properties --log-format json --health-port 8080
       kinesis-sdk multilang app.properties --endpoint-url http://localhost:4566 --region us-east-1
     """
     if os.name != "posix":
@@ -119,6 +129,10 @@ def multilang(
     check_command(settings.words)
     if on_child_failure is not None:
         settings = replace(settings, on_child_failure=on_child_failure)
+    notes = [{"key": key, "reason": reason} for key, reason in settings.notes]
+    if check and as_json:
+        print_json_line({"event": "checked", "file": path, "notes": notes})
+        return
     if check:
         for key, why in settings.notes:
             click.echo(f"{key}: {why}")
@@ -135,16 +149,23 @@ def multilang(
         health_port=health_port,
         health_host=health_host,
     )
-    configure_logging(daemon.worker.worker_id, log_level.upper(), "json" if as_json else "text")
-    _configure_children(raw_stderr=raw_stderr, as_json=as_json)
+    configure_logging(daemon.worker.worker_id, log_level.upper(), "json" if log_format == "json" else "text")
+    _configure_children(raw_stderr=raw_stderr, as_json=log_format == "json")
     logger = logging.getLogger("kinesis_sdk.multilang")
     for key, why in settings.notes:
         logger.warning("%s: %s is not applied as it is written: %s", path, key, why)
     if log_configuration is not None:
-        logger.warning("%s is not used: logback is Java's; see --log-level and --json", log_configuration)
+        logger.warning(
+            "%s is not used: logback is Java's; see --log-level and --log-format", log_configuration
+        )
     if settings.metrics is None:
         logger.info("no metrics are uploaded to CloudWatch; metricsLevel = SUMMARY or DETAILED turns them on")
+    if as_json:
+        print_json_line({"event": "started", "worker": daemon.worker.worker_id, "notes": notes})
+        sys.stdout.flush()
     outcome = daemon.run()
+    if as_json:
+        print_json_line({"event": "ended", "clean": outcome.clean, "failure": outcome.failure})
     if outcome.failure is not None:
         raise CommandError(f"Stopped, because {outcome.failure}", ExitCode.BAD_ANSWER)
     if not outcome.clean:

@@ -35,6 +35,7 @@ HELP_DIFFERS = {
     **TYPES_DIFFER,
     "--all": "what is left out by default",
     "--allow-changes": "what may be changed",
+    "--health-port": "whether several processes share it",
     "--host": "whether a token protects it",
     "--shards": "of the demo's stream, or of the one to create",
     "--timeout": "what is waited for",

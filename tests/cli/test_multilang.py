@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,14 @@ def test_a_file_is_checked_without_starting_anything(tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert "maxActiveThreads: each shard has its own threads" in result.output
     assert "did you mean failoverTimeMillis?" in result.output
+
+
+def test_what_a_check_found_as_json(tmp_path: Path) -> None:
+    result = run(tmp_path, f"{GOOD}maxActiveThreads = 4\n", "--check", "--json")
+    assert result.exit_code == 0
+    found = json.loads(result.stdout)
+    assert found["event"] == "checked"
+    assert [each["key"] for each in found["notes"]] == ["maxActiveThreads"]
 
 
 @pytest.mark.parametrize(
