@@ -5,12 +5,16 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from typing import Literal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from kinesis_sdk.cli.options import JSON_OPTION, connection_options, make_connection
 from kinesis_sdk.cli.output import CommandError, ExitCode, note, print_json_line, with_exit_codes
+
+if TYPE_CHECKING:
+    from kinesis_sdk.consumer import RecordHandler
 
 
 @click.command()
@@ -33,6 +37,12 @@ from kinesis_sdk.cli.output import CommandError, ExitCode, note, print_json_line
     type=click.Choice(["restart", "exit"]),
     help="When a child fails: restart its shard at the checkpoint, or exit with code 1 as the Java daemon does. By "
     "default onChildFailure of the file, else restart.",
+)
+@click.option(
+    "--in-process",
+    metavar="MODULE:PROCESSOR",
+    help="Run a processor written for amazon_kclpy or kinesis_sdk.kclpy in this process, in place of executableName: a class, "
+    "or a function that returns one, of a module in the current directory or an installed package.",
 )
 @click.option(
     "--health-port",
@@ -76,6 +86,7 @@ def multilang(
     properties_file: str | None,
     log_configuration: str | None,
     on_child_failure: Literal["restart", "exit"] | None,
+    in_process: str | None,
     health_port: int | None,
     health_host: str,
     log_level: str,
@@ -110,6 +121,7 @@ def multilang(
       kinesis-sdk multilang app.properties
       kinesis-sdk multilang app.properties --check
       kinesis-sdk multilang --properties-file app.properties --log-format json --health-port 8080
+      kinesis-sdk multilang app.properties --in-process my_app:RecordProcessor
       kinesis-sdk multilang app.properties --endpoint-url http://localhost:4566 --region us-east-1
     """
     if os.name != "posix":
@@ -125,8 +137,12 @@ def multilang(
 
     path = file or properties_file
     assert path is not None
-    settings = load_settings(path)
-    check_command(settings.words)
+    settings = load_settings(path, needs_executable=in_process is None)
+    handler = None
+    if in_process is None:
+        check_command(settings.words)
+    else:
+        handler = _processors(in_process, empty_batches=settings.empty_batches)
     if on_child_failure is not None:
         settings = replace(settings, on_child_failure=on_child_failure)
     notes = [{"key": key, "reason": reason} for key, reason in settings.notes]
@@ -146,6 +162,7 @@ def multilang(
     daemon = MultiLangDaemon(
         settings,
         overrides=Overrides(region_name=region, endpoint_url=endpoint_url, session=session),
+        handler=handler,
         health_port=health_port,
         health_host=health_host,
     )
@@ -172,6 +189,17 @@ def multilang(
         raise CommandError(
             "The stop was not clean: some records will be processed again.", ExitCode.BAD_ANSWER
         )
+
+
+def _processors(name: str, *, empty_batches: bool) -> Callable[[], RecordHandler]:
+    """Return the handlers of ``--in-process``."""
+    from kinesis_sdk.cli.run.handlers import HandlerNotFoundError, load_handler
+    from kinesis_sdk.multilang.in_process import processor_handlers
+
+    try:
+        return processor_handlers(load_handler(name), empty_batches=empty_batches)
+    except HandlerNotFoundError as error:
+        raise CommandError(f"--in-process: {error}", ExitCode.USAGE) from error
 
 
 def _configure_children(*, raw_stderr: bool, as_json: bool) -> None:

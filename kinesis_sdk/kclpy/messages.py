@@ -28,7 +28,7 @@ class _NoCheckpointer:
         raise CheckpointError("InvalidStateException")
 
 
-_NO_CHECKPOINTER = _NoCheckpointer()
+NO_CHECKPOINTER = _NoCheckpointer()
 
 
 class MessageDispatcher:
@@ -40,7 +40,7 @@ class MessageDispatcher:
 
     def __init__(self, json_dict: Mapping[str, Any]) -> None:
         self._action: str = json_dict["action"]
-        self._checkpointer: CheckpointerLike = _NO_CHECKPOINTER
+        self._checkpointer: CheckpointerLike = NO_CHECKPOINTER
 
     @property
     def action(self) -> str:

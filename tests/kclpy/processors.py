@@ -1,12 +1,13 @@
 """Processors for amazon_kclpy's interface, to be run with either library; standard library only.
 
 ``python processors.py LIBRARY NAME [on_error]`` is a child of a MultiLangDaemon: LIBRARY is ``amazon_kclpy`` or
-``kinesis_sdk.kclpy``. What a callback sees is written to standard error, one JSON array a line.
+``kinesis_sdk.kclpy``. What a callback sees is written to standard error, one JSON array a line, unless ``QUIET`` is set in the environment.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from importlib import import_module
 
@@ -151,10 +152,25 @@ def make(library, name, tell):
             checkpoint(given.checkpointer, None)
             checkpoint(given.checkpointer)
 
+    class Standing(Version3):
+        """Checkpoints the first record in the middle of an aggregate, and nothing after it."""
+
+        stands = False
+
+        def process_records(self, given):
+            tell("process_records", len(given.records))
+            for record in given.records:
+                if record.sub_sequence_number == 1 and not self.stands:
+                    self.stands = True
+                    checkpoint(given.checkpointer, record.sequence_number, record.sub_sequence_number)
+
+        def shutdown_requested(self, given):
+            tell("shutdown_requested", given.action)
+
     kinds = {
         kind.__name__: kind
         for kind in (
-            Version3, Version2, Version2Asked, Version1, Raising, RaisingEverywhere, Repeating, Exiting, Bare, Partial,
+            Version3, Version2, Version2Asked, Version1, Raising, RaisingEverywhere, Repeating, Exiting, Bare, Partial, Standing,
         )
     }  # fmt: skip
     return kcl.KCLProcess, kinds[name]()
@@ -207,7 +223,8 @@ def main(library, name, *on_error):
     """Be a child of a daemon."""
 
     def tell(*event):
-        sys.stderr.write(f"{json.dumps(event)}\n")
+        if not os.environ.get("QUIET"):
+            sys.stderr.write(f"{json.dumps(event)}\n")
 
     process, processor = make(library, name, tell)
     process(processor, **({"on_error": on_error[0]} if on_error else {})).run()

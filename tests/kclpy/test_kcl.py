@@ -206,7 +206,7 @@ def test_inputs_of_a_users_own_tests() -> None:
         again.records[0].get("nothing")
     with pytest.raises(CheckpointError, match="not allowed when the lease is lost"):
         messages.ShutdownInput.zombie().checkpointer.checkpoint()
-    mine = messages._NO_CHECKPOINTER
+    mine = messages.NO_CHECKPOINTER
     assert messages.ShutdownInput.terminate(mine).checkpointer is mine
 
 
