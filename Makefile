@@ -18,7 +18,7 @@ MKDOCS = NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/mkdocs
 FUZZ = KINESIS_SDK_SCHEDULES=$(SCHEDULES) KINESIS_SDK_FLEETS=$(FLEETS) KINESIS_SDK_READERS=$(READERS) KINESIS_SDK_QUERIES=$(QUERIES)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo example test unit integration browser spark spark-full spark-scale java fuzz soak operations check english format bench bench-producer bench-consumer bench-calls bench-fleet bench-admin bench-spark-plan bench-java bench-spark-jvm docs docs-serve lock clean
+.PHONY: help install demo example test unit integration browser spark spark-full spark-scale multilang java fuzz soak operations check english format bench bench-producer bench-consumer bench-calls bench-fleet bench-admin bench-spark-plan bench-java bench-multilang bench-spark-jvm docs docs-serve lock clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -60,6 +60,9 @@ spark-full: install  ## Send 3 million flights through Spark and Kinesis (minute
 
 spark-scale: install  ## Read 10 million flights of 1,000 shards with a Spark cluster, with kills (15 minutes; ARGS='--rows 1000000').
 	@$(BIN)/python benchmarks/bench_spark_cluster.py $(ARGS)
+
+multilang: install  ## Run the tests of KCL applications in other languages, including long ones (needs Java 17, npm).
+	@$(BIN)/python -m pytest integration/multilang
 
 java: install  ## Run the tests against the real Java KCL, including long ones (needs JDK 17, npm, Maven).
 	@$(BIN)/python -m pytest integration/java
@@ -124,6 +127,9 @@ bench-spark-plan: install  ## Print what the Spark source's planner costs per tr
 
 bench-java: install  ## Print costs and times compared with the real Java KCL (needs Java 17, npm; 20 minutes).
 	@$(BIN)/python benchmarks/bench_java.py
+
+bench-multilang: install  ## Print costs and times compared with the real MultiLangDaemon (needs Java 17, npm; 15 minutes).
+	@$(BIN)/python benchmarks/bench_multilang.py $(ARGS)
 
 bench-spark-jvm: install  ## Print costs compared with AWS Labs' Spark connector for the JVM (needs Java 17, Maven; 15 minutes).
 	@$(BIN)/python benchmarks/bench_spark_jvm.py $(ARGS)

@@ -77,7 +77,7 @@ def test_a_failing_suite_hides_no_other(
 
 
 def test_every_file_of_tests_belongs_to_a_suite() -> None:
-    everything = {"test_spark.py", "conformance", "endtoend", "java", "spark", "ui"}
+    everything = {"test_spark.py", "conformance", "endtoend", "java", "multilang", "spark", "ui"}
     (processes,) = choose(["processes"])
     ignored = {argument.removeprefix("--ignore=integration/") for argument in processes.runs[0][1:]}
     assert ignored == everything, "and what it leaves out is named by another suite"

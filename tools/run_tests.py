@@ -21,6 +21,7 @@ from pathlib import Path
 from integration.java import install as kcl
 from integration.java.kpl import install as kpl
 from integration.localstack import install as localstack
+from integration.multilang import install as multilang
 from integration.spark import environments as spark
 
 ROOT = Path(__file__).parents[1]
@@ -74,7 +75,15 @@ SUITES = (
                 "integration",
                 *(
                     f"--ignore=integration/{name}"
-                    for name in ("conformance", "endtoend", "java", "spark", "test_spark.py", "ui")
+                    for name in (
+                        "conformance",
+                        "endtoend",
+                        "java",
+                        "multilang",
+                        "spark",
+                        "test_spark.py",
+                        "ui",
+                    )
                 ),
             ),
         ),
@@ -96,9 +105,15 @@ SUITES = (
         4,
         (("integration/java", "--ignore-glob=integration/java/test_long*.py"),),
     ),
+    Suite(
+        "multilang",
+        "children that are not ours, below our daemon and the Java one",
+        3,
+        (("integration/multilang", "--ignore=integration/multilang/test_long.py"),),
+    ),
     Suite("spark", "two versions of Spark", 10, (("integration/test_spark.py",),)),
 )
-GROUPS = {"integration": ("processes", "browser", "conformance", "endtoend", "java", "spark")}
+GROUPS = {"integration": ("processes", "browser", "conformance", "endtoend", "java", "multilang", "spark")}
 FUZZ_VARIABLES = {"KINESIS_SDK_SCHEDULES", "KINESIS_SDK_FLEETS", "KINESIS_SDK_READERS", "KINESIS_SDK_QUERIES"}
 """Environment variables for the number of random cases; the other suites run with their small defaults."""
 
@@ -180,13 +195,17 @@ def _fetched(names: set[str]) -> Iterator[str]:
             yield f"{label}: not needed, the environment names an endpoint"
         else:
             yield f"{label}: {_state(localstack.folder().is_dir(), _why_no_localstack())}"
-    if "java" in names:
+    if names & {"java", "multilang"}:
         yield f"Java KCL 3.1.3 (34 MB): {_state(kcl.folder().is_dir(), _why_no_localstack())}"
+    if "java" in names:
         for version in kcl.MAVEN_VERSIONS:
             present = kcl.maven.folder(kcl.lock(version)).is_dir()
             yield f"Java KCL {version} (28 MB): {_state(present, _why_no_localstack() or (None if present else _why_no_maven()))}"
         present = kcl.maven.folder(kpl.LOCK).is_dir()
         yield f"KPL {kpl.KPL} (87 MB): {_state(present, _why_no_localstack() or (None if present else _why_no_maven()))}"
+    if "multilang" in names:
+        present = multilang.amazon_kclpy_folder().is_dir() and multilang.aws_kcl_folder().is_dir()
+        yield f"amazon_kclpy and aws-kcl (2 MB): {_state(present, None)}"
     if "spark" in names:
         for version in (spark.NEWEST, spark.OLDEST):
             present = (spark.CACHE / f"spark-{version}" / ".installed").exists()

@@ -259,6 +259,19 @@ class Stage:
         self.workers.append(worker)
         return worker
 
+    def child(
+        self, name: str, application: str, *, stand_at: Sequence[str] = (), count_only: bool = False
+    ) -> Path:
+        """Return the executable of a daemon: ``child.py``, for a worker with this id. See `start_java`."""
+        options = self._file(application, f"{name}.json")
+        options.write_text(json.dumps(self._options(name, application, stand_at, count_only=count_only)))
+        # The daemon splits its executable's name at blanks, so that paths could not have any.
+        script = self._file(application, f"{name}.sh")
+        words = shlex.join([sys.executable, str(HERE / "child.py"), str(options)])
+        script.write_text(f"#!/bin/sh\nPYTHONPATH={shlex.quote(str(self._kcl_root))} exec {words}\n")
+        script.chmod(0o755)
+        return script
+
     def start_java(
         self,
         name: str,
@@ -283,15 +296,41 @@ class Stage:
             jvm: Options of the JVM.
             grace_millis: ``shutdownGraceMillis``; the default of the daemon is 0, which lets nothing be shut down.
         """
-        options = self._file(application, f"{name}.json")
-        options.write_text(json.dumps(self._options(name, application, stand_at, count_only=count_only)))
-        # The daemon splits its executable's name at blanks, so that paths could not have any.
-        script = self._file(application, f"{name}.sh")
-        words = shlex.join([sys.executable, str(HERE / "child.py"), str(options)])
-        script.write_text(f"#!/bin/sh\nPYTHONPATH={shlex.quote(str(self._kcl_root))} exec {words}\n")
-        script.chmod(0o755)
+        script = self.child(name, application, stand_at=stand_at, count_only=count_only)
+        return self.start_daemon(
+            name, stream, application, script, properties=properties, jvm=jvm, grace_millis=grace_millis
+        )
+
+    def start_daemon(
+        self,
+        name: str,
+        stream: str,
+        application: str,
+        executable: Path,
+        *,
+        ours: bool = False,
+        properties: Mapping[str, object] = QUICK,
+        jvm: Sequence[str] = _SHORT_LIVED,
+        grace_millis: int | None = 30_000,
+        arguments: Sequence[str] = (),
+        cwd: Path = ROOT,
+    ) -> WorkerProcess:
+        """Run a MultiLangDaemon with any child.
+
+        Args:
+            name: Its worker id.
+            stream: Stream name.
+            application: Application name.
+            executable: The child.
+            ours: Whether it is ours, `kinesis-sdk multilang`, and not the real one.
+            properties: See `start_java`.
+            jvm: Options of the JVM.
+            grace_millis: See `start_java`; None leaves the daemon its default.
+            arguments: Further arguments of ours.
+            cwd: Folder to run in.
+        """
         settings = {
-            "executableName": script,
+            "executableName": executable,
             "streamName": stream,
             "applicationName": application,
             "workerId": name,
@@ -302,7 +341,7 @@ class Stage:
             "metricsLevel": "NONE",
             "kinesisEndpoint": self.kinesis_url,
             "dynamoDBEndpoint": self._dynamodb_url,
-            "shutdownGraceMillis": grace_millis,
+            **({} if grace_millis is None else {"shutdownGraceMillis": grace_millis}),
             **properties,
         }
         file = self._file(application, f"{name}.properties")
@@ -312,8 +351,10 @@ class Stage:
             "software.amazon.kinesis.multilang.MultiLangDaemon",
             "--properties-file", file, "--log-configuration", self._logback(),
         ]  # fmt: skip
+        if ours:
+            command = [sys.executable, "-m", "kinesis_sdk.cli", "multilang", file, *arguments]
         log = self._file(application, f"{name}.log")
-        return self._add(name, application, Guarded(command, log, env=self.environment()))
+        return self._add(name, application, Guarded(command, log, env=self.environment(), cwd=cwd))
 
     def start_worker(
         self,

@@ -47,6 +47,16 @@ def _once(name: str, target: Path, build: Callable[[Path], None]) -> Path:
     return target
 
 
+def amazon_kclpy_folder() -> Path:
+    """Return the folder in which amazon_kclpy is or will be installed."""
+    return _folder("amazon-kclpy", AMAZON_KCLPY)
+
+
+def aws_kcl_folder() -> Path:
+    """Return the folder in which aws-kcl is or will be installed."""
+    return _folder("aws-kcl", (NPM / "package-lock.json").read_text())
+
+
 def _build_amazon_kclpy(root: Path) -> None:
     # Only unpacked: building its wheel would fetch the jars of Amazon's daemon, and its Python code needs no build.
     pins = root / "pins.txt"
@@ -73,7 +83,7 @@ def amazon_kclpy() -> Path:
         CannotInstallError: The registry cannot be reached.
         RuntimeError: The installation failed for another reason.
     """
-    return _once("amazon-kclpy", _folder("amazon-kclpy", AMAZON_KCLPY), _build_amazon_kclpy)
+    return _once("amazon-kclpy", amazon_kclpy_folder(), _build_amazon_kclpy)
 
 
 def _build_aws_kcl(root: Path) -> None:
@@ -94,7 +104,7 @@ def aws_kcl() -> Path:
         RuntimeError: The installation failed for another reason.
     """
     require("node", 18, "The KCL for Node")
-    target = _folder("aws-kcl", (NPM / "package-lock.json").read_text())
+    target = aws_kcl_folder()
     if not target.is_dir():
         require("npm", 8, "Installing the KCL for Node")
     return _once("aws-kcl", target, _build_aws_kcl)
