@@ -23,7 +23,7 @@ from kinesis_sdk.admin.changes.workers import WorkerMarks
 from kinesis_sdk.common.clock import SystemClock
 from kinesis_sdk.common.errors import ChangeRefusedError, ConfigError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
-from kinesis_sdk.common.shards import Shard
+from kinesis_sdk.common.shards import Shard, ShardGraph
 from kinesis_sdk.consumer.leases.table.lease import Lease
 
 _WAIT = 15.0
@@ -181,9 +181,22 @@ class Operator:
         if kind == "export":
             self._exports = [*self._exports, self.steering.export()][-_EXPORTS:]
             return True
-        if not self._exports:
+        exports = [one for one in self._exports if not self._rewinds_more(one)]
+        if not exports:
             return False
-        return self._apply(self.steering.plan_import(_pick(self._exports, operation.choice)), operation)
+        return self._apply(self.steering.plan_import(_pick(exports, operation.choice)), operation)
+
+    def _rewinds_more(self, export: Export) -> bool:
+        """Return whether an import would also bring shards back by the ends of their parents, which no outcome names."""
+        exported = {row.lease.shard: row.lease for row in export.rows}
+        there = {row.lease_key for row in self._scene.rows()}
+        graph = ShardGraph(self._scene.shards())
+        return any(
+            shard_id not in exported
+            and shard_id not in there
+            and any(one in exported and not exported[one].is_finished for one in graph.ancestors(shard_id))
+            for shard_id in graph.shards
+        )
 
     def _position(self, operation: Operation) -> bool:
         kind = operation.kind
