@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from kinesis_sdk.common.errors import KinesisSdkError
 from kinesis_sdk.common.log_fields import FieldLogger, log_fields
-from kinesis_sdk.common.shards import Shard
+from kinesis_sdk.common.shards import Shard, ShardGraph
 from kinesis_sdk.consumer.leases.table.lease import Lease
 from kinesis_sdk.consumer.leases.table.store import LeaseStore, is_rejected_row
 from kinesis_sdk.consumer.shard_sync.plan import plan_children
@@ -90,10 +90,18 @@ class ChildLeases:
             others = [other for other in lease.parent_shard_ids if other != parent]
             missing = [other for other in others if self._store.get(self._key(other)) is None]
             if missing and self._store.get(self._key(lease.lease_key)) is None:
-                listed = {shard.shard_id for shard in self._list_shards()}
+                graph = ShardGraph(self._list_shards())
+                listed = graph.shards.keys()
+                # A descendant with a lease shows that the child, and with it both parents, were read before. An import puts
+                # one of them back, and the lease of the other one was deleted.
+                was_read = any(
+                    self._store.get(self._key(one)) is not None for one in graph.descendants(lease.lease_key)
+                )
                 # A parent that is not listed has expired only if a newer shard is listed. If it is newer than all
                 # listed shards, the listing is older than the reshard.
-                if any(other in listed or other > max(listed, default="") for other in missing):
+                if not was_read and any(
+                    other in listed or other > max(listed, default="") for other in missing
+                ):
                     _LOGGER.info(
                         "shard %s: child %s waits for the lease of its other parent %s",
                         parent,

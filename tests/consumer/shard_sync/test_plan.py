@@ -345,6 +345,17 @@ def test_an_end_that_is_repeated_creates_the_children_that_are_missing():
     assert ending.store.get("s1").checkpoint != ExtendedSequenceNumber(TRIM_HORIZON)
 
 
+def test_a_merge_does_not_wait_for_a_parent_that_was_read_before():
+    """An import put s0 back. The leases of s1 and of the merged s2 were deleted; s2's child s3 is read."""
+    listed = [shard(0, closed=True), shard(1, closed=True), shard(2, (0, 1), closed=True), shard(3, (2,))]
+    ending = Ending(*listed)
+    ending.store.create_if_absent(child(0, "5", ()))
+    ending.store.create_if_absent(child(3, "7", (2,)))
+    assert ending.children.create("s0", [listed[2]])
+    assert ending.syncs == 0
+    assert ending.store.get("s2").checkpoint == ExtendedSequenceNumber(TRIM_HORIZON)
+
+
 def test_children_are_created_in_the_order_of_their_ids():
     plan = plan_children([shard(3, (0,)), shard(2, (0,))])
     assert [lease.lease_key for lease in plan] == ["s2", "s3"]
