@@ -49,8 +49,9 @@ def test_programs_are_told_where_it_serves(
             """Nothing runs."""
 
     class Ended:
-        def wait(self) -> None:
-            """Ctrl-C came already."""
+        def wait(self, timeout: float) -> bool:
+            """Ctrl-C came already. A wait without a timeout would miss a signal that another thread receives."""
+            return timeout < 1
 
     monkeypatch.setattr(command, "FakeAwsServer", Server)
     monkeypatch.setattr(command.threading, "Event", Ended)
