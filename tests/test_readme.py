@@ -114,3 +114,10 @@ def test_every_page_is_in_the_navigation_of_the_site() -> None:
     assert len(listed) == len(set(listed))
     missing = {page.name for page in DOCS.glob("*.md")}.difference(listed)
     assert not missing, "add these pages to the navigation in mkdocs.yml"
+
+
+def test_every_test_that_a_page_names_exists() -> None:
+    named = re.findall(r"`((?:tests|integration)/[\w/]+\.py)::(\w+)`", TEXT)
+    assert len(named) >= 12
+    for path, test in named:
+        assert f"def {test}(" in (ROOT / path).read_text(encoding="utf-8"), f"{path}::{test}"
