@@ -149,8 +149,8 @@ class KCLProcess:
                 input_file.reconfigure(encoding="utf-8")
         self._errors = sys.stderr if error_file is None else error_file
         self._on_error = on_error
-        self.io_handler = _Pipe(input_file, sys.stdout if output_file is None else output_file)
-        self.checkpointer = Checkpointer(self.io_handler)
+        self.io_handler: _Pipe = _Pipe(input_file, sys.stdout if output_file is None else output_file)
+        self.checkpointer: Checkpointer = Checkpointer(self.io_handler)
         self.processor: Any = as_version_3(record_processor)
 
     def run(self) -> None:

@@ -61,8 +61,8 @@ class StreamShard:
         self.digests = digests
         self.ending_sequence: int | None = None
         self.closed_at: float | None = None
-        self.trimmed = 0
-        self.trimmed_through = 0
+        self.trimmed: int = 0
+        self.trimmed_through: int = 0
         self.sequences: list[int] = []
         self.records: list[dict[str, Any]] = []
 

@@ -62,7 +62,7 @@ class Certificate:
         if ca_file is None:
             self._folder = tempfile.TemporaryDirectory(prefix="fake-aws-")
             ca_file = Path(self._folder.name) / "ca.pem"
-        self.ca_file = str(Path(ca_file).absolute())
+        self.ca_file: str = str(Path(ca_file).absolute())
         Path(self.ca_file).write_bytes(authority.cert_pem.bytes())
 
     def accept(self, sock: socket.socket) -> TlsChannel:
