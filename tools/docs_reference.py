@@ -30,6 +30,7 @@ PACKAGES = {
     "kinesis_sdk.consumer": ("Consumer", "Workers, handlers, settings, lease stores and lease strategies."),
     "kinesis_sdk.common.records": ("Records", "Records as readers see them."),
     "kinesis_sdk.lambda_events": ("Lambda and Firehose", "Handlers for events of Lambda and Firehose."),
+    "kinesis_sdk.serialization": ("Serialization", "Codecs and schema registries."),
     "kinesis_sdk.metrics": ("Metrics", "Sinks for metrics, and the catalogue of all metrics."),
     "kinesis_sdk.admin": ("Administration", "Streams, applications, lag, and safe changes of leases."),
     "kinesis_sdk.spark": ("Spark", "Data source, sink and helpers for PySpark."),
