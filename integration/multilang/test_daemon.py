@@ -394,11 +394,7 @@ def test_a_lease_moves_to_a_new_daemon_after_its_child_was_told(scene_of):
     scene.put(5)
     scene.await_records()
     assert scene.processed() == scene.expected
-    assert [
-        entry["event"]
-        for entry in scene.journal()
-        if entry["shard"] == moved and entry["event"] != "processed"
-    ] == [
+    expected = [
         "initialize",
         "checkpoint",
         "shutdownRequested",
@@ -408,6 +404,13 @@ def test_a_lease_moves_to_a_new_daemon_after_its_child_was_told(scene_of):
         "initialize",
         "checkpoint",
     ]
+
+    def happened() -> bool:
+        # The last checkpoint is written to the journal after its records.
+        events = [entry["event"] for entry in scene.journal() if entry["shard"] == moved]
+        return [event for event in events if event != "processed"] == expected
+
+    scene.until(happened, "all calls in their order")
     scene.stop(0)
     scene.stop(1)
     scene.assert_nothing_is_left()
