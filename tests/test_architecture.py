@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -47,10 +48,19 @@ def room_of(path: Path, package: Path = PACKAGE) -> str:
     return first.removesuffix(".py")
 
 
-def imports_of(path: Path, package: Path = PACKAGE) -> Iterator[tuple[int, str]]:
+def imports_of(path: Path, package: Path = PACKAGE) -> Sequence[tuple[int, str]]:
     """Line and absolute name of everything of this package that a module imports, anywhere in it."""
+    return _imports_in(path.read_text(encoding="utf-8"), path, package)
+
+
+@cache
+def _imports_in(source: str, path: Path, package: Path) -> Sequence[tuple[int, str]]:
+    return tuple(_read_imports(source, path, package))
+
+
+def _read_imports(source: str, path: Path, package: Path) -> Iterator[tuple[int, str]]:
     within = [package.name, *path.relative_to(package).parts[:-1]]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
+    for node in ast.walk(ast.parse(source, str(path))):
         if isinstance(node, ast.Import):
             found = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):

@@ -360,10 +360,13 @@ class Simulation:
 
 
 def run_together(simulations: list[Simulation], until: float) -> None:
-    """Run producers that share a service, up to a moment."""
+    """Run producers that share a service, up to a moment. Each has its turn only when something of its own is due."""
     clock = simulations[0].clock
-    while clock.monotonic() < until:
-        now = clock.monotonic()
-        progressed = [simulation.turn(now) for simulation in simulations]
-        if not any(progressed):
-            clock.advance_to(min(until, *(simulation.upcoming(now) for simulation in simulations)))
+    due = [clock.monotonic()] * len(simulations)
+    while (now := clock.monotonic()) < until:
+        for place, simulation in enumerate(simulations):
+            if due[place] <= now:
+                while simulation.turn(now):
+                    """Go on until nothing is due."""
+                due[place] = simulation.upcoming(now)
+        clock.advance_to(min(until, *due))
