@@ -27,6 +27,15 @@ _PIPE_WIDTH = 240
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
+_HINTS = {
+    "NoRegionError": " Give --region, or set AWS_DEFAULT_REGION.",
+    "NoCredentialsError": ". Give --profile, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; an endpoint for tests takes any "
+    "values.",
+    "ProfileNotFound": ". Profiles are in ~/.aws/config and ~/.aws/credentials.",
+}
+"""Remedies of errors of the settings, by their codes."""
+
+
 class ExitCode(IntEnum):
     """Exit codes of every command."""
 
@@ -72,8 +81,7 @@ def with_exit_codes(function: _F) -> _F:
         except ConfigError as error:
             raise CommandError(str(error), ExitCode.USAGE) from error
         except AwsConfigError as error:
-            hint = " Give --region, or set AWS_DEFAULT_REGION." if error.code == "NoRegionError" else ""
-            raise CommandError(f"{error}{hint}", ExitCode.CALL_FAILED) from error
+            raise CommandError(f"{error}{_HINTS.get(error.code, '')}", ExitCode.CALL_FAILED) from error
         except KinesisSdkError as error:
             raise CommandError(str(error), ExitCode.CALL_FAILED) from error
         except KeyboardInterrupt:

@@ -3,7 +3,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from click.testing import CliRunner
@@ -106,6 +109,23 @@ def test_options_reach_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (seen[1].split_shard, seen[1].kill_worker) == (True, True)
     CliRunner().invoke(cli, ["demo", "--no-split-shard", "--no-kill-worker"])
     assert (seen[2].split_shard, seen[2].kill_worker) == (False, False)
+
+
+def test_a_profile_goes_to_the_workers_instead_of_keys_in_the_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "credentials").write_text("[team]\naws_access_key_id = of-team\naws_secret_access_key = x\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "of-the-environment")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    options = DemoOptions(
+        endpoint_url="http://localhost:4566", profile="team", region="eu-west-1", stream="orders"
+    )
+    demo = demo_runner._Demo(options, MagicMock(), ExitStack())
+    demo.connect()
+    assert demo.session.get_credentials().access_key == "of-team"
+    assert demo.environment["AWS_PROFILE"] == "team"
+    assert "AWS_ACCESS_KEY_ID" not in demo.environment
 
 
 def test_an_aws_error_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,6 +89,23 @@ def test_a_missing_region_names_the_option_and_the_variable() -> None:
     assert "AWS_DEFAULT_REGION" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("NoCredentialsError", ("--profile", "AWS_ACCESS_KEY_ID", "takes any values")),
+        ("ProfileNotFound", ("~/.aws/config",)),
+    ],
+)
+def test_missing_credentials_name_where_they_may_come_from(code: str, words: tuple[str, ...]) -> None:
+    @with_exit_codes
+    def look() -> None:
+        raise AwsConfigError("no usable AWS credentials", operation="Scan", code=code)
+
+    result = run(look)
+    assert result.exit_code == ExitCode.CALL_FAILED
+    assert all(word in result.stderr for word in words)
+
+
 def test_connection_options_reach_the_connection() -> None:
     @connection_options
     def show(region: str | None, profile: str | None, endpoint_url: str | None) -> None:
