@@ -89,6 +89,7 @@ def test_a_stream_that_does_not_exist_is_reported_before_the_lease_table_is_crea
     aws.client("kinesis").create_stream(StreamName="orders", ShardCount=1)
     connection = Connection(clients={"kinesis": aws.client("kinesis")})
     monkeypatch.setattr(command_module, "make_connection", lambda *_: connection)
+    monkeypatch.setattr("kinesis_sdk.cli.run.logs.configure_logging", lambda *_: None)  # of the whole process
     started = []
     monkeypatch.setattr(Processes, "run", lambda self: started.append(self) or Outcome(ExitCode.DONE))
     result = CliRunner().invoke(cli, [*RUN, "--stream", "nope"])
