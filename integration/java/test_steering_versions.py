@@ -41,7 +41,7 @@ def test_a_rewind_and_a_skip(stage, tmp_path, version):
     fleet.await_everything()
     account = fleet.close_books()
     assert account.problems == {}
-    assert account.repeated > 50
+    assert account.repeated > 0
     (gap,) = fleet.operator.done.gaps
     assert gap.begin < gap.end
     assert gap.exact == (kind is OwnerKind.KCL3)
