@@ -11,12 +11,15 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import xml.etree.ElementTree as ET
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from integration.java import install as kcl
 from integration.java.kpl import install as kpl
@@ -40,20 +43,22 @@ class Suite:
         what: Description of its tests.
         minutes: Approximate minutes on two idle cores.
         runs: Arguments of pytest, one tuple per run.
+        waits: Whether its tests mostly wait, for processes and servers. Two such suites run at a time.
     """
 
     name: str
     what: str
     minutes: float
     runs: tuple[tuple[str, ...], ...]
+    waits: bool = False
 
 
 SUITES = (
-    Suite("unit", "no network, no sleeping", 1, ((*_TWO, "tests"),)),
+    Suite("unit", "no network, no sleeping", 2.5, ((*_TWO, "tests"),)),
     Suite(
         "fuzz",
         "random schedules, fleets and Spark queries in virtual time",
-        5,
+        4,
         (
             (*_TWO, "tests/producer/test_schedules.py"),
             (
@@ -69,7 +74,7 @@ SUITES = (
     Suite(
         "processes",
         "sockets, signals, the demo, the wheel",
-        3,
+        9,
         (
             (
                 "integration",
@@ -87,31 +92,39 @@ SUITES = (
                 ),
             ),
         ),
+        waits=True,
     ),
     # Playwright keeps an event loop in the main thread, so its tests have a process of their own.
-    Suite("browser", "the web console in Chromium", 2, (("integration/ui",),)),
+    Suite("browser", "the web console in Chromium", 2, (("integration/ui",),), waits=True),
     Suite(
-        "conformance", "our fake AWS beside LocalStack and DynamoDB Local", 2, (("integration/conformance",),)
+        "conformance",
+        "our fake AWS beside LocalStack and DynamoDB Local",
+        2,
+        (("integration/conformance",),),
+        waits=True,
     ),
     Suite(
         "endtoend",
         "processes that are killed, frozen, resharded and cut off",
-        5,
+        12,
         (("integration/endtoend",),),
+        waits=True,
     ),
     Suite(
         "java",
         "one lease table with the real Java KCL",
-        4,
+        9,
         (("integration/java", "--ignore-glob=integration/java/test_long*.py"),),
+        waits=True,
     ),
     Suite(
         "multilang",
         "children that are not ours, below our daemon and the Java one",
         3,
         (("integration/multilang", "--ignore=integration/multilang/test_long.py"),),
+        waits=True,
     ),
-    Suite("spark", "two versions of Spark", 10, (("integration/test_spark.py",),)),
+    Suite("spark", "two versions of Spark", 13, (("integration/test_spark.py",),)),
 )
 GROUPS = {"integration": ("processes", "browser", "conformance", "endtoend", "java", "multilang", "spark")}
 FUZZ_VARIABLES = {"KINESIS_SDK_SCHEDULES", "KINESIS_SDK_FLEETS", "KINESIS_SDK_READERS", "KINESIS_SDK_QUERIES"}
@@ -157,11 +170,10 @@ def _reason(skipped: ET.Element) -> str:
     return reason.splitlines()[0] if reason else "no reason given"
 
 
-def summarize(results: Mapping[str, Result]) -> str:
-    """Return the line that summarizes all results."""
+def summarize(results: Mapping[str, Result], seconds: float) -> str:
+    """Return the line that summarizes all results, and how long they took together."""
     failed = [name for name, result in results.items() if result.broken or result.failed]
     passed = sum(result.passed for result in results.values())
-    seconds = sum(result.seconds for result in results.values())
     by_suite = ", ".join(f"{name} {result.passed:,}" for name, result in results.items())
     skipped = sum((result.skipped for result in results.values()), Counter[str]())
     reasons = "; ".join(f"{count} because {reason}" for reason, count in sorted(skipped.items()))
@@ -178,7 +190,8 @@ def summarize(results: Mapping[str, Result]) -> str:
 
 def announce(suites: Sequence[Suite]) -> Iterator[str]:
     """Yield lines that announce the suites, their duration, and the packages that they fetch."""
-    minutes = sum(suite.minutes for suite in suites)
+    # Suites that wait run two at a time.
+    minutes = sum(suite.minutes / (2 if suite.waits else 1) for suite in suites)
     yield f"Running {len(suites)} test suites, about {minutes:.0f} minutes on two idle cores:"
     for number, suite in enumerate(suites, start=1):
         yield f"  {number} {suite.name:<12} {suite.what} (about {suite.minutes:g} min)"
@@ -251,8 +264,8 @@ def _why_no_spark(version: str) -> str | None:
     return None
 
 
-def run(suite: Suite, python: str) -> Result:
-    """Run a suite; pytest prints to the output of this process."""
+def run(suite: Suite, python: str, output: IO[str] | None = None) -> Result:
+    """Run a suite; pytest prints to a file, or to the output of this process."""
     result = Result()
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="kinesis-sdk-tests-") as folder:
@@ -265,7 +278,7 @@ def run(suite: Suite, python: str) -> Result:
         for number, arguments in enumerate(suite.runs):
             report = Path(folder) / f"run-{number}.xml"
             command = [python, "-m", "pytest", f"--junitxml={report}", *arguments]
-            result.broken = _run_pytest(command, environment) != 0 or result.broken
+            result.broken = _run_pytest(command, environment, output) != 0 or result.broken
         for report in sorted(Path(folder).glob("*.xml")):
             read_report(report, result)
     result.broken = result.broken or not result.passed + result.skipped.total()
@@ -273,8 +286,9 @@ def run(suite: Suite, python: str) -> Result:
     return result
 
 
-def _run_pytest(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    with subprocess.Popen(command, cwd=ROOT, env=environment) as process:  # noqa: S603
+def _run_pytest(command: Sequence[str], environment: Mapping[str, str], output: IO[str] | None) -> int:
+    errors = None if output is None else subprocess.STDOUT
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=errors) as process:  # noqa: S603
         try:
             return process.wait()
         except KeyboardInterrupt:
@@ -297,19 +311,80 @@ def choose(names: Sequence[str]) -> list[Suite]:
     return [suite for suite in SUITES if not selected or suite.name in selected]
 
 
+def run_all(suites: Sequence[Suite], results: dict[str, Result]) -> None:
+    """Run suites, and add their results: those that need the processor one at a time, those that wait two at a time.
+
+    Of two suites at a time, each prints its output when it ends.
+    """
+    numbers = {suite.name: f"[{number}/{len(suites)}]" for number, suite in enumerate(suites, start=1)}
+    waiting = [suite for suite in suites if suite.waits]
+    for suite in suites:
+        if not suite.waits or len(waiting) == 1:
+            print(f"\n{numbers[suite.name]} {suite.name}: {suite.what}", flush=True)
+            results[suite.name] = run(suite, sys.executable)
+        elif suite is waiting[0]:
+            fetch({suite.name for suite in waiting})
+            _run_two_at_a_time(waiting, numbers, results)
+
+
+def _run_two_at_a_time(
+    suites: Sequence[Suite], numbers: Mapping[str, str], results: dict[str, Result]
+) -> None:
+    printing = threading.Lock()
+
+    def run_one(suite: Suite) -> None:
+        with printing:
+            print(f"\n{numbers[suite.name]} {suite.name} begins: {suite.what}", flush=True)
+        with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
+            result = run(suite, sys.executable, output)
+            output.seek(0)
+            with printing:
+                minutes = f"{result.seconds / 60:.1f} min"
+                print(
+                    f"\n{numbers[suite.name]} {suite.name}, {minutes}:\n{output.read().rstrip()}", flush=True
+                )
+                results[suite.name] = result
+
+    with ThreadPoolExecutor(2) as pool:
+        # The longest first, so that none of them ends long after all others.
+        futures = [pool.submit(run_one, suite) for suite in sorted(suites, key=lambda suite: -suite.minutes)]
+        try:
+            for future in futures:
+                future.result()
+        except KeyboardInterrupt:
+            # Ctrl-C reached the running suites, too; the others do not begin.
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def fetch(names: set[str]) -> None:
+    """Fetch what suites need before several of them do it at the same time; what cannot be fetched is skipped by their tests."""
+    steps: list[Callable[[], object]] = []
+    if names & {"conformance", "endtoend", "java", "multilang"} and not localstack_from_outside():
+        steps.append(localstack.install)
+    if names & {"java", "multilang"}:
+        steps.append(kcl.install)
+    for step in steps:
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001 - the tests that need it say so again, each in its own way
+            print(f"not fetched: {error}", flush=True)
+
+
 def main(names: Sequence[str]) -> int:
     """Run the suites of these names, or all."""
     suites = choose(names)
     print("\n".join(announce(suites)), flush=True)
     results: dict[str, Result] = {}
-    for number, suite in enumerate(suites, start=1):
-        print(f"\n[{number}/{len(suites)}] {suite.name}: {suite.what}", flush=True)
-        try:
-            results[suite.name] = run(suite, sys.executable)
-        except KeyboardInterrupt:
-            print(f"\nStopped in {suite.name}.", flush=True)
-            return 130
-    print(f"\n{summarize(results)}", flush=True)
+    began = time.monotonic()
+    try:
+        run_all(suites, results)
+    except KeyboardInterrupt:
+        ended = ", ".join(results) or "none"
+        print(f"\nStopped; suites that had ended: {ended}.", flush=True)
+        return 130
+    in_order = {suite.name: results[suite.name] for suite in suites}
+    print(f"\n{summarize(in_order, time.monotonic() - began)}", flush=True)
     return 1 if any(result.broken or result.failed for result in results.values()) else 0
 
 
