@@ -56,6 +56,16 @@ class Conversation:
             if speaker != "="
         ]
 
+    @property
+    def by_speaker(self) -> tuple[list[Message], list[Message]]:
+        """What the daemon said, and what the child said, without the lag.
+
+        For a child that does not wait for the answer to a checkpoint: the status that it sends meanwhile comes before the
+        answer in one run, and behind it in the next, whichever daemon it has.
+        """
+        said = self.comparable
+        return [one for who, one in said if who == ">"], [one for who, one in said if who == "<"]
+
 
 def read(path: Path) -> Conversation:
     whole, _, _ = path.read_bytes().rpartition(b"\n")

@@ -12,6 +12,10 @@ OPEN = (1, 4, 5, 6)
 CLOSED = (0, 2, 3)
 
 
+NODE = {2, 4}
+"""Shards whose children do not wait for the answer to a checkpoint."""
+
+
 def programs(children):
     """Each kind of child on an open and on a closed shard; see `make_stream` for the shards."""
     return {
@@ -92,7 +96,9 @@ def test_both_daemons_and_each_child_say_the_same(stage, children):
     theirs, mine = first(java), first(ours)
     assert theirs.keys() == mine.keys() == {*OPEN, *CLOSED}
     for shard in mine:
-        assert mine[shard].comparable == theirs[shard].comparable, f"shard {shard}"
+        assert mine[shard].by_speaker == theirs[shard].by_speaker, f"shard {shard}"
+        if shard not in NODE:
+            assert mine[shard].comparable == theirs[shard].comparable, f"shard {shard}"
         last = ["shardEnded"] if shard in CLOSED else ["shutdownRequested", "leaseLost"]
         assert mine[shard].calls == ["initialize", "processRecords", *last]
         assert mine[shard].status == theirs[shard].status == 0

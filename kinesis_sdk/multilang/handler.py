@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from typing import ClassVar
 
 from kinesis_sdk.common.errors import RestartShardError
 from kinesis_sdk.common.log_fields import FieldLogger
@@ -37,10 +38,10 @@ class ChildHandler(RecordHandler):
         children: Starts and ends the child.
     """
 
-    concurrency = 1
+    concurrency: ClassVar[int | None] = 1
 
     def __init__(self, children: Children) -> None:
-        self.empty_batches = children.empty_batches
+        self.empty_batches: bool = children.empty_batches
         self._children = children
         self._session: ChildSession | None = None
         self._logger = _LOGGER
