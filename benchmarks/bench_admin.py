@@ -104,9 +104,7 @@ def main() -> None:
         observing, viewing, exporting = cpu_of_observer(listed, leases, options.rounds)
         print(f"{shards:>8,} {workers:>8} {observing:>8.1f} {viewing:>8.1f} {exporting:>8.1f}")
     print()
-    print(
-        "One look at 1,000 shards on the fake, in seconds (the limits of issue and docs: lag 5 s, leases 1 s)"
-    )
+    print("One look at 1,000 shards on the fake, in seconds (limits: lag 5 s, leases 1 s)")
     connection, _, _ = make_account(1000, 200)
     application_options.make_connection = lambda *_: connection  # type: ignore[assignment]
     look = Look(Application(connection, "billing", stream="orders"))
