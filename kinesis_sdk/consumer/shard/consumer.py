@@ -119,7 +119,8 @@ class ShardConsumer:
         self._restarts = 0
         self._restarted_at = held.lease.checkpoint
         self._restarting: RestartShardError | None = None
-        self._restart_at = float("-inf")
+        # Monotonic seconds before which a callback that failed is not called again.
+        self._retry_at = float("-inf")
         self._records_before = 0
         self._auto = AutoCheckpoint(runtime, self._checkpointer, enabled=runtime.handlers.auto_checkpoint)
         self._children_created = False
@@ -267,6 +268,10 @@ class ShardConsumer:
             if self._must_wait(now):
                 return _NEVER
             self._check_reasons(now)
+            if now < self._retry_at and self.held.gone is None and not self._is_leaving:
+                # Something else woke this step: a read that ended, or a changed lease. Without this, a shard whose records
+                # arrive in quick succession would call a failing `initialize` once for each of them.
+                return self._retry_at
             if self.state is ShardState.WAITING_ON_PARENTS:
                 return self._wait_on_parents(now)
             if self.state is ShardState.INITIALIZING:
@@ -385,8 +390,8 @@ class ShardConsumer:
             pause,
             exc_info=error.__cause__,
         )
-        self._restart_at = now + pause
-        return self._restart_at
+        self._retry_at = now + pause
+        return self._retry_at
 
     def _recovered(self, now: float) -> None:
         self.last_progress = now
@@ -421,8 +426,6 @@ class ShardConsumer:
     # INITIALIZING
 
     def _initialize(self, now: float) -> float:
-        if now < self._restart_at:
-            return self._restart_at  # something else woke this step: a read that ended, or a changed lease
         if self._handler is None:
             try:
                 made = self._runtime.handlers.make()
@@ -598,7 +601,9 @@ class ShardConsumer:
                 pause,
                 exc_info=error,
             )
-            return now + pause
+            # The pause begins now: the callback that failed may have taken long.
+            self._retry_at = self._runtime.clock.monotonic() + pause
+            return self._retry_at
         raise HandlerError(f"shard {self.shard_id}: {callback} failed: {error}") from error
 
     # SHUTTING_DOWN

@@ -426,6 +426,45 @@ def test_initialize_and_shard_ended_are_repeated():
     assert scene.row.checkpoint == END
 
 
+@pytest.mark.parametrize("callback", ["initialize", "shard_ended"])
+def test_a_step_that_comes_early_does_not_repeat_a_failed_callback(callback):
+    """A read that ends wakes the shard, whatever the shard waits for."""
+    scene = recorded(got(1, **ENDED), fail={callback: 1})
+    due = scene.run(0.05)
+    assert due is not None
+    for _ in range(5):
+        assert scene.consumer.step(scene.clock.monotonic()) == due
+    assert scene.events.count(callback) == 1
+    scene.run(30)
+    assert scene.events.count(callback) == 2
+    assert scene.row.checkpoint == END
+
+
+@pytest.mark.parametrize("callback", ["initialize", "shard_ended"])
+def test_a_stop_does_not_wait_for_the_pause_after_a_failed_callback(callback):
+    scene = recorded(got(1, **ENDED), fail={callback: 9})
+    assert scene.run(0.05) is not None
+    scene.consumer.request_stop()
+    assert scene.run(0.0) is None
+    assert scene.row.owner is None
+
+
+def test_the_pause_after_a_failed_initialize_begins_at_its_end():
+    scene = recorded(got(1), fail={"initialize": 1})
+    recorder = scene.handler
+
+    class Slow(recorder):
+        def initialize(self, shard):
+            scene.clock.advance(7)
+            super().initialize(shard)
+
+    scene.handler = Slow
+    scene.consumer = ShardConsumer(scene.runtime(), scene.held)
+    due = scene.run(0.0)
+    assert due is not None
+    assert due > scene.clock.monotonic()
+
+
 def test_a_shard_end_without_a_checkpoint_is_an_error_that_repeats(caplog):
     scene = recorded(got(1, **ENDED), end=False)
     assert scene.run(20) is not None
