@@ -13,6 +13,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -459,3 +460,25 @@ def test_a_script_without_an_interpreter_line_and_empty_batches(scene_of):
     assert any(not entry["names"] for entry in scene.of("shardId-000000000000", "processed"))
     scene.stop()
     scene.assert_nothing_is_left()
+
+
+def test_a_signal_that_another_thread_receives_stops_the_daemon(scene_of):
+    """The system may hand SIGTERM to any thread; Python runs its handler in the main thread, which waits then."""
+    scene = scene_of(1)
+    (scene.folder / "striking.py").write_text(
+        textwrap.dedent(
+            """
+            import signal, threading
+            from kinesis_sdk.kclpy import kcl
+
+            class Striking(kcl.RecordProcessorBase):
+                def initialize(self, shard_id): pass
+                def process_records(self, records, checkpointer):
+                    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+                def shutdown(self, checkpointer, reason): pass
+            """
+        )
+    )
+    scene.kinesis.put_record(StreamName="orders", Data=b"x", PartitionKey="k")
+    daemon = scene.start("--in-process", "striking:Striking")
+    assert daemon.wait(HANG) == 0, scene.log()

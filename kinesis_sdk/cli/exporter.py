@@ -141,4 +141,7 @@ def exporter(
             )
             sys.stdout.flush()
         note(f"Serving {address}/metrics for {', '.join(metrics.applications)}; Ctrl-C ends it.")
-        Event().wait()
+        # The system may hand SIGINT to any thread, but Python runs the handler in this one, once its wait has ended.
+        never = Event()
+        while not never.wait(0.5):
+            pass

@@ -36,6 +36,8 @@ _LOGGER = FieldLogger(logging.getLogger(__name__))
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _OTHER_CONNECTIONS = 10
+_SIGNAL_CHECK_INTERVAL = 0.5
+"""Seconds after which a signal that the system has handed to another thread than the main one is noticed at the latest."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,10 @@ class MultiLangDaemon:
             clean = False
             try:
                 self._worker.start()
-                self._worker.wait()
+                # The system may hand a signal to any thread, but Python runs the handler in the main thread, and a wait without
+                # a timeout does not end for that: the daemon would ignore SIGTERM forever.
+                while not self._worker.wait(_SIGNAL_CHECK_INTERVAL):
+                    pass
                 clean = self._worker.stop(timeout=0)
             finally:
                 ended = self._children.close(soon=not clean)
