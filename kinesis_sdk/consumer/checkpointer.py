@@ -58,7 +58,8 @@ class Checkpointer:
     """Checkpoints of one shard while its lease is held.
 
     A position is accepted if ``last checkpoint ≤ position ≤ largest delivered position`` (KCL
-    ``ShardRecordProcessorCheckpointer``). Storing the position that is stored already writes nothing. Thread-safe, and
+    ``ShardRecordProcessorCheckpointer``). While the last checkpoint is a sentinel, before which no number lies, the position
+    must not be before the first record that was delivered under this lease. Storing the position that is stored already writes nothing. Thread-safe, and
     usable after the callback that received it has returned. Each call that writes costs one UpdateItem and replaces a
     heartbeat.
 
@@ -94,6 +95,8 @@ class Checkpointer:
         # checkpoint if the handler started before it), and the last checkpoint that was stored.
         self._bound: ExtendedSequenceNumber | None = None
         self._stored: ExtendedSequenceNumber | None = None
+        # First position that was delivered under this lease; it stays when deliveries are taken back.
+        self._first: ExtendedSequenceNumber | None = None
         self._at_shard_end = False
 
     @property
@@ -189,12 +192,29 @@ class Checkpointer:
         last = self._held.lease.checkpoint
         if self._at_shard_end and position == self._largest:
             position = ExtendedSequenceNumber(SHARD_END)
+        if self._precedes_deliveries(position, last):
+            reason = (
+                "nothing was delivered yet"
+                if self._first is None
+                else f"the first delivered position is {self._first}"
+            )
+            raise InvalidCheckpointError(f"shard {self.shard_id}: checkpoint {position} is refused: {reason}")
         if position < last or position > self.largest_delivered:
             raise InvalidCheckpointError(
                 f"shard {self.shard_id}: checkpoint {position} is not between the last checkpoint {last} "
                 f"and the largest delivered position {self.largest_delivered}"
             )
         return position
+
+    def _precedes_deliveries(self, position: ExtendedSequenceNumber, last: ExtendedSequenceNumber) -> bool:
+        """Return whether a number is before the first delivered one, where every number is after the last checkpoint.
+
+        A handler asks for "0", which is after TRIM_HORIZON. No shard has such a record. Once it is stored, the lease seems to
+        be of a deleted stream of the same name, and every worker that syncs the shards stops.
+        """
+        if not last.is_sentinel or position.is_sentinel:
+            return False
+        return self._first is None or int(position.sequence_number) < int(self._first.sequence_number)
 
     def _position(
         self, position: UserRecord | str | None, sub_sequence_number: int | None
@@ -263,6 +283,11 @@ class Checkpointer:
         if bound is None or stored is None:
             return stored if bound is None else bound
         return max(bound, stored)
+
+    def begin_at(self, position: ExtendedSequenceNumber) -> None:
+        """Note the first position that is delivered; later calls have no effect."""
+        if self._first is None:
+            self._first = position
 
     def advance(self, position: ExtendedSequenceNumber) -> ExtendedSequenceNumber | None:
         """Allow checkpoints up to a position.

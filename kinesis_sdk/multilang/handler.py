@@ -62,8 +62,6 @@ class ChildHandler(RecordHandler):
 
     def process_records(self, batch: RecordBatch) -> None:
         """Pass on the records."""
-        if self._session is not None and self._session.first_delivered is None and batch.records:
-            self._session.first_delivered = batch.records[0].sequence_number
         pieces = encode_records(batch.records, batch.millis_behind_latest)
         self._request(PROCESS_RECORDS, pieces, batch.checkpointer)
 

@@ -10,7 +10,6 @@ from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import KinesisSdkError, LeaseLostError
 from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.log_throttle import LogThrottle
-from kinesis_sdk.common.sequence import is_sequence_number
 from kinesis_sdk.consumer.checkpointer import Checkpointer
 from kinesis_sdk.multilang.checkpoints import error_name
 from kinesis_sdk.multilang.conversation import (
@@ -24,7 +23,7 @@ from kinesis_sdk.multilang.conversation import (
     Step,
 )
 from kinesis_sdk.multilang.process import ChildEndedError, ChildHungError, ChildProcess
-from kinesis_sdk.multilang.protocol import ILLEGAL_ARGUMENT, SHARD_ENDED, encode
+from kinesis_sdk.multilang.protocol import SHARD_ENDED, encode
 
 _SHARD_END_RETRIES = 60.0
 """Seconds for which a checkpoint in shardEnded is repeated after failures that may pass. A child that gives up here has
@@ -63,7 +62,6 @@ class ChildSession:
     Attributes:
         process: The child.
         shard_id: Id of the shard.
-        first_delivered: Sequence number of the first record that the child got; None before that.
     """
 
     def __init__(
@@ -79,7 +77,6 @@ class ChildSession:
         logger: FieldLogger,
     ) -> None:
         self.process = process
-        self.first_delivered: str | None = None
         self.shard_id = shard_id
         self._timeout = timeout
         self._clock = clock
@@ -166,14 +163,6 @@ class ChildSession:
 
     def _checkpoint(self, checkpointer: Checkpointer, step: Checkpoint) -> str | None:
         """Carry out a checkpoint; return the name of its error, None on success."""
-        if self._is_before_delivery(checkpointer, step.sequence_number):
-            self._logger.warning(
-                "shard %s: checkpoint refused: %s is before the first record of child %d",
-                self.shard_id,
-                step.sequence_number,
-                self.process.pid,
-            )
-            return ILLEGAL_ARGUMENT
         until = self._clock.monotonic() + _SHARD_END_RETRIES
         while True:
             try:
@@ -200,16 +189,6 @@ class ChildSession:
                 return error_name(error)
             else:
                 return None
-
-    def _is_before_delivery(self, checkpointer: Checkpointer, number: str | None) -> bool:
-        """Return whether a child that started at a sentinel names a number that it never got.
-
-        Every number is after TRIM_HORIZON, so the checkpointer would store it. It may be one that the shard does not have, and
-        the worker that reads it stops: the stream seems to be another one.
-        """
-        if number is None or not is_sequence_number(number) or not checkpointer.last_checkpoint.is_sentinel:
-            return False
-        return self.first_delivered is None or int(number) < int(self.first_delivered)
 
     def note_exception(self, line: str) -> None:
         """Let the open call fail when it is answered, because an exception of the application's code was only printed."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from kinesis_sdk.common.errors import (
@@ -29,11 +31,10 @@ def record(number, sub=0):
 class Scenario(HeldScenario):
     def __init__(self):
         super().__init__()
-        from random import Random
-
         self.checkpointer = Checkpointer(
             self.held, clock=self.clock, sleep=self.clock.advance, rng=Random(1), timeout=3.0
         )
+        self.checkpointer.begin_at(at(5, 2))
         self.checkpointer.advance(at(9, 4))
 
     @property
@@ -89,6 +90,31 @@ def test_what_is_out_of_bounds_writes_nothing(method, arguments):
         getattr(scenario.checkpointer, method)(*arguments)
     assert not caught.value.retryable
     assert scenario.store.writes == writes
+
+
+@pytest.mark.parametrize("number", ["0", "4"])
+@pytest.mark.parametrize("method", ["checkpoint", "prepare_checkpoint"])
+def test_no_number_before_the_first_record_although_it_is_after_a_sentinel(method, number):
+    """The next sync of the shards would find a checkpoint before the start of the shard, and stop the worker."""
+    scenario = Scenario()
+    writes = scenario.store.writes
+    with pytest.raises(InvalidCheckpointError, match="the first delivered position is 5/2"):
+        getattr(scenario.checkpointer, method)(number)
+    assert scenario.store.writes == writes
+    scenario.checkpointer.checkpoint("5")  # the first record of the aggregate of which a part was delivered
+    assert scenario.row.checkpoint == at(5)
+
+
+def test_no_number_at_the_end_of_a_shard_without_records():
+    scenario = HeldScenario()
+    checkpointer = Checkpointer(
+        scenario.held, clock=scenario.clock, sleep=scenario.clock.advance, rng=Random(1), timeout=3.0
+    )
+    checkpointer.end_shard()
+    with pytest.raises(InvalidCheckpointError, match="nothing was delivered yet"):
+        checkpointer.checkpoint("0")
+    checkpointer.checkpoint()
+    assert scenario.store.get("s").checkpoint == END
 
 
 def test_nothing_below_the_last_checkpoint_and_the_same_again_is_free():

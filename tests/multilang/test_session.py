@@ -13,7 +13,6 @@ import pytest
 
 from kinesis_sdk.common.errors import ThrottledError
 from kinesis_sdk.common.log_fields import FieldLogger
-from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer import Checkpointer
 from kinesis_sdk.multilang.process import ChildEndedError, ChildProcess
 from kinesis_sdk.multilang.protocol import PROCESS_RECORDS, SHARD_ENDED
@@ -268,25 +267,6 @@ def test_positions_are_passed_on_as_in_the_java_daemon() -> None:
     )
     stage.play()
     assert stage.checkpointer.asked == [("101", 3), ("101", None), (None, None)]
-
-
-@pytest.mark.parametrize(
-    ("number", "error"),
-    [("100", "IllegalArgumentException"), ("101", "-"), ("x", "-")],
-)
-def test_a_number_that_was_never_delivered_is_refused_where_any_number_is_after_the_checkpoint(
-    number: str, error: str
-) -> None:
-    stage = scene(
-        "> processRecords 101",
-        f"< checkpoint {number},0",
-        f"> checkpoint {number},0,{error}",
-        "< status processRecords",
-    )
-    stage.checkpointer.last_checkpoint = ExtendedSequenceNumber("TRIM_HORIZON")
-    stage.session.first_delivered = "101"
-    stage.play()
-    assert bool(stage.checkpointer.asked) == (error == "-")
 
 
 def test_a_position_that_cannot_be_read_is_refused() -> None:

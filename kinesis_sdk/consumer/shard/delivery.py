@@ -296,6 +296,8 @@ class Delivery:
             header: Header of the response that they came in.
             on_done: Called once all of them are finished.
         """
+        if records:
+            self._checkpointer.begin_at(position_of(records[0]))
         if not self._parallel:
             sub_batch = _SubBatch(records, header)
             whole = self._lanes[None] = _Lane(None, deque([sub_batch]))

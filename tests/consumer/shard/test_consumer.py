@@ -426,6 +426,24 @@ def test_initialize_and_shard_ended_are_repeated():
     assert scene.row.checkpoint == END
 
 
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_a_handler_cannot_checkpoint_before_its_first_record(concurrency):
+    scene = Scene(got(7, 8), concurrency=concurrency)
+    refused = []
+
+    def handle(batch):
+        if not refused:
+            with pytest.raises(InvalidCheckpointError) as caught:
+                batch.checkpoint("0")
+            refused.append(str(caught.value))
+
+    scene.handler = handle
+    scene.consumer = ShardConsumer(scene.runtime(), scene.held)
+    scene.run(0.5)
+    assert refused == ["shard s: checkpoint 0/0 is refused: the first delivered position is 7/0"]
+    assert scene.row.checkpoint.sequence_number in (TRIM_HORIZON, "8")
+
+
 @pytest.mark.parametrize("callback", ["initialize", "shard_ended"])
 def test_a_step_that_comes_early_does_not_repeat_a_failed_callback(callback):
     """A read that ends wakes the shard, whatever the shard waits for."""
