@@ -404,7 +404,7 @@ class TransientLeaseStoreError(LeaseStoreError):
 
 
 class StreamRecreatedError(ConsumerError):
-    """The stream was deleted and recreated; the lease table still holds checkpoints of the old one."""
+    """The stream was deleted and recreated, or that of a table enabled again; the leases hold checkpoints of the old one."""
 
 
 class InvalidCheckpointError(ConsumerError, ValueError):

@@ -311,9 +311,9 @@ class Worker:
                 read_timeout=_READ_TIMEOUT,
             )
         if table_stream is not None:
-            self._stream = table_stream.resolve(client, self._threads.sleep)
+            *former, self._stream = table_stream.streams(client, self._threads.sleep)
             # Without the calls of producers, and of several streams, which a worker on one table's stream does not make.
-            return cast("KinesisClient", TableStreamClient(client))
+            return cast("KinesisClient", TableStreamClient(client, former))
         return cast("KinesisClient", client)
 
     def wait(self, timeout: float | None = None) -> bool:

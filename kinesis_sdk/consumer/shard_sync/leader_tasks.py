@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from typing import Protocol, runtime_checkable
 
 from kinesis_sdk.common.aws import KinesisClient, call_with_retries
 from kinesis_sdk.common.errors import (
@@ -26,6 +27,7 @@ from kinesis_sdk.common.errors import (
 from kinesis_sdk.common.log_fields import FieldLogger, log_fields
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST
 from kinesis_sdk.common.shards import Shard, list_shards
+from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer.config import CoordinationConfig
 from kinesis_sdk.consumer.leases.table.lease import Lease
 from kinesis_sdk.consumer.leases.table.store import LeaseStore, TableScan, is_rejected_row
@@ -57,6 +59,17 @@ _GARBAGE_INTERVAL = 1800.0
 
 _FOLLOWER_FACTOR = 2
 """Factor on the leader's threshold after which a worker that does not lead acts on a hash range hole."""
+
+
+@runtime_checkable
+class KnowsFormerStreams(Protocol):
+    """A client for a stream that has taken the place of others.
+
+    Attributes:
+        former: The streams before it, as far as they can still be read.
+    """
+
+    former: tuple[StreamId, ...]
 
 
 class LeaderTasks:
@@ -112,7 +125,7 @@ class LeaderTasks:
         leases, or whose leases leave a hash range hole.
 
         Raises:
-            StreamRecreatedError: See `sync`.
+            StreamRecreatedError: See `sync`; also if a former stream of a table was not read to its end.
             AwsError: If the stream does not exist, or the endpoint does not respond.
             LeaseStoreError: If the lease table cannot be used.
         """
@@ -152,7 +165,7 @@ class LeaderTasks:
 
     def _sync_one(self, tracked: TrackedStream, scan: TableScan, *, first: bool = False) -> bool:
         try:
-            return self._create_missing(tracked, scan)
+            return self._create_missing(tracked, scan, first=first)
         except (PermanentAwsError, StreamRecreatedError) as error:
             # A call that is rejected at the start is a configuration error and raises. Later, one stream must not end the others.
             rejected = not isinstance(error, (ResourceNotFoundError, StreamRecreatedError))
@@ -161,11 +174,13 @@ class LeaderTasks:
             self._listener.on_stream_unavailable(tracked, error)
             return False
 
-    def _create_missing(self, tracked: TrackedStream, scan: TableScan) -> bool:
+    def _create_missing(self, tracked: TrackedStream, scan: TableScan, *, first: bool) -> bool:
         own, unreadable = tracked.by_shard(scan.leases), self._unreadable(tracked, scan)
         if tracked.stream.is_of_table:
             # No check of the stream's identity: the id of a shard is never used again, not even by a new stream.
             shards = self.list_shards(tracked)
+            if first:
+                self._check_former_streams(shards, own)
             plan = plan_by_lineage(shards, own, tracked.config.initial_checkpoint, unreadable)
         elif own or unreadable:
             shards = self.list_shards(tracked)
@@ -199,6 +214,36 @@ class LeaderTasks:
                     extra=self._fields(tracked.stream, planned.shard),
                 )
         return bool(plan)
+
+    def _check_former_streams(self, shards: Sequence[Shard], leases: Sequence[Lease]) -> None:
+        """Check that no former stream of the table has records that were not read.
+
+        The stream is disabled, and enabled again, while no worker runs. The name of the table means the new stream now, and the
+        shards of all leases are unknown there: they would count as expired, and be finished with what is left in them unread.
+
+        Raises:
+            StreamRecreatedError: If one has.
+            AwsError: If a call failed.
+        """
+        listed = {shard.shard_id for shard in shards}
+        unread = {
+            lease.shard: lease for lease in leases if not lease.is_finished and lease.shard not in listed
+        }
+        former = self._kinesis.former if isinstance(self._kinesis, KnowsFormerStreams) else ()
+        for stream in former if unread else ():
+            try:
+                there = [
+                    shard.shard_id for shard in list_shards(self._kinesis, stream) if shard.shard_id in unread
+                ]
+            except ResourceNotFoundError:
+                continue  # nothing of it can be read any more
+            if there:
+                raise StreamRecreatedError(
+                    f"the stream of table {stream.name} was disabled and enabled again, and {len(there)} shards of the former "
+                    f"stream were not read to their end, for example {there[0]} after {unread[there[0]].checkpoint}. Read the "
+                    f'rest first, with DynamoDbStream("{stream}") and the same application_name, until all leases are '
+                    "finished. To skip it, delete these leases"
+                )
 
     def _unreadable(self, tracked: TrackedStream, scan: TableScan) -> set[str]:
         """Return the shards of a stream whose rows exist and cannot be read as leases."""

@@ -15,7 +15,7 @@ An iterator that this client returns contains what it has to know about the shar
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ from kinesis_sdk.common.errors import AwsError, ExpiredIteratorError, InvalidPos
 from kinesis_sdk.common.log_fields import FieldLogger, log_fields
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, TRIM_HORIZON
 from kinesis_sdk.common.service_clock import response_date
+from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.truncated_responses import reject_truncated_responses
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
@@ -80,10 +81,15 @@ class TableStreamClient:
 
     Args:
         client: boto3 client for ``dynamodbstreams``, or an object with its methods.
+        former: Streams that the table had before, as far as they can still be read; none if the stream was given by its ARN.
+
+    Attributes:
+        former: The same.
     """
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Any, former: Sequence[StreamId] = ()) -> None:
         reject_truncated_responses(client)
+        self.former: tuple[StreamId, ...] = tuple(former)
         self._client = client
         self.meta: Any = getattr(client, "meta", None)
 

@@ -50,7 +50,13 @@ class DynamoDbStream:
         return self.table
 
     def resolve(self, client: Any, sleep: Callable[[float], None] | None = None) -> StreamId:
-        """Return the stream, with its ARN. Cost for a table name: one ListStreams for each 100 streams that it had.
+        """Return the stream that is read: the last one of `streams`, with the same arguments, cost and errors."""
+        return self.streams(client, sleep)[-1]
+
+    def streams(self, client: Any, sleep: Callable[[float], None] | None = None) -> list[StreamId]:
+        """Return the streams with their ARNs: of a table name all that it has and had within a day, the newest last.
+
+        Cost for a table name: one ListStreams for each 100 streams.
 
         Args:
             client: boto3 client for ``dynamodbstreams``.
@@ -62,7 +68,7 @@ class DynamoDbStream:
         """
         known = StreamId.of_table_stream(self.table)
         if known is not None:
-            return known
+            return [known]
         found: dict[str, str] = {}
         request: dict[str, Any] = {"TableName": self.table}
         while True:
@@ -82,11 +88,16 @@ class DynamoDbStream:
                 f"table {self.table} has no stream, or does not exist; enable one with StreamSpecification",
                 operation="ListStreams",
             )
-        arn = found[max(found)]  # a label is the time at which the stream was enabled
-        stream = StreamId.of_table_stream(arn)
-        if stream is None:
-            raise ProtocolError(f"ListStreams: {arn[:200]!r} is not the ARN of a stream of a table")
-        return stream
+        return [
+            _stream_of(found[label]) for label in sorted(found)
+        ]  # the time at which the stream was enabled
+
+
+def _stream_of(arn: str) -> StreamId:
+    stream = StreamId.of_table_stream(arn)
+    if stream is None:
+        raise ProtocolError(f"ListStreams: {arn[:200]!r} is not the ARN of a stream of a table")
+    return stream
 
 
 def check_settings(config: ConsumerConfig) -> None:

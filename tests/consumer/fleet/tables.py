@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
+from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer import ConsumerConfig, RecordBatch
 from kinesis_sdk.consumer.table_streams.client import TableStreamClient
 from kinesis_sdk.consumer.table_streams.source import DynamoDbStream
@@ -89,6 +90,8 @@ class TableFleet:
             StreamSpecification={"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"},
         )
         self.fleet.stream = DynamoDbStream(TABLE).resolve(self.client)
+        # As `Worker` passes them for a table's name: streams of the table before the one that is read.
+        self.former: list[StreamId] = []
         self.store = self.fleet.store
         self.versions = 0
         self.written: dict[str, list[int]] = {}
@@ -138,7 +141,7 @@ class TableFleet:
         self.dead.discard(name)
         on_call = self._on_call(name)
         fleet = self.fleet
-        fleet.kinesis = TableStreamClient(Calls(self.client, on_call))  # type: ignore[assignment]
+        fleet.kinesis = TableStreamClient(Calls(self.client, on_call), self.former)  # type: ignore[assignment]
         fleet.store = Calls(self.store, on_call)
         try:
             fleet.add(name, self.handler(name), config or self.config)

@@ -8,7 +8,8 @@ from random import Random
 
 import pytest
 
-from kinesis_sdk.consumer import ConsumerConfig, LeaseConfig, RetrievalConfig
+from kinesis_sdk.common.errors import StreamRecreatedError
+from kinesis_sdk.consumer import ConsumerConfig, DynamoDbStream, LeaseConfig, RetrievalConfig
 from kinesis_sdk.testing import Fault
 from tests.consumer.fleet.tables import TABLE, TableFleet
 
@@ -346,3 +347,41 @@ def test_until_now_ends_the_fleet_once_everything_before_it_is_processed(empty: 
     tables.write(5)
     assert tables.run(120, lambda: not tables.fleet.engines)
     assert {version for _, _, version, _ in tables.delivered} == set(range(1, 41))
+
+
+def test_the_rest_of_a_stream_that_was_enabled_again_is_not_skipped() -> None:
+    """The name of the table means the new stream, in which the shards of all leases seem to have expired."""
+    tables = TableFleet()
+    tables.write(6)
+    tables.add("a")
+    tables.run(8)
+    tables.kill("a")
+    tables.write(6)
+    tables.roll()
+    tables.write(6)
+    source = DynamoDbStream(TABLE)
+    tables.dynamodb.update_table(TableName=TABLE, StreamSpecification={"StreamEnabled": False})
+    tables.run(60)
+    specification = {"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"}
+    tables.dynamodb.update_table(TableName=TABLE, StreamSpecification=specification)
+    tables.write(6)
+    old, new = source.streams(tables.client)
+    tables.fleet.stream, tables.former = new, [old]
+    before = tables.leases()
+    with pytest.raises(StreamRecreatedError, match=old.arn):
+        tables.add("b")
+    assert tables.leases() == before
+    # What the message says.
+    tables.fleet.stream, tables.former = old, []
+    tables.add("c")
+    tables.run(120)
+    tables.kill("c")
+    assert all(position.is_shard_end for position in tables.leases().values())
+    tables.copy = {
+        key: (0, image) for key, (_, image) in tables.copy.items()
+    }  # another stream has numbers of its own
+    tables.fleet.stream, tables.former = new, [old]
+    tables.add("d")
+    assert tables.run(120, tables.all_delivered)
+    tables.run(10)
+    tables.check()
