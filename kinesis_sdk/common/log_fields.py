@@ -7,8 +7,11 @@ does not apply, or is not known, is None.
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Any
+
+from kinesis_sdk.common.errors import DeserializationError, SerializationError
 
 FIELDS = ("stream", "shard", "worker")
 """Names of the fields: stream (name or ARN), shard id, worker id."""
@@ -25,6 +28,38 @@ def log_fields(
         worker: Id of the worker in the lease table.
     """
     return {"stream": None if stream is None else str(stream), "shard": shard, "worker": worker}
+
+
+def loggable(error: BaseException) -> BaseException:
+    """Return an error whose traceback can be logged: without the causes of errors of serialization.
+
+    A handler reads ``record.value``, and the library rejects the payload with a message that quotes it. `DeserializationError` has
+    this error as its cause, for the application; a log line with the traceback would print the payload at each attempt.
+
+    Returns:
+        The error itself, or a copy for the log if there is something to leave out.
+    """
+    if isinstance(error, (SerializationError, DeserializationError)):
+        return _copy(error, None) if error.__cause__ or error.__context__ else error
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if cause is None:
+        return error
+    rest = loggable(cause)
+    return error if rest is cause else _copy(error, rest)
+
+
+def _copy(error: BaseException, cause: BaseException | None) -> BaseException:
+    """Return a copy with another cause, for formatting only: no `__init__` runs, which may need more arguments."""
+    kind = type(error)
+    try:
+        copy = kind.__new__(kind, *error.args)
+        copy.__dict__.update(error.__dict__)
+        copy.args = error.args
+        copy.__cause__ = cause
+    except Exception:  # noqa: BLE001 - a class that cannot be copied is named
+        copy = RuntimeError(f"{kind.__name__}: {error}")
+        copy.__cause__ = cause
+    return copy.with_traceback(error.__traceback__)
 
 
 if TYPE_CHECKING:
@@ -69,7 +104,12 @@ class FieldLogger(_Adapter):
         super().__init__(logger, own)
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
-        """Add the fields to a call."""
+        """Add the fields to a call, and leave causes out of its traceback that may quote a payload."""
+        error = kwargs.get("exc_info")
+        if error is True:
+            error = sys.exc_info()[1]
+        if isinstance(error, BaseException):
+            kwargs["exc_info"] = loggable(error)
         given = kwargs.get("extra") or {}
         kwargs["extra"] = {
             **self.fields,

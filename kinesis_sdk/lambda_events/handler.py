@@ -25,6 +25,7 @@ from functools import wraps
 from typing import Any, overload
 
 from kinesis_sdk.common.errors import ConfigError, InvalidEventError, KinesisSdkError
+from kinesis_sdk.common.log_fields import loggable
 from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.common.validation import check_bool, check_int, check_seconds
 from kinesis_sdk.lambda_events.events import Delivery, KinesisEvent
@@ -227,5 +228,5 @@ def _log(error: Exception, position: int, event: KinesisEvent, delivery: Deliver
         event.shard_id,
         position,
         len(event),
-        exc_info=None if late else error,
+        exc_info=None if late else loggable(error),
     )

@@ -250,6 +250,43 @@ def test_a_payload_that_cannot_be_decoded_is_named_and_not_quoted() -> None:
     assert BisectBatch(dead_letter=print).may_be_poison(error)
 
 
+@pytest.mark.parametrize("wraps", [False, True])
+@pytest.mark.parametrize("policy", ["retry", BisectBatch(dead_letter=lambda poison: None, attempts=2)])
+def test_the_log_of_a_worker_does_not_quote_the_payload_either(
+    kinesis_stream: Any, kinesis_worker: Any, caplog: pytest.LogCaptureFixture, policy: Any, *, wraps: bool
+) -> None:
+    """Libraries quote what they reject, and a traceback shows all causes of an error."""
+
+    class Quoting:
+        attempts = 0
+
+        def deserialize(self, stream: str, data: bytes) -> str:
+            self.attempts += 1
+            if self.attempts < 3:
+                raise ArithmeticError(f"{data!r} is not accepted")
+            return data.decode()
+
+    kinesis_stream.put("k", b"secret")
+
+    def handle(batch: RecordBatch) -> None:
+        for record in batch.records:
+            try:
+                _ = record.value
+            except DeserializationError as error:
+                if wraps:
+                    raise LookupError("no value") from error
+                raise
+
+    worker = kinesis_worker(
+        handle, ConsumerConfig(deserializer=Quoting(), on_handler_error=policy, **HORIZON)
+    )
+    worker.run()
+    assert "cannot be decoded: ArithmeticError" in caplog.text
+    assert ("LookupError: no value" in caplog.text) is wraps
+    assert "test_hook.py" in caplog.text, "the traceback of the handler is there"
+    assert "secret" not in caplog.text
+
+
 @pytest.mark.parametrize(
     "cause",
     [SchemaPendingError("being checked"), ThrottledError("slow down"), PermanentAwsError("access denied")],

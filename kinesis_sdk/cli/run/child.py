@@ -22,6 +22,7 @@ from kinesis_sdk.cli.run.logs import configure_logging
 from kinesis_sdk.cli.run.settings import RunSettings
 from kinesis_sdk.cli.run.supervisor import ChildCode
 from kinesis_sdk.common.errors import ConfigError, KinesisSdkError
+from kinesis_sdk.common.log_fields import loggable
 from kinesis_sdk.consumer import DynamoDbStream, Worker
 from kinesis_sdk.consumer.health import liveness, readiness
 
@@ -118,7 +119,7 @@ def _run(settings: RunSettings, stop: threading.Event, reports: Reports) -> Chil
         _follow_worker(worker, stop, reports, reports_health=settings.reports_health)
         worker.stop()
     except BaseException as error:
-        _LOGGER.error("the worker failed", exc_info=error)
+        _LOGGER.error("the worker failed", exc_info=loggable(error))
         reports.send("failed", message=f"{type(error).__name__}: {error}")
         return ChildCode.FAILED
     return ChildCode.STOPPED if stop.is_set() or settings.until is None else ChildCode.REACHED
