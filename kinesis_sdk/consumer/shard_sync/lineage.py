@@ -61,7 +61,9 @@ def plan_by_lineage(
             planned[oldest] = Lease.for_shard(graph.shards[oldest], TRIM_HORIZON)
         elif start != LATEST:
             planned[oldest] = Lease.for_shard(graph.shards[oldest], start)
-        elif graph.shards[shard_id].is_open:
+        else:
+            # Also if it is closed: its child may not be listed yet. Without a lease, the child would start at its tip when a
+            # later listing has it, and what was written to it until then would be skipped. The end of this shard creates it.
             planned[shard_id] = Lease.for_shard(graph.shards[shard_id], LATEST)
     return [planned[shard_id] for shard_id in sorted(planned)]
 

@@ -46,8 +46,20 @@ def test_a_new_application_begins_with_the_oldest_shards_or_with_the_open_ones()
 
 def test_a_disabled_stream_has_only_closed_shards() -> None:
     assert plan([shard("s1"), shard("s2", "s1")]) == {"s1": TRIM_HORIZON}
-    assert plan([shard("s1"), shard("s2", "s1")], at=LATEST) == {}
+    assert plan([shard("s1"), shard("s2", "s1")], at=LATEST) == {"s2": LATEST}, (
+        "it has nothing more, and ends at once"
+    )
     assert plan([shard("s1"), shard("s2", "s1")], lease("s1", SHARD_END), at=LATEST) == {"s2": TRIM_HORIZON}
+
+
+def test_latest_means_the_first_start_although_a_child_is_not_listed_yet() -> None:
+    closed = shard("s1")
+    assert plan([closed], at=LATEST) == {"s1": LATEST}
+    child = shard("s2", "s1", is_open=True)
+    assert plan([closed, child], lease("s1", LATEST), at=LATEST) == {}, (
+        "the end of s1 creates it, at its beginning"
+    )
+    assert plan([closed, child], lease("s1", SHARD_END), at=LATEST) == {"s2": TRIM_HORIZON}
 
 
 def test_the_end_of_each_generation_creates_the_next() -> None:

@@ -385,3 +385,15 @@ def test_the_rest_of_a_stream_that_was_enabled_again_is_not_skipped() -> None:
     assert tables.run(120, tables.all_delivered)
     tables.run(10)
     tables.check()
+
+
+def test_a_shard_that_ends_at_the_first_start_loses_none_of_its_child() -> None:
+    """LATEST; the listing of the start has the closed shard, and not yet the child that continues it."""
+    tables = TableFleet(partitions=1, config=ConsumerConfig(initial_position="LATEST"))
+    tables.write(4)
+    tables.written.clear()
+    tables.roll()
+    tables.aws.faults.add(Fault(kind="torn_listing", operation="DescribeStream", count=1))
+    tables.add("a")
+    tables.write(6)
+    assert tables.run(200, tables.all_delivered)
