@@ -25,7 +25,7 @@ from kinesis_sdk.common.errors import (
     StreamRecreatedError,
 )
 from kinesis_sdk.common.log_fields import FieldLogger, log_fields
-from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST
+from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON
 from kinesis_sdk.common.shards import Shard, list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer.config import CoordinationConfig
@@ -105,6 +105,7 @@ class LeaderTasks:
         self._listener = listener
         self._hole_trackers: dict[tuple[str | None, bool], HashRangeHoleTracker] = {}
         self._former: dict[str, float] = {}
+        self._without_shards: set[str | None] = set()
         self._missing_since: dict[str | None, float] = {}
         self._garbage_at = float("-inf")
         self._contradictions: dict[str | None, int] = {}
@@ -181,7 +182,14 @@ class LeaderTasks:
             shards = self.list_shards(tracked)
             if first:
                 self._check_former_streams(shards, own)
-            plan = plan_by_lineage(shards, own, tracked.config.initial_checkpoint, unreadable)
+            position = tracked.config.initial_checkpoint
+            if not (shards or own or unreadable):
+                self._without_shards.add(tracked.key)
+            elif position == LATEST and tracked.key in self._without_shards:
+                # The stream was just enabled when the application started, and had no shards yet. All that they have came
+                # since then; LATEST would be the moment of this listing, and skip it.
+                position = TRIM_HORIZON
+            plan = plan_by_lineage(shards, own, position, unreadable)
         elif own or unreadable:
             shards = self.list_shards(tracked)
             self._check_identity(tracked, shards, own)

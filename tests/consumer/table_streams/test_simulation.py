@@ -397,3 +397,15 @@ def test_a_shard_that_ends_at_the_first_start_loses_none_of_its_child() -> None:
     tables.add("a")
     tables.write(6)
     assert tables.run(200, tables.all_delivered)
+
+
+def test_a_stream_without_shards_at_the_first_start_loses_no_change_since_then() -> None:
+    """LATEST; the stream was just enabled, and its first shards are listed later."""
+    tables = TableFleet(partitions=1, config=ConsumerConfig(initial_position="LATEST"))
+    tables.aws.faults.add(Fault(kind="torn_listing", operation="DescribeStream", count=1))
+    tables.add("a")
+    assert tables.leases() == {}
+    tables.write(6)
+    assert tables.run(200, tables.all_delivered)
+    tables.run(10)
+    tables.check()
