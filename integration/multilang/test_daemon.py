@@ -6,6 +6,7 @@ Every record of every scene is accounted for, and no process is left.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -23,6 +24,8 @@ import pytest
 from kinesis_sdk.common.aggregate_reader import Aggregate
 from kinesis_sdk.common.hashkeys import hash_partition_key
 from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
+from kinesis_sdk.multilang import command
+from kinesis_sdk.multilang.process import ChildProcess
 from kinesis_sdk.testing import FakeAws, FakeAwsServer
 
 HANG = 60.0
@@ -482,3 +485,20 @@ def test_a_signal_that_another_thread_receives_stops_the_daemon(scene_of):
     scene.kinesis.put_record(StreamName="orders", Data=b"x", PartitionKey="k")
     daemon = scene.start("--in-process", "striking:Striking")
     assert daemon.wait(HANG) == 0, scene.log()
+
+
+def test_no_child_stays_behind_if_there_are_no_files_for_its_reader(monkeypatch):
+    popen = command.start([sys.executable, "-c", "import time; time.sleep(600)"])
+
+    def no_files():
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "pipe", no_files)
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            ChildProcess(popen, kill_after=1.0)
+        assert popen.poll() == -signal.SIGKILL
+        assert popen.stdin.closed
+    finally:
+        popen.kill()
+        popen.wait()

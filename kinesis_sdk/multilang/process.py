@@ -88,6 +88,9 @@ class ChildProcess:
         popen: The process, with three unbuffered pipes, in a session of its own.
         kill_after: Seconds between SIGTERM and SIGKILL.
 
+    Raises:
+        OSError: If the operating system gives no more files. The child was killed.
+
     Attributes:
         pid: Id of the process, and of its process group.
         written_in: Number that every message gets which arrives from now on; see `Conversation.read`.
@@ -125,7 +128,15 @@ class ChildProcess:
         self._kill_at: float | None = None
         self._terminated = False
         self._output_closed_at: float | None = None
-        self._wake_reader, self._wake_writer = os.pipe()
+        try:
+            self._wake_reader, self._wake_writer = os.pipe()
+        except OSError:
+            # No more files: the caller tries again later, and this child must not stay behind next to the next one.
+            self._signal(signal.SIGKILL)
+            popen.wait()
+            for pipe in (popen.stdin, popen.stdout, popen.stderr):
+                pipe.close()
+            raise
         for descriptor in (self._wake_reader, self._wake_writer):
             os.set_blocking(descriptor, False)
         self._pidfd = _open_pidfd(popen.pid)
