@@ -65,7 +65,9 @@ def plan_by_lineage(
             # Also if it is closed: its child may not be listed yet. Without a lease, the child would start at its tip when a
             # later listing has it, and what was written to it until then would be skipped. The end of this shard creates it.
             planned[shard_id] = Lease.for_shard(graph.shards[shard_id], LATEST)
-    return [planned[shard_id] for shard_id in sorted(planned)]
+    # An operator deleted the row of a finished shard between its finished parent and one of its children: it is read again, and
+    # its other child, whose sibling shows it as finished, waits. Its end creates that one's lease.
+    return [planned[shard_id] for shard_id in sorted(planned) if _parent(graph, shard_id) not in planned]
 
 
 def _parent(graph: ShardGraph, shard_id: str) -> str | None:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kinesis_sdk.common.hashkeys import HashKeyRange
@@ -124,6 +124,11 @@ def test_the_audit_of_the_rows_finds_missing_children() -> None:
     assert find_missing_children([lease("s1", child_shard_ids=("s2",))]) == [], "it is still being read"
 
 
+@example(
+    parents=[0, 0, 1, 1],
+    states=["finished", "none", "none", "reading", *["none"] * 10],
+    position=TRIM_HORIZON,
+)
 @given(
     parents=st.lists(st.integers(0, 12), min_size=1, max_size=14),
     states=st.lists(st.sampled_from(["none", "reading", "finished"]), min_size=14, max_size=14),
