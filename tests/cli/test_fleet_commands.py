@@ -174,7 +174,7 @@ def test_the_exporter_tells_programs_where_it_serves(
         made.append(poller)
 
     class Ended:
-        def wait(self) -> None:
+        def wait(self, timeout: float | None = None) -> None:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(exporter_http, "ExporterServer", Server)
