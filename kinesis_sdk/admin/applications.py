@@ -28,7 +28,7 @@ from kinesis_sdk.common.errors import (
 )
 from kinesis_sdk.common.position import AtSequence
 from kinesis_sdk.common.shard_cursor import ShardCursor
-from kinesis_sdk.common.shards import Shard, is_shard_id, list_shards
+from kinesis_sdk.common.shards import Shard, is_shard_id, is_table_shard_id, list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
@@ -379,6 +379,14 @@ class Application:
         )
 
     def _single_stream(self, leases: Sequence[Lease]) -> StreamId:
+        if any(is_table_shard_id(lease.shard) for lease in leases):
+            # Also with a given stream: its shards would be written beside those of the table.
+            raise ConfigError(
+                "application",
+                self.name,
+                "an application that reads a Kinesis stream: its leases are of shards of a DynamoDB table's stream, "
+                "whose positions these commands can neither measure nor change",
+            )
         found = self._given or self._found
         if found is None:
             found = self._found = find_stream(self.connection, self.name, leases, sleep=self._sleep)

@@ -195,6 +195,24 @@ def test_no_stream_fits(account: Account) -> None:
         empty.streams(empty.scan())
 
 
+@pytest.mark.parametrize("stream", [None, "orders"])
+def test_an_application_of_a_tables_stream_is_refused(account: Account, stream: str | None) -> None:
+    """Of a Kinesis stream of the table's name, a rewind would put the shards into the table of another stream."""
+    account.stream("orders", 2)
+    account.put(
+        "copier",
+        [
+            Lease(
+                lease_key="shardId-00000001795375578588-991082a5",
+                checkpoint=ExtendedSequenceNumber(TRIM_HORIZON),
+            )
+        ],
+    )
+    application = account.application("copier", stream=stream)
+    with pytest.raises(ConfigError, match="DynamoDB table's stream"):
+        application.streams(application.scan())
+
+
 def test_finished_leases_of_expired_shards_do_not_exclude_a_stream(account: Account) -> None:
     leases = account.stream("mine", 2)
     account.stream("other", 5)
