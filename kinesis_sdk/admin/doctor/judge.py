@@ -9,7 +9,7 @@ from typing import Any
 from kinesis_sdk.admin.doctor.facts import Facts, Permission
 from kinesis_sdk.admin.doctor.model import Finding, Level, worst_first
 from kinesis_sdk.admin.doctor.permissions import ACTIONS
-from kinesis_sdk.common.shards import Shard, ShardGraph
+from kinesis_sdk.common.shards import Shard, ShardGraph, is_table_shard_id
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer.leases.intervals import IntervalSettings, default_intervals, scan_read_units
 from kinesis_sdk.consumer.leases.java.migration import MIGRATION_KEY, is_upgrading_from_2x
@@ -428,7 +428,7 @@ def _rows(facts: Facts) -> Iterator[Finding]:
             text=f"{len(facts.unreadable)} rows cannot be read as leases, so their shards are not consumed; "
             f"the first is {key}: {reason}",
             remedy="Correct or delete the rows; a deleted row is created again at the initial position.",
-            command=("leases", facts.application),
+            command=("leases", "show", facts.application),
         )
     damaged = [lease for lease in facts.leases or () if lease.damaged]
     if damaged:
@@ -445,6 +445,15 @@ def _rows(facts: Facts) -> Iterator[Finding]:
         return
     if not facts.leases:
         return
+    if any(is_table_shard_id(lease.shard) for lease in facts.leases):
+        yield Finding(
+            code="table-stream",
+            level=Level.YELLOW,
+            title="a table's stream",
+            text="The leases are of shards of a DynamoDB table's stream, not of this Kinesis stream.",
+            remedy="Look at the lag of such an application in its metrics or at /status; see docs/dynamodb-streams.md.",
+        )
+        return
     missing = uncovered(facts.shards, facts.leases)
     if missing:
         yield Finding(
@@ -455,7 +464,7 @@ def _rows(facts: Facts) -> Iterator[Finding]:
             + (", …" if len(missing) > 5 else "")
             + ". Their records are not consumed.",
             remedy="A running worker adds them within its shard sync interval; if none runs, start one.",
-            command=("leases", facts.application),
+            command=("leases", "show", facts.application),
         )
     listed = {shard.shard_id: shard for shard in facts.shards}
     stale = [lease.shard for lease in facts.leases if not lease.is_finished and lease.shard not in listed]
@@ -464,7 +473,8 @@ def _rows(facts: Facts) -> Iterator[Finding]:
             code="shards-gone",
             level=Level.YELLOW,
             title="leases of deleted shards",
-            text=f"{len(stale)} unfinished leases are of shards that the stream no longer lists: {', '.join(stale[:5])}.",
+            text=f"{len(stale)} unfinished lease{' is' if len(stale) == 1 else 's are'} of shards that the stream no longer lists: "
+            f"{', '.join(stale[:5])}.",
             remedy="What was not read of them is lost; workers delete the rows. Compare retention with lag below.",
         )
     older = [

@@ -20,7 +20,7 @@ from kinesis_sdk.admin.doctor.probes import furthest_behind
 from kinesis_sdk.cli import doctor as command
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.hashkeys import hash_partition_key
-from kinesis_sdk.common.sequence import ExtendedSequenceNumber
+from kinesis_sdk.common.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.consumer.leases.table.lease import Lease
 from kinesis_sdk.testing import Fault
 from tests.admin.doctor.support import Aggregate, World, only
@@ -373,6 +373,7 @@ def test_rows_that_cannot_be_read_are_red_and_shown_without_control_characters()
     )
     finding = world.finding("rows-unreadable")
     assert finding.level is Level.RED
+    assert finding.command == ("leases", "show", "billing")
     assert "\x1b" not in finding.text
 
 
@@ -388,6 +389,20 @@ def test_a_shard_without_a_lease_is_red_unless_its_parent_is_still_read() -> Non
     finding = world.finding("shards-without-lease")
     assert finding.level is Level.RED
     assert "shardId-000000000002, shardId-000000000003" in finding.text
+    assert finding.command == ("leases", "show", "billing")
+
+
+def test_leases_of_a_tables_stream_are_not_compared_with_a_kinesis_stream() -> None:
+    world = World()
+    world.store.create_if_absent(
+        Lease(
+            lease_key="shardId-00000001795375578588-991082a5", checkpoint=ExtendedSequenceNumber(TRIM_HORIZON)
+        )
+    )
+    assert world.finding("table-stream").level is Level.YELLOW
+    assert not [
+        one for one in world.examine().findings if one.code in {"shards-gone", "shards-without-lease"}
+    ]
 
 
 def test_checkpoints_of_a_former_stream_are_red() -> None:
