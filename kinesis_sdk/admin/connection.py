@@ -105,8 +105,10 @@ class Connection:
             try:
                 self._session = boto3.Session(profile_name=self.profile)
             except BotoCoreError as error:
+                # Without a profile of its own, boto3 takes that of AWS_PROFILE, which its message names.
+                which = "the profile" if self.profile is None else f"profile {self.profile!r}"
                 raise AwsConfigError(
-                    f"profile {self.profile!r} cannot be used: {error}",
+                    f"{which} cannot be used: {error}",
                     operation="",
                     code=type(error).__name__,
                 ) from error
