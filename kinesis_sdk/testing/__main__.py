@@ -188,7 +188,11 @@ def main(arguments: list[str] | None = None, *, prog: str = "python -m kinesis_s
         sys.stderr.write(f"{error}\n")
         return 1
     except OSError as error:
-        sys.stderr.write(f"cannot serve on {options.host}:{options.port}: {error}\n")
+        # An error that names a file is about --ca-file, not about the address.
+        what = (
+            f"serve on {options.host}:{options.port}" if error.filename is None else "write the certificate"
+        )
+        sys.stderr.write(f"cannot {what}: {error}\n")
         return 1
     if options.exit_with_parent:
 

@@ -64,6 +64,32 @@ def test_programs_are_told_where_it_serves(
     }
 
 
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            FileNotFoundError(2, "No such file or directory", "/nowhere/ca.pem"),
+            "cannot write the certificate: ",
+        ),
+        (OSError(98, "Address already in use"), "cannot serve on 127.0.0.1:4711: "),
+    ],
+)
+def test_a_start_that_fails_names_the_cause(
+    error: OSError, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Server:
+        def __init__(self, *_: object, **__: object) -> None:
+            """Listen nowhere."""
+
+        def start(self) -> None:
+            raise error
+
+    monkeypatch.setattr(command, "FakeAwsServer", Server)
+    monkeypatch.setattr(command.signal, "signal", lambda *_: None)
+    assert command.main(["--port", "4711"]) == 1
+    assert capsys.readouterr().err.startswith(said)
+
+
 def test_exported_names() -> None:
     assert sorted(kinesis_sdk.testing.__all__) == [
         "AwsError",
