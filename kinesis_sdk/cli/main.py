@@ -74,7 +74,7 @@ def cli() -> None:
     Region and credentials come from the usual AWS sources: the environment, ~/.aws, or the instance's role.
 
     Exit codes: 0 done, and the answer is good; 1 the answer is bad (a threshold was passed, a record failed); 2 wrong
-    arguments; 3 a call failed; 4 refused or not confirmed, nothing was changed; 130 Ctrl-C.
+    arguments; 3 a call failed; 4 refused or not confirmed; 130 Ctrl-C.
     """
 
 

@@ -85,7 +85,7 @@ class DynamoDbStream:
             request["ExclusiveStartStreamArn"] = last
         if not found:
             raise ResourceNotFoundError(
-                f"table {self.table} has no stream, or does not exist; enable one with StreamSpecification",
+                f"table {self.table} has no stream, or does not exist in this region and account; enable a stream with StreamSpecification",
                 operation="ListStreams",
             )
         return [
