@@ -115,7 +115,7 @@ def on_post_build(config: MkDocsConfig) -> None:
     """Write ``llms.txt``: every page with its title and its first sentence."""
     pages = sorted(_pages, key=lambda page: _order.index(page[1]) if page[1] in _order else len(_order))
     lines = [f"# {config.site_name}", "", f"> {config.site_description}", "", "## Pages", ""]
-    lines += [f"- [{title}]({address}): {sentence}" for title, address, sentence in pages]
+    lines += [f"- [{title}]({address}){sentence and f': {sentence}'}" for title, address, sentence in pages]
     Path(config.site_dir, "llms.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
@@ -165,11 +165,15 @@ def _split(markdown: str) -> list[tuple[bool, str]]:
 
 
 def _first_sentence(text: str) -> str:
-    for paragraph in text.split("\n\n"):
-        plain = " ".join(paragraph.split())
-        if plain and not plain.startswith(("#", "|", "```", "-", "!", "<", ">", "*")):
-            plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", plain).replace("**", "")
-            return re.split(r"(?<=[.:])\s", plain, maxsplit=1)[0].rstrip(":")
+    """Return the first whole sentence of a page, or nothing: code, tables and lists of links say nothing about it."""
+    for paragraph in _FENCE.sub("", text).split("\n\n"):
+        plain = " ".join(paragraph.split()).replace("**", "")
+        if not plain or plain.startswith(("#", "|", "-", "!", "<", ">", "*", "Contents:")):
+            continue
+        plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", plain)
+        sentence = re.split(r"(?<=[.?!])\s", plain, maxsplit=1)[0]
+        if sentence.endswith("."):
+            return sentence
     return ""
 
 
