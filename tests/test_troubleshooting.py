@@ -36,7 +36,14 @@ def logged(path: Path) -> Iterator[tuple[int, str]]:
         throttled = method == "log" and any(
             word in receiver for word in ("throttle", "_log", "errors", "unhandled")
         )
-        if not (throttled and receiver != "self._logger") and not (method in LEVELS and "log" in receiver):
+        chosen = method == "log" and any(  # a level that the call computes
+            isinstance(part, ast.Attribute) and part.attr.lower() in LEVELS for part in ast.walk(node.args[0])
+        )
+        if (
+            not (throttled and receiver != "self._logger")
+            and not (method in LEVELS and "log" in receiver)
+            and not (chosen and receiver.endswith("logger"))
+        ):
             continue
         texts = [
             part.value if isinstance(part, ast.Constant) else constants.get(getattr(part, "id", ""), "")
