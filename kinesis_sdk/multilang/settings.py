@@ -33,6 +33,7 @@ OnChildException = Literal["ignore", "restart"]
 OWN_KEYS: Mapping[str, tuple[str, ...]] = {
     "onChildFailure": ("restart", "exit"),
     "onChildException": ("ignore", "restart"),
+    "workerMetrics": ("off", "lease_table", "separate_table"),
 }
 """Keys that only this daemon has, with their values; the first one is the default."""
 EXIT_GRACE_KEY = "childExitGraceMillis"
@@ -118,7 +119,7 @@ def parse_settings(text: str, *, needs_executable: bool = True) -> DaemonSetting
         application_name=application.application_name,
         stream=stream,
         worker_id=application.worker_id,
-        config=_config(found.config),
+        config=_config({**found.config, "worker_metrics": own["workerMetrics"]}),
         client=found.client,
         metrics=found.metrics if "metricsLevel" in pairs and found.metrics.level != "none" else None,
         call_timeout=application.call_timeout,

@@ -66,11 +66,19 @@ def test_keys_of_this_daemon() -> None:
     assert settings.notes == ()
 
 
+@pytest.mark.parametrize("place", ["off", "lease_table", "separate_table"])
+def test_the_load_is_shown_to_a_java_leader_where_the_file_says(place: str) -> None:
+    assert parse_settings(REQUIRED).config.coordination.worker_metrics == "off"
+    text = REQUIRED + f"workerMetrics = {place}\n"
+    assert parse_settings(text).config.coordination.worker_metrics == place
+
+
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
         ("onChildFailure = ignore", "onChildFailure.*restart or exit"),
         ("onChildException = exit", "onChildException.*ignore or restart"),
+        ("workerMetrics = on", "workerMetrics.*off or lease_table or separate_table"),
         ("childExitGraceMillis = 0", "childExitGraceMillis.*1 to 600,000"),
         ("childExitGraceMillis = 5s", "childExitGraceMillis.*1 to 600,000"),
         ("shutdownGraceMillis = 5s", "shutdownGraceMillis.*integer"),
