@@ -67,9 +67,12 @@ class Scenario:
         )
 
     def checkpointer(self, timeout=10.0):
-        return Checkpointer(
+        """A checkpointer of a shard whose record 1 was delivered first."""
+        checkpointer = Checkpointer(
             self.held, clock=self.clock, sleep=self.clock.advance, rng=Random(1), timeout=timeout
         )
+        checkpointer.begin_at(at(1))
+        return checkpointer
 
 
 def record(sequence, sub=0):
