@@ -6,7 +6,7 @@ from datetime import datetime, timedelta, timezone
 from random import Random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from kinesis_sdk.common.errors import ConfigError, ProtocolError
@@ -465,6 +465,7 @@ def test_faults_delay_the_end_and_lose_nothing():
 ACTIONS = ["put", "put", "run", "split", "merge", "crash", "add", "stop", "pause"]
 
 
+@example(411, ["put", "put", "split", "run", "split"], 1)
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.integers(0, 10**6), st.lists(st.sampled_from(ACTIONS), min_size=3, max_size=14), st.integers(-20, 20)
@@ -508,7 +509,9 @@ def test_random_runs_end_with_everything_from_before_the_moment(seed, actions, a
     assert set(fleet.data()) == stored(fleet, until)
     fleet.check_order()
     for lease in fleet.store.list():
-        assert lease.owner is None
+        # A worker that ends while it is being handed the lease of a finished shard may stay its owner: w2 requests, w1 stores
+        # the shard's end, w2 ends. Nobody waits for such a lease, and clean-up deletes it.
+        assert lease.owner is None or lease.checkpoint.sequence_number == "SHARD_END"
     # Nothing that came later is lost for the next run.
     fleet.more["until"] = "now"
     fleet.add("last")
