@@ -20,6 +20,7 @@ LOCKED_EXTRAS = {
     "opentelemetry",
     "orjson",
     "prometheus",
+    "sql",
     "tui",
     "ui",
 }
