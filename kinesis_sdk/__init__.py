@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from kinesis_sdk.common.errors import ThrottledError as ThrottledError
     from kinesis_sdk.common.errors import TransientAwsError as TransientAwsError
     from kinesis_sdk.common.errors import TransientLeaseStoreError as TransientLeaseStoreError
+    from kinesis_sdk.common.record_ids import record_id as record_id
     from kinesis_sdk.common.records import UserRecord as UserRecord
     from kinesis_sdk.common.sequence import ExtendedSequenceNumber as ExtendedSequenceNumber
     from kinesis_sdk.common.stream import StreamId as StreamId
@@ -165,6 +166,7 @@ else:
             ),
             # records, positions and streams
             "kinesis_sdk.common.records": ("UserRecord",),
+            "kinesis_sdk.common.record_ids": ("record_id",),
             "kinesis_sdk.common.change_records": ("ChangeRecord",),
             "kinesis_sdk.common.sequence": ("ExtendedSequenceNumber",),
             "kinesis_sdk.common.stream": ("StreamId",),

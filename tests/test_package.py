@@ -104,6 +104,7 @@ PUBLIC = [
     "WorkerHealth",
     "__version__",
     "read_spool",
+    "record_id",
 ]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from kinesis_sdk.common.sequence import check_sequence_numbers
+from kinesis_sdk.common.sequence import ExtendedSequenceNumber, check_sequence_numbers
 
 
 def without_payload(record: Any) -> str:
@@ -116,6 +116,22 @@ class UserRecord(NamedTuple):
     aggregated: bool = False
 
     @property
+    def id(self) -> str:
+        """Identity of the record: stream, shard, sequence number and sub-sequence number as text, see `record_id`.
+
+        It is the same in every worker, in Spark and in a Lambda function, however often the record is read.
+
+        Raises:
+            ConsumerError: If the record was made without its shard: by `deaggregate`, or by hand.
+        """
+        from kinesis_sdk.common.errors import ConsumerError  # the module of errors imports this one
+
+        raise ConsumerError(
+            "this record does not know its stream and shard, because no worker delivered it: use "
+            "kinesis_sdk.record_id(stream, shard_id, record.sequence_number, record.sub_sequence_number)"
+        )
+
+    @property
     def value(self) -> Any:
         """The value that the deserializer decodes from ``data``, on first access; without a deserializer, ``data`` itself.
 
@@ -126,6 +142,11 @@ class UserRecord(NamedTuple):
 
     def __repr__(self) -> str:
         return without_payload(self)
+
+
+def position_of(record: UserRecord) -> ExtendedSequenceNumber:
+    """Return the position that stands for "everything up to this record, inclusive"."""
+    return ExtendedSequenceNumber(record.sequence_number, record.sub_sequence_number)
 
 
 class Attempt(NamedTuple):

@@ -15,6 +15,7 @@ from kinesis_sdk.common.errors import (
     KinesisSdkError,
     SchemaUnavailableError,
 )
+from kinesis_sdk.common.record_ids import located_record_type
 from kinesis_sdk.common.records import UserRecord
 
 
@@ -96,15 +97,16 @@ def decoding_record_type(
     """Return a class of user records whose ``value`` is decoded on first access and then kept.
 
     The deserializer is bound to the class and not to each record, so records cost what they cost without one. Pickling such a
-    record gives a plain `UserRecord`, because a deserializer may hold connections.
+    record gives one without the deserializer, because that may hold connections.
 
     Args:
         deserializer: Decodes the payloads.
         stream: Name of the stream.
         shard_id: Shard of the records, for messages; None if unknown.
     """
+    base: Any = UserRecord if shard_id is None else located_record_type(UserRecord, stream, shard_id)
 
-    class DecodingUserRecord(UserRecord):
+    class DecodingUserRecord(base):  # type: ignore[misc]  # a class that is made at run time
         @property
         def value(self) -> Any:
             # Not functools.cached_property: before Python 3.12 it holds one lock for all records while it computes.
@@ -115,8 +117,8 @@ def decoding_record_type(
                 value = kept["value"] = _decoded(deserializer, stream, shard_id, self)
                 return value
 
-        def __reduce__(self) -> tuple[Any, ...]:
-            return UserRecord, tuple(self)
+        def __reduce__(self) -> Any:
+            return (UserRecord, tuple(self)) if shard_id is None else super().__reduce__()
 
     DecodingUserRecord.__name__ = DecodingUserRecord.__qualname__ = UserRecord.__name__
     return DecodingUserRecord

@@ -21,7 +21,7 @@ from kinesis_sdk.common.backoff import backoff
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import InvalidCheckpointError, KinesisSdkError, LeaseLostError
 from kinesis_sdk.common.metrics import NOT_MEASURED, BoundMetrics
-from kinesis_sdk.common.records import UserRecord
+from kinesis_sdk.common.records import UserRecord, position_of
 from kinesis_sdk.common.sequence import SHARD_END, ExtendedSequenceNumber
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 
@@ -228,7 +228,7 @@ class Checkpointer:
                 raise InvalidCheckpointError(
                     "sub_sequence_number cannot be used with a record, which has its own"
                 )
-            return ExtendedSequenceNumber(position.sequence_number, position.sub_sequence_number)
+            return position_of(position)
         try:
             extended = ExtendedSequenceNumber(position, sub_sequence_number or 0)
         except (ValueError, TypeError) as error:

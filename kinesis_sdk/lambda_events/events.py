@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from kinesis_sdk.common.aggregate_reader import deaggregate
 from kinesis_sdk.common.base64coding import decode
 from kinesis_sdk.common.errors import InvalidEventError
+from kinesis_sdk.common.record_ids import located_record_type
 from kinesis_sdk.common.records import KinesisRecord, UserRecord
 from kinesis_sdk.common.sequence import is_sequence_number
 from kinesis_sdk.common.user_records import UserRecords
@@ -85,7 +86,7 @@ class KinesisEvent:
     def __iter__(self) -> Iterator[Delivery]:
         """Yield each Kinesis record with its user records, in order; each is opened when it is its turn."""
         for key, carrier in zip(self._keys, self._carriers, strict=True):
-            yield Delivery(key, carrier, deaggregate([carrier]))
+            yield Delivery(key, carrier, self._located(deaggregate([carrier])))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {len(self)} Kinesis records of {self.shard_id or 'no shard'}>"
@@ -98,7 +99,14 @@ class KinesisEvent:
     @property
     def user_records(self) -> UserRecords:
         """All user records, in order. They are those of all aggregates, and the Kinesis records that are none."""
-        return deaggregate(self._carriers)
+        return self._located(deaggregate(self._carriers))
+
+    def _located(self, records: UserRecords) -> UserRecords:
+        # ``arn:aws:kinesis:region:account:stream/name``, and of a fan-out consumer the same followed by ``/consumer/…``.
+        stream = self.stream_arn.partition(":stream/")[2].partition("/")[0]
+        if not stream or not self.shard_id:
+            return records
+        return records.of_type(located_record_type(UserRecord, stream, self.shard_id))
 
     def success(self) -> dict[str, Any]:
         """Return the response that says that every record was processed."""

@@ -76,6 +76,12 @@ COLUMN_NAMES = tuple(name for name, _ in COLUMNS)
 DDL = ", ".join(f"{name} {kind}" for name, kind in COLUMNS)
 """The schema in Spark's notation."""
 
+RECORD_ID = "concat_ws('/', streamName, shardId, sequenceNumber, coalesce(subSequenceNumber, 0))"
+"""The identity of a row as an expression of Spark SQL: the text that ``record.id`` is in a worker.
+
+    frame.selectExpr("*", f"{RECORD_ID} AS recordId").dropDuplicates(["recordId"])
+"""
+
 
 class BatchBuilder:
     """Builder of record batches from the pages of one stream.

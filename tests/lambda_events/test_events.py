@@ -133,7 +133,7 @@ def test_a_function_loads_next_to_nothing() -> None:
         *(f"kinesis_sdk.common.{name}" for name in ("aggregate_reader", "aggregate_writer", "base64coding")),
         *(
             f"kinesis_sdk.common.{name}"
-            for name in ("errors", "hashkeys", "log_fields", "records", "sequence")
+            for name in ("errors", "hashkeys", "log_fields", "record_ids", "records", "sequence")
         ),
         *(f"kinesis_sdk.common.{name}" for name in ("user_records", "validation")),
     }

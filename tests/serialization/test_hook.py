@@ -210,7 +210,9 @@ def test_a_value_is_decoded_once_and_only_when_it_is_accessed() -> None:
     assert records[0] == record == UserRecord(b"orders:7", "k", "49")
     assert repr(record) == repr(UserRecord(b"orders:7", "k", "49"))
     again = pickle.loads(pickle.dumps(record))
-    assert type(again) is UserRecord
+    assert isinstance(again, UserRecord)
+    assert again.value == again.data, "the deserializer stays behind"
+    assert again.id == record.id
     assert again == record
 
 

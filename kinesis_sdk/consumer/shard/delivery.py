@@ -29,7 +29,7 @@ from kinesis_sdk.common.backoff import backoff
 from kinesis_sdk.common.errors import HandlerError, RestartShardError
 from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.metrics import BoundMetrics
-from kinesis_sdk.common.records import UserRecord
+from kinesis_sdk.common.records import UserRecord, position_of
 from kinesis_sdk.common.response_header import ResponseHeader
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.user_records import payload_bytes
@@ -43,7 +43,7 @@ from kinesis_sdk.consumer.error_policy import (
 from kinesis_sdk.consumer.handler import RecordBatch, RecordHandler
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 from kinesis_sdk.consumer.shard.runtime import ShardRuntime
-from kinesis_sdk.consumer.shard.watermark import WatermarkTracker, position_of
+from kinesis_sdk.consumer.shard.watermark import WatermarkTracker
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 

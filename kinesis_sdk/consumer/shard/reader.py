@@ -24,7 +24,8 @@ from kinesis_sdk.common.position import (
     from_checkpoint,
     iterator_start,
 )
-from kinesis_sdk.common.records import KinesisRecord, UserRecord
+from kinesis_sdk.common.record_ids import located_record_type
+from kinesis_sdk.common.records import KinesisRecord, UserRecord, position_of
 from kinesis_sdk.common.response_header import ResponseHeader
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, ExtendedSequenceNumber
 from kinesis_sdk.common.serialization import decoding_record_type
@@ -35,7 +36,6 @@ from kinesis_sdk.consumer.handler import StartingPosition
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 from kinesis_sdk.consumer.shard.runtime import ShardRuntime
 from kinesis_sdk.consumer.shard.start import resolve_start
-from kinesis_sdk.consumer.shard.watermark import position_of
 from kinesis_sdk.consumer.until import Until
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
@@ -171,10 +171,13 @@ class ShardReader:
         self._follows_parent = follows_parent
         self._on_ready = on_ready
         deserializer = runtime.config.deserializer
-        self._record_type: type[UserRecord] | None = (
-            None
-            if deserializer is None
-            else decoding_record_type(deserializer, runtime.stream.name, held.shard_id)
+        stream = runtime.stream
+        self._record_type: type[UserRecord] = (
+            located_record_type(
+                ChangeRecord if stream.is_of_table else UserRecord, stream.name, held.shard_id
+            )
+            if deserializer is None or stream.is_of_table
+            else decoding_record_type(deserializer, stream.name, held.shard_id)
         )
         self._fetcher: Fetcher | None = None
         self._response: _Response | None = None
@@ -456,14 +459,14 @@ class ShardReader:
 
     def _deaggregate(self, records: list[KinesisRecord]) -> UserRecords:
         if self._runtime.stream.is_of_table:
-            return UserRecords([PlainRun(records)] if records else ()).of_type(ChangeRecord)
+            return UserRecords([PlainRun(records)] if records else ()).of_type(self._record_type)
         discard = self._runtime.config.failure.misplaced_aggregates == "discard"
         result = deaggregate(
             records,
             hash_key_range=self._held.lease.hash_key_range if discard else None,
             on_misplaced=self._discard if discard else None,
         )
-        return result if self._record_type is None else result.of_type(self._record_type)
+        return result.of_type(self._record_type)
 
     def _discard(self, record: KinesisRecord, count: int) -> bool:
         self._logger.warning(

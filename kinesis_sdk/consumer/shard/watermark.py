@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from kinesis_sdk.common.records import UserRecord
+from kinesis_sdk.common.records import UserRecord, position_of
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.user_records import payload_bytes
 
@@ -92,8 +92,3 @@ class WatermarkTracker:
             self.outstanding_bytes -= len(self._watermark.data) + RECORD_OVERHEAD
         if not finished:
             finished.clear()  # a set that was emptied by `remove` keeps the memory of all its former elements
-
-
-def position_of(record: UserRecord) -> ExtendedSequenceNumber:
-    """Return the position that stands for "everything up to this record, inclusive"."""
-    return ExtendedSequenceNumber(record.sequence_number, record.sub_sequence_number)

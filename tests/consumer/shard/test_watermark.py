@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesis_sdk.common.records import UserRecord
+from kinesis_sdk.common.records import UserRecord, position_of
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
-from kinesis_sdk.consumer.shard.watermark import RECORD_OVERHEAD, WatermarkTracker, position_of
+from kinesis_sdk.consumer.shard.watermark import RECORD_OVERHEAD, WatermarkTracker
 
 
 def record(number, size=1):
