@@ -71,6 +71,14 @@ def test_the_table_is_made_in_one_call_with_its_index():
     assert table.aws.stats()["calls"]["CreateTable"] == 1
 
 
+def test_a_table_that_is_active_at_once_is_not_waited_for():
+    table = Table()
+    before = table.clock.monotonic()
+    table.store().ensure_ready()
+    assert table.clock.monotonic() == before
+    assert table.store().list() == []
+
+
 def test_provisioned_tables():
     table = Table()
     table.store(billing_mode="PROVISIONED", read_capacity=3, write_capacity=4).ensure_ready()

@@ -121,7 +121,10 @@ class DynamoDBLeaseStore:
             table = self._describe()
             if table is None:
                 if not creating:
-                    creating = self._create()
+                    status = self._create()
+                    creating = status is not None
+                    if status == "ACTIVE":
+                        continue  # at once, as DynamoDB Local does it
             elif table.get("TableStatus", "ACTIVE") in ("ACTIVE", "UPDATING"):
                 self._check_key(table)
                 if self._recovery:
@@ -174,7 +177,8 @@ class DynamoDBLeaseStore:
         )
         _LOGGER.info("lease table %s: point-in-time recovery is on", self.table_name, extra=self._fields)
 
-    def _create(self) -> bool:
+    def _create(self) -> str | None:
+        """Create the table, and return its status; None if it has to be tried again."""
         request: dict[str, Any] = {
             "TableName": self.table_name,
             "AttributeDefinitions": [
@@ -200,18 +204,19 @@ class DynamoDBLeaseStore:
             request["Tags"] = [{"Key": key, "Value": value} for key, value in self._tags.items()]
         try:
             with translate_errors("CreateTable", self._client):
-                self._client.create_table(**request)
+                response = self._client.create_table(**request)
         except AwsError as error:
             if error.code == "ResourceInUseException":
-                return True  # another worker was faster
+                return "CREATING"  # another worker was faster
             if not error.retryable:
                 raise
             _LOGGER.warning(
                 "lease table %s: creating it failed, retrying: %s", self.table_name, error, extra=self._fields
             )
-            return False
+            return None
         _LOGGER.info("lease table %s: created", self.table_name, extra=self._fields)
-        return True
+        status: str = response["TableDescription"].get("TableStatus", "CREATING")
+        return status
 
     def _check_key(self, table: Mapping[str, Any]) -> None:
         keys = [(key["AttributeName"], key["KeyType"]) for key in table.get("KeySchema", ())]
