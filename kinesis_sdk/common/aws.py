@@ -345,6 +345,7 @@ def call_with_retries(
     timeout: float = 60.0,
     attempts: int = 10,
     sleep: Callable[[float], None] | None = None,
+    rng: random.Random | None = None,
 ) -> T:
     """Make a control-plane call, and retry retryable failures with jittered exponential backoff (0.2 to 5 s).
 
@@ -361,6 +362,7 @@ def call_with_retries(
         attempts: Maximum number of attempts, at least 1.
         sleep: Called with the seconds to wait before an attempt; `time.sleep` by default. Pass a replacement for tests
             or for waits that must be interruptible.
+        rng: Source of jitter; a generator of its own by default. Pass one for waits that tests replay.
 
     Returns:
         The result of the first successful call.
@@ -368,10 +370,7 @@ def call_with_retries(
     Raises:
         KinesisSdkError: Error of the last attempt, usually an `AwsError`.
     """
-    import tenacity
-
     unreachable = 0
-    rng = random.Random()
 
     def guarded() -> T:
         nonlocal unreachable
@@ -387,14 +386,31 @@ def call_with_retries(
     def may_succeed(error: BaseException) -> bool:
         return isinstance(error, KinesisSdkError) and error.retryable and unreachable < _UNREACHABLE_ATTEMPTS
 
+    try:
+        return guarded()
+    except KinesisSdkError as error:
+        if attempts <= 1 or not may_succeed(error):
+            raise
+        first: list[KinesisSdkError] = [error]
+
+    # Only now: almost every call succeeds at once, and need not pay for the means to repeat it.
+    import tenacity
+
+    jitter = rng or random.Random()
+
+    def from_the_first_failure_on() -> T:
+        if first:
+            raise first.pop()
+        return guarded()
+
     retrying = tenacity.Retrying(
         retry=tenacity.retry_if_exception(may_succeed),
-        wait=lambda state: backoff(state.attempt_number, _FIRST_BACKOFF, _MAX_BACKOFF, rng),
+        wait=lambda state: backoff(state.attempt_number, _FIRST_BACKOFF, _MAX_BACKOFF, jitter),
         stop=tenacity.stop_after_attempt(attempts) | tenacity.stop_after_delay(timeout),
         sleep=sleep or time.sleep,
         reraise=True,
     )
-    return retrying(guarded)
+    return retrying(from_the_first_failure_on)
 
 
 def make_client(

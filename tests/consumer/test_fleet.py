@@ -86,6 +86,18 @@ def test_a_clean_stop_is_taken_over_within_a_scan():
     assert [event for event in fleet.events if event[1] == "a"][-1][3] == "shutdown_requested"
 
 
+def test_a_start_whose_calls_fail_replays_exactly():
+    """The pauses between its attempts are drawn from the runtime's generator, like everything else that is random."""
+
+    def start():
+        fleet = Fleet(seed=5)
+        fleet.aws.faults.add(Fault(kind="error", operation="ListShards", count=3))
+        fleet.add("w")
+        return fleet.clock.monotonic()
+
+    assert start() == start() > 0.5
+
+
 def test_a_restart_with_the_same_id_resumes_at_once():
     fleet = Fleet(shards=2)
     fleet.add("a")

@@ -126,6 +126,7 @@ class LeaseCoordinator:
             streams=streams,
             settings=config.coordination,
             sleep=runtime.sleep,
+            rng=runtime.rng,
             listener=listener,
             worker_id=worker_id,
         )

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from random import Random
 from typing import Protocol, runtime_checkable
 
 from kinesis_sdk.common.aws import KinesisClient, call_with_retries
@@ -81,6 +82,7 @@ class LeaderTasks:
         streams: The streams of the worker.
         settings: Intervals of the periodic tasks, and what they may delete.
         sleep: Waits between attempts of a call, given seconds.
+        rng: Source of the jitter of these waits.
         listener: Told about one of several streams that can no longer be consumed.
         worker_id: Id of the worker, for the log.
     """
@@ -93,6 +95,7 @@ class LeaderTasks:
         streams: StreamDirectory,
         settings: CoordinationConfig,
         sleep: Callable[[float], None],
+        rng: Random,
         listener: StreamListener,
         worker_id: str | None = None,
     ) -> None:
@@ -102,6 +105,7 @@ class LeaderTasks:
         self._streams = streams
         self._settings = settings
         self._sleep = sleep
+        self._rng = rng
         self._listener = listener
         self._hole_trackers: dict[tuple[str | None, bool], HashRangeHoleTracker] = {}
         self._former: dict[str, float] = {}
@@ -139,6 +143,7 @@ class LeaderTasks:
                     lambda tracked=tracked: self._sync_one(tracked, scan, first=True),  # type: ignore[misc]
                     operation=None,
                     sleep=self._sleep,
+                    rng=self._rng,
                 )
 
     def sync(self, streams: Sequence[TrackedStream] | None = None) -> bool:
