@@ -548,10 +548,14 @@ def test_every_metric_of_the_catalogue_is_recorded():
     aws = FakeAws(throttle=False)
     aws.client("kinesis").create_stream(StreamName="orders", ShardCount=1)
     aws.faults.add(Fault(kind="partial", operation="PutRecords", count=1))
-    config = ProducerConfig(record_ttl=0.1, record_max_buffered_time=0.01)
-    with Producer(config, client=aws.client("kinesis"), metrics=sink) as producer:
+    with Producer(
+        ProducerConfig(record_max_buffered_time=0.01), client=aws.client("kinesis"), metrics=sink
+    ) as producer:
         producer.put("orders", "k", b"x")
         producer.flush()
+    # Another producer, because a slow machine may take longer than this time to live for the record above.
+    short = ProducerConfig(record_ttl=0.1, record_max_buffered_time=0.01)
+    with Producer(short, client=aws.client("kinesis"), metrics=sink) as producer:
         aws.faults.add(Fault(kind="error", operation="PutRecords", status=503))
         producer.put("orders", "k", b"expires")
         producer.flush()

@@ -1463,7 +1463,7 @@ def test_a_signal_at_any_moment_of_put_many_leaves_exactly_what_it_says(make: Ma
     while not rounds or set(counts) != set(range(10)):
         attempts += 1
         after += 1
-        if after == chances + 20:  # a way may be a little longer than the one before
+        if after >= chances + 20:  # a way may be a little longer than the one before, or much shorter
             rounds += 1
             assert rounds < 10, (
                 f"put_many was never struck with {set(range(10)) - set(counts)} records accepted"

@@ -19,6 +19,9 @@ from kinesis_sdk.admin.fleet.model import OwnerKind
 from kinesis_sdk.consumer import ConsumerConfig
 from tests.admin.changes.operators import SHARD, SLOW, SteeredFleet, kind_of, no_response
 
+PERIODS = {"each batch": 15, "each minute": 70, "never": 15, "prepares": 15}
+"""Seconds in which a worker of each mode has checkpointed, if it ever does."""
+
 PHASES = ("arrives after", "arrived before", "answer lost", "never arrives", "arrives late")
 
 
@@ -76,9 +79,10 @@ def test_the_window_comes_again_and_nothing_else(tmp_path, monkeypatch, mode, ki
         monkeypatch.setattr(plans, "_kind", lambda lease, owners: OwnerKind.OTHER)
     fleet = SteeredFleet(tmp_path)
     fleet.add("a", fleet.checkpointer("a", mode))
+    period = PERIODS[mode]
     fleet.load(20)
     start, first = fleet.moment(), fleet.put_count
-    fleet.load(70)
+    fleet.load(period)
     fleet.rested = True
     fleet.load(5)
     steering = fleet.steering()
@@ -91,7 +95,7 @@ def test_the_window_comes_again_and_nothing_else(tmp_path, monkeypatch, mode, ki
     if kind == "renewal":
         fleet.run(20, lambda: catch.caught)  # without records there is no checkpoint
     else:
-        fleet.load(65)
+        fleet.load(period)
     assert catch.caught
     assert [outcome.status for outcome in outcomes] == [Status.DONE]
     fleet.load(30)
