@@ -2,9 +2,59 @@
 
 from __future__ import annotations
 
+import gc
+import os
+import sys
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import settings
+
+from tests import waiting
+
+# Container images often forbid bytecode. pytest would then rewrite the asserts of all test modules in each process of each run,
+# which takes as long as a tenth of the tests.
+sys.dont_write_bytecode = False
+
+# A client without credentials would ask the instance that it runs on for some.
+os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
+
+# Before any test module is imported: what imports `time.sleep` by its name is watched, too.
+WATCH = waiting.install()
 
 # A deadline for each example measures the machine's load, not the code. Without one, "too slow" allows ten examples 30 s
 # of generation, where 0.2 s is the most that any strategy here takes on a machine with four times its load.
 settings.register_profile("house", parent=settings.default, deadline=None)
 settings.load_profile("house")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Take the tests and the modules out of the garbage collector's sight, which would walk them again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 10, 10)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    WATCH.is_on = True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Iterator[None]:
+    yield
+    _fail_if_it_waited()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Iterator[None]:
+    yield
+    WATCH.is_on = False
+    _fail_if_it_waited()
+
+
+def _fail_if_it_waited() -> None:
+    found = WATCH.take()
+    if found:
+        pytest.fail("A unit test neither waits nor uses a network:\n" + "\n".join(found), pytrace=False)

@@ -11,7 +11,7 @@ import click
 from kinesis_sdk.cli.interrupts import interrupt_on_terminate
 from kinesis_sdk.cli.options import DURATION, JSON_OPTION, Moment, connection_options, make_connection
 from kinesis_sdk.cli.output import note, print_json, with_exit_codes
-from kinesis_sdk.cli.tail import ending, starting
+from kinesis_sdk.cli.tail import ending, starting, surroundings
 
 
 @click.command()
@@ -118,6 +118,7 @@ def copy(
             state=None if state is None else StateFile(state),
             config=bulk_config(ordered=ordered, aggregate=aggregate, ttl=ttl),
             on_progress=report,
+            **surroundings(),
             notice=note,
         )
     tell(result.transfer, state=state)

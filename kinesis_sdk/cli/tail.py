@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import datetime, timezone
@@ -15,6 +16,7 @@ from kinesis_sdk.admin.payload import MAX_SHOWN_BYTES, PayloadKind, decode_paylo
 from kinesis_sdk.cli.interrupts import interrupt_on_terminate
 from kinesis_sdk.cli.options import JSON_OPTION, Moment, connection_options, make_connection
 from kinesis_sdk.cli.output import note, print_json_line, with_exit_codes
+from kinesis_sdk.common.clock import SystemClock
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.position import Latest, Position, TrimHorizon
 from kinesis_sdk.common.text import printable
@@ -33,6 +35,11 @@ def starting(value: datetime | str) -> datetime | Position:
 def ending(value: datetime | str | None) -> datetime | None:
     """Return where to end for the value of ``--until``."""
     return datetime.now(timezone.utc) if isinstance(value, str) else value
+
+
+def surroundings() -> dict[str, Any]:
+    """Return the clock and the sleep of commands that read streams; tests replace this function."""
+    return {"clock": SystemClock(), "sleep": time.sleep}
 
 
 @click.command()
@@ -104,6 +111,7 @@ def tail(
         until=ending(until),
         shards=shards,
         notice=note,
+        **surroundings(),
     )
     with interrupt_on_terminate(), closing(reading):
         records: Iterator[ShardRecord] = reading

@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import threading
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -19,14 +20,17 @@ from kinesis_sdk.admin.transfer.copy import CopyResult, copy_stream
 from kinesis_sdk.admin.transfer.done import DoneTracker
 from kinesis_sdk.admin.transfer.files import FileRecord, RecordFile, open_files
 from kinesis_sdk.admin.transfer.put import bulk_config, put_files
-from kinesis_sdk.admin.transfer.run import TransferProgress, TransferResult
+from kinesis_sdk.admin.transfer.run import Transfer, TransferProgress, TransferResult
 from kinesis_sdk.admin.transfer.state import StateFile
 from kinesis_sdk.common.aggregate_writer import Aggregate
 from kinesis_sdk.common.errors import AdminError, ConfigError, ResourceNotFoundError
 from kinesis_sdk.common.position import Ended, Position, TrimHorizon
 from kinesis_sdk.producer import Producer, ProducerConfig
 from kinesis_sdk.producer.spool import FileSpool, read_spool
-from kinesis_sdk.testing import FakeAws, Fault
+from kinesis_sdk.testing import FakeAws, Fault, VirtualClock
+
+LONG = 30.0
+"""Seconds after which a thread that does not come is an error."""
 
 # -- accounting -------------------------------------------------------------------------------------------------
 
@@ -393,7 +397,14 @@ def fill(account: Account, count: int, *, aggregate: bool = True) -> None:
 
 def copy(account: Account, **options: Any) -> CopyResult:
     options.setdefault("threads", 0)
+    options = {**without_waiting(account), **options}
     return copy_stream(account.connection, "s", account.connection, "t", **options)
+
+
+def without_waiting(account: Account) -> dict[str, Any]:
+    """Return a clock that begins now and moves when the reader waits."""
+    clock = VirtualClock(account.aws.clock.time())
+    return {"clock": clock, "sleep": clock.advance}
 
 
 def per_key(stored: list[tuple[str, bytes, str | None]]) -> dict[str, list[int]]:
@@ -435,21 +446,31 @@ def test_hash_keys_that_kinesis_does_not_give_back_are_counted(account: Account)
     assert copy(account).hidden_hash_keys == 1
 
 
-def test_a_copy_that_was_stopped_continues_with_the_same_window(account: Account, tmp_path: Path) -> None:
+def test_a_copy_that_was_stopped_continues_with_the_same_window(
+    account: Account, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fill(account, 300)
     account.streams.create("t", shards=1)
     state = StateFile(tmp_path / "state")
     said: list[str] = []
+    acknowledged = threading.Event()
+    finish = Transfer._finished
 
-    class Stop:
-        calls = 0
+    def finished(run: Transfer, *result: Any) -> None:
+        finish(run, *result)
+        acknowledged.set()
+
+    monkeypatch.setattr(Transfer, "_finished", finished)
+
+    stopped: list[TransferProgress] = []
 
     def stop(progress: TransferProgress) -> None:
-        if progress.acknowledged and not Stop.calls:
-            Stop.calls = 1
+        # The first report comes after about a third of the records. Their results come from the producer's threads.
+        if not stopped:
+            stopped.append(progress)
+            assert acknowledged.wait(LONG)
             raise KeyboardInterrupt
 
-    # One record a call, so that the run is stopped in the middle.
     first = copy(account, state=state, on_progress=stop, rate=600.0)
     assert first.transfer.interrupted
     assert 0 < first.transfer.acknowledged < 300
@@ -488,9 +509,13 @@ def test_records_without_a_partition_key_stay_without_one(account: Account, tmp_
         '"time": "2026-11-22T12:00:00+00:00"}\n'
     )
     put_files(account.connection, "t", [RecordFile(str(spool))])
-    rejected = copy_stream(account.connection, "t", account.connection, "u", threads=0)
+    rejected = copy_stream(
+        account.connection, "t", account.connection, "u", threads=0, **without_waiting(account)
+    )
     assert "per_shard" in rejected.transfer.problems[0], "there is no order to keep without keys"
     config = bulk_config()
-    result = copy_stream(account.connection, "t", account.connection, "u", threads=0, config=config)
+    result = copy_stream(
+        account.connection, "t", account.connection, "u", threads=0, config=config, **without_waiting(account)
+    )
     assert result.transfer.is_good
     assert [(key, data) for key, data, _ in account.stored("u")] == [("", b"x")]

@@ -32,7 +32,7 @@ from kinesis_sdk.cli.transfer_report import duration_text, progress_text
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY, HashKeyRange
 from kinesis_sdk.common.shards import Shard
 from kinesis_sdk.serialization import AvroCodec, GlueSchemaRegistry
-from kinesis_sdk.testing import FakeAws, Fault
+from kinesis_sdk.testing import FakeAws, Fault, VirtualClock
 
 Run = Callable[..., Result]
 
@@ -61,6 +61,13 @@ def run(aws: FakeAws, monkeypatch: pytest.MonkeyPatch) -> Run:
 
     for module in (copy_module, put_module, stream_module, tail_module):
         monkeypatch.setattr(module, "make_connection", connect)
+
+    def surroundings() -> dict[str, Any]:
+        clock = VirtualClock(aws.clock.time())
+        return {"clock": clock, "sleep": clock.advance}
+
+    for module in (copy_module, tail_module):
+        monkeypatch.setattr(module, "surroundings", surroundings)
 
     def invoke(*arguments: str, code: int = 0, stdin: bytes | None = None) -> Result:
         result = CliRunner().invoke(cli, arguments, input=stdin)

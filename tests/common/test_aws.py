@@ -282,7 +282,10 @@ def test_passwords_in_urls_are_in_no_text_and_no_traceback(original: Exception) 
     assert "kinesis.test:4567" in str(error)
 
 
-def test_an_endpoint_that_botocore_does_not_accept_is_named_without_its_password() -> None:
+def test_an_endpoint_that_botocore_does_not_accept_is_named_without_its_password(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")  # or it asks the metadata service for credentials
     unusable = "http://proxy-user:w@rd@not a host"
     with pytest.raises(AwsConfigError, match="Invalid endpoint: http://not a host") as caught:
         make_client("kinesis", region_name="eu-west-1", endpoint_url=unusable)

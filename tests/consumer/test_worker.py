@@ -407,7 +407,7 @@ def test_health_says_that_a_worker_drains():
 
 def test_health_names_leases_that_need_repair():
     scenario = Scenario()
-    store = DynamoDBLeaseStore(scenario.aws.client("dynamodb"), "billing")
+    store = DynamoDBLeaseStore(scenario.aws.client("dynamodb"), "billing", sleep=lambda _: None)
     store.ensure_ready()
     row = {"leaseKey": {"S": "shardId-000000000000"}, "checkpoint": {"S": "TRIM_HORIZON"}}
     scenario.aws.client("dynamodb").put_item(TableName="billing", Item=row)

@@ -332,6 +332,7 @@ def test_without_a_region_there_is_an_error_at_once(monkeypatch: pytest.MonkeyPa
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     with pytest.raises(AwsConfigError):
         CloudWatchMetrics()
     CloudWatchMetrics(level="none").close()  # nothing to connect for

@@ -23,7 +23,7 @@ def account() -> FakeAws:
     kinesis.create_stream(StreamName="orders", ShardCount=1)
     for data in (b'{"total": 12345678901234567890}', HOSTILE.encode(), b"\x00\xff", b""):
         kinesis.put_record(StreamName="orders", PartitionKey="<key>", Data=data or b" ")
-    store = DynamoDBLeaseStore(aws.client("dynamodb"), "billing")
+    store = DynamoDBLeaseStore(aws.client("dynamodb"), "billing", sleep=lambda _: None)
     store.ensure_ready()
     return aws
 

@@ -14,7 +14,7 @@ from kinesis_sdk.common.errors import ChangeRefusedError, ConfigError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
 from kinesis_sdk.consumer.leases.table.lease import Lease
-from kinesis_sdk.testing import FakeAws
+from kinesis_sdk.testing import FakeAws, VirtualClock
 from tests.admin.changes.operators import SteeredFleet
 from tests.cli.web.generated import shard_name
 from tests.consumer.fleet.engines import STREAM
@@ -27,13 +27,15 @@ def account() -> FakeAws:
     kinesis.create_stream(StreamName="orders", ShardCount=1)
     for n in range(4):
         kinesis.put_record(StreamName="orders", PartitionKey="key", Data=b"%d" % n)
-    DynamoDBLeaseStore(aws.client("dynamodb"), "billing").ensure_ready()
+    DynamoDBLeaseStore(aws.client("dynamodb"), "billing", sleep=lambda _: None).ensure_ready()
     return aws
 
 
 def planner(account: FakeAws) -> AdminPlanner:
     clients = {name: account.client(name) for name in ("kinesis", "dynamodb")}
-    return AdminPlanner(Connection(region="eu-west-1", clients=clients), stream="orders")
+    clock = VirtualClock(account.clock.time())
+    connection = Connection(region="eu-west-1", clients=clients)
+    return AdminPlanner(connection, stream="orders", clock=clock, sleep=clock.advance)
 
 
 def add_lease(account: FakeAws, *, owner: str | None = None) -> None:
