@@ -94,8 +94,9 @@ def check_owners(recorded: RecordedEvents, deliveries: Sequence[Delivery]) -> It
     """
     next_begins: dict[tuple[str, int], float] = {}
     for acquisitions in _by_shard(recorded).values():
-        for held, following in pairwise(acquisitions):
-            next_begins[held.worker, held.number] = following.at
+        in_order = sorted(acquisitions, key=lambda held: _taken_at(recorded, held))
+        for held, following in pairwise(in_order):
+            next_begins[held.worker, held.number] = _taken_at(recorded, following)
     wrong = []
     late: dict[tuple[str, int], set[float]] = defaultdict(set)
     for delivery in deliveries:
@@ -110,6 +111,16 @@ def check_owners(recorded: RecordedEvents, deliveries: Sequence[Delivery]) -> It
         f"{worker} with {len(batches)} batches" for (worker, _), batches in late.items() if len(batches) > 1
     ]
     yield from listed("went on without the lease", went_on)
+
+
+def _taken_at(recorded: RecordedEvents, held: Acquisition) -> float:
+    """Return when a lease was taken, at the latest.
+
+    A worker takes a lease, is frozen, another one takes the lease and works, the first one goes on and begins: it had the lease before the other
+    one, although it began later. It can store nothing, and by that it is told from one that took the lease after its pause.
+    """
+    pause = recorded.pause_of(held.worker, held.at - _GRACE, held.at)
+    return held.at if pause is None or held.checkpoints else min(held.at, pause.begin)
 
 
 def check_deletions(recorded: RecordedEvents) -> Iterator[Violation]:

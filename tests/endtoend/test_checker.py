@@ -350,6 +350,22 @@ def test_a_worker_that_comes_back_late_finishes_one_batch_and_begins_no_other() 
     assert "went on without the lease" in kinds(recorded)
 
 
+def test_a_worker_that_is_frozen_between_taking_a_lease_and_beginning_ends_no_other() -> None:
+    recorded = story()
+    late = Acquisition("a", 2, "s1", at("TRIM_HORIZON"), 21.5)
+    recorded.acquisitions["a", 2] = late
+    assert "two owners at a time" in kinds(recorded), "b delivers at 22"
+    recorded.workers["a"].pauses.append(Pause(14.0, 21.4, "freeze"))
+    assert kinds(recorded) == set(), "it had the lease before b"
+    again(recorded, 4, worker="a", at=21.6, acquisition=2)
+    assert kinds(recorded) == set()
+    again(recorded, 4, worker="a", at=21.7, acquisition=2)
+    assert "went on without the lease" in kinds(recorded)
+    del recorded.deliveries[-1]
+    late.checkpoints.append((21.8, at(21)))
+    assert "two owners at a time" in kinds(recorded), "it has the lease, and b goes on"
+
+
 def test_a_delivery_without_a_lease() -> None:
     recorded = story()
     recorded.deliveries[4] = recorded.deliveries[4]._replace(acquisition=1)
