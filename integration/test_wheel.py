@@ -64,4 +64,4 @@ def test_the_wheel_installs_into_an_empty_environment_and_works(tmp_path: Path) 
     assert "--create-stream" in shown.stdout
     plain = subprocess.run([command], check=False, capture_output=True, text=True)
     assert plain.returncode == 2
-    assert "pip install '.[cli]'" in plain.stderr
+    assert "pip install 'kinesis-sdk[cli]'" in plain.stderr

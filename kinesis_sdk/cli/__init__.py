@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import sys
 
+from kinesis_sdk.common.extras import install_hint
+
 
 def main() -> None:
     """Run the ``kinesis-sdk`` command."""
@@ -20,8 +22,7 @@ def main() -> None:
 
             sys.exit(serve(sys.argv[2:], prog="kinesis-sdk fake"))
         sys.stderr.write(
-            f"kinesis-sdk: this command needs {error.name}: run pip install '.[cli]' in a clone of kinesis_sdk "
-            "(kinesis-sdk fake works without it)\n"
+            f"Error: {install_hint('This command', error.name, 'cli')}. The command `kinesis-sdk fake` works without it.\n"
         )
         sys.exit(2)  # ExitCode.USAGE, whose module needs click
     cli()

@@ -1,4 +1,4 @@
-"""Packages that are installed with an extra, and what to say if one is missing."""
+"""Packages of commands that an extra installs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import Any
 
 from kinesis_sdk.cli.output import CommandError, ExitCode
+from kinesis_sdk.common.extras import install_hint
 
 
 def need(module: str, extra: str) -> Any:
@@ -24,8 +25,4 @@ def need(module: str, extra: str) -> Any:
         missing = (error.name or module).split(".")[0]
         if missing != module.split(".", maxsplit=1)[0]:
             raise  # the package is there, and lacks something of its own
-        raise CommandError(
-            f"This command needs the package {missing}, which the extra {extra!r} installs: "
-            f"pip install 'kinesis-sdk[{extra}]'.",
-            ExitCode.USAGE,
-        ) from error
+        raise CommandError(install_hint("This command", missing, extra), ExitCode.USAGE) from error

@@ -1,6 +1,6 @@
 """Metrics sink for OpenTelemetry: instruments of a meter.
 
-Needs the extra ``opentelemetry``: ``pip install '.[opentelemetry]'`` in a clone. Names are those of the KPL and KCL in snake case after a prefix; units are UCUM:
+Needs the extra ``opentelemetry``: ``pip install 'kinesis-sdk[opentelemetry]'``. Names are those of the KPL and KCL in snake case after a prefix; units are UCUM:
 
 | metric | instrument |
 |---|---|
@@ -24,6 +24,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from kinesis_sdk._version import __version__
+from kinesis_sdk.common.extras import install_hint
 from kinesis_sdk.common.metrics import Kind, Metric, Scope, snake_case
 from kinesis_sdk.common.validation import check_text
 from kinesis_sdk.metrics.accumulator import (
@@ -72,7 +73,7 @@ class OpenTelemetryMetrics(AccumulatingSink):
             from opentelemetry import metrics
         except ImportError as error:
             raise ImportError(
-                "OpenTelemetryMetrics needs opentelemetry: run pip install '.[opentelemetry]' in a clone of kinesis_sdk"
+                install_hint("OpenTelemetryMetrics", "opentelemetry", "opentelemetry")
             ) from error
         check_text("prefix", prefix)
         self._observation: Any = metrics.Observation

@@ -1,6 +1,6 @@
 """Metrics sink for Prometheus: a collector that is read by each scrape.
 
-Needs the extra ``prometheus``: ``pip install '.[prometheus]'`` in a clone. Names are those of the KPL and KCL in snake case with base units:
+Needs the extra ``prometheus``: ``pip install 'kinesis-sdk[prometheus]'``. Names are those of the KPL and KCL in snake case with base units:
 
 | metric | time series |
 |---|---|
@@ -22,6 +22,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.extras import install_hint
 from kinesis_sdk.common.metrics import Kind, Metric, snake_case
 from kinesis_sdk.metrics.accumulator import (
     MAX_SERIES,
@@ -73,9 +74,7 @@ class PrometheusMetrics(AccumulatingSink):
             import prometheus_client
             from prometheus_client import core
         except ImportError as error:
-            raise ImportError(
-                "PrometheusMetrics needs prometheus_client: run pip install '.[prometheus]' in a clone of kinesis_sdk"
-            ) from error
+            raise ImportError(install_hint("PrometheusMetrics", "prometheus_client", "prometheus")) from error
         if not isinstance(prefix, str) or not prefix.isidentifier() or snake_case(prefix) != prefix:
             raise ConfigError("prefix", prefix, "snake case that starts with a letter")
         self._core: Any = core

@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from kinesis_sdk.common.extras import install_hint
+
 
 def import_library(module: str, extra: str, purpose: str) -> Any:
     """Import an optional library.
@@ -20,6 +22,4 @@ def import_library(module: str, extra: str, purpose: str) -> Any:
     try:
         return import_module(module)
     except ImportError as error:
-        raise ImportError(
-            f"{purpose} needs {module.partition('.')[0]}: pip install 'kinesis-sdk[{extra}]'"
-        ) from error
+        raise ImportError(install_hint(purpose, module.partition(".")[0], extra)) from error

@@ -173,7 +173,7 @@ def test_the_fake_needs_no_click() -> None:
 def test_a_command_that_needs_click_says_how_to_get_it() -> None:
     result = _without_click("demo")
     assert result.returncode == 2
-    assert "pip install '.[cli]'" in result.stderr
+    assert "pip install 'kinesis-sdk[cli]'" in result.stderr
 
 
 def test_repeat_out_of_range_names_the_range() -> None:

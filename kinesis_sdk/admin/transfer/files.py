@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from kinesis_sdk.common.errors import ConfigError, InvalidRecordError
+from kinesis_sdk.common.extras import install_hint
 from kinesis_sdk.common.hashkeys import parse_explicit_hash_key
 
 FileFormat = Literal["auto", "lines", "ndjson", "csv", "parquet", "spool"]
@@ -245,7 +246,7 @@ class RecordFile:
             from pyarrow import parquet
         except ImportError as error:
             raise ConfigError(
-                "format", "parquet", "a format whose package is installed: Parquet needs pip install pyarrow"
+                "format", "parquet", f"jsonl or csv; {install_hint('Parquet', 'pyarrow', 'spark')}"
             ) from error
         assert self._path is not None
         assert self.size is not None

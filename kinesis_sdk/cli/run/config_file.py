@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.extras import install_hint
 from kinesis_sdk.consumer import ConsumerConfig
 from kinesis_sdk.consumer.config import GROUP_OF_FIELD
 
@@ -44,7 +45,7 @@ def _parse(text: str, path: str) -> dict[str, Any]:
             raise ConfigError(
                 "config",
                 path,
-                "a file for Python 3.11 or later; Python 3.10 needs tomli: pip install 'kinesis-sdk[cli]'",
+                f"Python 3.11 or later; {install_hint('a TOML file in Python 3.10', 'tomli', 'cli')}",
             ) from error
     try:
         parsed: dict[str, Any] = toml.loads(text)

@@ -41,6 +41,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
+from kinesis_sdk.common.extras import install_hint
 from kinesis_sdk.testing.aws import FakeAws
 from kinesis_sdk.testing.clock import VirtualClock
 from kinesis_sdk.testing.errors import AwsError, ResponseLostError
@@ -62,10 +63,7 @@ _READ = 1 << 18
 _CREDENTIAL = re.compile(r"Credential=([^/,\s]+)/")
 _EMPTY_ANSWERS = frozenset({"kinesis"})
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-_NEEDS_H2 = (
-    "HTTP/2 of the fake AWS server needs the package h2, which the extra 'fake' installs: "
-    "pip install 'kinesis-sdk[fake]'"
-)
+_NEEDS_H2 = install_hint("HTTP/2 of the fake AWS server", "h2", "fake")
 
 
 def _can_http2() -> bool:

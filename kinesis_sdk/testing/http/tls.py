@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from kinesis_sdk.common.extras import install_hint
+
 _log = logging.getLogger(__name__)
 
 _LOCAL = ("localhost", "127.0.0.1", "::1")
@@ -48,9 +50,7 @@ class Certificate:
             if error.name != "trustme":
                 raise
             raise ModuleNotFoundError(
-                "TLS of the fake AWS server needs the package trustme, which the extra 'fake' installs: "
-                "pip install 'kinesis-sdk[fake]'",
-                name="trustme",
+                install_hint("TLS of the fake AWS server", "trustme", "fake"), name="trustme"
             ) from error
         authority = trustme.CA(organization_name="kinesis_sdk fake AWS")
         known = dict.fromkeys((*_LOCAL, *(name for name in names if name not in _EVERYWHERE)))

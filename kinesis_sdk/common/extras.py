@@ -1,0 +1,15 @@
+"""The message about an optional package that is not installed: one sentence, with the extra that installs it."""
+
+from __future__ import annotations
+
+
+def install_hint(purpose: str, package: str, extra: str) -> str:
+    """Return the message for a missing package.
+
+    Args:
+        purpose: What needs it, at the beginning of a sentence: "This command".
+        package: Name of the package.
+        extra: The extra of ``kinesis-sdk`` that installs it.
+    """
+    # In an environment that has kinesis_sdk, pip takes the installed one, from wherever it came, and adds what is missing.
+    return f"{purpose} needs the package {package}, which the extra {extra!r} installs: pip install 'kinesis-sdk[{extra}]'"
