@@ -104,10 +104,12 @@ class ConfigError(KinesisSdkError, ValueError):
         field: Name of the field as the user writes it.
         value: Rejected value.
         accepted: Accepted values, in words ("1 to 500").
+        problem: The message, where a sentence of its own says it better, such as "there is no such stream"; by default field,
+            value and accepted values.
     """
 
-    def __init__(self, field: str, value: object, accepted: str) -> None:
-        super().__init__(f"{field}={_shown(value)} is not accepted: expected {accepted}")
+    def __init__(self, field: str, value: object, accepted: str, *, problem: str | None = None) -> None:
+        super().__init__(problem or f"{field}={_shown(value)} is invalid: expected {accepted}")
         self.field = field
         self.value = value
         self.accepted = accepted

@@ -141,7 +141,7 @@ class KCLProcess:
         on_error: ErrorMode = "continue",
     ) -> None:
         if on_error not in {"continue", "exit"}:
-            raise ValueError(f'on_error={on_error!r} is not accepted: expected "continue" or "exit"')
+            raise ValueError(f'on_error={on_error!r} is invalid: expected "continue" or "exit"')
         if input_file is None:
             input_file = sys.stdin
             # The daemon writes UTF-8 whatever the locale is; an encoding of the locale would garble partition keys.

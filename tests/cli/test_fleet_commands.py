@@ -208,7 +208,7 @@ def test_a_wrong_table_is_named(account: Account) -> None:
     for command in ("lag", "leases show"):
         result = account.run(*command.split(), "billing", "--table", "nope")
         assert result.exit_code == 2
-        assert "table='nope' is not accepted" in result.stderr
+        assert "table='nope' is invalid" in result.stderr
         assert "application=" not in result.stderr
 
 

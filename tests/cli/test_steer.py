@@ -200,7 +200,7 @@ def test_a_lease_goes_to_known_workers_only(operator, command):
     before = operator.fleet.clock.monotonic()
     result = operator.change("leases", command, "app", "--shard", SHARD, "--to", "web99")
     assert result.exit_code == 2, result.stderr
-    assert "to='web99' is not accepted: expected a worker of the table: a, b" in result.stderr
+    assert "to='web99' is invalid: expected a worker of the table: a, b" in result.stderr
     assert operator.fleet.clock.monotonic() == before, "it does not watch who is alive first"
     assert operator.fleet.store.get(SHARD).pinned_to is None
 

@@ -137,12 +137,12 @@ def test_a_stream_is_deleted_only_if_its_name_is_typed(
     ("arguments", "message"),
     [
         (("create", "x"), "shards=None"),
-        (("create", "x", "--shards", "0"), "shards=0 is not accepted: expected an integer from 1"),
+        (("create", "x", "--shards", "0"), "shards=0 is invalid: expected an integer from 1"),
         (("create", "x", "--shards", "1", "--tag", "novalue"), "tag='novalue'"),
         (("create", "x y", "--shards", "1"), "stream='x y'"),
         (
             ("split", "orders", "9", "--yes"),
-            "shard='9' is not accepted: expected a shard of the stream (open: 0, 1)",
+            "shard='9' is invalid: expected a shard of the stream (open: 0, 1)",
         ),
         (("split", "orders", "0", "--at", "x", "--yes"), "at='x'"),
         (("split", "orders", "0", "--at", "0", "--yes"), "hash_key=0"),

@@ -124,7 +124,7 @@ def test_a_short_token_is_rejected_before_anything_listens() -> None:
     result = CliRunner().invoke(cli, ["ui", "--port", "0", "--token", "short"])
     assert result.exit_code == 2
     assert "at least 16 characters" in result.output
-    assert "short" not in result.output.replace("is not accepted", "")
+    assert "short" not in result.output
 
 
 @pytest.mark.parametrize("command", [["ui"], ["demo", "--ui"]])

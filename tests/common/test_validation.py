@@ -82,7 +82,7 @@ def test_bad_values_are_rejected_with_field_value_and_range(
     assert error.accepted == accepted
     message = str(error)
     assert message.startswith("record_max_buffered_time=")
-    assert message.endswith(f"is not accepted: expected {accepted}")
+    assert message.endswith(f"is invalid: expected {accepted}")
     assert len(message) < 300
 
 

@@ -109,7 +109,7 @@ BAD_VALUES = {
 )
 def test_a_bad_value_is_rejected_with_the_path_of_its_field(path, value):
     group, _, field = path.rpartition(".")
-    with pytest.raises(ConfigError, match=f"^{path}=.* is not accepted: expected ") as caught:
+    with pytest.raises(ConfigError, match=f"^{path}=.* is invalid: expected ") as caught:
         GROUPS.get(group, ConsumerConfig)(**{field: value})
     assert caught.value.field == path
 
@@ -165,9 +165,9 @@ def test_fields_that_depend_on_each_other_can_be_set_together():
 @pytest.mark.parametrize(
     ("fields", "error"),
     [
-        ({"failover_times": 3}, "failover_times=3 is not accepted: expected the name of a field"),
-        ({"error_policy": 3}, "error_policy=3 is not accepted: expected the name of a field"),
-        ({"failover_time": 0}, r"leases\.failover_time=0 is not accepted: expected seconds from 0.5 to 3600"),
+        ({"failover_times": 3}, "failover_times=3 is invalid: expected the name of a field"),
+        ({"error_policy": 3}, "error_policy=3 is invalid: expected the name of a field"),
+        ({"failover_time": 0}, r"leases\.failover_time=0 is invalid: expected seconds from 0.5 to 3600"),
     ],
 )
 def test_a_bad_field_set_by_its_name_is_rejected(fields, error):

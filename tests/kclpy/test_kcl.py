@@ -90,7 +90,7 @@ def test_on_error_exit_goes_on_where_nothing_can_be_lost(where: str) -> None:
 
 
 def test_on_error_of_another_kind_is_refused() -> None:
-    with pytest.raises(ValueError, match=r'on_error=\'skip\' is not accepted: expected "continue" or "exit"'):
+    with pytest.raises(ValueError, match=r'on_error=\'skip\' is invalid: expected "continue" or "exit"'):
         kcl.KCLProcess(Failing("initialize"), on_error="skip")  # type: ignore[arg-type]
 
 

@@ -46,7 +46,7 @@ def test_a_local_session_gets_the_interpreter_of_this_program(master: str) -> No
 def test_a_path_of_the_driver_is_never_given_to_a_cluster(master: str) -> None:
     spark = session(master)
     with pytest.raises(
-        ConfigError, match="PYSPARK_PYTHON=None is not accepted: expected a Python with kinesis_sdk"
+        ConfigError, match="PYSPARK_PYTHON=None is invalid: expected a Python with kinesis_sdk"
     ):
         use_this_environment(spark)
     assert spark.sparkContext.pythonExec == "python3"

@@ -97,9 +97,7 @@ def test_a_skip_and_a_release(world: World) -> None:
 
 
 def test_a_move_to_an_unknown_worker_is_rejected(world: World) -> None:
-    with pytest.raises(
-        ConfigError, match="to='nowhere' is not accepted: expected a worker of the table: stopped"
-    ):
+    with pytest.raises(ConfigError, match="to='nowhere' is invalid: expected a worker of the table: stopped"):
         world.plan("move", "nowhere")
 
 
