@@ -51,6 +51,15 @@ def check_text(field: str, value: object, low: int = 1, high: int | None = None)
         raise ConfigError(field, value, accepted)
 
 
+_TABLE_NAME = re.compile(r"[a-zA-Z0-9_.-]{3,255}", re.ASCII)
+
+
+def check_table_name(field: str, value: object) -> None:
+    """Raise `ConfigError` unless DynamoDB accepts the name of a table."""
+    if not isinstance(value, str) or not _TABLE_NAME.fullmatch(value):
+        raise ConfigError(field, value, f"the name of a DynamoDB table, {_TABLE_NAME.pattern}")
+
+
 _NAMESPACE = re.compile(r"[0-9A-Za-z.\-_/# ][0-9A-Za-z.\-_/#: ]{0,254}")
 
 

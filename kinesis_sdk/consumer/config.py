@@ -28,7 +28,14 @@ from kinesis_sdk.common.fielddocs import documented_fields
 from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON
 from kinesis_sdk.common.serialization import Deserializer, check_deserializer
-from kinesis_sdk.common.validation import check_bool, check_choice, check_int, check_seconds, check_text
+from kinesis_sdk.common.validation import (
+    check_bool,
+    check_choice,
+    check_int,
+    check_seconds,
+    check_table_name,
+    check_text,
+)
 from kinesis_sdk.consumer.error_policy import HandlerErrorPolicy, handler_error_policy
 from kinesis_sdk.consumer.fetch.read_rate import READ_INTERVAL
 from kinesis_sdk.consumer.leases.intervals import Intervals, IntervalSettings, call_timeout
@@ -208,7 +215,7 @@ class LeaseTableConfig:
 
     def __post_init__(self) -> None:
         if self.table_name is not None:
-            check_text("lease_table.table_name", self.table_name, 3, 255)
+            check_table_name("lease_table.table_name", self.table_name)
         check_choice("lease_table.billing_mode", self.billing_mode, ("PAY_PER_REQUEST", "PROVISIONED"))
         for name in ("initial_lease_table_read_capacity", "initial_lease_table_write_capacity"):
             check_int(f"lease_table.{name}", getattr(self, name), 1)

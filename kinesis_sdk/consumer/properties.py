@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.java_properties import closest_key, parse_pairs, read_text
 from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.common.validation import check_table_name
 from kinesis_sdk.consumer.java_credentials import Provider, make_session, parse_credentials
 
 if TYPE_CHECKING:
@@ -336,8 +337,8 @@ def _text(key: str, value: str, _notes: Notes) -> str | None:
 
 def _table_name(key: str, value: str, _notes: Notes) -> str | None:
     text = value.strip()
-    if text and not 3 <= len(text) <= 255:
-        raise ConfigError(key, value, "text of 3 to 255 characters")
+    if text:
+        check_table_name(key, text)
     return text or None
 
 

@@ -29,7 +29,7 @@ from kinesis_sdk.common.errors import ConfigError, ConsumerError
 from kinesis_sdk.common.log_fields import FieldLogger, log_fields
 from kinesis_sdk.common.metrics import Metrics
 from kinesis_sdk.common.stream import StreamId
-from kinesis_sdk.common.validation import check_text
+from kinesis_sdk.common.validation import check_table_name, check_text
 from kinesis_sdk.consumer.config import ConsumerConfig
 from kinesis_sdk.consumer.engine.engine import ConsumerEngine
 from kinesis_sdk.consumer.handler import Handler, HandlerSource
@@ -172,11 +172,9 @@ class Worker:
             check_settings(self._config)
         self._table_name = self._config.lease_table.table_name or application_name
         if lease_store is None:
-            # A table name in DynamoDB has at least 3 characters.
-            check_text(
+            check_table_name(
                 "lease_table.table_name" if self._config.lease_table.table_name else "application_name",
                 self._table_name,
-                3,
             )
         self._kinesis = kinesis_client
         self._dynamodb = dynamodb_client

@@ -55,6 +55,14 @@ def test_a_wrong_option_is_named(options, message):
     assert message in result.output
 
 
+@pytest.mark.parametrize("name", ["a b", "ab", "x" * 256, "größe"])
+def test_a_name_that_no_lease_table_can_have_is_rejected_before_anything_is_called(name):
+    result = CliRunner().invoke(cli, ["run", "app:handle", "--stream", "orders", "--app", name])
+    assert result.exit_code == 2
+    assert "app=" in result.output
+    assert "[a-zA-Z0-9_.-]{3,255}" in result.output
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -18,6 +18,7 @@ import click
 
 from kinesis_sdk.cli.options import JSON_OPTION, Duration, Moment, connection_options, make_connection
 from kinesis_sdk.cli.output import CommandError, ExitCode, note, print_json_line, with_exit_codes
+from kinesis_sdk.common.validation import check_table_name
 
 if TYPE_CHECKING:
     from kinesis_sdk.admin import Connection
@@ -191,7 +192,9 @@ def run(
         stop_timeout=stop_timeout,
         reports_health=health_port is not None,
     )
-    settings.consumer_config()  # a wrong setting is reported here, and not by each process
+    config = settings.consumer_config()  # a wrong setting is reported here, and not by each process
+    if config.lease_table.table_name is None:
+        check_table_name("app", application_name)
     connection = make_connection(region, profile, endpoint_url)
     client, sources = _sources(connection, streams, dynamodb_table)
     _check_streams(client, sources)
