@@ -45,7 +45,7 @@ LAG_OPTION = click.option(
     "probe_lag",
     default=True,
     show_default=True,
-    help="Ask the stream for the lag of owners that do not tell it.",
+    help="Read the stream for the lag of owners that do not report it.",
 )
 """``--lag/--no-lag`` of views that stay open, passed as ``probe_lag``."""
 

@@ -26,16 +26,16 @@ from kinesis_sdk.cli.tail import ending, starting, surroundings
     help="How long ago (15m), a time (ISO 8601), TRIM_HORIZON or LATEST.",
 )
 @click.option("--until", type=Moment("NOW"), help="End there: how long ago, a time, or NOW (the default).")
-@click.option("--follow", is_flag=True, help="Go on without end.")
+@click.option("--follow", is_flag=True, help="Keep copying until Ctrl-C.")
 @click.option("--to-region", metavar="REGION", help="Region of TARGET; by default that of SOURCE.")
 @click.option("--to-profile", metavar="NAME", help="Profile for TARGET; by default that of SOURCE.")
 @click.option("--to-endpoint-url", metavar="URL", help="Endpoint of TARGET; by default that of SOURCE.")
-@click.option("--rate", type=float, metavar="N", help="At most so many records a second.")
+@click.option("--rate", type=float, metavar="N", help="Maximum records per second.")
 @click.option(
     "--state",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="Keep an account here, and continue from it.",
+    help="Record in this file what is done, so that the same command can continue a run that was stopped.",
 )
 @click.option(
     "--ordered/--unordered",
@@ -51,7 +51,7 @@ from kinesis_sdk.cli.tail import ending, starting, surroundings
     type=DURATION,
     default="5m",
     show_default=True,
-    help="Try a record for so long.",
+    help="How long to retry a record before it counts as failed.",
 )
 @click.option("--quiet", "-q", is_flag=True, help="No progress.")
 @JSON_OPTION

@@ -89,7 +89,7 @@ def exporter(
     /healthz             200 if each lease table was read in the last 60 s, else 503
 
     Cost for each application: a Scan each 2 s (each 5 s above 100 leases), ListShards and DescribeStreamSummary each
-    60 s. Lag costs nothing where workers of this SDK tell it; for others it is asked of the stream, each shard at most
+    60 s. Lag costs nothing where workers of this SDK report it; for others the stream is read, each shard at most
     once in 30 s. A scrape costs nothing.
 
     --json prints one line with the addresses once the exporter serves.

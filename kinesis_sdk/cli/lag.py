@@ -30,12 +30,13 @@ def lag(
     profile: str | None,
     endpoint_url: str | None,
 ) -> None:
-    r"""Show how far behind each shard of an application is, asked of the stream itself.
+    r"""Show how far behind each shard of an application is, measured in the stream itself.
 
-    The lag is the age of the oldest unprocessed record. Live workers of this SDK tell what they have processed; for others,
-    what was not checkpointed counts as unprocessed. AT CHECKPOINT is what comes again if the owner dies now.
+    The lag is the age of the oldest unprocessed record. Live workers of this SDK report what they have processed; for others,
+    what was not checkpointed counts as unprocessed. AT CHECKPOINT is the lag of the checkpoint: if the owner dies now, records are
+    processed again from there.
 
-    It works for KCL applications of every version. Each shard is asked once, with one read of its five a second; --watch
+    It works for KCL applications of every version. Each shard is read once, which is one of the five reads a second that it allows; --watch
     asks a shard at most each 30 s, and not at all where the worker writes its lag to the lease table.
 
     Exit codes: 0, or 1 if --max-lag is given and a shard is further behind, or the lag of one is not known.

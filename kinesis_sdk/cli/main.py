@@ -73,7 +73,7 @@ def cli() -> None:
 
     Region and credentials come from the usual AWS sources: the environment, ~/.aws, or the instance's role.
 
-    Exit codes: 0 done, and the answer is good; 1 the answer is bad (a threshold was passed, a record failed); 2 wrong
+    Exit codes: 0 success; 1 a check failed (a threshold was exceeded, a record failed, a finding is red); 2 wrong
     arguments; 3 a call failed; 4 refused or not confirmed; 130 Ctrl-C.
     """
 

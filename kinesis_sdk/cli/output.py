@@ -40,9 +40,9 @@ class ExitCode(IntEnum):
     """Exit codes of every command."""
 
     DONE = 0
-    """The command did what it was asked, and the answer is good."""
+    """The command succeeded."""
     BAD_ANSWER = 1
-    """It did, and the answer is bad: a threshold was passed, a record failed, a check is red."""
+    """The command ran, and a check failed: a threshold was exceeded, a record failed, a finding is red."""
     USAGE = 2
     """The arguments are wrong; nothing was called."""
     CALL_FAILED = 3

@@ -34,12 +34,12 @@ from kinesis_sdk.cli.output import print_json, with_exit_codes
 @click.option(
     "--explicit-hash-key", "hash_key", metavar="FIELD", help="Field whose value is the explicit hash key."
 )
-@click.option("--rate", type=float, metavar="N", help="At most so many records a second.")
+@click.option("--rate", type=float, metavar="N", help="Maximum records per second.")
 @click.option(
     "--state",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="Keep an account here, and continue from it.",
+    help="Record in this file what is done, so that the same command can continue a run that was stopped.",
 )
 @click.option(
     "--spool",
@@ -61,7 +61,7 @@ from kinesis_sdk.cli.output import print_json, with_exit_codes
     type=DURATION,
     default="5m",
     show_default=True,
-    help="Try a record for so long.",
+    help="How long to retry a record before it counts as failed.",
 )
 @click.option("--quiet", "-q", is_flag=True, help="No progress.")
 @JSON_OPTION
@@ -87,9 +87,9 @@ def put(
 
     Formats: lines, NDJSON, CSV (each row becomes a JSON object), Parquet (with pyarrow), and spools of the producer; .gz is opened.
 
-    With --state, a run that was stopped or killed is continued by the same command: what was acknowledged is not put again, apart
-    from the last 0.2 seconds before a kill; what failed, or was on its way, is. Ctrl-C stops reading and waits for what is on its
-    way; a second one does not wait.
+    With --state, a run that was stopped or killed is continued by the same command: acknowledged records are not put again, apart
+    from those of the last 0.2 seconds before a kill; records that failed or were in flight are. Ctrl-C stops reading and waits for the
+    records in flight; a second one does not wait.
 
     Exit code 0: every record is stored. 1: some failed, or their input is invalid.
 

@@ -62,7 +62,7 @@ def surroundings() -> dict[str, Any]:
 )
 @click.option("--key", "keys", multiple=True, metavar="KEY", help="Only this partition key; several times.")
 @click.option("--grep", metavar="REGEX", help="Only payloads that contain it.")
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="End after so many records.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Stop after this many records.")
 @click.option(
     "--schema-registry", is_flag=True, help="Decode payloads of a Glue Schema Registry, before --grep."
 )
