@@ -185,6 +185,6 @@ def test_without_trustme_the_command_names_the_extra(tmp_path: Path) -> None:
         timeout=HANG,
         check=False,
     )
-    assert ended.returncode == 1
+    assert ended.returncode == 2
     assert "pip install 'kinesis-sdk[fake]'" in ended.stderr
     assert "Traceback" not in ended.stderr

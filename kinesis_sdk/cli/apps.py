@@ -57,7 +57,7 @@ def apps(
                 {
                     "application": info.name,
                     "status": info.status,
-                    "created": info.created,
+                    "created": None if info.created is None else _created(info.created),
                     "streams": view.streams,
                     "totals": view.totals,
                     "owners": {kind.value: _owners(view.owners, kind) for kind in OwnerKind},
@@ -91,9 +91,7 @@ def apps(
             f"{totals.unowned:,}",
             f"{totals.owners + totals.silent_owners}",
             kinds,
-            "–"
-            if info.created is None
-            else datetime.fromtimestamp(info.created, timezone.utc).strftime("%Y-%m-%d %H:%MZ"),
+            "–" if info.created is None else _created(info.created).strftime("%Y-%m-%d %H:%MZ"),
         )
     console().print(table)
     for _, view in rows:
@@ -103,3 +101,7 @@ def apps(
 
 def _owners(owners: Iterable[OwnerView], kind: OwnerKind) -> int:
     return sum(owner.kind is kind and bool(owner.lease_keys) for owner in owners)
+
+
+def _created(moment: float) -> datetime:
+    return datetime.fromtimestamp(moment, timezone.utc)

@@ -149,7 +149,7 @@ def main(arguments: list[str] | None = None, *, prog: str = "python -m kinesis_s
         prog: Name of the command in help and error messages.
 
     Returns:
-        Exit status.
+        Exit code, as for every command: 0 after a clean end, 2 if it cannot serve with these options.
     """
     parser = build_parser(prog)
     options = parser.parse_args(arguments)
@@ -185,15 +185,15 @@ def main(arguments: list[str] | None = None, *, prog: str = "python -m kinesis_s
             ca_file=options.ca_file,
         ).start()
     except ModuleNotFoundError as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
+        sys.stderr.write(f"Error: {error}\n")
+        return 2
     except OSError as error:
         # An error that names a file is about --ca-file, not about the address.
         what = (
             f"serve on {options.host}:{options.port}" if error.filename is None else "write the certificate"
         )
-        sys.stderr.write(f"cannot {what}: {error}\n")
-        return 1
+        sys.stderr.write(f"Error: cannot {what}: {error}\n")
+        return 2
     if options.exit_with_parent:
 
         def wait_for_parent() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
@@ -82,6 +83,7 @@ def test_apps_lists_lease_tables_only(account: Account) -> None:
     ]
     (row,) = document(account.run("apps", "billing", "nothing", "--streams", "--json"))
     assert (row["application"], row["streams"], row["owners"]["kinesis_sdk"]) == ("billing", ["orders"], 1)
+    assert datetime.fromisoformat(row["created"]).tzinfo is not None  # as in `stream list --json`
     assert "There is no lease table nothing." in account.run("apps", "nothing").stderr
 
 

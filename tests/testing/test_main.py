@@ -69,13 +69,14 @@ def test_programs_are_told_where_it_serves(
     [
         (
             FileNotFoundError(2, "No such file or directory", "/nowhere/ca.pem"),
-            "cannot write the certificate: ",
+            "Error: cannot write the certificate: ",
         ),
-        (OSError(98, "Address already in use"), "cannot serve on 127.0.0.1:4711: "),
+        (OSError(98, "Address already in use"), "Error: cannot serve on 127.0.0.1:4711: "),
+        (ModuleNotFoundError("TLS needs the package trustme"), "Error: TLS needs the package trustme"),
     ],
 )
 def test_a_start_that_fails_names_the_cause(
-    error: OSError, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    error: Exception, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Server:
         def __init__(self, *_: object, **__: object) -> None:
@@ -86,7 +87,7 @@ def test_a_start_that_fails_names_the_cause(
 
     monkeypatch.setattr(command, "FakeAwsServer", Server)
     monkeypatch.setattr(command.signal, "signal", lambda *_: None)
-    assert command.main(["--port", "4711"]) == 1
+    assert command.main(["--port", "4711"]) == 2
     assert capsys.readouterr().err.startswith(said)
 
 
