@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kinesis_sdk.common.errors import DeserializationError, SerializationError
@@ -34,7 +34,8 @@ def loggable(error: BaseException) -> BaseException:
     """Return an error whose traceback can be logged: without the causes of errors of serialization.
 
     A handler reads ``record.value``, and the library rejects the payload with a message that quotes it. `DeserializationError` has
-    this error as its cause, for the application; a log line with the traceback would print the payload at each attempt.
+    this error as its cause, for the application; a log line with the traceback would print the payload at each attempt. The error
+    may also be one of an exception group, as an `asyncio.TaskGroup` of a handler raises it.
 
     Returns:
         The error itself, or a copy for the log if there is something to leave out.
@@ -42,10 +43,42 @@ def loggable(error: BaseException) -> BaseException:
     if isinstance(error, (SerializationError, DeserializationError)):
         return _copy(error, None) if error.__cause__ or error.__context__ else error
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    if cause is None:
-        return error
-    rest = loggable(cause)
-    return error if rest is cause else _copy(error, rest)
+    rest = None if cause is None else loggable(cause)
+    members = _members(error)
+    shown = [loggable(member) for member in members]
+    if all(copy is member for copy, member in zip(shown, members, strict=True)):
+        return error if rest is cause else _copy(error, rest)
+    return _copy_group(error, shown, rest)
+
+
+def _members(error: BaseException) -> Sequence[BaseException]:
+    """Return the errors of an exception group of Python 3.11, or of its backport; nothing for any other error."""
+    members = getattr(error, "exceptions", ()) if callable(getattr(error, "derive", None)) else ()
+    if isinstance(members, (tuple, list)) and all(isinstance(member, BaseException) for member in members):
+        return members
+    return ()
+
+
+_GROUPS = frozenset({"ExceptionGroup", "BaseExceptionGroup"})
+"""Names of the classes of Python 3.11 and of its backport."""
+
+
+def _copy_group(
+    error: BaseException, members: Sequence[BaseException], cause: BaseException | None
+) -> BaseException:
+    """Return a copy of an exception group with other members and another cause, for formatting only."""
+    copy: BaseException
+    try:
+        # A class of the user's may have a constructor of its own, so the copy is of the class of Python itself.
+        kind = next(kind for kind in type(error).__mro__ if kind.__name__ in _GROUPS)
+        text = str(getattr(error, "message", ""))
+        copy = kind(text if kind is type(error) else f"{type(error).__name__}: {text}", members)
+    except Exception:  # noqa: BLE001 - a group that cannot be copied is named, without its members
+        copy = RuntimeError(f"{type(error).__name__} of {len(members)} errors")
+    copy.__cause__ = cause
+    if hasattr(error, "__notes__"):
+        copy.__notes__ = error.__notes__  # type: ignore[attr-defined]
+    return copy.with_traceback(error.__traceback__)
 
 
 def _copy(error: BaseException, cause: BaseException | None) -> BaseException:
