@@ -42,16 +42,22 @@ class ChildLog:
             text: The line.
 
         Returns:
-            Whether it was added; False if there is no room.
+            Whether it was added; False if there is no room, or no thread can be started.
         """
         with self._condition:
             if not self.has_room:
                 return False
+            if self._thread is None and not self._closed:
+                thread = threading.Thread(target=self._run, name="kinesis-child-log", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:
+                    # The system has no thread left. The caller keeps the line or counts it as lost, as for a full queue, and
+                    # the next line tries again.
+                    return False
+                self._thread = thread
             self._lines.append((logger, level, text))
             self._characters += len(text)
-            if self._thread is None and not self._closed:
-                self._thread = threading.Thread(target=self._run, name="kinesis-child-log", daemon=True)
-                self._thread.start()
             self._condition.notify()
         return True
 

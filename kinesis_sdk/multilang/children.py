@@ -180,7 +180,16 @@ class Children:
         process = session.process
         process.finish(0.0 if error.hung else self._exit_grace)
         # Two children must not process one shard, so the next one is started only after the end of this one.
-        process.wait_gone(4 * self._exit_grace)
+        while not process.wait_gone(4 * self._exit_grace):
+            # SIGKILL was sent, but a process in an uninterruptible system call ends only after that call, and it may still send
+            # its results afterwards. The shard waits here, and its lease is kept, until the child or the daemon has ended.
+            if self._stopping.is_set():
+                break
+            session.logger.error(
+                "shard %s: child %d has not ended after SIGKILL; its shard starts again only after the end of the child",
+                session.shard_id,
+                process.pid,
+            )
         return self._failed(f"child {process.pid} failed: {error}")
 
     def _failed(self, text: str) -> RestartShardError:

@@ -83,7 +83,7 @@ class ChildSession:
         self._run_soon = run_soon
         self._wait_for_stop = wait_for_stop
         self._on_ended = on_ended
-        self._logger = logger
+        self.logger: FieldLogger = logger
         self._throttle = LogThrottle(logger)
         self._conversation = Conversation(timeout)
         # Line about an exception in this call, which the child's library only prints.
@@ -127,7 +127,7 @@ class ChildSession:
             step = self._conversation.read(message, written_in)
             if isinstance(step, Answered):
                 if step.problem is not None:
-                    self._logger.warning(
+                    self.logger.warning(
                         "shard %s: child %d: %s", self.shard_id, self.process.pid, step.problem
                     )
                 if self._exception is not None:
@@ -139,7 +139,7 @@ class ChildSession:
 
     def _carry_out(self, step: Step) -> None:
         if isinstance(step, Refuse):
-            self._logger.warning("shard %s: checkpoint refused: %s", self.shard_id, step.answer.error)
+            self.logger.warning("shard %s: checkpoint refused: %s", self.shard_id, step.answer.error)
             self._write(encode(step.answer))
         elif isinstance(step, Checkpoint):
             assert self._checkpointer is not None
@@ -175,7 +175,7 @@ class ChildSession:
                     and not self._wait_for_stop(_SHARD_END_PAUSE)
                 )
                 level = logging.INFO if isinstance(error, LeaseLostError) else logging.WARNING
-                self._logger.log(
+                self.logger.log(
                     level,
                     "shard %s: checkpoint of the child failed%s: %s",
                     self.shard_id,
@@ -185,7 +185,7 @@ class ChildSession:
                 if not repeats:
                     return error_name(error)
             except Exception as error:
-                self._logger.exception("shard %s: checkpoint of the child failed", self.shard_id)
+                self.logger.exception("shard %s: checkpoint of the child failed", self.shard_id)
                 return error_name(error)
             else:
                 return None
@@ -227,7 +227,7 @@ class ChildSession:
                 self._carry_out(step)
         except (ChildEndedError, ChildHungError) as error:
             # The next call finds out, too, and ends the child.
-            self._logger.warning(
+            self.logger.warning(
                 "shard %s: no answer to a checkpoint of child %d: %s", self.shard_id, self.process.pid, error
             )
             return False
