@@ -16,6 +16,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import urllib.request
 from collections import defaultdict
 from pathlib import Path
 
@@ -437,6 +438,24 @@ def test_exit_as_the_java_daemon_does_and_a_child_that_does_not_start(scene_of):
     assert "it exited with code 3 during initialize" in scene.log(1)
     assert scene.processed() == scene.expected
     scene.stop(1)
+
+
+def test_the_events_of_a_clean_run(scene_of):
+    scene = scene_of(1)
+    daemon = scene.start("--json", "--health-port", "0")
+
+    def events():
+        return [json.loads(line) for line in scene.log().splitlines() if line.startswith('{"event"')]
+
+    (started,) = scene.until(events, "the first event")
+    assert started["event"] == "started"
+    with urllib.request.urlopen(f"{started['health']}/live", timeout=10) as response:
+        assert response.status == 200  # the port is open once the event is printed
+    scene.put(1)
+    scene.await_records()
+    daemon.send_signal(signal.SIGTERM)
+    assert daemon.wait(HANG) == 0, scene.log()
+    assert events()[1:] == [{"event": "ended", "clean": True, "failure": None}]
 
 
 def test_an_exception_that_a_library_only_prints_can_count_as_a_failure(scene_of):

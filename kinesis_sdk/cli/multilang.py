@@ -111,7 +111,8 @@ def multilang(
     The file is read strictly: a malformed number is an error, and a key that has no effect is named with the reason. Keys that
     only this command has: onChildFailure (restart, exit), onChildException (ignore, restart) and childExitGraceMillis.
 
-    --json prints an event a line: checked, started, ended. The log stays on standard error.
+    --json prints an event a line: checked, started (once the worker consumes and the health endpoint is open), ended. The log
+    stays on standard error.
 
     Exit codes: 0 stopped; 1 a child failed with onChildFailure = exit, or the stop was not clean; 2 the file or an option is
     wrong; 3 a call failed.
@@ -177,10 +178,14 @@ def multilang(
         )
     if settings.metrics is None:
         logger.info("no metrics are uploaded to CloudWatch; metricsLevel = SUMMARY or DETAILED turns them on")
-    if as_json:
-        print_json_line({"event": "started", "worker": daemon.worker.worker_id, "notes": notes})
+
+    def started() -> None:
+        worker = daemon.worker
+        health = None if worker.health_port is None else f"http://{health_host}:{worker.health_port}"
+        print_json_line({"event": "started", "worker": worker.worker_id, "health": health, "notes": notes})
         sys.stdout.flush()
-    outcome = daemon.run()
+
+    outcome = daemon.run(started if as_json else None)
     if as_json:
         print_json_line({"event": "ended", "clean": outcome.clean, "failure": outcome.failure})
     if outcome.failure is not None:

@@ -112,8 +112,11 @@ class MultiLangDaemon:
         """The worker, for its health."""
         return self._worker
 
-    def run(self) -> Outcome:
+    def run(self, on_started: Callable[[], None] | None = None) -> Outcome:
         """Consume until a signal, or until something ends the daemon.
+
+        Args:
+            on_started: Called once the streams and the lease table are known to be usable, and the health endpoint is open.
 
         Raises:
             KinesisSdkError: If the worker cannot work, at the start or later.
@@ -122,6 +125,8 @@ class MultiLangDaemon:
             clean = False
             try:
                 self._worker.start()
+                if on_started is not None:
+                    on_started()
                 # The system may hand a signal to any thread, but Python runs the handler in the main thread, and a wait without
                 # a timeout does not end for that: the daemon would ignore SIGTERM forever.
                 while not self._worker.wait(_SIGNAL_CHECK_INTERVAL):
