@@ -384,8 +384,9 @@ class Application:
             raise ConfigError(
                 "application",
                 self.name,
-                "an application that reads a Kinesis stream: its leases are of shards of a DynamoDB table's stream, "
-                "whose positions these commands can neither measure nor change",
+                "an application that reads a Kinesis stream",
+                problem=f"the application {self.name!r} reads the stream of a DynamoDB table. This command works with positions in "
+                "Kinesis streams only. For the lag of the application, look at /status and the metrics of its workers.",
             )
         found = self._given or self._found
         if found is None:
@@ -481,7 +482,9 @@ def find_stream(
         return ConfigError(
             "stream",
             None,
-            f"the name of the stream of {application} (--stream): its lease table does not name it, and {why}",
+            "the name of a stream",
+            problem=f"the stream of {application} cannot be found: its lease table does not name it, and {why}. Give its name "
+            "(--stream).",
         )
 
     if not leases:

@@ -440,19 +440,20 @@ def _rows(facts: Facts) -> Iterator[Finding]:
             f"{', '.join(printable(name) for name in damaged[0].damaged)}.",
             remedy="Remove the attributes; the leases work without them.",
         )
-    if facts.leases is None or facts.shards is None or any(lease.stream_name for lease in facts.leases):
-        # Rows of a table for several streams name shards of other streams as well.
-        return
-    if not facts.leases:
-        return
-    if any(is_table_shard_id(lease.shard) for lease in facts.leases):
+    if any(is_table_shard_id(lease.shard) for lease in facts.leases or ()):
         yield Finding(
             code="table-stream",
             level=Level.YELLOW,
             title="a table's stream",
-            text="The leases are of shards of a DynamoDB table's stream, not of this Kinesis stream.",
-            remedy="Look at the lag of such an application in its metrics or at /status; see docs/dynamodb-streams.md.",
+            text=f"{facts.application} reads the stream of a DynamoDB table, which is not examined: it has no shards in Kinesis to compare the "
+            "leases with.",
+            remedy="Look at its lag in the metrics or at /status of its workers; see docs/dynamodb-streams.md.",
         )
+        return
+    if facts.leases is None or facts.shards is None or any(lease.stream_name for lease in facts.leases):
+        # Rows of a table for several streams name shards of other streams as well.
+        return
+    if not facts.leases:
         return
     missing = uncovered(facts.shards, facts.leases)
     if missing:

@@ -405,6 +405,17 @@ def test_leases_of_a_tables_stream_are_not_compared_with_a_kinesis_stream() -> N
     ]
 
 
+def test_a_tables_stream_is_named_even_if_no_kinesis_stream_has_the_given_name() -> None:
+    world = World()
+    world.kinesis.delete_stream(StreamName="orders")
+    world.store.create_if_absent(
+        Lease(
+            lease_key="shardId-00000001795375578588-991082a5", checkpoint=ExtendedSequenceNumber(TRIM_HORIZON)
+        )
+    )
+    assert "reads the stream of a DynamoDB table, which is not examined" in world.finding("table-stream").text
+
+
 def test_checkpoints_of_a_former_stream_are_red() -> None:
     world = World()
     lease = world.store.get("shardId-000000000001")
