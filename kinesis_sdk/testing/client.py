@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import functools
 import json
-import uuid
+import random
 from collections.abc import Callable, Collection, Iterator
 from datetime import datetime, timezone
 from email.utils import formatdate
@@ -73,19 +73,25 @@ def _blob(value: Any) -> str:
     return base64.b64encode(data).decode()
 
 
+# Values that a copy takes as they are. They are most of all values, and are told apart before anything else.
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
+
 def _to_wire(value: Any, blobs: frozenset[str]) -> Any:
     """Return a copy of a request in wire form: blobs as base64 text, datetimes as epoch seconds."""
     if isinstance(value, dict):
         return {
             name: _blob(member)
             if name in blobs and isinstance(member, bytes | bytearray | memoryview | str)
+            else member
+            if type(member) in _PLAIN
             else [_blob(element) for element in member]
             if name == "BS" and "B" in blobs and isinstance(member, list)
             else _to_wire(member, blobs)
             for name, member in value.items()
         }
     if isinstance(value, list | tuple):
-        return [_to_wire(member, blobs) for member in value]
+        return [member if type(member) in _PLAIN else _to_wire(member, blobs) for member in value]
     if isinstance(value, datetime):
         # botocore interprets a naive datetime as UTC.
         return (value if value.tzinfo is not None else value.replace(tzinfo=timezone.utc)).timestamp()
@@ -96,14 +102,16 @@ def _from_attribute(value: Any) -> Any:
     """Return a copy of DynamoDB values with their blobs as bytes."""
     if isinstance(value, dict):
         return {
-            name: base64.b64decode(member)
-            if name == "B" and isinstance(member, str)
+            name: (base64.b64decode(member) if name == "B" and isinstance(member, str) else member)
+            if type(member) in _PLAIN
             else [base64.b64decode(element) for element in member]
             if name == "BS" and isinstance(member, list)
             else _from_attribute(member)
             for name, member in value.items()
         }
-    return [_from_attribute(member) for member in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [member if type(member) in _PLAIN else _from_attribute(member) for member in value]
+    return value
 
 
 def _from_wire(value: Any) -> Any:
@@ -112,10 +120,24 @@ def _from_wire(value: Any) -> Any:
         return {
             name: datetime.fromtimestamp(member, tz=timezone.utc)
             if name in _TIMESTAMPS and isinstance(member, int | float)
+            else member
+            if type(member) in _PLAIN
             else _from_wire(member)
             for name, member in value.items()
         }
-    return [_from_wire(member) for member in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [member if type(member) in _PLAIN else _from_wire(member) for member in value]
+    return value
+
+
+# Of its own, so that tests that seed `random` see the same numbers with and without calls.
+_IDS = random.Random()
+
+
+def _request_id() -> str:
+    """Return a random UUID as text, without the price of a `UUID`."""
+    text = f"{_IDS.getrandbits(128):032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 _DESCRIPTIONS = frozenset({"TableDescription", "Table"})
@@ -229,7 +251,7 @@ class FakeClient:
         """Do nothing. Clients of boto3 have this method."""
 
     def _call(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
-        request_id = str(uuid.uuid4())
+        request_id = _request_id()
         metadata = {
             "RequestId": request_id,
             "HTTPStatusCode": 200,

@@ -13,6 +13,7 @@ placeholders are found before anything is evaluated.
 
 from __future__ import annotations
 
+import functools
 import re
 from itertools import pairwise
 from typing import Any
@@ -120,6 +121,21 @@ class Placeholders:
                 )
 
 
+@functools.lru_cache(maxsize=256)
+def _tokens(text: str) -> tuple[tuple[tuple[str, str], ...], str | None]:
+    """Return kind and text of each token, and what follows them if it is not a token. Cached: callers repeat their expressions."""
+    tokens: list[tuple[str, str]] = []
+    at, text = 0, text.rstrip()
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            return tuple(tokens), text[at : at + 10].strip()
+        kind = match.lastgroup or ""
+        tokens.append((kind, match.group(kind)))
+        at = match.end()
+    return tuple(tokens), None
+
+
 class Parser:
     """Parses one expression.
 
@@ -137,18 +153,12 @@ class Parser:
             raise validation(f"Invalid {where}: The expression can not be empty;")
         self._where = where
         self._placeholders = placeholders
-        self._tokens: list[tuple[str, str]] = []
         self._at = 0
         # The tokens around the last pair of parentheses.
         self._pair = (-1, -1)
-        at, text = 0, text.rstrip()
-        while at < len(text):
-            match = _TOKEN.match(text, at)
-            if match is None:
-                raise self._error(text[at : at + 10].strip())
-            kind = match.lastgroup or ""
-            self._tokens.append((kind, match.group(kind)))
-            at = match.end()
+        self._tokens, rest = _tokens(text)
+        if rest is not None:
+            raise self._error(rest)
 
     # -- tokens -------------------------------------------------------------------------------------------------
 
