@@ -16,6 +16,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -509,3 +510,53 @@ def test_stopping_closes_connections_and_frees_the_port(aws: FakeAws) -> None:
     server.stop()
     with FakeAwsServer(aws, port=port) as again:
         connect("kinesis", again.endpoint_url).list_streams()
+
+
+def test_a_late_write_over_http(aws: FakeAws, endpoint: str) -> None:
+    kinesis = connect("kinesis", endpoint)
+    kinesis.create_stream(StreamName="s", ShardCount=1)
+    fault = b'{"kind": "late_store", "seconds": 30, "count": 1}'
+    assert request(endpoint, "POST", "/_fake/faults", fault)[0] == 200
+    with pytest.raises(ConnectionClosedError):
+        kinesis.put_record(StreamName="s", Data=b"late", PartitionKey="k")
+    iterator = kinesis.get_shard_iterator(
+        StreamName="s", ShardId="shardId-000000000000", ShardIteratorType="TRIM_HORIZON"
+    )["ShardIterator"]
+    assert kinesis.get_records(ShardIterator=iterator)["Records"] == []
+    assert request(endpoint, "POST", "/_fake/clock", b'{"advance": 30}')[0] == 200
+    assert [record["Data"] for record in kinesis.get_records(ShardIterator=iterator)["Records"]] == [b"late"]
+
+
+def test_a_late_write_on_the_system_clock() -> None:
+    with FakeAwsServer(FakeAws()) as server:
+        kinesis = connect("kinesis", server.endpoint_url)
+        kinesis.create_stream(StreamName="s", ShardCount=1)
+        server.aws.faults.add(Fault(kind="late_store", seconds=0.5, count=1, code="InternalFailure"))
+        began = time.monotonic()
+        with pytest.raises(ClientError, match="InternalFailure"):
+            kinesis.put_record(StreamName="s", Data=b"late", PartitionKey="k")
+        iterator = kinesis.get_shard_iterator(
+            StreamName="s", ShardId="shardId-000000000000", ShardIteratorType="TRIM_HORIZON"
+        )["ShardIterator"]
+        while not kinesis.get_records(ShardIterator=iterator)["Records"]:
+            assert time.monotonic() - began < HANG
+            time.sleep(0.3)
+        assert time.monotonic() - began >= 0.5
+
+
+def test_the_date_header_can_be_wrong_or_missing(aws: FakeAws, endpoint: str) -> None:
+    kinesis = connect("kinesis", endpoint)
+
+    def date() -> str | None:
+        headers: dict[str, str] = kinesis.list_streams()["ResponseMetadata"]["HTTPHeaders"]
+        return headers.get("date")
+
+    for offset in (0.0, 90.0, -90.0):
+        assert request(endpoint, "POST", "/_fake/date", json.dumps({"offset": offset}).encode())[0] == 200
+        header = date()
+        assert header is not None
+        seen = parsedate_to_datetime(header).timestamp()
+        assert abs(seen - time.time() - offset) < 45
+    assert request(endpoint, "POST", "/_fake/date", b'{"offset": null}')[0] == 200
+    assert date() is None
+    assert request(endpoint, "POST", "/_fake/date", b"{}")[0] == 400

@@ -51,10 +51,10 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> str:
     return done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("number", range(5))
 def test_an_example_of_the_page(number: int, outcomes: str) -> None:
     examples = blocks("python", PAGE)
-    assert len(examples) == 4
+    assert len(examples) == 5
     text = examples[number].text
     assert sum(1 for line in text.splitlines() if line and "import" not in line) < 10, "under ten lines"
     assert f"PASSED test_example_{number}.py::" in outcomes, outcomes

@@ -39,6 +39,7 @@ while it runs:
   curl http://127.0.0.1:4567/_fake/stats
   curl -d '{"kind": "throttle", "operation": "PutRecords", "probability": 0.1}' \\
        http://127.0.0.1:4567/_fake/faults
+  curl -d '{"kind": "late_store", "seconds": 30, "count": 1}' http://127.0.0.1:4567/_fake/faults
   curl -X DELETE http://127.0.0.1:4567/_fake/faults
 
 Everything is in memory and gone when it ends. Ctrl-C or SIGTERM ends it.
@@ -123,6 +124,14 @@ def build_parser(prog: str = "python -m kinesis_sdk.testing") -> argparse.Argume
         help="accept only this access key id; may be repeated (default: every one)",
     )
     parser.add_argument(
+        "--date-offset",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="how far the Date header of responses is ahead of the clock; negative if behind (default: 0)",
+    )
+    parser.add_argument("--no-date", action="store_true", help="send responses without a Date header")
+    parser.add_argument(
         "--virtual-clock",
         action="store_true",
         help='stop the clock; POST {"advance": seconds} to /_fake/clock moves it',
@@ -164,6 +173,7 @@ def main(arguments: list[str] | None = None, *, prog: str = "python -m kinesis_s
         reshard_delay=options.reshard_delay,
         table_partitions=options.table_partitions,
         access_keys=options.access_key,
+        date_offset=None if options.no_date else options.date_offset,
     )
     for name, shards in options.create_stream:
         aws.call("kinesis", "CreateStream", {"StreamName": name, "ShardCount": shards})

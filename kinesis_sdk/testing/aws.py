@@ -56,8 +56,11 @@ class FakeAws:
         sleep: Called with the seconds of `slow` faults in this process, and of waiting subscriptions on a virtual clock.
             By default it sleeps on a system clock and does nothing on a virtual one.
         access_keys: Permanent access key ids that are valid over HTTP; None accepts every one.
+        date_offset: Seconds by which the ``Date`` header of responses is ahead of the clock; negative if it is behind,
+            None for responses without the header.
 
     Attributes:
+        date_offset: As the argument; it may be changed at any time.
         credentials: Access keys for calls over HTTP; ``credentials.issue(60)`` makes temporary ones, which the server
             rejects with ExpiredTokenException once they have expired.
 
@@ -85,6 +88,7 @@ class FakeAws:
         schema_delay: float = 0.0,
         sleep: Callable[[float], None] | None = None,
         access_keys: Collection[str] | None = None,
+        date_offset: float | None = 0.0,
     ) -> None:
         if len(account_id) != 12 or not account_id.isdecimal():
             raise ValueError(f"account_id must be twelve digits, not {account_id!r}")
@@ -92,6 +96,7 @@ class FakeAws:
         self.faults: Faults = Faults(seed)
         self.region = region
         self.account_id = account_id
+        self.date_offset: float | None = date_offset
         self.credentials: Credentials = Credentials(self.clock, access_keys)
         self.is_virtual: bool = isinstance(self.clock, VirtualClock)
         if sleep is None:
@@ -221,6 +226,13 @@ class FakeAws:
                     raise ResponseLostError(f"{operation}: injected timeout before it was carried out")
                 elif fault.kind == "timeout_after_storing":
                     lost = True
+                elif fault.kind == "late_store":
+                    self.kinesis.records.put_later(operation, request, fault.seconds)
+                    if fault.code is not None:
+                        raise fault.error()
+                    raise ResponseLostError(
+                        f"{operation}: injected timeout, carried out {fault.seconds:g} s later"
+                    )
                 elif fault.kind == "empty_read":
                     empty = True
                 elif fault.kind == "torn_listing":

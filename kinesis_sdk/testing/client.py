@@ -43,10 +43,12 @@ class Account(Protocol):
         clock: Clock of the account.
         is_virtual: Whether the clock moves only when it is advanced.
         sleep: Called with the seconds for which a subscription waits on a virtual clock.
+        date_offset: Seconds by which the ``Date`` header is ahead of the clock; None if there is no header.
     """
 
     clock: Clock
     is_virtual: bool
+    date_offset: float | None
     sleep: Callable[[float], None]
 
     def operations(self, service: str) -> Collection[str]:
@@ -252,16 +254,17 @@ class FakeClient:
 
     def _call(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
         request_id = _request_id()
+        headers = {"x-amzn-requestid": request_id}
         metadata = {
             "RequestId": request_id,
             "HTTPStatusCode": 200,
-            # The clock of the service: consumers resolve LATEST to it.
-            "HTTPHeaders": {
-                "x-amzn-requestid": request_id,
-                "date": _http_date(int(self._aws.clock.time())),
-            },
+            "HTTPHeaders": headers,
             "RetryAttempts": 0,
         }
+        offset = self._aws.date_offset
+        if offset is not None:
+            # The clock of the service: consumers resolve LATEST to it.
+            headers["date"] = _http_date(int(self._aws.clock.time() + offset))
         try:
             result = self._aws.call(self._service, operation, _to_wire(request, self._blobs))
         except AwsError as error:

@@ -5,11 +5,12 @@ A fault is a filter and an effect. The same seed, the same faults and the same c
 | kind | effect |
 | --- | --- |
 | `throttle` | the whole call is rejected: ProvisionedThroughputExceededException (`code` changes it) |
-| `partial` | single entries of PutRecords fail; PutRecord and the record of a chosen shard likewise |
+| `partial` | single entries of PutRecords fail; PutRecord and the record of a chosen shard likewise. With `seconds`, the record is stored that much later anyway, and the code is InternalFailure |
 | `error` | an HTTP 500 or 503 (`status`), InternalFailure or ServiceUnavailable (`code` changes it) |
 | `slow` | the response takes `seconds` longer |
 | `timeout_after_storing` | the call is carried out, the caller gets no response |
 | `timeout_before_storing` | the call is not carried out, the caller gets no response |
+| `late_store` | PutRecords or PutRecord is carried out `seconds` later; the caller gets no response now, or the error `code` with `status` |
 | `expired_iterator` | GetRecords raises ExpiredIteratorException |
 | `expired_credentials` | ExpiredTokenException |
 | `conditional` | a conditional write fails although its condition holds |
@@ -36,6 +37,7 @@ FaultKind = Literal[
     "slow",
     "timeout_after_storing",
     "timeout_before_storing",
+    "late_store",
     "expired_iterator",
     "expired_credentials",
     "conditional",
@@ -51,6 +53,7 @@ _ONLY = {
     "empty_read": ("GetRecords",),
     "broken_stream": ("SubscribeToShard",),
     "early_arrival": ("PutRecords", "PutRecord"),
+    "late_store": ("PutRecords", "PutRecord"),
     "torn_listing": ("ListShards", "DescribeStream"),
     "conditional": ("PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems"),
 }
@@ -86,9 +89,9 @@ class Fault:
     message: str | None = None
     """Error message; by default that of the kind."""
     status: int = 500
-    """HTTP status of `error`."""
+    """HTTP status of `error`, and of `late_store` with a code."""
     seconds: float = 0.0
-    """Seconds of delay of `slow`, or by which `early_arrival` is too early."""
+    """Seconds of delay of `slow`, by which `early_arrival` is too early, or after which `late_store` and `partial` store."""
 
     def __post_init__(self) -> None:
         kinds = get_args(FaultKind)
@@ -124,8 +127,11 @@ class Fault:
     def error(self) -> AwsError:
         """Return the error document of the kinds that have one."""
         default = _ERRORS.get(self.kind, ("InternalFailure", "Injected fault.", 500))
+        if self.kind == "partial" and self.seconds:
+            # What was rejected for its rate is never stored; an internal failure says nothing about it.
+            default = ("InternalFailure", "Injected fault.", 500)
         code, message, status = default
-        if self.kind == "error":
+        if self.kind in {"error", "late_store"}:
             status = self.status
             code = "ServiceUnavailable" if status == 503 else "InternalFailure"
         return AwsError(self.code or code, self.message or message, status=status)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import pytest
@@ -196,3 +197,109 @@ def test_the_new_kinds_concern_their_operations_only() -> None:
         Fault(kind="early_arrival", operation="GetRecords")
     with pytest.raises(ValueError, match="ListShards"):
         Fault(kind="torn_listing", operation="DescribeStreamSummary")
+
+
+@pytest.mark.parametrize("operation", ["PutRecords", "PutRecord"])
+def test_a_late_write_appears_when_its_seconds_have_passed(account: Account, operation: str) -> None:
+    account.stream()
+    start = account.clock.time()
+    account.aws.faults.add(Fault(kind="late_store", operation=operation, seconds=30, count=1))
+    with pytest.raises(ReadTimeoutError):
+        if operation == "PutRecords":
+            account.put(b"late")
+        else:
+            account.kinesis.put_record(StreamName="s", PartitionKey="k", Data=b"late")
+    account.put(b"in time")
+
+    account.clock.advance(29.9)
+    assert account.read() == [b"in time"]
+    account.clock.advance(50)
+
+    assert account.read() == [b"in time", b"late"]
+    assert [round(at - start, 3) for at in arrivals(account)] == [0, 30], "it arrived when it was stored"
+    assert account.aws.stats()["records_stored"] == 2
+
+
+def test_a_late_write_may_fail_with_an_error_and_is_checked_at_once(account: Account, code: Any) -> None:
+    account.stream()
+    account.aws.faults.add(
+        Fault(kind="late_store", seconds=1, code="InternalFailure", message="It broke.", status=500)
+    )
+    with pytest.raises(ClientError) as caught:
+        account.put(b"late")
+    assert caught.value.response["Error"] == {"Code": "InternalFailure", "Message": "It broke."}
+    assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == 500
+    assert code(account.kinesis.put_record, StreamName="s", PartitionKey="", Data=b"x") == (
+        "ValidationException"
+    )
+    account.clock.advance(1)
+    assert account.read() == [b"late"]
+
+
+def test_a_late_write_goes_to_the_shard_that_is_open_when_it_is_stored(make: type[Account]) -> None:
+    account = make(throttle=False, reshard_delay=10)
+    account.stream()
+    for seconds in (5, 15):
+        account.aws.faults.add(Fault(kind="late_store", seconds=seconds, count=1))
+        with pytest.raises(ReadTimeoutError):
+            account.put(b"after %d s" % seconds, ExplicitHashKey="0")
+        account.aws.faults.clear()
+    account.kinesis.split_shard(
+        StreamName="s", ShardToSplit="shardId-000000000000", NewStartingHashKey=str(1 << 127)
+    )
+
+    account.clock.advance(60)  # the split and both writes are due, and are carried out in their order
+
+    assert account.read(shard=0) == [b"after 5 s"]
+    assert account.read(shard=1) == [b"after 15 s"]
+
+
+def test_a_subscription_sees_a_late_write(account: Account) -> None:
+    account.stream()
+    arn = account.kinesis.describe_stream_summary(StreamName="s")["StreamDescriptionSummary"]["StreamARN"]
+    consumer = account.kinesis.register_stream_consumer(StreamARN=arn, ConsumerName="c")["Consumer"]
+    events = iter(
+        account.kinesis.subscribe_to_shard(
+            ConsumerARN=consumer["ConsumerARN"],
+            ShardId="shardId-000000000000",
+            StartingPosition={"Type": "TRIM_HORIZON"},
+        )["EventStream"]
+    )
+    assert next(events)["SubscribeToShardEvent"]["Records"] == []
+    account.aws.faults.add(Fault(kind="late_store", seconds=3))
+    with pytest.raises(ReadTimeoutError):
+        account.put(b"late")
+    account.clock.advance(3)
+    assert [record["Data"] for record in next(events)["SubscribeToShardEvent"]["Records"]] == [b"late"]
+
+
+def test_an_entry_that_failed_may_be_stored_later(account: Account) -> None:
+    account.stream()
+    account.aws.faults.add(Fault(kind="partial", seconds=2, after=1, count=1))
+    answer = account.put(b"0", b"1", b"2")
+    assert [entry.get("ErrorCode") for entry in answer["Records"]] == [None, "InternalFailure", None]
+    account.clock.advance(2)
+    assert account.read() == [b"0", b"2", b"1"]
+    account.aws.faults.add(Fault(kind="partial", seconds=2))
+    account.put(b"3")
+    account.clock.advance(2)
+    assert account.read()[-1] == b"3", "a fault that hits every record does not delay one for ever"
+
+
+@pytest.mark.parametrize("offset", [0.0, 7.0, -3600.0])
+def test_the_date_of_responses_may_be_off(account: Account, offset: float) -> None:
+    account.aws.date_offset = offset
+    for call in (account.kinesis.list_streams, lambda: _failed(account)):
+        date = call()["ResponseMetadata"]["HTTPHeaders"]["date"]
+        assert parsedate_to_datetime(date).timestamp() == int(account.clock.time() + offset)
+
+
+def test_responses_may_have_no_date() -> None:
+    account = Account(date_offset=None)
+    assert "date" not in account.kinesis.list_streams()["ResponseMetadata"]["HTTPHeaders"]
+
+
+def _failed(account: Account) -> Any:
+    with pytest.raises(ClientError) as caught:
+        account.put(b"x")
+    return caught.value.response

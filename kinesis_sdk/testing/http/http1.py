@@ -124,7 +124,7 @@ class Http1Connection:
             f"x-amzn-RequestId: {uuid.uuid4()}\r\n"
             f"Content-Type: {CONTENT_TYPE}\r\n"
             "Transfer-Encoding: chunked\r\n"
-            f"Date: {self._responder.date()}\r\n"
+            f"{self._date_line()}"
             "Connection: close\r\n\r\n"
         )
         with closing(event_messages(subscription)) as messages:
@@ -135,6 +135,10 @@ class Http1Connection:
                 elif self._has_gone():
                     return
         self._channel.sendall(_LAST_CHUNK)
+
+    def _date_line(self) -> str:
+        date = self._responder.date()
+        return "" if date is None else f"Date: {date}\r\n"
 
     def _has_gone(self) -> bool:
         """Return whether the client has closed the connection. It sends nothing else during a subscription."""
@@ -147,7 +151,7 @@ class Http1Connection:
             f"x-amzn-RequestId: {uuid.uuid4()}\r\n"
             f"Content-Type: {kind}\r\n"
             f"Content-Length: {len(body)}\r\n"
-            f"Date: {self._responder.date()}\r\n"
+            f"{self._date_line()}"
             f"Connection: {'keep-alive' if keep else 'close'}\r\n\r\n"
         ).encode()
         if len(body) < 1 << 14:

@@ -177,9 +177,11 @@ class Http2Connection:
             (":status", str(status)),
             ("x-amzn-requestid", str(uuid.uuid4())),
             ("content-type", kind),
-            ("date", self._responder.date()),
             *more,
         ]
+        date = self._responder.date()
+        if date is not None:
+            headers.append(("date", date))
         with self._changed:
             self._require(stream)
             self._protocol.send_headers(stream, headers)

@@ -63,8 +63,8 @@ class Responder(Protocol):
             ResponseLostError: If the client must not get a response.
         """
 
-    def date(self) -> str:
-        """Return the ``Date`` header."""
+    def date(self) -> str | None:
+        """Return the ``Date`` header; None if responses have none."""
 
 
 def event_messages(subscription: Subscription) -> Generator[bytes, None, None]:

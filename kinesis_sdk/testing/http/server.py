@@ -16,6 +16,7 @@ Requests are not verified beyond access key and session token.
 | ``POST /_fake/credentials`` | ``{"seconds": 60}``: temporary credentials, see `FakeAws.credentials` |
 | ``POST /_fake/clock`` | ``{"advance": seconds}`` on a virtual clock |
 | ``POST /_fake/streams`` | ``{"roll": table, "split": false}`` closes the open shards of a table's stream; ``{"trim": table}`` forgets its records |
+| ``POST /_fake/date`` | ``{"offset": seconds}`` by which the ``Date`` header is ahead; null for no header |
 | ``POST /_fake/reset`` | forgets everything |
 
 An admin request with an ``Origin`` header is rejected: only browsers send it, and a web page in a developer's browser must
@@ -279,9 +280,16 @@ class FakeAwsServer:
             self._connections.discard(sock)
         sock.close()
 
-    def date(self) -> str:
-        """Return the ``Date`` header. It is the system time, because clients correct their signing clocks by it."""
-        second = int(time.time())
+    def date(self) -> str | None:
+        """Return the ``Date`` header; None if responses have none.
+
+        It is the system time, also on a virtual clock, because clients correct their signing clocks by it; and the account's
+        `date_offset` on top.
+        """
+        offset = self.aws.date_offset
+        if offset is None:
+            return None
+        second = int(time.time() + offset)
         if self._date[0] != second:
             self._date = (second, formatdate(second, usegmt=True))
         return self._date[1]
@@ -449,6 +457,10 @@ class FakeAwsServer:
                 aws.table_streams.trim(values["trim"])
             else:
                 aws.table_streams.roll(values["roll"], split=bool(values.get("split")))
+            return {}
+        if what == ("POST", "date"):
+            offset = json.loads(request.body)["offset"]
+            aws.date_offset = None if offset is None else float(offset)
             return {}
         if what == ("POST", "clock"):
             if not isinstance(aws.clock, VirtualClock):

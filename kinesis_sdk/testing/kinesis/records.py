@@ -105,7 +105,14 @@ class RecordPlane:
         return data, key_json, size, hash_key
 
     def _store(
-        self, operation: str, stream: Stream, entry: _Entry, arrival: int, now: float
+        self,
+        operation: str,
+        stream: Stream,
+        entry: _Entry,
+        arrival: int,
+        now: float,
+        *,
+        is_late: bool = False,
     ) -> tuple[Shard, int | AwsError]:
         """Store a checked entry under the stream's lock; return its sequence number or its error."""
         data, key, size, hash_key = entry
@@ -113,9 +120,12 @@ class RecordPlane:
         if hash_key is None:
             hash_key = registry.random.getrandbits(128)
         shard = stream.shard_for(hash_key)
-        if registry.faults:
+        if registry.faults and not is_late:
             fault = registry.faults.for_entry(operation, stream.name, shard.shard_id)
             if fault is not None:
+                if fault.seconds:
+                    late = (arrival + millis(fault.seconds), now + fault.seconds)
+                    stream.write_later(late[1], lambda: self._store_late(operation, stream, [entry], *late))
                 return shard, _entry_error(fault)
         if registry.throttle and not shard.write_limit.admit(size, now):
             registry.count(records_throttled=1)
@@ -128,6 +138,35 @@ class RecordPlane:
         if registry.faults:
             early = millis(registry.faults.early_arrival(operation, stream.name, shard.shard_id))
         return shard, shard.append(data, key, size, arrival, early)
+
+    def put_later(self, operation: str, request: dict[str, Any], seconds: float) -> None:
+        """Check a PutRecord or PutRecords now, and store its records `seconds` later.
+
+        They arrive at that moment in the shards that are open then. Records above a shard's limit at that moment are lost.
+
+        Raises:
+            AwsError: As `put_record` and `put_records`, if the request is invalid.
+        """
+        if operation == "PutRecord":
+            stream = self._registry.find_serving(request)
+            entries = [self._check(request, "", stream)]
+            reject_dry_run(request)
+        else:
+            stream, entries, _ = self._checked(request)
+        clock = self._registry.clock
+        arrival, due = millis(clock.time() + seconds), clock.monotonic() + seconds
+        with stream.lock:
+            stream.write_later(due, lambda: self._store_late(operation, stream, entries, arrival, due))
+
+    def _store_late(
+        self, operation: str, stream: Stream, entries: list[_Entry], arrival: int, now: float
+    ) -> None:
+        """Store checked entries whose client has its response already. The stream calls it under its lock."""
+        for entry in entries:
+            _, result = self._store(operation, stream, entry, arrival, now, is_late=True)
+            if not isinstance(result, AwsError):
+                self._registry.count(records_stored=1, bytes_stored=entry[2])
+        stream.changed.notify_all()
 
     def put_record(self, request: dict[str, Any]) -> dict[str, Any]:
         """PutRecord.
@@ -156,26 +195,7 @@ class RecordPlane:
         Raises:
             AwsError: As Kinesis, if the request as a whole is invalid; nothing is stored then.
         """
-        stream = self._registry.find_serving(request)
-        records = request.get("Records")
-        if not isinstance(records, list):
-            raise constraint("records", records, "not be null")
-        if not 0 < len(records) <= MAX_ENTRIES:
-            raise constraint(
-                "records",
-                f"{len(records)} records",
-                f"have length between 1 and {MAX_ENTRIES}, both inclusive",
-            )
-        check = self._check
-        entries = [
-            check(record, f"records.{index}.member.", stream) for index, record in enumerate(records, 1)
-        ]
-        total = sum([entry[2] for entry in entries])
-        if total > MAX_REQUEST_BYTES:
-            raise invalid_argument(
-                f"Records size exceeds 10 MB limit: {total} bytes of data and partition keys"
-            )
-        reject_dry_run(request)
+        stream, entries, total = self._checked(request)
         clock = self._registry.clock
         arrival = millis(clock.time())
         now = clock.monotonic()
@@ -196,6 +216,30 @@ class RecordPlane:
             shard.trim(stream.horizon)
         self._registry.count(records_stored=len(entries) - failed, bytes_stored=total - failed_bytes)
         return f'{{"FailedRecordCount":{failed},"Records":[{",".join(results)}]}}'.encode()
+
+    def _checked(self, request: dict[str, Any]) -> tuple[Stream, list[_Entry], int]:
+        """Return the stream, the entries and the bytes of a PutRecords request."""
+        stream = self._registry.find_serving(request)
+        records = request.get("Records")
+        if not isinstance(records, list):
+            raise constraint("records", records, "not be null")
+        if not 0 < len(records) <= MAX_ENTRIES:
+            raise constraint(
+                "records",
+                f"{len(records)} records",
+                f"have length between 1 and {MAX_ENTRIES}, both inclusive",
+            )
+        check = self._check
+        entries = [
+            check(record, f"records.{index}.member.", stream) for index, record in enumerate(records, 1)
+        ]
+        total = sum([entry[2] for entry in entries])
+        if total > MAX_REQUEST_BYTES:
+            raise invalid_argument(
+                f"Records size exceeds 10 MB limit: {total} bytes of data and partition keys"
+            )
+        reject_dry_run(request)
+        return stream, entries, total
 
     # -- reading ------------------------------------------------------------------------------------------------
 

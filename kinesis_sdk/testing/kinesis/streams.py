@@ -10,6 +10,8 @@ Without configured delays, a change is complete when the call returns. The open 
 from __future__ import annotations
 
 import hashlib
+import heapq
+import math
 import re
 import threading
 from bisect import bisect_right
@@ -91,6 +93,9 @@ class Stream:
         self._starts: list[int] = []
         self._open: list[Shard] = []
         self._closed: deque[Shard] = deque()
+        # Writes that are carried out late: (monotonic seconds, tie-breaker, write), a heap.
+        self._late: list[tuple[float, int, Callable[[], object]]] = []
+        self._late_count = 0
         self._pending: tuple[float, str, Callable[[], None]] | None = None
         self._limit_scalings = limit_scalings
         # Monotonic times of the accepted UpdateShardCount calls of the last day.
@@ -106,15 +111,27 @@ class Stream:
             self._pending = (self.clock.monotonic() + delay, status, change)
 
     def settle(self) -> None:
-        """Complete a change whose delay has passed, and forget shards whose records have all expired."""
-        if self._pending is not None and self.clock.monotonic() >= self._pending[0]:
-            change = self._pending[2]
-            self._pending = None
-            change()
+        """Carry out what is due, changes and late writes in order, and forget shards whose records have all expired."""
+        while self._pending is not None or self._late:
+            change_at = math.inf if self._pending is None else self._pending[0]
+            write_at = self._late[0][0] if self._late else math.inf
+            if self.clock.monotonic() < min(change_at, write_at):
+                break
+            if self._pending is not None and change_at <= write_at:
+                change = self._pending[2]
+                self._pending = None
+                change()
+            else:
+                heapq.heappop(self._late)[2]()
         horizon = self.horizon
         # Closed shards are in the order in which they were closed.
         while self._closed and millis(self._closed[0].closed_at or 0) < horizon:
             del self.shards[self._closed.popleft().shard_id]
+
+    def write_later(self, due: float, write: Callable[[], object]) -> None:
+        """Carry out a write at monotonic time `due`, or with the first access after it."""
+        self._late_count += 1
+        heapq.heappush(self._late, (due, self._late_count, write))
 
     @property
     def horizon(self) -> int:
