@@ -15,6 +15,7 @@ from kinesis_sdk import producer
 from kinesis_sdk.common.aggregate_reader import SubRecord, SubRecordColumns, deaggregate
 from kinesis_sdk.common.fast_get import GetRecordsPage
 from kinesis_sdk.common.fast_put import PutEntry
+from kinesis_sdk.common.once.table import Run
 from kinesis_sdk.common.records import KinesisRecord, UserRecord
 from kinesis_sdk.common.response_header import NO_RESPONSE
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
@@ -59,6 +60,8 @@ HOLDERS: list[Any] = [
     SpooledRecord("orders", "key", None, SECRET, "cause", datetime(2026, 1, 2, tzinfo=timezone.utc)),
 ]
 
+WITHOUT_PAYLOAD = {Run}  # its bytes are a producer's random number
+
 
 @pytest.mark.parametrize("holder", HOLDERS, ids=lambda holder: type(holder).__name__)
 def test_a_repr_leaves_the_payload_out(holder: Any) -> None:
@@ -87,7 +90,7 @@ def test_every_class_that_holds_payloads_is_tried() -> None:
         }
     found |= {value for name in producer.__all__ if holds_payloads(value := getattr(producer, name))}
     assert found
-    assert found <= {type(holder) for holder in HOLDERS}
+    assert found <= {type(holder) for holder in HOLDERS} | WITHOUT_PAYLOAD
 
 
 def holds_payloads(value: object) -> bool:

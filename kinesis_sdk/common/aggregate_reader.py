@@ -13,7 +13,11 @@ Layout (aggregation-format.md of awslabs/amazon-kinesis-producer)::
       required uint64 partition_key_index     = 1;
       optional uint64 explicit_hash_key_index = 2;
       required bytes  data                    = 3;
-      repeated Tag    tags                    = 4;   // never written, ignored by readers
+      repeated Tag    tags                    = 4;   // the KPL never writes them
+    }
+    message Tag {
+      required string key                     = 1;
+      optional string value                   = 2;
     }
 
 `kinesis_sdk.common.aggregate_writer` writes it byte for byte as the KPL does: all of field 1, then 2, then 3; tables in
@@ -24,7 +28,8 @@ of its first user record as explicit hash key.
 Reading uses protobuf, with descriptors in a private pool, so a generated ``messages.proto`` of another package in the same
 process cannot clash with them. Both string tables are read as bytes and decoded here, so one invalid key cannot make the
 whole aggregate unreadable. Fields are read as columns where that is safe (see `_columns`), because creating a protobuf
-object for each user record costs more than parsing it.
+object for each user record costs more than parsing it. Of the tags, only those of the first user record are looked at: our
+idempotent producers say there what the aggregate holds (`kinesis_sdk.common.once`).
 """
 
 from __future__ import annotations
@@ -51,6 +56,7 @@ from kinesis_sdk.common.hashkeys import (
     hash_partition_key,
 )
 from kinesis_sdk.common.log_fields import FieldLogger
+from kinesis_sdk.common.once.table import TAG_KEY
 from kinesis_sdk.common.records import KinesisRecord, without_payload
 from kinesis_sdk.common.user_records import AggregatedRun, PlainRun, RecordRun, UserRecords
 
@@ -66,6 +72,7 @@ __all__ = [
     "decode",
     "decode_columns",
     "effective_hash_key",
+    "has_outside",
     "is_misplaced",
     "known_keys",
 ]
@@ -78,6 +85,14 @@ _new = tuple.__new__
 
 _ABSENT = 2**64 - 1
 """Default of an absent index: beyond the end of any table, so that it is not mistaken for index 0."""
+
+_TAG_KEY = TAG_KEY.encode("ascii")
+
+_TAG_START = b"\n%c%b\x12" % (len(_TAG_KEY), _TAG_KEY)
+"""First bytes of a tag with this key, up to the length of its value, if its fields are in their order."""
+
+_VALUE_AT = len(_TAG_START) + 1
+"""Offset of the value in such a tag if its length takes one byte."""
 
 _SMALL = 400
 """Bytes of a user record below which protobuf serializes it faster than it checks each of its fields."""
@@ -114,6 +129,8 @@ class SubRecordColumns(NamedTuple):
         payloads: Payloads.
         key_table: The aggregate's table of partition keys: all keys, in any order, perhaps some that no user record has.
         keyed: Whether no partition key is None.
+        tag: Value of the first user record's tag with the key `kinesis_sdk.common.once.table.TAG_KEY`; None if it has none,
+            or several.
     """
 
     partition_keys: Sequence[str | None]
@@ -121,6 +138,7 @@ class SubRecordColumns(NamedTuple):
     payloads: Sequence[bytes]
     key_table: Sequence[str]
     keyed: bool
+    tag: str | None = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self.payloads)} user records)"
@@ -138,6 +156,7 @@ class _Protobuf(NamedTuple):
         columns: Declares ``records`` as one message with repeated fields. Protobuf merges a message that comes
             several times, so that each field's values of all user records end up in one list, without an
             object for each record. Which value belongs to which record is lost; see `_columns`.
+        tag: A tag.
     """
 
     decode_error: type[Exception]
@@ -145,6 +164,7 @@ class _Protobuf(NamedTuple):
     rows: Any
     placed_rows: Any
     columns: Any
+    tag: Any
     compiled: bool
 
 
@@ -167,6 +187,11 @@ def _protobuf() -> _Protobuf:
         record.field.add(name="key", number=1, type=field.TYPE_UINT64, label=key, default_value=absent)
         record.field.add(name="hash", number=2, type=field.TYPE_UINT64, label=hash_key, default_value=absent)
         record.field.add(name="data", number=3, type=field.TYPE_BYTES, label=data)
+        # As bytes, so that a malformed tag does not make the aggregate unreadable.
+        record.field.add(name="tags", number=4, type=field.TYPE_BYTES, label=many)
+        tag = file.message_type.add(name="Tag")
+        tag.field.add(name="key", number=1, type=field.TYPE_BYTES, label=one)
+        tag.field.add(name="value", number=2, type=field.TYPE_BYTES, label=maybe)
         outer = file.message_type.add(name="AggregatedRecord")
         outer.field.add(name="keys", number=1, type=field.TYPE_BYTES, label=many)
         outer.field.add(name="hashes", number=2, type=field.TYPE_BYTES, label=many)
@@ -174,7 +199,10 @@ def _protobuf() -> _Protobuf:
             name="records", number=3, type=field.TYPE_MESSAGE, type_name=f".{package}.Record", label=records
         )
         pool.Add(file)
-        return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.AggregatedRecord"))
+        return class_of(f"{package}.AggregatedRecord")
+
+    def class_of(name: str) -> Any:
+        return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
 
     rows = make("aggregation", many, one, maybe, one)
     return _Protobuf(
@@ -183,6 +211,7 @@ def _protobuf() -> _Protobuf:
         rows=rows,
         placed_rows=make("placed_aggregation", many, one, one, one),
         columns=make("aggregation_columns", maybe, many, many, many),
+        tag=class_of("kinesis_sdk.aggregation.Tag"),
         compiled=not type(rows).__module__.endswith(".python_message"),
     )
 
@@ -236,7 +265,8 @@ def _columns(body: bytes) -> SubRecordColumns | None:
         places: list[int] = values.hash[:]
         placed = len(places) == len(indexes) > 0
         rows = (protobuf.placed_rows if placed else protobuf.rows).FromString(body)
-        count = len(rows.records)
+        records = rows.records
+        count = len(records)
         if not len(indexes) == len(payloads) == count:
             return None
         if count <= _FEW and len(body) < _SMALL * count:
@@ -250,10 +280,44 @@ def _columns(body: bytes) -> SubRecordColumns | None:
     hashes: Sequence[str | None] | None = None
     if places:
         # Some user records have an explicit hash key. Only the rows show which.
-        each = places if placed else [record.hash for record in rows.records]
+        each = places if placed else [record.hash for record in records]
         hashes, complete = _entries(_texts(found.hashes[:]), each)
         hashes = hashes if complete or any(item is not None for item in hashes) else None
-    return SubRecordColumns(keys, hashes, payloads, table, keyed)
+    # Only aggregates with tags pay for an object of their first record.
+    tag = _tag_of(records[0].tags[:]) if values.tags else None
+    return SubRecordColumns(keys, hashes, payloads, table, keyed, tag)
+
+
+def _tag_of(tags: Iterable[bytes]) -> str | None:
+    """Return the value of the one tag with the key `TAG_KEY`; None if there is none, or several."""
+    found: str | None = None
+    for raw in tags:
+        value = _value_of(raw)
+        if value is not None:
+            if found is not None:
+                return None
+            found = value.decode("utf-8", "replace")
+    return found
+
+
+def _value_of(raw: bytes) -> bytes | None:
+    """Return the value of a tag with the key `TAG_KEY`; None if it has another key, or does not parse."""
+    # Nearly every tag is written like this: it needs no object of protobuf.
+    length = len(raw) - _VALUE_AT
+    if 0 <= length < 0x80 and raw[_VALUE_AT - 1] == length and raw.startswith(_TAG_START):
+        return raw[_VALUE_AT:]
+    return _parsed_value_of(raw)
+
+
+def _parsed_value_of(raw: bytes) -> bytes | None:
+    """Return the result of `_value_of` for any tag."""
+    protobuf = _protobuf()
+    try:
+        tag = protobuf.tag.FromString(raw)
+    except protobuf.decode_error:
+        return None
+    value: bytes = tag.value
+    return value if tag.key == _TAG_KEY else None
 
 
 def _rows(body: bytes) -> SubRecordColumns | None:
@@ -273,7 +337,10 @@ def _rows(body: bytes) -> SubRecordColumns | None:
     places: list[int] = []
     payloads: list[bytes] = []
     # One pass that releases each row: building a list of a million protobuf objects takes longer than everything else.
+    tag: str | None = None
     for record in message.records:
+        if not payloads and record.tags:
+            tag = _tag_of(record.tags[:])
         indexes.append(record.key)
         places.append(record.hash)
         payloads.append(record.data)
@@ -281,7 +348,7 @@ def _rows(body: bytes) -> SubRecordColumns | None:
     keys, keyed = _entries(table, indexes)
     hashes, _complete = _entries(_texts(message.hashes), places)
     used = any(item is not None for item in hashes)
-    return SubRecordColumns(keys, hashes if used else None, payloads, table, keyed)
+    return SubRecordColumns(keys, hashes if used else None, payloads, table, keyed, tag)
 
 
 def _read(body: bytes) -> SubRecordColumns | None:
@@ -302,7 +369,7 @@ def decode(blob: bytes | bytearray | memoryview) -> list[SubRecord] | None:
         The KCL reads two kinds of aggregates differently; no known producer writes either. If an index is beyond
         its table, the KCL drops that user record and all later ones of the aggregate (and it takes an index modulo
         2^32, so that 2^32 reads entry 0). If a tag (field 4) does not parse or has no key, it delivers the whole
-        Kinesis record as it is. Here, tags are not read.
+        Kinesis record as it is. Here, such a tag is ignored.
     """
     columns = decode_columns(blob)
     if columns is None:
@@ -365,6 +432,11 @@ def _slots(columns: SubRecordColumns) -> Iterable[tuple[str | None, str | None]]
     return zip(set(keys), repeat(None)) if hashes is None else set(zip(keys, hashes, strict=True))
 
 
+def has_outside(columns: SubRecordColumns, owned: HashKeyRange) -> bool:
+    """Return what `is_misplaced` returns, for columns."""
+    return _any_outside(_slots(columns), owned)
+
+
 def known_keys(columns: SubRecordColumns, carrier: KinesisRecord) -> Sequence[str]:
     """Return the partition keys; a user record without one gets the key of the Kinesis record that carries it."""
     keys = columns.partition_keys
@@ -385,6 +457,7 @@ def deaggregate(
     *,
     hash_key_range: HashKeyRange | None = None,
     on_misplaced: Callable[[KinesisRecord, int], bool] | None = None,
+    on_tagged: Callable[[KinesisRecord, SubRecordColumns], bool] | None = None,
 ) -> UserRecords:
     """Return the user records of a batch of Kinesis records, in order, with sub-sequence numbers.
 
@@ -398,6 +471,9 @@ def deaggregate(
             outside ``hash_key_range``. If it returns True, the whole aggregate is discarded, as by the KCL, because a
             KPL sends its records again; otherwise it is delivered. The check is made only if both arguments are
             given; without them, everything is delivered.
+        on_tagged: Called with (Kinesis record, its columns) for each aggregate whose first user record has the tag of an
+            idempotent producer. If it returns True, the caller decides about the aggregate afterwards, and
+            ``on_misplaced`` is not asked.
 
     Returns:
         The user records. All data is read and checked here; the objects are created on access.
@@ -414,10 +490,12 @@ def deaggregate(
             plain.append(record)
             continue
         payloads = columns.payloads
+        judged = columns.tag is not None and on_tagged is not None and on_tagged(record, columns)
         if (
-            hash_key_range is not None
+            not judged
+            and hash_key_range is not None
             and on_misplaced is not None
-            and _any_outside(_slots(columns), hash_key_range)
+            and has_outside(columns, hash_key_range)
             and on_misplaced(record, len(payloads))
         ):
             continue

@@ -2,6 +2,9 @@
 
 `kinesis_sdk.common.aggregate_reader` describes the format and reads it. The writer joins encoded parts instead of building
 protobuf messages: this costs half as much, and the exact size is known after every append.
+
+A *tagged* aggregate has the table of runs of an idempotent producer (`kinesis_sdk.common.once.table`) as a tag of its first user
+record. Its size is reserved while records are appended; what the table says is known only when the aggregate is sent.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 from hashlib import md5
 
 from kinesis_sdk.common.hashkeys import hash_key_to_decimal
+from kinesis_sdk.common.once.table import TAG_KEY, tag_size
 
 MAGIC = b"\xf3\x89\x9a\xc2"
 """First four bytes of every aggregate."""
@@ -25,6 +29,9 @@ AGGREGATE_PARTITION_KEY = "a"
 _NO_KEYS: dict[str, int] = {}
 _NO_PARTS: list[bytes] = []
 
+# Fields of a Tag up to the length of its value.
+_TAG_HEAD = b"\x0a" + bytes([len(TAG_KEY)]) + TAG_KEY.encode() + b"\x12"
+
 
 def _varint(value: int) -> bytes:
     out = bytearray()
@@ -33,6 +40,10 @@ def _varint(value: int) -> bytes:
         value >>= 7
     out.append(value)
     return bytes(out)
+
+
+def _varint_size(value: int) -> int:
+    return max(1, -(-value.bit_length() // 7))
 
 
 def _record_prefix(key_index: int, hash_index: int | None, data_size: int) -> bytes:
@@ -70,6 +81,46 @@ def _plain_prefix(key_index: int, data_size: int) -> bytes:
     return prefix
 
 
+class Runs:
+    """The runs of the user records of a tagged aggregate, and the tag that contains their table.
+
+    Attributes:
+        starts: Index of the first user record of each run.
+        tag: Value of the tag, with as many runs. Its user sets it before the aggregate is encoded; empty until then.
+        first_length: Length of the first user record without its tag.
+    """
+
+    __slots__ = ("first_length", "starts", "tag")
+
+    def __init__(self) -> None:
+        self.starts: list[int] = []
+        self.tag: str = ""
+        self.first_length: int = 0
+
+    def size(self, more: int = 0) -> int:
+        """Return how many bytes the tag adds to the aggregate, with some runs more than there are."""
+        runs = len(self.starts) + more
+        if not runs:
+            return 0
+        size = tag_size(runs)
+        return size + _varint_size(self.first_length + size) - _varint_size(self.first_length)
+
+    def add_tag(self, parts: list[bytes], first: int) -> None:
+        """Add the tag to the encoded first user record, whose prefix is ``parts[first]`` and whose payload follows.
+
+        Raises:
+            ValueError: If the tag has not been set.
+        """
+        if not self.tag:
+            raise ValueError("the table of runs of a tagged aggregate has not been set")
+        value = self.tag.encode("ascii")
+        inner = b"".join((_TAG_HEAD, _varint(len(value)), value))
+        field = b"".join((b"\x22", _varint(len(inner)), inner))
+        fields = parts[first][1 + _varint_size(self.first_length) :]
+        parts[first] = b"".join((b"\x1a", _varint(self.first_length + len(field)), fields))
+        parts.insert(first + 2, field)
+
+
 class Aggregate:
     """An open aggregate: user records go in, one Kinesis record comes out.
 
@@ -82,8 +133,10 @@ class Aggregate:
         max_size: Maximum bytes that `encode` may return for two or more user records. A single user record is
             always accepted, because it is not wrapped.
         max_count: Maximum number of user records.
+        tagged: Whether the first user record has a tag with the table of runs. A single user record is then wrapped, too.
 
     Attributes:
+        runs: The runs of the user records; None without a tag.
         lowest: Lowest effective hash key (16 bytes) of the user records.
         highest: Highest effective hash key (16 bytes) of the user records.
     """
@@ -103,11 +156,13 @@ class Aggregate:
         "lowest",
         "max_count",
         "max_size",
+        "runs",
     )
 
-    def __init__(self, max_size: int, max_count: int) -> None:
+    def __init__(self, max_size: int, max_count: int, *, tagged: bool = False) -> None:
         self.max_size: int = max_size
         self.max_count: int = max_count
+        self.runs: Runs | None = Runs() if tagged else None
         self._most_parts = 2 * max_count - 2
         self._keys: dict[str, int] = {}
         # Keys that `append_known` accepts: those whose hash is known to lie between `lowest` and `highest`, and whose
@@ -185,7 +240,14 @@ class Aggregate:
         return True
 
     def try_append(
-        self, partition_key: str, explicit_hash_key: str | None, data: bytes, hash_key: bytes
+        self,
+        partition_key: str,
+        explicit_hash_key: str | None,
+        data: bytes,
+        hash_key: bytes,
+        *,
+        new_run: bool = False,
+        identified: bool = False,
     ) -> bool:
         """Append a user record unless the aggregate would overflow.
 
@@ -194,11 +256,14 @@ class Aggregate:
             explicit_hash_key: Canonical decimal text if the user gave one, else None.
             data: Payload.
             hash_key: Effective hash key (16 bytes): the explicit one, else the partition key's.
+            new_run: In a tagged aggregate, whether the record begins another run than the record before it.
+            identified: In a tagged aggregate, whether the record has an identity already. `append_known` and `append_new`
+                then accept nothing more, because they continue the run.
 
         Returns:
             False, with nothing changed, if the result would exceed ``max_size`` or ``max_count``.
         """
-        if explicit_hash_key is None and self.append_known(partition_key, data):
+        if explicit_hash_key is None and not new_run and self.append_known(partition_key, data):
             return True
         count = self.count
         if count >= self.max_count:
@@ -218,6 +283,14 @@ class Aggregate:
                 hash_entry = _table_entry(b"\x12", explicit_hash_key)
             prefix = _record_prefix(key_index, hash_index, length)
         size = self._framed_size + len(key_entry) + len(hash_entry) + len(prefix) + length
+        runs = self.runs
+        if runs is not None:
+            if count == 0:
+                runs.first_length = _length_in(prefix, length)
+                runs.starts = []
+                new_run = True
+            if new_run:
+                size += runs.size(1) - runs.size()
         if count == 0:
             self._first_key = partition_key
             self._first_hash = self.lowest = self.highest = hash_key
@@ -227,6 +300,10 @@ class Aggregate:
             self.lowest = hash_key
         elif hash_key > self.highest:
             self.highest = hash_key
+        if new_run and runs is not None:
+            runs.starts.append(count)
+        if identified:
+            self._placed_keys = {}
         if explicit_hash_key is not None:
             self._placed_keys = {}  # the bounds no longer follow from the partition keys alone
             if hash_entry:
@@ -247,9 +324,20 @@ class Aggregate:
         self.max_count = 0
         self._most_parts = -1
         self._keys = self._placed_keys = self._hash_keys = _NO_KEYS
-        if self.count == 1:  # it is not wrapped
+        if len(self._parts) == 2 and not self.is_wrapped:
             self._key_table = self._hash_table = _NO_PARTS
             self._parts = [b"", self._parts[1]]
+
+    @property
+    def tagged(self) -> bool:
+        """Whether the first user record has a tag."""
+        return self.runs is not None
+
+    @property
+    def is_wrapped(self) -> bool:
+        """Whether it is encoded as an aggregate: a single user record is only if it is tagged."""
+        parts = len(self._parts)
+        return parts > 2 or (self.runs is not None and parts > 0)
 
     @property
     def count(self) -> int:
@@ -260,7 +348,9 @@ class Aggregate:
     def size(self) -> int:
         """Exact length in bytes of the current result of `encode`."""
         parts = self._parts
-        return self._framed_size if len(parts) > 2 else len(parts[1]) if parts else 0
+        if len(parts) > 2 or (self.runs is not None and parts):
+            return self._framed_size
+        return len(parts[1]) if parts else 0
 
     @property
     def is_full(self) -> bool:
@@ -272,8 +362,8 @@ class Aggregate:
 
     @property
     def partition_key(self) -> str:
-        """Partition key of the Kinesis record: the user's own for a single user record, else ``a``."""
-        return self._first_key if self.count == 1 else AGGREGATE_PARTITION_KEY
+        """Partition key of the Kinesis record: the user's own for a record that is not wrapped, else ``a``."""
+        return AGGREGATE_PARTITION_KEY if self.is_wrapped else self._first_key
 
     @property
     def hash_key(self) -> bytes:
@@ -293,8 +383,8 @@ class Aggregate:
     @property
     def payload_size(self) -> int:
         """Total bytes of the user records' payloads."""
-        if self.count == 1:
-            return self.size
+        if len(self._parts) == 2:
+            return len(self._parts[1])
         return sum(map(len, self._parts[1::2]))
 
     def payload(self, index: int) -> bytes:
@@ -302,14 +392,25 @@ class Aggregate:
         return self._parts[2 * index + 1]
 
     def encode(self) -> bytes:
-        """Return the data of the Kinesis record; the payload itself if there is only one user record.
+        """Return the data of the Kinesis record; the payload itself if there is only one user record, and no tag.
 
         Raises:
-            ValueError: If the aggregate is empty.
+            ValueError: If the aggregate is empty, or if it is tagged and the tag of its `runs` has not been set.
         """
         if self.count == 0:
             raise ValueError("an empty aggregate has no encoding")
-        if self.count == 1:
+        if not self.is_wrapped:
             return self._parts[1]
-        message = b"".join((*self._key_table, *self._hash_table, *self._parts))
+        parts = [*self._key_table, *self._hash_table, *self._parts]
+        if self.runs is not None:
+            self.runs.add_tag(parts, len(self._key_table) + len(self._hash_table))
+        message = b"".join(parts)
         return b"".join((MAGIC, message, md5(message, usedforsecurity=False).digest()))
+
+
+def _length_in(prefix: bytes, length: int) -> int:
+    """Return the length of a Record, which its prefix contains after the first byte."""
+    for size in range(1, len(prefix) - 1):
+        if prefix[size] < 0x80:  # the last byte of the length
+            return len(prefix) - 1 - size + length
+    raise AssertionError("a prefix without a length")

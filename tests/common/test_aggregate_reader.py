@@ -552,3 +552,110 @@ def test_the_place_of_a_giant_key_is_not_remembered() -> None:
     assert not is_misplaced(subs[4:], HashKeyRange(0, 7))
     assert not is_misplaced(subs, FULL_RANGE)
     assert aggregate_reader._known_place.cache_info().currsize == 1
+
+
+# Tags
+
+
+def tagged(*tags: bytes, later: tuple[bytes, ...] = ()) -> bytes:
+    """An aggregate of two user records, the first with these tags and the second with those."""
+
+    def record(of_record: tuple[bytes, ...]) -> bytes:
+        body = b"\x08\x00\x1a\x01x" + b"".join(b"\x22" + bytes([len(tag)]) + tag for tag in of_record)
+        return b"\x1a" + bytes([len(body)]) + body
+
+    return seal(b"\x0a\x01k" + record(tags) + record(later))
+
+
+K1 = b"\x0a\x02k1\x12\x05value"
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize(
+    ("blob", "expected"),
+    [
+        (tagged(), None),
+        (tagged(K1), "value"),
+        (tagged(b"\x0a\x02k2\x12\x01x", K1), "value"),
+        (tagged(later=(K1,)), None),  # only the first record counts
+        (tagged(K1, later=(K1,)), "value"),
+        (tagged(K1, K1), None),
+        (tagged(b"\x0a\x02k1"), ""),
+        (tagged(b"\x12\x05value"), None),  # a tag without a key
+        (tagged(b"\xff\xff", K1), "value"),  # one that does not parse
+        (tagged(b"\x0a\x02k1\x12\x02\xff\xfe"), "\ufffd\ufffd"),
+        (tagged(b"\x0a\x02k1\x12\x00"), ""),
+        (tagged(b"\x12\x05value\x0a\x02k1"), "value"),  # in another order
+        (tagged(K1 + b"\x12\x05other"), "other"),  # the last one of a field counts
+        (tagged(K1 + b"\x0a\x02k2"), None),
+        (tagged(b"\x0a\x02k1\x12\x85\x00value"), "value"),  # a length that takes more bytes than it has to
+    ],
+)
+def test_the_first_records_tag_is_read(
+    blob: bytes, expected: str | None, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not compiled:
+        monkeypatch.setattr(aggregate_reader, "_columns", lambda body: None)
+    columns = decode_columns(blob)
+    assert columns is not None
+    assert columns.tag == expected
+    assert columns.payloads == [b"x", b"x"]
+
+
+FIELDS_OF_TAGS = st.lists(
+    st.sampled_from(
+        [b"\x0a\x02k1", b"\x0a\x02k2", b"\x12\x05value", b"\x12\x00", b"\x18\x05", b"\x12\x85\x00value"]
+    )
+    | st.binary(max_size=140).map(lambda value: b"\x12" + varint(len(value)) + value)
+    | st.binary(max_size=4),
+    max_size=4,
+).map(b"".join)
+
+
+def varint(number: int) -> bytes:
+    return bytes([number]) if number < 0x80 else bytes([number & 0x7F | 0x80, number >> 7])
+
+
+@given(
+    FIELDS_OF_TAGS | FIELDS_OF_TAGS.map(lambda fields: b"\x0a\x02k1" + fields),
+    st.integers(0, 200),
+    st.integers(0, 256),
+)
+def test_a_tag_in_the_usual_layout_is_read_as_protobuf_reads_it(tag: bytes, at: int, byte: int) -> None:
+    damaged = bytearray(tag)
+    if at < len(tag) and byte < 256:
+        damaged[at] = byte
+    for raw in (tag, bytes(damaged), tag[:at], tag + b"\0"):
+        assert aggregate_reader._value_of(raw) == aggregate_reader._parsed_value_of(raw)
+
+
+@pytest.mark.parametrize("length", [0, 1, 40, 126, 127, 128, 129, 255, 256])
+def test_values_of_every_length_are_read(length: int) -> None:
+    raw = b"\x0a\x02k1\x12" + varint(length) + b"v" * length
+    assert aggregate_reader._value_of(raw) == aggregate_reader._parsed_value_of(raw) == b"v" * length
+
+
+def test_a_length_of_two_bytes_is_not_mistaken_for_one_that_fits() -> None:
+    raw = b"\x0a\x02k1\x12\x85\x00value\x1a\x7d" + bytes(125)
+    assert raw[5] == len(raw) - 6
+    assert aggregate_reader._value_of(raw) == aggregate_reader._parsed_value_of(raw) == b"value"
+
+
+def test_an_aggregate_that_the_caller_judges_is_not_asked_about_again() -> None:
+    record = KinesisRecord(tagged(K1), "a", "1")
+    nowhere = HashKeyRange(0, 0)
+    seen: list[str | None] = []
+
+    def judge(carrier: KinesisRecord, columns: SubRecordColumns) -> bool:
+        seen.append(columns.tag)
+        return judged
+
+    for judged in (True, False):
+        users = deaggregate(
+            [record, KinesisRecord(tagged(), "a", "2")],
+            hash_key_range=nowhere,
+            on_misplaced=lambda carrier, count: True,
+            on_tagged=judge,
+        )
+        assert len(users) == (2 if judged else 0)
+    assert seen == ["value", "value"]

@@ -1,0 +1,264 @@
+"""The table of runs: what an idempotent producer writes into the first user record of each aggregate.
+
+A *run* is a series of user records whose numbers count up, and that share everything else: the producer's incarnation, the
+date before which none of them can have been stored, and whether an earlier attempt may be stored. A record's identity
+is (incarnation, date, number), or (incarnation, number) if the application named it. A reader finds in the table all that it
+needs to recognize a repetition; see `docs/exactly-once.md`.
+
+The table is the value of a tag with the key `TAG_KEY`. Tags are part of the KPL's format; no known reader but ours reads them.
+In the value, base64 (URL alphabet, no padding) carries, with big-endian numbers::
+
+    header, 6 bytes      2  low 16 bits of the CRC-32 of the stream's name
+                         4  CRC-32 of the id of the shard that the aggregate was made for; 0 if it was made without a map
+    each run, 24 bytes   3  number of user records
+                         1  hold-off in seconds (high 4 bits), flags (low 4 bits)
+                         8  incarnation
+                         6  date, in milliseconds since 1970
+                         6  number of the first user record
+
+The header and each run fill whole groups of base64, so sizes are fixed and runs are joined as text.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from binascii import a2b_base64, b2a_base64
+from collections.abc import Sequence
+from functools import lru_cache
+from struct import Struct
+from typing import NamedTuple
+from zlib import crc32
+
+TAG_KEY = "k1"
+"""Key of the tag. The digit is the version."""
+
+REPEAT = 1
+"""Flag: an earlier attempt to send these records may be stored."""
+
+NAMED = 2
+"""Flag: the application named the record, so that another `put` of it has the same identity. The run has one record."""
+
+_KNOWN_FLAGS = REPEAT | NAMED
+
+HEADER_LENGTH = 8
+"""Characters of the header in the value."""
+
+RUN_LENGTH = 32
+"""Characters of each run in the value."""
+
+ONE_RUN_LENGTH = HEADER_LENGTH + RUN_LENGTH
+"""Characters of a table of one run, as nearly every aggregate has it."""
+
+INCARNATION_SIZE = 8
+MAX_COUNT = (1 << 24) - 1
+MAX_HOLDOFF = 15
+MAX_DATE = MAX_NUMBER = (1 << 48) - 1
+
+_URL_ALPHABET = bytes.maketrans(b"+/", b"-_")
+
+_STANDARD_ALPHABET = bytes.maketrans(b"-_+/", b"+/\0\0")
+"""To the alphabet of the decoder. What is not in the URL alphabet becomes, or stays, a character that is in no alphabet."""
+
+_HEADER = Struct(">HI")
+_RUN = Struct(">I8sIQ")
+"""Count, hold-off and flags · incarnation · upper 32 bits of the date · lower 16 bits of the date, and the number."""
+
+_ONE_RUN = Struct(">HII8sIQ")
+"""The header and one run."""
+
+_DATED = slice(_HEADER.size + 4, _HEADER.size + 18)
+"""Incarnation and date of the first run."""
+
+# Makes a named tuple at a third of the cost of its constructor. All fields must be there, in order.
+_new = tuple.__new__
+
+
+class Run(NamedTuple):
+    """User records with consecutive numbers that have all else in common.
+
+    Attributes:
+        count: Number of user records, 1 to 16,777,215. A named run has 1.
+        holdoff: Seconds, 1 to 15. A copy is never sent earlier than this after ``date``, unless the run is marked.
+        flags: `REPEAT`, `NAMED`, both or 0.
+        incarnation: 8 bytes; those of the producer, or for a named run a part of the digest of its name and hash key.
+        date: Milliseconds since 1970. No attempt to send these records was made before.
+        number: Number of the first user record, below 2^48; the others count up.
+    """
+
+    count: int  # type: ignore[assignment]  # a field of this name hides `tuple.count`, which nothing needs here
+    holdoff: int
+    flags: int
+    incarnation: bytes
+    date: int
+    number: int
+
+
+class RunTable(NamedTuple):
+    """The runs of one aggregate.
+
+    Attributes:
+        made_for: `shard_checksum` of the shard that the aggregate was made for, 0 if it was made without a shard map.
+        runs: The runs, in the order of the user records. Their counts add up to the number of user records.
+    """
+
+    made_for: int
+    runs: tuple[Run, ...]
+
+
+@lru_cache(maxsize=4096)
+def shard_checksum(shard_id: str) -> int:
+    """Return what `RunTable.made_for` is for a shard."""
+    return crc32(shard_id.encode())
+
+
+@lru_cache(maxsize=1024)
+def _stream_checksum(stream_name: str) -> int:
+    return crc32(stream_name.encode()) & 0xFFFF
+
+
+@lru_cache(maxsize=4096)
+def encode_header(stream_name: str, made_for_shard: str | None) -> bytes:
+    """Return the first 8 characters of a value; see `encode_table`."""
+    made_for = 0 if made_for_shard is None else shard_checksum(made_for_shard)
+    return urlsafe_b64encode(_HEADER.pack(_stream_checksum(stream_name), made_for))
+
+
+def encode_run(run: Run) -> bytes:
+    """Return the 32 characters of a run.
+
+    Raises:
+        ValueError: If a field is out of range.
+    """
+    count, holdoff, flags, incarnation, date, number = run
+    if not 1 <= count <= (1 if flags & NAMED else MAX_COUNT):
+        raise ValueError(f"count must be 1 to {MAX_COUNT}, and 1 for a named run, got {count}")
+    if not 1 <= holdoff <= MAX_HOLDOFF:
+        raise ValueError(f"holdoff must be 1 to {MAX_HOLDOFF} s, got {holdoff}")
+    if not 0 <= flags <= _KNOWN_FLAGS:
+        raise ValueError(f"flags must be 0 to {_KNOWN_FLAGS}, got {flags}")
+    if len(incarnation) != INCARNATION_SIZE:
+        raise ValueError(f"incarnation must have {INCARNATION_SIZE} bytes, got {len(incarnation)}")
+    if not 0 <= date <= MAX_DATE:
+        raise ValueError(f"date must be 0 to {MAX_DATE} ms, got {date}")
+    if not 0 <= number <= MAX_NUMBER + 1 - count:
+        raise ValueError(
+            f"number must be 0 to {MAX_NUMBER}, also that of the last record, got {number} + {count - 1}"
+        )
+    packed = _RUN.pack(
+        count << 8 | holdoff << 4 | flags, incarnation, date >> 16, (date & 0xFFFF) << 48 | number
+    )
+    return b2a_base64(packed, newline=False).translate(_URL_ALPHABET)
+
+
+def encode_table(stream_name: str, made_for_shard: str | None, runs: Sequence[Run]) -> str:
+    """Return the value of the tag.
+
+    Args:
+        stream_name: Name of the stream, not its ARN.
+        made_for_shard: Id of the shard that the aggregate was made for; None if it was made without a shard map.
+        runs: The runs of the aggregate's user records, in order.
+
+    Raises:
+        ValueError: If there is no run, or if a field is out of range.
+    """
+    if not runs:
+        raise ValueError("a table has at least one run")
+    if len(runs) == 1:  # nearly every aggregate
+        return (encode_header(stream_name, made_for_shard) + encode_run(runs[0])).decode("ascii")
+    return b"".join((encode_header(stream_name, made_for_shard), *map(encode_run, runs))).decode("ascii")
+
+
+def decode_table(value: str, stream_name: str, user_records: int) -> RunTable | None:
+    """Return the table in the value of a tag.
+
+    It never raises an exception: tags may come from anywhere.
+
+    Args:
+        value: Value of the first user record's tag with the key `TAG_KEY`.
+        stream_name: Name of the stream that the aggregate was read from, not its ARN.
+        user_records: Number of user records in the aggregate.
+
+    Returns:
+        None if the value is not a table for this aggregate: it was written for another stream or by a later version, it does
+        not parse, or its counts do not add up. The aggregate is then like that of any other producer.
+    """
+    length = len(value)
+    if length < HEADER_LENGTH + RUN_LENGTH or (length - HEADER_LENGTH) % RUN_LENGTH:
+        return None
+    try:
+        table = a2b_base64(value.encode("ascii").translate(_STANDARD_ALPHABET))
+    except ValueError:  # not ASCII, or not base64
+        return None
+    # The decoder ignores characters that are not in its alphabet. Then it returns fewer bytes. Otherwise the text is whole
+    # groups of the alphabet, and no other text stands for the same bytes.
+    if len(table) * 4 != length * 3:
+        return None
+    if length == HEADER_LENGTH + RUN_LENGTH:  # nearly every aggregate
+        stream, made_for, head, incarnation, high, low = _ONE_RUN.unpack(table)
+        run = _run(head, incarnation, high, low)
+        if run is None or run[0] != user_records or stream != _stream_checksum(stream_name):
+            return None
+        return _new(RunTable, (made_for, (run,)))
+    stream, made_for = _HEADER.unpack_from(table)
+    if stream != _stream_checksum(stream_name):
+        return None
+    runs: list[Run] = []
+    records = 0
+    for fields in _RUN.iter_unpack(table[_HEADER.size :]):
+        run = _run(*fields)
+        if run is None:
+            return None
+        records += run[0]
+        runs.append(run)
+    return RunTable(made_for, tuple(runs)) if records == user_records else None
+
+
+def decode_unmarked(value: str, user_records: int) -> tuple[int, int, bytes, int] | None:
+    """Return what a reader needs of a table of one run without flags, for speed: nearly every table is like that.
+
+    Args:
+        value: Value of the tag, with `ONE_RUN_LENGTH` characters. The header is not looked at.
+        user_records: Number of user records in the aggregate.
+
+    Returns:
+        Hold-off, date, incarnation and date as 14 bytes, number. None if `decode_table` has to judge the value.
+    """
+    try:
+        table = a2b_base64(value.encode("ascii").translate(_STANDARD_ALPHABET))
+    except ValueError:
+        return None
+    if len(table) != _ONE_RUN.size:
+        return None
+    _, _, head, _, high, low = _ONE_RUN.unpack(table)
+    number = low & MAX_NUMBER
+    if head & 0xF or head < 0x100 or head >> 8 != user_records or number + user_records > MAX_NUMBER + 1:
+        return None
+    holdoff = head >> 4 & 0xF
+    return (holdoff, high << 16 | low >> 48, table[_DATED], number) if holdoff else None
+
+
+def _run(head: int, incarnation: bytes, high: int, low: int) -> Run | None:
+    """Return the run of the fields of `_RUN`; None if it is none."""
+    # The count cannot be above `MAX_COUNT`: it is what is left of 32 bits.
+    count, flags, number = head >> 8, head & 0xF, low & MAX_NUMBER
+    if count == 0 or head & 0xF0 == 0 or flags > _KNOWN_FLAGS or number + count > MAX_NUMBER + 1:
+        return None
+    if count > 1 and flags & NAMED:
+        return None
+    return _new(Run, (count, head >> 4 & 0xF, flags, incarnation, high << 16 | low >> 48, number))
+
+
+def tag_size(runs: int) -> int:
+    """Return the size in bytes of the whole tag with this number of runs, inside its user record.
+
+    48 for one run and 32 for each further one, but 34 for the fourth and 2 more at 16 KiB, where lengths take a further
+    byte. The length of the user record that contains it may take a further byte, too.
+    """
+    value = HEADER_LENGTH + RUN_LENGTH * runs
+    inner = 2 + len(TAG_KEY) + 1 + _length_size(value) + value
+    return 1 + _length_size(inner) + inner
+
+
+def _length_size(length: int) -> int:
+    """Return how many bytes protobuf needs for a length."""
+    return max(1, -(-length.bit_length() // 7))
