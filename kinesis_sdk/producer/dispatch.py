@@ -159,10 +159,21 @@ class Lane:
         """Remove and return the entries that hold an expired user record."""
         if now < self._next_expiry:
             return []
-        expired = [item[2] for item in self._queue if item[2].expires <= now]
-        self._queue = [item for item in self._queue if item[2].expires > now]
-        heapq.heapify(self._queue)
-        self._next_expiry = min((item[2].expires for item in self._queue), default=NEVER)
+        expired: list[Entry] = []
+        kept: list[tuple[float, int, Entry]] = []
+        earliest = NEVER
+        for item in self._queue:
+            expires = item[2].expires
+            if expires <= now:
+                expired.append(item[2])
+            else:
+                kept.append(item)
+                if expires < earliest:  # noqa: PLR1730 - the price of `min` for each entry
+                    earliest = expires
+        if expired:
+            heapq.heapify(kept)
+            self._queue = kept
+        self._next_expiry = earliest
         return expired
 
     def take_all(self) -> list[Entry]:
