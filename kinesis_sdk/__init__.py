@@ -100,6 +100,7 @@ if TYPE_CHECKING:
     from kinesis_sdk.producer import ProducerConfig as ProducerConfig
     from kinesis_sdk.producer import ProducerStats as ProducerStats
     from kinesis_sdk.producer import PutResult as PutResult
+    from kinesis_sdk.producer import RecordIdentity as RecordIdentity
     from kinesis_sdk.producer import SpooledRecord as SpooledRecord
     from kinesis_sdk.producer import read_spool as read_spool
 else:
@@ -119,6 +120,7 @@ else:
                 "FailedRecord",
                 "FileSpool",
                 "SpooledRecord",
+                "RecordIdentity",
                 "read_spool",
             ),
             "kinesis_sdk.consumer": (

@@ -76,6 +76,7 @@ PUBLIC = [
     "RecordBatch",
     "RecordFailedError",
     "RecordHandler",
+    "RecordIdentity",
     "ResourceNotFoundError",
     "RestartShardError",
     "RetrievalConfig",

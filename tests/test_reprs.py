@@ -24,6 +24,7 @@ from kinesis_sdk.consumer import Lease, PoisonRecord, RecordBatch, ShardContext
 from kinesis_sdk.consumer.fetch.fetcher import FetchResult
 from kinesis_sdk.consumer.shard.reader import UserBatch
 from kinesis_sdk.producer.failure_hooks import FailedRecord
+from kinesis_sdk.producer.identities import RecordIdentity
 from kinesis_sdk.producer.spool import SpooledRecord
 from kinesis_sdk.spark.shardio import Page
 from tests.common.reference import filled
@@ -60,7 +61,7 @@ HOLDERS: list[Any] = [
     SpooledRecord("orders", "key", None, SECRET, "cause", datetime(2026, 1, 2, tzinfo=timezone.utc)),
 ]
 
-WITHOUT_PAYLOAD = {Run}  # its bytes are a producer's random number
+WITHOUT_PAYLOAD = {Run, RecordIdentity}  # their bytes are a producer's random number and a digest
 
 
 @pytest.mark.parametrize("holder", HOLDERS, ids=lambda holder: type(holder).__name__)

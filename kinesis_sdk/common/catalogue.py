@@ -110,6 +110,15 @@ ERRORS_BY_CODE = Metric(
     optional=(SHARD_ID,),
     description="Rejected Kinesis records and failed requests by error code; `Wrong Shard` stands for an aggregate that landed across a reshard.",
 )
+BEGUN_ANEW = Metric(
+    name="BegunAnew",
+    unit="Count",
+    kind=Kind.COUNTER,
+    level="summary",
+    description="User records of an idempotent producer that were sent with a new identity more than 600 s after an attempt that may be stored: "
+    "readers may deliver them twice.",
+    **_OF_STREAM,
+)
 USER_RECORDS_PER_KINESIS_RECORD = Metric(
     name="UserRecordsPerKinesisRecord",
     unit="Count",
@@ -151,6 +160,7 @@ PRODUCER_METRICS = (
     KINESIS_RECORDS_DATA_PUT,
     ALL_ERRORS,
     ERRORS_BY_CODE,
+    BEGUN_ANEW,
     USER_RECORDS_PER_KINESIS_RECORD,
     REQUEST_TIME,
     KINESIS_RECORDS_PER_REQUEST,

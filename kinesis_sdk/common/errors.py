@@ -121,7 +121,7 @@ class InvalidRecordError(KinesisSdkError, ValueError):
     The message never contains the payload.
 
     Args:
-        field: ``stream``, ``partition_key``, ``explicit_hash_key`` or ``data``.
+        field: ``stream``, ``partition_key``, ``explicit_hash_key``, ``data``, ``dedup_id``, ``dedup_window`` or ``identity``.
         problem: Problem with the value, and accepted values.
     """
 
@@ -322,15 +322,24 @@ class RecordFailedError(ProducerError):
         stream: Name of the stream.
         partition_key: Partition key of the record; None if it has none.
         attempts: All attempts in order; the actual cause is the last one that is not an expiry.
+        maybe_stored: With ``idempotent=True``, whether an attempt may be stored; None if that is not known, as always without it. To put
+            the record again, use `Producer.put_again`.
     """
 
     def __init__(
-        self, message: str, *, stream: str, partition_key: str | None, attempts: tuple[Attempt, ...]
+        self,
+        message: str,
+        *,
+        stream: str,
+        partition_key: str | None,
+        attempts: tuple[Attempt, ...],
+        maybe_stored: bool | None = None,
     ) -> None:
         super().__init__(message)
         self.stream = stream
         self.partition_key = partition_key
         self.attempts = attempts
+        self.maybe_stored = maybe_stored
 
 
 class PutManyError(ProducerError):

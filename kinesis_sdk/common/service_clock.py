@@ -7,6 +7,7 @@ anything between two machines.
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -29,12 +30,24 @@ def response_date(metadata: Mapping[str, Any] | None) -> float | None:
     Args:
         metadata: ``ResponseMetadata`` of the response; None for clients without it.
     """
-    headers = (metadata or {}).get("HTTPHeaders", {})
-    date = headers.get("date") or headers.get("Date")
+    date = date_text(metadata)
+    return _epoch_seconds(date) if date else None
+
+
+@functools.lru_cache(maxsize=16)
+def _epoch_seconds(date: str) -> float | None:
+    """Parse a ``Date`` header. Cached, because many responses come in the same second."""
     try:
-        return parsedate_to_datetime(date).timestamp() if date else None
+        return parsedate_to_datetime(date).timestamp()
     except (ValueError, OverflowError):
         return None
+
+
+def date_text(metadata: Mapping[str, Any] | None) -> str | None:
+    """Return the ``Date`` header of a response as it is; None without one. The argument is that of `response_date`."""
+    headers = (metadata or {}).get("HTTPHeaders", {})
+    date: str | None = headers.get("date") or headers.get("Date")
+    return date
 
 
 class ServiceClock:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,7 +113,11 @@ def _text_or_none(value: Any, name: str) -> str | None:
 
 
 def list_shards(
-    client: KinesisClient, stream: StreamId, *, shard_filter: Mapping[str, Any] | None = None
+    client: KinesisClient,
+    stream: StreamId,
+    *,
+    shard_filter: Mapping[str, Any] | None = None,
+    on_page: Callable[[Mapping[str, Any]], object] | None = None,
 ) -> list[Shard]:
     """Return all shards of a stream, from all pages of ListShards.
 
@@ -124,6 +128,7 @@ def list_shards(
         client: boto3 Kinesis client or one of its shape.
         stream: Name or ARN.
         shard_filter: ``ShardFilter`` of the API, for example ``{"Type": "AT_LATEST"}`` for the open shards.
+        on_page: Called with each response.
 
     Raises:
         AwsError: If a call fails.
@@ -141,6 +146,8 @@ def list_shards(
         listed = page.get("Shards") if isinstance(page, Mapping) else None
         if not isinstance(listed, list):
             raise ProtocolError("ListShards: the response has no list of Shards")
+        if on_page is not None:
+            on_page(page)
         try:
             shards.extend(Shard.from_api(_mapping(item, "a shard")) for item in listed)
         except (KeyError, TypeError, ValueError) as error:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from kinesis_sdk.producer.aio import AsyncProducer as AsyncProducer
     from kinesis_sdk.producer.config import ProducerConfig as ProducerConfig
     from kinesis_sdk.producer.failure_hooks import FailedRecord as FailedRecord
+    from kinesis_sdk.producer.identities import RecordIdentity as RecordIdentity
     from kinesis_sdk.producer.producer import Producer as Producer
     from kinesis_sdk.producer.record import PutResult as PutResult
     from kinesis_sdk.producer.spool import FileSpool as FileSpool
@@ -30,6 +31,7 @@ else:
             "kinesis_sdk.common.records": ("Attempt",),
             # records that could not be stored
             "kinesis_sdk.producer.failure_hooks": ("FailedRecord",),
+            "kinesis_sdk.producer.identities": ("RecordIdentity",),
             "kinesis_sdk.producer.spool": ("FileSpool", "SpooledRecord", "read_spool"),
         },
     )

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
 from kinesis_sdk.common.aggregate_reader import Aggregate
+from kinesis_sdk.producer.identities import Attempted, begins_run
 from kinesis_sdk.producer.record import NOT_PLACED, RECORD_OVERHEAD, DeliveryState, PendingRecord
 
 Group: TypeAlias = str | bytes
@@ -58,11 +59,13 @@ class Entry:
         urgent: Whether it is sent without waiting for others to share its request, because a flush waits for it.
         dispatched: Whether it left its lane and has not come back; see `SendQueue.returned`.
         released: Monotonic seconds at which it last passed its shard's rate limit; minus infinity if it did not.
+        attempt: What an idempotent producer remembers of the last attempt to send it; None without identities.
     """
 
     __slots__ = (
         "_size",
         "aggregate",
+        "attempt",
         "cost",
         "deadline",
         "delivery",
@@ -93,6 +96,7 @@ class Entry:
         self.urgent: bool = False
         self.dispatched: bool = False
         self.released: float = -_NEVER
+        self.attempt: Attempted | None = Attempted() if aggregate.tagged else None
         self._size = 0
 
     @property
@@ -118,7 +122,10 @@ class Entry:
     ) -> bool:
         """Take a new or detached user record; return False if it does not fit."""
         partition_key = record.partition_key
-        if not self.aggregate.try_append(partition_key, record.explicit_hash_key, data, hash_key):
+        if self.attempt is not None:
+            if not self._take_identified(self.attempt, record, data, hash_key):
+                return False
+        elif not self.aggregate.try_append(partition_key, record.explicit_hash_key, data, hash_key):
             return False
         self.cost += len(data) + len(partition_key) + RECORD_OVERHEAD
         if deadline < self.deadline:  # noqa: PLR1730 - `min` is a call for every record
@@ -134,6 +141,24 @@ class Entry:
         else:
             records.append(record)
             record.move(self, index)
+        return True
+
+    def _take_identified(
+        self, attempt: Attempted, record: PendingRecord, data: bytes, hash_key: bytes
+    ) -> bool:
+        """Append a record to an aggregate with runs; return False if it does not fit."""
+        identity = record.identity
+        if not self.aggregate.try_append(
+            record.partition_key,
+            record.explicit_hash_key,
+            data,
+            hash_key,
+            new_run=begins_run(record, self.records[-1] if self.records else None),
+            identified=identity is not None,
+        ):
+            return False
+        if identity is not None:
+            attempt.held_until = max(attempt.held_until, identity.held_until)
         return True
 
     def owns(self, record: PendingRecord) -> bool:
@@ -185,6 +210,7 @@ class Aggregator:
         max_size: Maximum bytes of an aggregated record.
         max_count: Maximum user records of one; 1 switches aggregation off.
         entries: Every Kinesis record that is opened is added here, before anything is in it.
+        tagged: Whether the aggregates that are opened have a table of runs.
         open_by_key: Kept up to date for the fast path of `put`, which adds to an open aggregate without asking here; None if that
             path is closed.
     """
@@ -198,6 +224,7 @@ class Aggregator:
         "_pushed",
         "max_count",
         "max_size",
+        "tagged",
     )
 
     def __init__(
@@ -206,10 +233,12 @@ class Aggregator:
         max_count: int,
         entries: dict[Entry, None] | None = None,
         *,
+        tagged: bool = False,
         open_by_key: OpenByKey | None = None,
     ) -> None:
         self.max_size: int = max_size
         self.max_count: int = max_count
+        self.tagged: bool = tagged
         self._open_by_key = open_by_key
         self.forget_keys()
         self._entries = {} if entries is None else entries
@@ -323,7 +352,7 @@ class Aggregator:
 
     def _open(self, place: _Bin, epoch: int) -> Entry:
         shard_id = place.group if isinstance(place.group, str) else None
-        entry = Entry(Aggregate(self.max_size, self.max_count), shard_id, epoch)
+        entry = Entry(Aggregate(self.max_size, self.max_count, tagged=self.tagged), shard_id, epoch)
         self._entries[entry] = None
         self._opened += 1
         self._bins[place.group] = place

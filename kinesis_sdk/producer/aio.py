@@ -26,7 +26,8 @@ from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.metrics import Metrics
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.config import ProducerConfig
-from kinesis_sdk.producer.failure_hooks import FailureHook
+from kinesis_sdk.producer.failure_hooks import FailedRecord, FailureHook
+from kinesis_sdk.producer.identities import DEFAULT_WINDOW
 from kinesis_sdk.producer.pipeline import StreamPipeline
 from kinesis_sdk.producer.producer import KeyedData, Payload, Producer
 from kinesis_sdk.producer.record import BlindRecord, PendingRecord, PutResult
@@ -34,6 +35,8 @@ from kinesis_sdk.producer.stats import ProducerStats
 
 if TYPE_CHECKING:
     import boto3
+
+    from kinesis_sdk.producer.spool import SpooledRecord
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 
@@ -108,6 +111,9 @@ class AsyncProducer:
         partition_key: str | None,
         data: Payload,
         explicit_hash_key: str | int | None = None,
+        *,
+        dedup_id: str | None = None,
+        dedup_window: float = DEFAULT_WINDOW,
     ) -> asyncio.Future[PutResult]:
         """Accept one record. While the buffer is full, wait in the order of the calls for at most ``put_timeout``.
 
@@ -130,10 +136,23 @@ class AsyncProducer:
         if pipeline.serializer is not None:
             data = await self._serialized(pipeline, data)
         record, payload, hash_key = self.producer._record(pipeline, partition_key, data, explicit_hash_key)
-        future: asyncio.Future[PutResult] = side.loop.create_future()
-        record.awaited = (side, future)
-        await self._accept(side, pipeline, record, payload, hash_key)
-        return future
+        if dedup_id is not None:
+            record.identity = self.producer._named(dedup_id, dedup_window, hash_key)
+        return await self._accept_awaited(side, pipeline, record, payload, hash_key)
+
+    async def put_again(self, record: FailedRecord | SpooledRecord) -> asyncio.Future[PutResult]:
+        """Put a record that failed, as the same record if that is possible; see `Producer.put_again`.
+
+        Returns:
+            As `put`.
+
+        Raises:
+            InvalidRecordError: As `Producer.put_again`.
+            BufferFullError: As `Producer.put`.
+            ProducerError: As `put`.
+        """
+        side = self._here()
+        return await self._accept_awaited(side, *self.producer._again(record))
 
     async def put_and_wait(
         self,
@@ -141,6 +160,9 @@ class AsyncProducer:
         partition_key: str | None,
         data: Payload,
         explicit_hash_key: str | int | None = None,
+        *,
+        dedup_id: str | None = None,
+        dedup_window: float = DEFAULT_WINDOW,
     ) -> PutResult:
         """Accept one record, and wait until it is stored.
 
@@ -151,10 +173,17 @@ class AsyncProducer:
             RecordFailedError: If the record failed for good.
             ProducerError: As `put`.
         """
-        return await (await self.put(stream, partition_key, data, explicit_hash_key))
+        put = self.put(
+            stream, partition_key, data, explicit_hash_key, dedup_id=dedup_id, dedup_window=dedup_window
+        )
+        return await (await put)
 
     async def put_many(
-        self, stream: str | StreamId, records: Iterable[KeyedData] | AsyncIterable[KeyedData]
+        self,
+        stream: str | StreamId,
+        records: Iterable[KeyedData] | AsyncIterable[KeyedData],
+        *,
+        dedup_window: float = DEFAULT_WINDOW,
     ) -> list[asyncio.Future[PutResult]]:
         """Accept many records of one stream, from an iterable or an asynchronous iterable.
 
@@ -171,7 +200,17 @@ class AsyncProducer:
         accepted: list[asyncio.Future[PutResult]] = []
         try:
             async for partition_key, data, *rest in _each(records):
-                accepted.append(await self.put(stream, partition_key, data, *rest))
+                explicit_hash_key, dedup_id = (*rest, None, None)[:2] if len(rest) < 2 else rest
+                accepted.append(
+                    await self.put(
+                        stream,
+                        partition_key,
+                        data,
+                        explicit_hash_key,
+                        dedup_id=dedup_id,
+                        dedup_window=dedup_window,
+                    )
+                )
         except Exception as error:
             raise PutManyError(
                 f"record {len(accepted):,} was not accepted (all before it were): {error}",
@@ -186,6 +225,9 @@ class AsyncProducer:
         partition_key: str | None,
         data: Payload,
         explicit_hash_key: str | int | None = None,
+        *,
+        dedup_id: str | None = None,
+        dedup_window: float = DEFAULT_WINDOW,
     ) -> None:
         """Accept one record without returning a future; see `Producer.send`.
 
@@ -198,6 +240,8 @@ class AsyncProducer:
         record, payload, hash_key = self.producer._record(
             pipeline, partition_key, data, explicit_hash_key, BlindRecord
         )
+        if dedup_id is not None:
+            record.identity = self.producer._named(dedup_id, dedup_window, hash_key)
         await self._accept(self._here(), pipeline, record, payload, hash_key)
 
     async def flush(self, timeout: float | None = None) -> int:
@@ -276,6 +320,15 @@ class AsyncProducer:
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(None, self.producer._serialized, pipeline, value)
         return self.producer._serialized(pipeline, value)
+
+    async def _accept_awaited(
+        self, side: _LoopSide, pipeline: StreamPipeline, record: PendingRecord, data: bytes, hash_key: bytes
+    ) -> asyncio.Future[PutResult]:
+        """Accept a record whose result goes to a future of the loop, and return that."""
+        future: asyncio.Future[PutResult] = side.loop.create_future()
+        record.awaited = (side, future)
+        await self._accept(side, pipeline, record, data, hash_key)
+        return future
 
     async def _accept(
         self, side: _LoopSide, pipeline: StreamPipeline, record: PendingRecord, data: bytes, hash_key: bytes

@@ -28,6 +28,9 @@ MAX_REQUEST_RECORDS = 500
 SHARD_RECORDS_PER_SECOND = 1_000
 SHARD_BYTES_PER_SECOND = 1024 * 1024
 
+HOLD_OFF = 4
+"""With ``idempotent``: seconds after the first attempt that may be stored, before which a record is not sent again."""
+
 
 @documented_fields
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +88,12 @@ class ProducerConfig:
     ordering: Literal["none", "per_shard"] = "none"
     """``per_shard`` stores the records of a partition key in the order in which they were put. It costs throughput: one Kinesis record
     per shard and round trip (see `kinesis_sdk.producer.ordered`)."""
+
+    idempotent: bool = False
+    """Give each record an identity, by which this SDK's readers recognize a record that the producer had to send again, and deliver it once;
+    see `docs/exactly-once.md`. Every record is then sent as an aggregate, even if it is the only one in it. An attempt of unknown outcome is
+    repeated 4 s after the first attempt at the earliest. Needs the permission ``ListShards``, and has no effect for
+    streams that place records themselves."""
 
     max_user_record_size: int = 1024 * 1024
     """Maximum bytes of one user record (data and partition key), 64 to 10,485,760. The stream's own limit, once
@@ -204,6 +213,13 @@ class ProducerConfig:
         check_choice("metrics_granularity", self.metrics_granularity, ("global", "stream", "shard"))
         check_namespace("metrics_namespace", self.metrics_namespace)
         check_seconds("metrics_upload_delay", self.metrics_upload_delay, 0.001, 60)
-        for field in ("aggregation_enabled", "fail_if_throttled"):
+        for field in ("aggregation_enabled", "fail_if_throttled", "idempotent"):
             if not isinstance(getattr(self, field), bool):
                 raise ConfigError(field, getattr(self, field), "True or False")
+        if self.idempotent and self.record_ttl < HOLD_OFF + self.request_timeout:
+            raise ConfigError(
+                "record_ttl",
+                self.record_ttl,
+                f"at least {HOLD_OFF + self.request_timeout:g} s with idempotent=True ({HOLD_OFF} s of hold-off and request_timeout): "
+                "no request that timed out could be repeated before its records expire",
+            )

@@ -10,6 +10,7 @@ by the sleeping loop or keep it busy.
 | default | `RateLimit` |
 | ``max_inflight_requests_per_shard`` | `InFlightLimit`, `RateLimit` |
 | ``ordering="per_shard"`` | `OneInFlight`, `ReshardBarrier`, `RateLimit` |
+| ``idempotent`` | `HoldOff`, and those above |
 | all, for whole requests | `CallPause` |
 """
 
@@ -184,6 +185,37 @@ class Lane:
 
     def __len__(self) -> int:
         return len(self._queue)
+
+
+class HoldOff:
+    """Holds back what may be stored already, until its hold-off has passed (``idempotent``).
+
+    Without ordered mode, such records wait in `Retries` and not at the head of a lane, where others would wait for them. This policy
+    makes sure of it, whichever way they came into their Kinesis record.
+    """
+
+    __slots__ = ()
+
+    def may_send(self, entry: Entry, now: float) -> float:
+        """Return the end of the hold-off."""
+        return now if entry.attempt is None else max(now, entry.attempt.held_until)
+
+    def on_sent(self, entry: Entry, now: float) -> None:
+        """Do nothing: the entry itself knows how long it is held."""
+
+    def on_returned(self, entry: Entry, how: Returned, landed_in: str | None) -> None:
+        """Do nothing: the entry itself knows how long it is held."""
+
+    def on_shard_map(self, shard_map: ShardMap | None, in_flight: Collection[Entry]) -> None:
+        """Do nothing: shards do not matter."""
+
+    def forget(self, group: Group) -> None:
+        """Do nothing: shards do not matter."""
+
+    @property
+    def outstanding(self) -> int:
+        """Always 0."""
+        return 0
 
 
 class InFlightLimit:

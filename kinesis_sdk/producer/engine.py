@@ -113,7 +113,9 @@ class Engine:
             key = str(stream)
             pipeline = shared.pipelines.get(key)
             if pipeline is None:
-                pipeline = shared.pipelines[key] = StreamPipeline(stream, self._config, self._rng)
+                pipeline = shared.pipelines[key] = StreamPipeline(
+                    stream, self._config, self._rng, wall_clock=self._clock.time
+                )
                 if shared.rejection is None:  # else nothing removes it any longer
                     wait_guards[self] = self._reentry.check_may_wait_for
             return pipeline
@@ -180,6 +182,30 @@ class Engine:
                     self._take(pipeline, record, data, hash_key)
             except BaseException:
                 self._undo(pipeline, record, charged - cost, count)
+                raise
+
+    def accept_identified(
+        self,
+        pipeline: StreamPipeline,
+        record: PendingRecord,
+        data: bytes,
+        hash_key: bytes,
+        timeout: float | None,
+    ) -> None:
+        """`accept` for a record that has an identity, and so begins a run of its own. The fast path would not see that."""
+        self._reentry.check_not_interrupted()
+        with self._lock:
+            self._shared.check_open()
+            usage = self._usage
+            cost = cost_of(record.partition_key, data)
+            if not usage.has_room(cost):
+                self._wait_for_room(cost, timeout)
+            record.arrived = self._now()
+            held, count = usage.bytes, usage.count
+            try:
+                self._take(pipeline, record, data, hash_key)
+            except BaseException:
+                self._undo(pipeline, record, held, count)
                 raise
 
     def accept_many(

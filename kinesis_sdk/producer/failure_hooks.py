@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from kinesis_sdk.common.log_fields import FieldLogger, log_fields
 from kinesis_sdk.common.log_throttle import CountingLogThrottle
 from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.producer.identities import RecordIdentity
 
 if TYPE_CHECKING:
     from kinesis_sdk.producer.pending import Settled
@@ -33,6 +34,8 @@ class FailedRecord:
         explicit_hash_key: Canonical decimal text if the user gave one.
         data: Payload; left out of ``repr``.
         error: Why: a `RecordFailedError` with the real cause as ``__cause__`` and all attempts.
+        identity: Identity of the record, if an attempt may be stored or the application named it; None without ``idempotent=True``. With
+            it, `Producer.put_again` repeats the record instead of putting another one.
     """
 
     stream: str
@@ -40,6 +43,7 @@ class FailedRecord:
     explicit_hash_key: str | None
     data: bytes = field(repr=False)
     error: BaseException
+    identity: RecordIdentity | None = None
 
 
 FailureHook = Callable[[FailedRecord], object]
@@ -84,6 +88,7 @@ class FailureHooks:
                         record.explicit_hash_key,
                         record.data,
                         error,
+                        None if record.identity is None else record.identity.shared,
                     )
                 )
                 told = True

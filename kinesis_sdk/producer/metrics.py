@@ -62,12 +62,14 @@ class Reading(NamedTuple):
         received: User records that were accepted so far.
         wrong_shard: Kinesis records so far that were sent again because they landed across a reshard.
         pending: User records without a final result.
+        begun_anew: User records so far that were sent with a new identity although they may be stored.
     """
 
     stream: StreamId
     received: int
     wrong_shard: int
     pending: int
+    begun_anew: int = 0
 
 
 class ProducerMetrics:
@@ -190,6 +192,9 @@ class ProducerMetrics:
         if wrong > 0:
             self._add_errors("Wrong Shard", wrong, stream)
             self._add(catalogue.ALL_ERRORS, scope, wrong, wrong)
+        anew = reading.begun_anew - (last.begun_anew if last else 0)
+        if anew > 0:
+            self._add(catalogue.BEGUN_ANEW, scope, anew, anew)
 
     def _request(
         self,

@@ -84,9 +84,10 @@ class PendingRecords:
         settled: Final results since the last `take_settled`.
         counters: Counts of the stream, except for those that follow from others (see `StreamPipeline.counters`).
         failures: Last failures of the stream.
+        identified: Whether records are sent with identities, so that it is known of each failed one whether it may be stored.
     """
 
-    __slots__ = ("_leaving", "counters", "entries", "failures", "settled", "stream")
+    __slots__ = ("_leaving", "counters", "entries", "failures", "identified", "settled", "stream")
 
     def __init__(self, stream: StreamId) -> None:
         self.stream: StreamId = stream
@@ -94,6 +95,7 @@ class PendingRecords:
         self.entries: dict[Entry, None] = {}
         self.counters: Counters = Counters()
         self.failures: StreamFailures = StreamFailures()
+        self.identified: bool = False
         self._leaving: Settled | None = None
 
     @property
@@ -172,6 +174,7 @@ class PendingRecords:
             stream=self.stream.name,
             partition_key=record.partition_key or None,
             attempts=tuple(record.history or ()),
+            maybe_stored=record.may_be_stored if self.identified else None,
         )
         failure.__cause__ = cause
         data = record.data

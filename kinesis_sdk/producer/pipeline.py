@@ -15,8 +15,10 @@ settled list.
 
 from __future__ import annotations
 
+import os
 import random
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kinesis_sdk.common.errors import KinesisSdkError
@@ -25,12 +27,13 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.aggregator import Entry, OpenByKey
 from kinesis_sdk.producer.collector import Batch
 from kinesis_sdk.producer.config import ProducerConfig
+from kinesis_sdk.producer.identities import WRAPPING, Identities
 from kinesis_sdk.producer.pending import PendingRecords, Settled
 from kinesis_sdk.producer.record import PendingRecord
 from kinesis_sdk.producer.responses import ResponseHandler
 from kinesis_sdk.producer.send_queue import SendQueue
 from kinesis_sdk.producer.stats import Counters
-from kinesis_sdk.producer.topology import StreamFacts, Topology
+from kinesis_sdk.producer.topology import DEFAULT_RECORD_LIMIT, StreamFacts, Topology
 
 MAX_PARTITION_KEY_LENGTH = 256
 """Maximum characters of a partition key (API reference: 1 to 256 Unicode characters)."""
@@ -43,6 +46,8 @@ class StreamPipeline:
         stream: The stream.
         config: Settings of the producer.
         rng: Source of jitter.
+        wall_clock: Returns epoch seconds; replaced in tests.
+        entropy: Returns that many random bytes, for the identities of records; replaced in tests.
 
     Attributes:
         stream: The stream.
@@ -52,21 +57,34 @@ class StreamPipeline:
         buffered_time: Seconds after `put` at which a record leaves its aggregate at the latest.
         record_ttl: Seconds after `put` at which a record fails if it is not stored.
         max_record_size: Maximum bytes (data and partition key) of a user record, as far as is known.
+        wrapping: Bytes of the stream's limit that are not available to a user record, because an aggregate of one is around it.
         plain_record_size: Maximum bytes of data with which a user record is no larger than that, whatever its partition key.
     """
 
-    def __init__(self, stream: StreamId, config: ProducerConfig, rng: random.Random) -> None:
+    def __init__(
+        self,
+        stream: StreamId,
+        config: ProducerConfig,
+        rng: random.Random,
+        *,
+        wall_clock: Callable[[], float] = time.time,
+        entropy: Callable[[int], bytes] = os.urandom,
+    ) -> None:
         self.stream = stream
         self._config = config
         self.open_by_key: OpenByKey = {}
         self.serializer: Serializer | None = config.serializer_of(stream.name)
         self.topology: Topology = Topology(rng, config)
         self._pending = PendingRecords(stream)
-        self._queue = SendQueue(self._pending, self.topology, config, rng, self.open_by_key)
+        self._identities = Identities(
+            stream, enabled=config.idempotent, wall_clock=wall_clock, entropy=entropy
+        )
+        self._queue = SendQueue(self._pending, self.topology, config, rng, self.open_by_key, self._identities)
         self._responses = ResponseHandler(self._pending, self._queue, self.topology, config)
         self.buffered_time: float = self._queue.buffered_time
         self.record_ttl: float = self._queue.record_ttl
         self.max_record_size: int = 0
+        self.wrapping: int = 0
         self.plain_record_size: int = 0
         self._update_record_size()
 
@@ -176,12 +194,15 @@ class StreamPipeline:
         """Counts of the stream so far."""
         counters = self._pending.counters
         # Not counted one by one: every record that was put is still pending, or settled.
+        counters.begun_anew_records = self._identities.begun_anew
         counters.user_records_put = self.pending + counters.user_records_stored + counters.user_records_failed
         return counters
 
     def _update_record_size(self) -> None:
         size = self._config.max_user_record_size
-        if self.topology.max_record_size is not None:
-            size = min(size, self.topology.max_record_size)
+        limit = self.topology.max_record_size
+        self.wrapping = WRAPPING if self._config.idempotent and not self.topology.service_places else 0
+        if self.wrapping or limit is not None:
+            size = min(size, (limit or max(size, DEFAULT_RECORD_LIMIT)) - self.wrapping)
         self.max_record_size = size
         self.plain_record_size = size - 4 * MAX_PARTITION_KEY_LENGTH  # a character has at most four bytes

@@ -3,6 +3,9 @@
 A KCL discards an aggregate if any of its user records lies outside the range of the shard it was read from
 (`AggregatorUtil.deaggregate`). An aggregate therefore counts as stored only if all its hash keys lie in the range of the shard that
 accepted it; otherwise all of it is sent again. A record that was not aggregated is stored wherever it landed.
+
+An aggregate with a table of runs has the first of these rules in any case, also with one user record in it: readers drop it wherever
+its hash keys do not belong.
 """
 
 from __future__ import annotations
@@ -36,12 +39,12 @@ def check_placement(
     Returns:
         ``UNKNOWN_SHARD`` if a new map has to be loaded before the check can be repeated.
     """
-    if len(entry.records) == 1:
-        return Placement.STORED
-    if entry.shard_id is None and not service_places:
-        return (
-            Placement.STORED
-        )  # all records have the hash key that placed it: it is right wherever it landed
+    if not entry.aggregate.tagged:
+        if len(entry.records) == 1:
+            return Placement.STORED
+        if entry.shard_id is None and not service_places:
+            # All records have the hash key that placed it: it is right wherever it landed.
+            return Placement.STORED
     actual = shard_map.range_of(actual_shard_id) if shard_map else None
     if actual is None:
         return Placement.UNKNOWN_SHARD

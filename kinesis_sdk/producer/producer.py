@@ -14,6 +14,7 @@ from kinesis_sdk.common.aws import KinesisClient, make_client
 from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import (
     BufferFullError,
+    ConfigError,
     InvalidRecordError,
     KinesisSdkError,
     PutManyError,
@@ -29,7 +30,8 @@ from kinesis_sdk.common.metrics import Metrics
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.engine import ALL_TAKEN, Engine
-from kinesis_sdk.producer.failure_hooks import FailureHook, FailureHooks
+from kinesis_sdk.producer.failure_hooks import FailedRecord, FailureHook, FailureHooks
+from kinesis_sdk.producer.identities import DEFAULT_WINDOW, MAX_WINDOW, Identity, named, resumed
 from kinesis_sdk.producer.metrics import ProducerMetrics
 from kinesis_sdk.producer.pipeline import MAX_PARTITION_KEY_LENGTH, StreamPipeline
 from kinesis_sdk.producer.record import BlindRecord, PendingRecord
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     import boto3
 
     from kinesis_sdk.metrics import CloudWatchMetrics
+    from kinesis_sdk.producer.spool import SpooledRecord
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 
@@ -54,10 +57,17 @@ _BATCH_SECONDS = 0.01
 """Bounds of the batches that `put_many` cuts. The records of a batch are not charged against the buffer yet, and the lock is
 held while they are accepted, so other callers wait."""
 
+MAX_NAME_LENGTH = 256
+"""Maximum characters of a ``dedup_id``."""
+
 Payload: TypeAlias = Any
 """The ``data`` of callers: bytes, a bytearray or a memoryview; any value that the serializer of the stream encodes, if it has one."""
 
-KeyedData: TypeAlias = tuple[str | None, Payload] | tuple[str | None, Payload, str | int | None]
+KeyedData: TypeAlias = (
+    tuple[str | None, Payload]
+    | tuple[str | None, Payload, str | int | None]
+    | tuple[str | None, Payload, str | int | None, str | None]
+)
 """Record for `Producer.put_many`."""
 
 
@@ -72,7 +82,7 @@ class Producer:
 
     An accepted record ends in exactly one of two ways: its future has a `PutResult`, or its future raises `RecordFailedError` with the
     real cause and all attempts. Delivery is at least once: a retry after a request that timed out, or after an aggregate landed across
-    a reshard, can store a record twice. A retry may overtake newer records; use ``ordering="per_shard"`` if order matters.
+    a reshard, can store a record twice. With ``idempotent=True``, this SDK's readers deliver it once. A retry may overtake newer records; use ``ordering="per_shard"`` if order matters.
 
     There are four ways to put: `put` (returns a future, waits for room), `try_put` (a future or None, never waits), `put_many` (many
     records at once), `send` (no future). ``put_timeout`` says what happens when the buffer is full: wait as long as it takes (None,
@@ -107,6 +117,7 @@ class Producer:
 
     Raises:
         AwsConfigError: If no client can be created: no region, unknown profile, bad endpoint URL.
+        ConfigError: If ``client`` repeats requests by itself, with ``idempotent=True``.
     """
 
     def __init__(
@@ -137,6 +148,8 @@ class Producer:
                 read_timeout=self.config.request_timeout,
             )
         assert client is not None
+        if self.config.idempotent:
+            _check_no_retries(client)
         self._own_metrics: CloudWatchMetrics | None = None
         if metrics is None and self.config.metrics_level != "none":
             metrics = self._own_metrics = self._make_metrics(session, region_name)
@@ -168,6 +181,9 @@ class Producer:
         partition_key: str | None,
         data: Payload,
         explicit_hash_key: str | int | None = None,
+        *,
+        dedup_id: str | None = None,
+        dedup_window: float = DEFAULT_WINDOW,
     ) -> PendingRecord:
         """Accept one record; return at once with the future of its `PutResult`.
 
@@ -184,13 +200,18 @@ class Producer:
                 value that it encodes, on this thread.
             explicit_hash_key: Decimal text or int from 0 to 2^128-1 that places the record instead of its
                 partition key.
+            dedup_id: Name of the record, 1 to 256 characters, with ``idempotent=True``. This SDK's readers deliver only the first of the
+                records that have the same name and the same partition key (or explicit hash key) and are put within ``dedup_window``
+                of each other, also by several processes. A name that is put again and again renews its window.
+            dedup_window: Seconds, 1 to 300 (default 300). Without a ``dedup_id``, it has no effect.
 
         Returns:
             A `concurrent.futures.Future`; ``result()`` gives the `PutResult` or raises `RecordFailedError`.
 
         Raises:
             InvalidRecordError: If Kinesis would reject the record; names the field. Also for a record without a partition
-                key if the stream is known to place records by partition key, or with ``ordering="per_shard"``.
+                key if the stream is known to place records by partition key, or with ``ordering="per_shard"``; and for a
+                ``dedup_id`` without ``idempotent=True``.
             SerializationError: If the serializer raised an error; an error of this package is raised as it is, for example the
                 `SchemaRegistryError` or `AwsError` of a schema registry.
             ConfigError: If ``stream`` is neither a name nor an ARN.
@@ -227,8 +248,36 @@ class Producer:
         else:
             record.explicit_hash_key = explicit = parse_explicit_hash_key(explicit_hash_key)
             hash_key = explicit_hash_key_to_bytes(explicit)
+        if dedup_id is not None:
+            record.identity = self._named(dedup_id, dedup_window, hash_key)
+            self._engine.accept_identified(pipeline, record, data, hash_key, self._put_timeout)
+            return record
         self._accept(pipeline, record, data, hash_key, self._put_timeout)
         return record
+
+    def put_again(self, record: FailedRecord | SpooledRecord) -> PendingRecord:
+        """Put a record that failed, of this producer or of another process, as the same record if that is possible.
+
+        With ``idempotent=True``, a record that may be stored keeps its identity: it is sent after a hold-off of 4 s, and readers
+        deliver it once. If its first attempt was more than 600 s ago, it gets a new identity and may be stored twice, which is counted
+        (``begun_anew_records``). A record without an identity is put as by `put`.
+
+        The data is put as it was sent: a ``serializer`` does not encode it again.
+
+        Args:
+            record: A record from `read_spool`, or one that ``on_record_failed`` was called with.
+
+        Raises:
+            InvalidRecordError: As `put`; also if the record has an identity and this producer is not ``idempotent``: it could be
+                stored twice.
+            ConfigError: As `put`.
+            BufferFullError: As `put`.
+            ProducerClosedError: As `put`.
+        """
+        pipeline, again, payload, hash_key = self._again(record)
+        accept = self._engine.accept if again._details is None else self._engine.accept_identified
+        accept(pipeline, again, payload, hash_key, self._put_timeout)
+        return again
 
     def try_put(
         self,
@@ -236,8 +285,11 @@ class Producer:
         partition_key: str | None,
         data: Payload,
         explicit_hash_key: str | int | None = None,
+        *,
+        dedup_id: str | None = None,
+        dedup_window: float = DEFAULT_WINDOW,
     ) -> PendingRecord | None:
-        """Accept one record if there is room; never wait, whatever ``put_timeout`` says.
+        """Accept one record if there is room; never wait, whatever ``put_timeout`` says. The arguments are those of `put`.
 
         Returns:
             The future, or None if there is no room: the record was not accepted.
@@ -252,13 +304,19 @@ class Producer:
         if pipeline.serializer is not None:
             data = self._serialized(pipeline, data)
         record, payload, hash_key = self._record(pipeline, partition_key, data, explicit_hash_key)
+        accept = self._accept
+        if dedup_id is not None:
+            record.identity = self._named(dedup_id, dedup_window, hash_key)
+            accept = self._engine.accept_identified
         try:
-            self._accept(pipeline, record, payload, hash_key, 0)
+            accept(pipeline, record, payload, hash_key, 0)
         except BufferFullError:
             return None
         return record
 
-    def put_many(self, stream: str | StreamId, records: Iterable[KeyedData]) -> list[PendingRecord]:
+    def put_many(
+        self, stream: str | StreamId, records: Iterable[KeyedData], *, dedup_window: float = DEFAULT_WINDOW
+    ) -> list[PendingRecord]:
         """Accept many records of one stream, for less than `put`: the lock is taken once for some hundreds of them.
 
         Records are taken from the iterable in batches of at most 256 records and about 1 MiB. If the iterable needs more than some
@@ -269,7 +327,9 @@ class Producer:
 
         Args:
             stream: Stream name or ARN.
-            records: ``(partition_key, data)`` or ``(partition_key, data, explicit_hash_key)`` each, as for `put`.
+            records: ``(partition_key, data)``, ``(partition_key, data, explicit_hash_key)`` or
+                ``(partition_key, data, explicit_hash_key, dedup_id)`` each, as for `put`.
+            dedup_window: As for `put`, for the records with a ``dedup_id``.
 
         Returns:
             The futures, in order.
@@ -287,15 +347,14 @@ class Producer:
             if pipeline.serializer is not None:
                 # A serializer is code of users, which must not run under the lock.
                 for item in records:
-                    accepted.append(self.put(stream, *item))  # noqa: PERF401 - it tells how far this came if it raises
+                    accepted.append(self._put_item(stream, item, dedup_window))  # noqa: PERF401 - it tells how far this came
                 return accepted
             for batch in _batched(records, self._now):
                 items = iter(batch)
                 accept = functools.partial(self._engine.accept_many, pipeline, items, self._hash_of, accepted)
                 while (rest := accept()) is not ALL_TAKEN:
                     # A record with an explicit hash key, one that has to wait for room, or one that is not valid.
-                    partition_key, data, *explicit = rest
-                    accepted.append(self.put(stream, partition_key, data, *explicit))
+                    accepted.append(self._put_item(stream, rest, dedup_window))
         except Exception as error:
             raise PutManyError(
                 f"record {len(accepted):,} was not accepted, those before it were: {error}",
@@ -304,16 +363,28 @@ class Producer:
             ) from error
         return accepted
 
+    def _put_item(self, stream: str | StreamId, item: KeyedData, dedup_window: float) -> PendingRecord:
+        if len(item) < 4:
+            return self.put(stream, *item)
+        partition_key, data, explicit_hash_key, dedup_id = item
+        return self.put(
+            stream, partition_key, data, explicit_hash_key, dedup_id=dedup_id, dedup_window=dedup_window
+        )
+
     def send(
         self,
         stream: str | StreamId,
         partition_key: str | None,
         data: Payload,
         explicit_hash_key: str | int | None = None,
+        *,
+        dedup_id: str | None = None,
+        dedup_window: float = DEFAULT_WINDOW,
     ) -> None:
         """Accept one record without returning a future. If it fails, ``on_send_error`` is called.
 
-        Without ``on_send_error`` and ``on_record_failed``, failures are logged as errors with their number, ever more rarely.
+        Without ``on_send_error`` and ``on_record_failed``, failures are logged as errors with their number, ever more rarely. The
+        arguments are those of `put`.
 
         Raises:
             InvalidRecordError: As `put`.
@@ -328,7 +399,11 @@ class Producer:
         record, payload, hash_key = self._record(
             pipeline, partition_key, data, explicit_hash_key, BlindRecord
         )
-        self._engine.accept(pipeline, record, payload, hash_key, self.config.put_timeout)
+        accept = self._engine.accept
+        if dedup_id is not None:
+            record.identity = self._named(dedup_id, dedup_window, hash_key)
+            accept = self._engine.accept_identified
+        accept(pipeline, record, payload, hash_key, self.config.put_timeout)
 
     def flush(self, timeout: float | None = None) -> int:
         """Send what is buffered without waiting for deadlines, and wait for the results and their callbacks.
@@ -486,6 +561,50 @@ class Producer:
             hash_key = explicit_hash_key_to_bytes(explicit)
         return record, data, hash_key
 
+    def _named(self, dedup_id: Any, dedup_window: Any, hash_key: bytes) -> Identity:
+        """Return the identity of a record that the application names.
+
+        Raises:
+            InvalidRecordError: If the name or its window is not valid, or the producer is not ``idempotent``.
+        """
+        if not self.config.idempotent:
+            raise InvalidRecordError("dedup_id", "needs a producer with idempotent=True")
+        if not isinstance(dedup_id, str):
+            raise InvalidRecordError("dedup_id", f"expected str, not {type(dedup_id).__name__}")
+        if not 1 <= len(dedup_id) <= MAX_NAME_LENGTH:
+            raise InvalidRecordError(
+                "dedup_id", f"expected 1 to {MAX_NAME_LENGTH} characters, not {len(dedup_id):,}"
+            )
+        seconds = dedup_window
+        if (
+            isinstance(seconds, bool)
+            or not isinstance(seconds, (int, float))
+            or not 1 <= seconds <= MAX_WINDOW
+        ):
+            raise InvalidRecordError("dedup_window", f"expected 1 to {MAX_WINDOW:g} seconds, not {seconds!r}")
+        try:
+            return named(dedup_id, float(seconds), hash_key)
+        except UnicodeEncodeError as error:
+            raise InvalidRecordError("dedup_id", "not encodable as UTF-8 (a lone surrogate)") from error
+
+    def _again(
+        self, failed: FailedRecord | SpooledRecord
+    ) -> tuple[StreamPipeline, PendingRecord, bytes, bytes]:
+        """Return a record that failed for the engine, with its identity: pipeline, record, payload, hash key."""
+        identity = failed.identity
+        if identity is not None and not self.config.idempotent:
+            raise InvalidRecordError(
+                "identity",
+                "the record may be stored, or has a dedup_id; a producer with idempotent=True is needed to put it again",
+            )
+        pipeline = self._pipeline(failed.stream)
+        record, payload, hash_key = self._record(
+            pipeline, failed.partition_key, failed.data, failed.explicit_hash_key
+        )
+        if identity is not None:
+            record.identity = resumed(identity, self._now())
+        return pipeline, record, payload, hash_key
+
     def _hash(self, partition_key: Any) -> bytes:
         """Check and hash a partition key that is not in the cache."""
         if not isinstance(partition_key, str):
@@ -530,13 +649,36 @@ class Producer:
         if size > limit:
             if size <= self.config.max_user_record_size:
                 self._engine.rejected_for_size(pipeline)
+            less = (
+                f", without {pipeline.wrapping} for its identity (idempotent=True)"
+                if pipeline.wrapping
+                else ""
+            )
             raise InvalidRecordError(
                 "data",
-                f"data and partition key have {size:,} bytes together; the limit of {pipeline.stream} is {limit:,}",
+                f"data and partition key have {size:,} bytes together; the limit of {pipeline.stream} is {limit:,}{less}",
             )
 
     def _forget_after_fork(self) -> None:
         self._engine.forget_after_fork()
+
+
+def _check_no_retries(client: KinesisClient) -> None:
+    """Check that a client does not repeat requests: its repetitions would neither be held off nor be marked.
+
+    Raises:
+        ConfigError: If it does.
+    """
+    config = getattr(getattr(client, "meta", None), "config", None)
+    if config is None:
+        return  # not a client of botocore
+    attempts = (getattr(config, "retries", None) or {}).get("total_max_attempts")
+    if attempts != 1:
+        raise ConfigError(
+            "client",
+            f"retries of {attempts or 'the default number of'} attempts",
+            "a client that sends each request once with idempotent=True: Config(retries={'total_max_attempts': 1})",
+        )
 
 
 def _batched(records: Iterable[Any], clock: Callable[[], float]) -> Iterator[Sequence[Any]]:

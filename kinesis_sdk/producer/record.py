@@ -38,6 +38,7 @@ from kinesis_sdk.common.records import Attempt
 
 if TYPE_CHECKING:
     from kinesis_sdk.producer.aggregator import Entry
+    from kinesis_sdk.producer.identities import Identity
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 
@@ -114,13 +115,14 @@ class DeliveryState:
 class _Details:
     """Fields of a record that few records need, such as retried ones; see the properties of `PendingRecord`."""
 
-    __slots__ = ("due", "ended", "grace", "history", "last_error", "own_epoch")
+    __slots__ = ("due", "ended", "grace", "history", "identity", "last_error", "own_epoch")
 
     def __init__(self) -> None:
         self.due: float | None = None
         self.ended: float | None = None
         self.grace = 0.0
         self.history: list[Attempt] | None = None
+        self.identity: Identity | None = None
         self.last_error: KinesisSdkError | None = None
         self.own_epoch: int | None = None
 
@@ -390,6 +392,21 @@ class PendingRecord(Future[PutResult]):
     @last_error.setter
     def last_error(self, error: KinesisSdkError) -> None:
         self._own_details().last_error = error
+
+    @property
+    def identity(self) -> Identity | None:
+        """Identity, if the application named the record or an attempt of it may be stored; see `producer.identities`."""
+        return (self._details or _NO_DETAILS).identity
+
+    @identity.setter
+    def identity(self, identity: Identity | None) -> None:
+        self._own_details().identity = identity
+
+    @property
+    def may_be_stored(self) -> bool:
+        """Whether an attempt of an idempotent producer to send it may be stored."""
+        identity = self.identity
+        return identity is not None and identity.may_be_stored
 
     @property
     def due(self) -> float | None:

@@ -24,6 +24,7 @@ from kinesis_sdk.producer.aggregator import Entry, Group
 from kinesis_sdk.producer.collector import Batch
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.dispatch import NEVER, Returned
+from kinesis_sdk.producer.outcomes import stored_nothing
 from kinesis_sdk.producer.pending import PendingRecords
 from kinesis_sdk.producer.placement import Placement, check_placement
 from kinesis_sdk.producer.record import Stored
@@ -88,6 +89,7 @@ class ResponseHandler:
         self._contacted = True
         self._pending.failures.request = None
         self._single_rejections = 0
+        queue.identities.observe(response.get("ResponseMetadata"), now)
         if topology.failures:
             topology.on_stream_seen(batch.started)
         slowed = False
@@ -106,7 +108,7 @@ class ResponseHandler:
                 text = "the result of an entry has neither an error code nor a valid shard id and sequence number"
                 error = ProtocolError(f"PutRecords: {text}")
                 counters.failed_entries += 1
-                self._retry(entry, batch.started, now, "ProtocolError", text, error)
+                self._retry(entry, batch.started, now, "ProtocolError", text, error, stored_nothing(error))
                 continue
             counters.kinesis_records_stored += 1
             counters.kinesis_bytes_stored += entry.size
@@ -131,6 +133,7 @@ class ResponseHandler:
             self._topology.forget(now + MISSING_BACKOFF if waits else NEVER)
             queue.aggregator.forget_keys()
             failures.missing = waits
+        nothing = stored_nothing(error)
         permanent = isinstance(error, PermanentAwsError) and not waits
         throttled = isinstance(error, ThrottledError) and self._config.fail_if_throttled
         code = error.code if isinstance(error, AwsError) else type(error).__name__
@@ -140,11 +143,11 @@ class ResponseHandler:
             pass
         elif permanent or throttled:
             for entry in batch.entries:
-                self._fail(entry, batch.started, now, code, error)
+                self._fail(entry, batch.started, now, code, error, nothing)
         else:
             queue.pause.failed(batch.started, now)
             for entry in batch.entries:
-                self._retry(entry, batch.started, now, code, str(error), error)
+                self._retry(entry, batch.started, now, code, str(error), error, nothing)
         if missing:
             queue.on_stream_changed()
         queue.resume_lanes(now)
@@ -158,6 +161,7 @@ class ResponseHandler:
             ProtocolError: If the shards do not tile the hash key space; the I/O loop then calls `on_facts_failed`.
         """
         topology, queue, failures = self._topology, self._queue, self._pending.failures
+        queue.identities.observe_date(facts.date, now)
         before = (topology.shard_map, topology.service_places)
         topology.finish_load(facts, now)
         missing, failures.missing = failures.missing, False
@@ -248,7 +252,9 @@ class ResponseHandler:
             message = f"predicted {entry.shard_id}, landed in {stored.shard_id}, where a KCL may discard it"
             error = ProtocolError(f"PutRecords: {message}")
             started, ended = stored.started, stored.ended
-            self._retry(entry, started, ended, "Wrong Shard", message, error, now, landed_in)
+            # Readers drop it if its hash keys do not belong there. If the shard is unknown, perhaps they do.
+            nothing = placement is Placement.WRONG_SHARD
+            self._retry(entry, started, ended, "Wrong Shard", message, error, nothing, now, landed_in)
 
     def _on_entry_error(self, entry: Entry, started: float, now: float, code: str, message: str) -> None:
         error = service_error(code, message, operation="PutRecords")
@@ -259,11 +265,21 @@ class ResponseHandler:
             counters.throttled_entries += 1
         # The error of an entry has no HTTP status; unknown codes count as transient.
         if isinstance(error, PermanentAwsError) or (throttled and self._config.fail_if_throttled):
-            self._fail(entry, started, now, code, error)
+            self._fail(entry, started, now, code, error, stored_nothing(error))
         else:
-            self._retry(entry, started, now, code, message, error)
+            self._retry(entry, started, now, code, message, error, stored_nothing(error))
 
-    def _fail(self, entry: Entry, started: float, now: float, code: str, error: KinesisSdkError) -> None:
+    def _fail(
+        self,
+        entry: Entry,
+        started: float,
+        now: float,
+        code: str,
+        error: KinesisSdkError,
+        nothing_stored: bool,
+    ) -> None:
+        if not nothing_stored:
+            self._queue.identities.keep(entry)
         self._queue.returned(entry, Returned.FAILED)
         self._pending.fail_entry(entry, started, now, code, error)
 
@@ -275,10 +291,13 @@ class ResponseHandler:
         code: str,
         message: str,
         error: KinesisSdkError,
+        nothing_stored: bool,
         now: float | None = None,
         landed_in: str | None = None,
     ) -> None:
         """Note the attempt of every user record of an entry; fail those that have expired, send the others again."""
+        if not nothing_stored:
+            self._queue.identities.keep(entry)
         moment = ended if now is None else now
         self._attempts.note(entry.records, started, ended, code, message, error)
         for record in entry.records:

@@ -38,6 +38,7 @@ class MetricsSampler:
                     pipeline.counters.user_records_put,
                     pipeline.counters.wrong_shard_entries,
                     pipeline.pending,
+                    pipeline.counters.begun_anew_records,
                 )
                 for pipeline in self._shared.pipelines.values()
             ]

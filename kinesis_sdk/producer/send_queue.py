@@ -21,7 +21,16 @@ from kinesis_sdk.common.errors import InvalidRecordError
 from kinesis_sdk.producer.aggregator import Aggregator, DetachedRecord, Entry, Group, OpenByKey
 from kinesis_sdk.producer.collector import Batch, Collector
 from kinesis_sdk.producer.config import ProducerConfig
-from kinesis_sdk.producer.dispatch import NEVER, CallPause, DispatchPolicy, InFlightLimit, Lane, Returned
+from kinesis_sdk.producer.dispatch import (
+    NEVER,
+    CallPause,
+    DispatchPolicy,
+    HoldOff,
+    InFlightLimit,
+    Lane,
+    Returned,
+)
+from kinesis_sdk.producer.identities import Identities, idempotence_error
 from kinesis_sdk.producer.limiter import RateLimit
 from kinesis_sdk.producer.ordered import OneInFlight, ReshardBarrier, ordering_error
 from kinesis_sdk.producer.pending import PendingRecords
@@ -49,8 +58,10 @@ class SendQueue:
         config: Settings of the producer.
         rng: Source of jitter.
         open_by_key: Open aggregate of each partition key, kept up to date for the fast path of `put`.
+        identities: Gives identities to records that are sent.
 
     Attributes:
+        identities: As the argument.
         aggregator: The open aggregates.
         buffered_time: Seconds after `put` at which a record leaves its aggregate at the latest: early enough to be sent.
         record_ttl: Seconds after `put` at which a record fails if it is not stored.
@@ -67,11 +78,13 @@ class SendQueue:
         config: ProducerConfig,
         rng: random.Random,
         open_by_key: OpenByKey,
+        identities: Identities,
     ) -> None:
         self._pending = pending
         self._topology = topology
         self._config = config
         self._open_by_key = open_by_key
+        self.identities: Identities = identities
         self._in_order = config.ordering == "per_shard"
         self.aggregator: Aggregator = self._new_aggregator()
         self.lanes: dict[Group, Lane] = {}
@@ -86,13 +99,16 @@ class SendQueue:
             limit = InFlightLimit(config.max_inflight_requests_per_shard, config.collection_max_count)
             self._in_flight_limit = limit
             self.policies = (limit, self.rate_limit)
+        if config.idempotent:
+            self.policies = (HoldOff(), *self.policies)
         self._collector = self._new_collector()
         self._isolated: deque[Batch] = deque()
         self._retries = Retries(config.record_max_buffered_time)
         self._in_flight: set[Batch] = set()
         self._deferred: set[Entry] = set()
         # Records that cannot be grouped before a load: in ordered mode, those that came before the first shard map, because
-        # without one there is no lane for them; else, those without a partition key, if it is not known who places records.
+        # without one there is no lane for them; of an idempotent producer, because nothing could be judged; else, those without a
+        # partition key, if it is not known who places records.
         self._parked: Entry | None = None
         self._accepted = 0
         self._regroup_wanted = False
@@ -123,6 +139,13 @@ class SendQueue:
             self._accepted += 1
             record.order = self._accepted
         arrived = record.arrived
+        if self._is_held(record, now):
+            # Not in a lane, where others would wait for it: in a Kinesis record of its own, which is not sent.
+            holder = Entry(Aggregate(UNLIMITED, UNLIMITED), None, epoch)
+            self._pending.entries[holder] = None
+            holder.take(record, data, hash_key, arrived + self.buffered_time, arrived + self.record_ttl)
+            self._place_again(DetachedRecord(record, data, epoch), now)
+            return True
         return self.place(
             record, data, hash_key, epoch, arrived + self.buffered_time, arrived + self.record_ttl, now
         )
@@ -159,7 +182,7 @@ class SendQueue:
                 parked,
                 now,
                 "it waited for the stream's shard map"
-                if self._in_order
+                if self._in_order or self.identities.waits_for_map(self._topology)
                 else "it has no partition key, and waited until it was known whether the stream places records itself",
             )
         if self._pending.failures.missing and self._isolated:
@@ -167,7 +190,10 @@ class SendQueue:
             self.rebuild(now)
         left: dict[Entry, None] = {}
         for record, entry in self._retries.take_due(now):
-            self._place_again(DetachedRecord(record, record.data, record.epoch), now)
+            if self.expiry(record) <= now:
+                self._pending.fail_expired(record, now, _HELD)
+            else:
+                self._place_again(DetachedRecord(record, record.data, record.epoch), now)
             left[entry] = None
         # Once for each entry, not for each record: finding out whether an entry is empty takes as long as it has records.
         self._pending.drop_empty(left)
@@ -188,6 +214,8 @@ class SendQueue:
             batch = self._next_request(now)
             if batch is None:
                 break
+            for entry in batch.entries:
+                self.identities.stamp(entry, now)
             self._in_flight.add(batch)
             if self._in_flight_limit is not None:
                 # Only what passed a lane: of other entries, the policies do not learn that they came back (`returned`).
@@ -289,7 +317,7 @@ class SendQueue:
             for item in detached:
                 record = item.record
                 record.due = due = now + self._retry_delay(record, now)
-                if self._retries.backs_off(record):
+                if self._retries.backs_off(record) and not self._is_held(record, now):
                     self._retries.hold(record, entry, due)
                 else:
                     self._place_again(item, now)
@@ -376,7 +404,9 @@ class SendQueue:
             entries.extend(self._drop_lane(group).take_all())
         collected = self._collector.take_where(
             lambda entry: (
-                is_stale(entry.shard_id) or (self._topology.service_places and len(entry.records) > 1)
+                is_stale(entry.shard_id)
+                or (self._topology.service_places and len(entry.records) > 1)
+                or entry.aggregate.tagged != self.aggregator.tagged
             )
         )
         for entry in collected:
@@ -442,6 +472,7 @@ class SendQueue:
         for record in self._pending.live:
             if record.arrived < now - gap / 2:  # not what came after the freeze, before the clock was read
                 record.grace += gap
+        self.identities.renew()
         self.rebuild(now)  # Kinesis records know the earliest expiry inside
 
     def take_unsent(self, without: PendingRecord | None = None) -> list[DetachedRecord]:
@@ -474,6 +505,7 @@ class SendQueue:
     def withdraw_in_flight(self) -> None:
         """Stop waiting for what is in flight: the responses that still come are dropped."""
         for entry in self._out():
+            self.identities.keep(entry)
             self.returned(entry, Returned.WITHDRAWN)
         self._in_flight.clear()
 
@@ -497,7 +529,9 @@ class SendQueue:
         topology = self._topology
         shard_map = topology.shard_map
         group: Group
-        if not record.partition_key and topology.keyless(now) is not Keyless.SEND:
+        if self.identities.waits_for_map(topology) or (
+            not record.partition_key and topology.keyless(now) is not Keyless.SEND
+        ):
             self._park(record, data, hash_key, epoch, deadline, expires, now)
             return True
         if shard_map is None or topology.service_places:
@@ -533,7 +567,12 @@ class SendQueue:
             parked.mixed = True
         parked.take(record, data, hash_key, deadline, expires)
         topology, stream = self._topology, self._pending.stream
-        if self._in_order:
+        if self.identities.waits_for_map(topology) and not self._in_order:
+            error = idempotence_error(topology, stream)
+            if error is not None:
+                self._parked = None
+                self._pending.fail_entry(parked, now, now, "IdempotenceImpossible", error)
+        elif self._in_order:
             error = ordering_error(topology, stream)
             if error is not None:
                 self._parked = None
@@ -553,17 +592,33 @@ class SendQueue:
             self.flush(self._flushed_epoch, now)
 
     def _place_again(self, detached: DetachedRecord, now: float) -> None:
-        """Put a record that was elsewhere into an aggregate."""
+        """Put a record that was elsewhere into an aggregate, or hold it back if it may be stored."""
         record, data, epoch = detached
+        if self._is_held(record, now):
+            entry = record._delivery.entry
+            assert entry is not None
+            until = max(record.due or now, self._held_until(record))
+            self._retries.hold(record, entry, min(until, self.expiry(record)))
+            return
         due = record.arrived + self.buffered_time if record.due is None else record.due
         self.place(record, data, record.hash_key, epoch, due, self.expiry(record), now)
 
+    def _held_until(self, record: PendingRecord) -> float:
+        identity = record.identity
+        return -NEVER if identity is None else identity.held_until
+
+    def _is_held(self, record: PendingRecord, now: float) -> bool:
+        """Return whether a record has to wait outside of its lane. In ordered mode it waits at its position; see `HoldOff`."""
+        return not self._in_order and self._held_until(record) > now
+
     def _new_aggregator(self) -> Aggregator:
         topology, config = self._topology, self._config
+        tagged = self._pending.identified = self.identities.tags(topology)
         return Aggregator(
             topology.aggregation_size(config),
             topology.aggregation_count(config),
             self._pending.entries,
+            tagged=tagged,
             # In ordered mode, the fast path of `put` stays closed: `add` numbers the records.
             open_by_key=None if self._in_order else self._open_by_key,
         )
@@ -711,7 +766,8 @@ class SendQueue:
 
     def _part_of(self, entry: Entry, detached: Iterable[DetachedRecord]) -> Entry:
         """Return a new Kinesis record with some of the user records of another one, in their order."""
-        part = Entry(Aggregate(UNLIMITED, UNLIMITED), entry.shard_id, entry.epoch)  # fewer than fitted before
+        aggregate = Aggregate(UNLIMITED, UNLIMITED, tagged=self.aggregator.tagged)  # fewer than fitted before
+        part = Entry(aggregate, entry.shard_id, entry.epoch)
         self._pending.entries[part] = None
         part.mixed = entry.mixed
         part.urgent = entry.urgent
@@ -723,6 +779,9 @@ class SendQueue:
     def _retry_delay(self, record: PendingRecord, now: float) -> float:
         left = self.expiry(record) - now
         return self._retries.delay(record, left, hurry=record.epoch <= self._flushed_epoch)
+
+
+_HELD = "its last attempt may have been stored, and the hold-off had not passed"
 
 
 def _age(item: DetachedRecord) -> float:

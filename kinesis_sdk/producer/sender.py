@@ -18,6 +18,7 @@ from kinesis_sdk.common.errors import (
 )
 from kinesis_sdk.common.log_fields import FieldLogger, log_fields
 from kinesis_sdk.common.sequence import is_sequence_number
+from kinesis_sdk.common.service_clock import response_date
 from kinesis_sdk.common.shards import list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.collector import Batch
@@ -119,8 +120,14 @@ def load_facts(client: KinesisClient, stream: StreamId, *, describe: bool) -> St
                 error,
                 extra=log_fields(stream=stream),
             )
+    dates: list[float | None] = []
     try:
-        shards = list_shards(client, stream, shard_filter={"Type": "AT_LATEST"})
+        shards = list_shards(
+            client,
+            stream,
+            shard_filter={"Type": "AT_LATEST"},
+            on_page=lambda page: dates.append(response_date(page.get("ResponseMetadata"))),
+        )
     except PermanentAwsError as error:
         if isinstance(error, ResourceNotFoundError) or error.code != "AccessDeniedException":
             raise
@@ -132,7 +139,8 @@ def load_facts(client: KinesisClient, stream: StreamId, *, describe: bool) -> St
         )
         return StreamFacts(None, max_record_size, service_places)
     # AT_LATEST means open shards. Services that do not know the filter also list closed ones.
-    return StreamFacts([shard for shard in shards if shard.is_open], max_record_size, service_places)
+    date = max((date for date in dates if date is not None), default=None)
+    return StreamFacts([shard for shard in shards if shard.is_open], max_record_size, service_places, date)
 
 
 class TaskPool:

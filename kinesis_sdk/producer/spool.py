@@ -4,10 +4,11 @@
         ...
 
     for record in read_spool("unsent.jsonl"):        # later, elsewhere
-        producer.put(record.stream, record.partition_key, record.data, record.explicit_hash_key)
+        producer.put_again(record)
 
 Each line is a JSON object, so the file is readable: ``stream``, ``partition_key``, ``explicit_hash_key``, ``data`` (base64),
-``cause``, ``time`` (ISO 8601, UTC).
+``cause``, ``time`` (ISO 8601, UTC). A record that may be stored, or that the application named, also has ``incarnation`` (hexadecimal),
+``number``, ``date`` (milliseconds since 1970, or null) and ``window`` (seconds), with which it is put again as the same record.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from kinesis_sdk.common.errors import SpoolError
 from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.validation import check_choice, check_int, check_seconds
 from kinesis_sdk.producer.failure_hooks import FailedRecord
+from kinesis_sdk.producer.identities import MAX_WINDOW, RecordIdentity
 
 if sys.platform == "win32":
     import msvcrt
@@ -66,6 +68,7 @@ class SpooledRecord(NamedTuple):
         data: Payload.
         cause: Message of the error with which the record failed.
         time: Time at which it was spooled (aware datetime, UTC).
+        identity: Its identity, for `Producer.put_again`; None if it has none.
     """
 
     stream: str
@@ -74,6 +77,7 @@ class SpooledRecord(NamedTuple):
     data: bytes
     cause: str
     time: datetime
+    identity: RecordIdentity | None = None
 
     def __repr__(self) -> str:
         return (
@@ -157,7 +161,7 @@ class FileSpool:
 
     def _encode(self, record: FailedRecord) -> bytes:
         moment = datetime.fromtimestamp(self._clock.time(), timezone.utc)
-        item = {
+        item: dict[str, Any] = {
             "stream": record.stream,
             "partition_key": record.partition_key,
             "explicit_hash_key": record.explicit_hash_key,
@@ -165,6 +169,9 @@ class FileSpool:
             "cause": str(record.error),
             "time": moment.isoformat(timespec="milliseconds"),
         }
+        if record.identity is not None:
+            incarnation, number, date, window = record.identity
+            item.update(incarnation=incarnation.hex(), number=number, date=date, window=window)
         # ASCII reads the same as UTF-8 and as Latin-1.
         return json.dumps(item).encode("ascii") + b"\n"
 
@@ -264,7 +271,24 @@ def _decode(line: bytes) -> SpooledRecord:
         item["cause"],
         # Python 3.10 accepts neither another precision nor "Z"; isoformat writes neither.
         datetime.fromisoformat(item["time"]),
+        _identity(item),
     )
+
+
+def _identity(item: dict[str, Any]) -> RecordIdentity | None:
+    if "incarnation" not in item:
+        return None
+    incarnation = bytes.fromhex(item["incarnation"])
+    number, date, window = item["number"], item["date"], item["window"]
+    if type(number) is not int or (date is not None and type(date) is not int):
+        raise TypeError("expected integers")
+    if type(window) not in {int, float}:
+        raise TypeError("expected seconds")
+    largest = (1 << 48) - 1
+    valid = len(incarnation) == 8 and 0 <= number <= largest and 0 <= window <= MAX_WINDOW
+    if not valid or (date is not None and not 0 <= date <= largest):
+        raise ValueError("out of range")
+    return RecordIdentity(incarnation, number, date, float(window))
 
 
 def _ends_a_line(descriptor: int) -> bool:

@@ -23,6 +23,8 @@ class ProducerStats:
         wrong_shard_entries: Aggregates that were sent again because they landed across a reshard.
         user_record_retries: Retries of user records.
         expired_user_records: User records that exceeded ``record_ttl``.
+        begun_anew_records: User records that were sent with a new identity although an earlier attempt may be stored, because it was
+            too long ago (``idempotent``).
         buffered_bytes: Bytes that are currently charged against ``max_buffered_bytes``.
         buffered_records: User records that currently have no final result.
         oldest_record_age: Seconds since the oldest of the buffered records was put; 0 if there is none.
@@ -41,6 +43,7 @@ class ProducerStats:
     wrong_shard_entries: int
     user_record_retries: int
     expired_user_records: int
+    begun_anew_records: int
     buffered_bytes: int
     buffered_records: int
     oldest_record_age: float
@@ -63,6 +66,7 @@ class Counters:
     wrong_shard_entries: int = 0
     user_record_retries: int = 0
     expired_user_records: int = 0
+    begun_anew_records: int = 0
 
     def add(self, other: Counters) -> None:
         """Add the counts of another stream."""

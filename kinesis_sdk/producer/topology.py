@@ -41,11 +41,13 @@ class StreamFacts(NamedTuple):
         shards: The open shards; None without the permission for ListShards (then only equal hash keys share an aggregate).
         max_record_size: Maximum bytes of a Kinesis record; None if not known.
         service_places: Whether the stream places records itself (record distribution AUTO); None if not known.
+        date: Time that Kinesis had reached before the load ended (epoch seconds), from a ``Date`` header; None if not known.
     """
 
     shards: Sequence[Shard] | None
     max_record_size: int | None
     service_places: bool | None
+    date: float | None = None
 
 
 class Keyless(Enum):

@@ -5,23 +5,26 @@ from __future__ import annotations
 import heapq
 import random
 from collections import Counter
-from collections.abc import Callable, Collection
-from typing import Any
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, NamedTuple
 
-from kinesis_sdk.common.aggregate_reader import deaggregate
-from kinesis_sdk.common.errors import KinesisSdkError, TransientAwsError
+from kinesis_sdk.common.aggregate_reader import deaggregate, decode, is_misplaced
+from kinesis_sdk.common.errors import KinesisSdkError, RecordFailedError, TransientAwsError
 from kinesis_sdk.common.hashkeys import explicit_hash_key_to_bytes, hash_partition_key
+from kinesis_sdk.common.once.table import NAMED, REPEAT, TAG_KEY, decode_table, shard_checksum
 from kinesis_sdk.common.records import KinesisRecord, UserRecord
-from kinesis_sdk.common.shards import ShardMap, list_shards
+from kinesis_sdk.common.shards import Shard, ShardMap, list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer.aggregator import Entry, Group
 from kinesis_sdk.producer.config import ProducerConfig
 from kinesis_sdk.producer.dispatch import Returned
+from kinesis_sdk.producer.identities import Identity
 from kinesis_sdk.producer.pending import Settled
 from kinesis_sdk.producer.pipeline import StreamPipeline
 from kinesis_sdk.producer.record import NOT_PLACED, PendingRecord
 from kinesis_sdk.producer.sender import load_facts, put_records, without_frames
 from kinesis_sdk.testing import FakeAws, VirtualClock
+from tests.common import reference
 from tests.producer.support import acknowledge, fail
 
 STREAM = "orders"
@@ -56,6 +59,63 @@ class Balance:
         return len(self.out)
 
 
+class Copy(NamedTuple):
+    """A user record in the stream, with what the table of runs says of it.
+
+    Attributes:
+        data: Its payload.
+        valid: Whether all of its Kinesis record belongs into its shard.
+        made_for_shard: Whether the table says that it was made for this shard.
+        identity: Incarnation, date and number; None without a table.
+        marked: Whether it is marked as a repetition.
+        date: Date of its run (epoch seconds).
+        holdoff: Hold-off of its run (seconds).
+        arrived: When it arrived (epoch seconds).
+    """
+
+    data: bytes
+    valid: bool
+    made_for_shard: bool
+    identity: tuple[bytes, int, int] | None
+    marked: bool
+    date: float
+    holdoff: int
+    arrived: float
+
+
+def copies_of(record: KinesisRecord, shard: Shard) -> Iterator[Copy]:
+    """Every user record in a Kinesis record, with what its table of runs says."""
+    assert record.approximate_arrival_timestamp is not None
+    arrived = record.approximate_arrival_timestamp.timestamp()
+    if record.data[:4] != reference.MAGIC:
+        yield Copy(record.data, True, False, None, False, 0.0, 0, arrived)
+        return
+    message = reference.AggregatedRecord.FromString(record.data[4:-16])
+    values = [tag.value for tag in message.records[0].tags if tag.key == TAG_KEY]
+    assert len(values) <= 1
+    table = decode_table(values[0], STREAM, len(message.records)) if values else None
+    subs = decode(record.data)
+    assert subs is not None
+    valid = not is_misplaced(subs, shard.hash_key_range)
+    if table is None:
+        yield from (Copy(sub.data, valid, False, None, False, 0.0, 0, arrived) for sub in subs)
+        return
+    number = 0
+    for run in table.runs:
+        for offset, sub in enumerate(subs[number : number + run.count]):
+            yield Copy(
+                sub.data,
+                valid,
+                table.made_for == shard_checksum(shard.shard_id),
+                (run.incarnation, 0 if run.flags & NAMED else run.date, run.number + offset),
+                bool(run.flags & REPEAT),
+                run.date / 1000,
+                run.holdoff,
+                arrived,
+            )
+        number += run.count
+
+
 class Simulation:
     """Drives one pipeline as the engine does, with a heap of events in place of threads and a network."""
 
@@ -82,7 +142,13 @@ class Simulation:
         self.rng = random.Random(seed)
         self.config = config or ProducerConfig()
         self.stream = StreamId(STREAM)
-        self.pipeline = StreamPipeline(self.stream, self.config, self.rng)
+        self.pipeline = StreamPipeline(
+            self.stream,
+            self.config,
+            self.rng,
+            wall_clock=self.clock.time,
+            entropy=random.Random(f"identities {seed} {beside is None}").randbytes,
+        )
         if balanced:
             self.pipeline._queue.policies += (Balance(),)
         self.latency = latency
@@ -99,7 +165,12 @@ class Simulation:
         self.down = False
         self.recreated = False
         self.stalls = 0.0
+        self.attempts: Counter[int] = Counter()  # of each record, by its id
+        self.resumed: list[PendingRecord] = []  # put again after another producer had tried
+        self.service_placed = False  # whether the stream places records itself, at least for a while
         self.exactly_once = False  # whether nothing is planned that makes duplicates inevitable
+        # Called with a record and its error before it gets its result, like the hook of a producer.
+        self.on_failed: Callable[[PendingRecord, BaseException], None] = lambda _record, _error: None
 
     # -------------------------------------------------------------- what tests schedule
 
@@ -107,7 +178,9 @@ class Simulation:
         self._sequence += 1
         heapq.heappush(self._events, (when, self._sequence, action))
 
-    def put(self, key: str, data: bytes, explicit: str | None = None) -> PendingRecord:
+    def put(
+        self, key: str, data: bytes, explicit: str | None = None, identity: Identity | None = None
+    ) -> PendingRecord:
         """Put a record; one without a partition key has the key ``""``, as in `Producer`."""
         now = self.clock.monotonic()
         hash_key = explicit_hash_key_to_bytes(explicit) if explicit is not None else hash_partition_key(key)
@@ -117,6 +190,8 @@ class Simulation:
         record.arrived = now
         record._details = None
         record._listeners = None
+        if identity is not None:
+            record.identity = identity
         record._delivery = NOT_PLACED
         self.records.append(record)
         self.payloads.append(data)
@@ -187,6 +262,8 @@ class Simulation:
                 ]
             )
             self.sent_at.append(self.clock.monotonic())
+            if self.config.idempotent:
+                self.check_attempt(batch.entries)
             try:
                 if self.down:
                     raise ConnectionRefusedError("nobody listens")
@@ -260,6 +337,7 @@ class Simulation:
             else:
                 assert item.error is not None
                 for record in item.records:
+                    self.on_failed(record, item.error)
                     fail(record, item.error)
         return bool(settled)
 
@@ -335,6 +413,91 @@ class Simulation:
             assert seen == dict.fromkeys(acknowledged, 1), (
                 "acknowledged is what a KCL delivers, and nothing that every consumer accepts was sent again"
             )
+
+    def copies(self) -> list[Copy]:
+        """Every user record in the stream with what its table of runs says of it, shard by shard in id order."""
+        found: list[Copy] = []
+        for shard in sorted(list_shards(self.client, self.stream), key=lambda s: s.shard_id):
+            iterator = self.client.get_shard_iterator(
+                StreamName=STREAM, ShardId=shard.shard_id, ShardIteratorType="TRIM_HORIZON"
+            )["ShardIterator"]
+            while iterator:
+                self.clock.advance(6)
+                page = self.client.get_records(ShardIterator=iterator)
+                for item in page["Records"]:
+                    found.extend(copies_of(KinesisRecord.from_api(item), shard))
+                iterator = page.get("NextShardIterator")
+                if not page["Records"] and page["MillisBehindLatest"] == 0:
+                    break
+        return found
+
+    def check_attempt(self, entries: list[Entry]) -> None:
+        """What holds for each Kinesis record of an idempotent producer when it leaves."""
+        now = self.clock.time()
+        for entry in entries:
+            if not entry.aggregate.tagged:
+                assert self.pipeline.topology.service_places
+                continue
+            assert entry.aggregate.runs is not None
+            table = decode_table(entry.aggregate.runs.tag, STREAM, entry.aggregate.count)
+            assert table is not None
+            assert entry.shard_id is not None
+            assert table.made_for == shard_checksum(entry.shard_id)
+            number = 0
+            for run in table.runs:
+                assert run.date <= now * 1000, "dated before it is sent"
+                for record in entry.records[number : number + run.count]:
+                    marked = bool(run.flags & REPEAT)
+                    assert not marked or self.attempts[id(record)] or record in self.resumed, (
+                        "marked without an earlier attempt"
+                    )
+                    if marked and not run.flags & NAMED:
+                        assert now * 1000 >= run.date + run.holdoff * 1000, (
+                            "sent again before its hold-off has passed"
+                        )
+                    self.attempts[id(record)] += 1
+                number += run.count
+
+    def check_identities(self) -> None:
+        """What an idempotent producer promises its readers; call when it came to rest, after `check`."""
+        if self.recreated:
+            return
+        copies = self.copies()
+        puts: dict[bytes, list[Copy]] = {data: [] for data in self.payloads}
+        owners: dict[tuple[bytes, int, int], bytes] = {}
+        for copy in copies:
+            if copy.identity is None:
+                assert self.service_placed, (
+                    "only a stream that places records itself gets any without an identity"
+                )
+                continue
+            if not copy.valid:
+                assert not copy.made_for_shard, (
+                    "readers see by the shard that an aggregate was made for that it is misplaced"
+                )
+                continue
+            puts[copy.data].append(copy)
+            assert owners.setdefault(copy.identity, copy.data) == copy.data, "two records with one identity"
+        anew = self.pipeline.counters.begun_anew_records
+        for record, data in zip(self.records, self.payloads, strict=True):
+            found = puts[data]
+            if not anew:
+                assert len({copy.identity for copy in found}) <= 1, "two identities for one put"
+            for identity in {copy.identity for copy in found}:
+                same = [copy for copy in found if copy.identity == identity]
+                assert sum(not copy.marked for copy in same) <= 1, "a repetition without a mark"
+                first = min(copy.arrived for copy in same)
+                for copy in same:
+                    assert copy.arrived >= copy.date
+                    if copy.marked and copy.arrived > first:
+                        assert copy.arrived >= copy.date + copy.holdoff, "a repetition within the hold-off"
+            error = record.exception()
+            if error is None:
+                assert found or self.service_placed, "acknowledged without a valid copy"
+            else:
+                assert isinstance(error, RecordFailedError)
+                if found:
+                    assert error.maybe_stored or self.service_placed, "stored, and its failure denies it"
 
     def check_order(self) -> None:
         """What ordered mode promises, by what a KCL delivers; call after `check`."""

@@ -38,7 +38,7 @@ SECONDS: dict[str, tuple[float, float | None]] = {
     "describe_stream_summary_interval": (0.5, 604_800),
     "metrics_upload_delay": (0.001, 60),
 }
-FLAGS = ("aggregation_enabled", "fail_if_throttled")
+FLAGS = ("aggregation_enabled", "fail_if_throttled", "idempotent")
 CHOICES = {
     "missing_stream": ("fail", "wait"),
     "record_distribution_strategy_default": ("UNSET", "AUTO", "USER_PARTITION_KEY"),
@@ -219,3 +219,20 @@ def test_what_a_properties_file_says_in_vain_is_logged(
     assert "did you mean RecordTtl" in caplog.text
     assert "MaxConnections" not in caplog.text
     assert "secret" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("ttl", "timeout", "accepted"),
+    [(9.9, 6.0, False), (10.0, 6.0, True), (4.5, 0.5, True), (4.4, 0.5, False)],
+)
+def test_an_idempotent_producer_can_repeat_a_request_that_timed_out(
+    ttl: float, timeout: float, accepted: bool
+) -> None:
+    """Otherwise every record of such a request would expire while it is held."""
+    assert ProducerConfig(record_ttl=ttl, request_timeout=timeout).idempotent is False
+    if accepted:
+        assert ProducerConfig(idempotent=True, record_ttl=ttl, request_timeout=timeout).idempotent
+        return
+    with pytest.raises(ConfigError, match=r"record_ttl=.* at least .* s with idempotent=True") as caught:
+        ProducerConfig(idempotent=True, record_ttl=ttl, request_timeout=timeout)
+    assert caught.value.field == "record_ttl"

@@ -209,6 +209,16 @@ def test_samples_tell_what_is_pending_and_what_came() -> None:
     assert numbers(sink, "UserRecordsPending") == (3, 7, 0, 7)
 
 
+def test_records_that_are_begun_anew_are_counted_once() -> None:
+    metrics, sink = make()
+    metrics.sample(1.0, [Reading(ORDERS, 10, 0, 7)])
+    assert numbers(sink, "BegunAnew", StreamName="orders") is None, "0 needs no series"
+    for moment, so_far in ((2.0, 3), (3.0, 3), (4.0, 5)):
+        metrics.sample(moment, [Reading(ORDERS, 10, 0, 7, so_far)])
+    assert numbers(sink, "BegunAnew", StreamName="orders") == (5, 5, 1, 1)
+    assert unit_of(sink, "BegunAnew") == {"Count"}
+
+
 def test_two_producers_of_one_stream_add_up_and_end_apart() -> None:
     sink = MemoryMetrics()
     producers = [ProducerMetrics(sink), ProducerMetrics(sink)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import random
 from typing import Any
@@ -98,7 +99,22 @@ def drawn_limit(seed: int) -> int | None:
     return random.Random(f"limit {seed}").choice([None, None, 1, 3])
 
 
-def play(seed: int, *, ordered: bool = False, limit: int | None = None) -> Simulation:
+def drawn_idempotence(seed: int) -> dict[str, Any]:
+    """Settings of an idempotent producer for half of the schedules, drawn apart from everything else."""
+    rng = random.Random(f"idempotent {seed}")
+    if rng.random() < 0.5:
+        return {}
+    timeout = rng.choice([0.5, 2.0, 6.0])
+    return {
+        "idempotent": True,
+        "request_timeout": timeout,
+        "record_ttl": rng.choice([4.0 + timeout, 30.0, 30.0]),
+    }
+
+
+def play(
+    seed: int, *, ordered: bool = False, limit: int | None = None, changed: dict[str, Any] | None = None
+) -> Simulation:
     """One schedule, drawn from its seed alone."""
     rng = random.Random(seed)
     config = ProducerConfig(
@@ -115,10 +131,12 @@ def play(seed: int, *, ordered: bool = False, limit: int | None = None) -> Simul
         ordering="per_shard" if ordered else "none",
         max_inflight_requests_per_shard=limit,
     )
+    config = dataclasses.replace(config, **(drawn_idempotence(seed) if changed is None else changed))
     simulation = Simulation(
         config, shards=rng.choice([1, 2, 7]), seed=seed, latency=rng.choice([0.001, 0.05, 0.5])
     )
     auto = rng.random() < 0.1
+    simulation.service_placed = auto
     if auto:
         simulation.client.delete_stream(StreamName=STREAM)
         simulation.client.create_stream(StreamName=STREAM, **AUTO)
@@ -172,10 +190,17 @@ def play(seed: int, *, ordered: bool = False, limit: int | None = None) -> Simul
     return simulation
 
 
+def check(simulation: Simulation) -> None:
+    """The invariants of every schedule, and those of an idempotent producer."""
+    simulation.check()
+    if simulation.config.idempotent:
+        simulation.check_identities()
+
+
 @settings(max_examples=SCHEDULES, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 2**63))
 def test_every_schedule_ends_well(seed: int) -> None:
-    play(seed, limit=drawn_limit(seed)).check()
+    check(play(seed, limit=drawn_limit(seed)))
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)

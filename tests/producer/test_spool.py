@@ -63,7 +63,7 @@ def test_any_record_is_one_line(data: bytes, key: str, explicit: str | None, cau
     line = FileSpool("unused", clock=Noon())._encode(record)
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
-    assert module._decode(line) == ("s", key, explicit, data, cause, NOON)
+    assert module._decode(line) == ("s", key, explicit, data, cause, NOON, None)
 
 
 def test_repr_does_not_show_the_payload(tmp_path: Path) -> None:

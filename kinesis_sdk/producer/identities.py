@@ -1,0 +1,393 @@
+"""Identities of user records, by which readers recognize the repetitions of an idempotent producer.
+
+```
+FRESH ─► SENT ─┬─ stored where it belongs ──────────────────► acknowledged
+   ▲           ├─ certainly not stored there ─► FRESH, or HELD again if it ever was
+   └───────────┤
+               └─ may be stored ─► HELD until the hold-off has passed ─► SENT again, marked, with the same identity
+```
+
+| state | `PendingRecord.identity` | `Attempted.stamp` of its Kinesis record |
+|---|---|---|
+| FRESH | None; without a date for a record that the application named | None, or of an attempt that stored nothing |
+| SENT | as before | of this attempt |
+| HELD | with a date: kept until the final result, and each further attempt is marked | as for FRESH |
+
+A record costs nothing until an attempt of it has an unknown outcome: the numbers of an aggregate's fresh records follow from its stamp.
+`Identities.stamp` is called when a request is cut, and `Identities.keep` when the outcome of an attempt is unknown
+(`outcomes.stored_nothing`).
+
+Rules:
+
+- A fresh record gets a number and a date each time it is sent: a failed attempt that certainly stored nothing leaves no trace.
+- The date is never later than the time at Kinesis at which any attempt with this identity is made, and `HOLD_OFF` seconds of the
+  monotonic clock pass between the first such attempt and the second. So a copy that arrives earlier than the date and the hold-off
+  is the first one, and readers look nothing up for it.
+- A repetition is marked, and marked for good, with the identity of the first attempt that may be stored.
+- After `REPEAT_WINDOW` seconds, readers do not look back far enough: the record gets a new identity, which may store it twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kinesis_sdk.common.errors import KinesisSdkError, PermanentAwsError
+from kinesis_sdk.common.log_fields import FieldLogger, log_fields
+from kinesis_sdk.common.once.table import NAMED, REPEAT, Run, encode_table
+from kinesis_sdk.common.service_clock import ServiceClock, date_text, response_date
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.producer.config import HOLD_OFF
+from kinesis_sdk.producer.topology import Topology
+
+if TYPE_CHECKING:
+    from kinesis_sdk.producer.aggregator import Entry
+    from kinesis_sdk.producer.record import PendingRecord
+
+_LOGGER = FieldLogger(logging.getLogger(__name__))
+
+REPEAT_WINDOW = 600.0
+"""Seconds after the first attempt that may be stored, after which a record gets a new identity. Readers look back 900 s."""
+
+MAX_WINDOW = 300.0
+"""Longest window, in seconds, in which readers recognize a record that the application named."""
+
+DEFAULT_WINDOW = 300.0
+
+WRAPPING = 128
+"""Bytes by which a user record may grow that is sent as an aggregate of one: magic and digest, the key table and a hash key, its tag and the
+one-byte partition key, without its own key."""
+
+_UNDATED = 2.0
+"""Seconds that are subtracted from the wall clock, where responses have no ``Date``: it may be ahead by so much."""
+
+_FRESH = 600.0
+"""Seconds for which the ``Date`` of a response is moved on by the monotonic clock alone."""
+
+_FIRST_NUMBERS = 1 << 40
+
+
+class RecordIdentity(NamedTuple):
+    """Identity of a user record for another process, which puts the record again (`Producer.put_again`).
+
+    Attributes:
+        incarnation: 8 bytes: those of the producer, or for a named record a part of the digest of its name and hash key.
+        number: Number of the record, below 2^48.
+        date: Milliseconds since 1970, at Kinesis, before which the record was not sent; None if no attempt of it may be stored.
+        window: Seconds in which readers recognize another record of that name; 0 for a record without one.
+    """
+
+    incarnation: bytes
+    number: int
+    date: int | None = None
+    window: float = 0.0
+
+
+class Identity(NamedTuple):
+    """Identity of a user record in its producer: the fields of `RecordIdentity`, and when its first attempt was made.
+
+    Attributes:
+        incarnation: As there.
+        number: As there.
+        date: As there.
+        window: As there.
+        made: Monotonic seconds at which the bytes of the first attempt that may be stored were made; 0 without a date.
+        wall: The same by the wall clock, in epoch seconds.
+        lapsed: Whether an attempt with a former identity may be stored, which was too long ago to be repeated.
+    """
+
+    incarnation: bytes
+    number: int
+    date: int | None = None
+    window: float = 0.0
+    made: float = 0.0
+    wall: float = 0.0
+    lapsed: bool = False
+
+    @property
+    def shared(self) -> RecordIdentity | None:
+        """The part of it that another process needs; None if there is none."""
+        return RecordIdentity(*self[:4]) if self.incarnation else None
+
+    @property
+    def may_be_stored(self) -> bool:
+        """Whether an attempt to send the record may be stored."""
+        return self.date is not None or self.lapsed
+
+    @property
+    def held_until(self) -> float:
+        """Monotonic seconds before which the record is not sent; minus infinity if no attempt of it may be stored."""
+        return float("-inf") if self.date is None else self.made + HOLD_OFF
+
+    def continues(self, other: Identity) -> bool:
+        """Return whether a record with this identity belongs to the same run as one with the other identity before it."""
+        return self.window == 0 == other.window and (self.incarnation, self.date, self.number - 1) == (
+            other.incarnation,
+            other.date,
+            other.number,
+        )
+
+
+_LAPSED = Identity(b"", 0, lapsed=True)
+"""Stands for the former identity of a record that has none now."""
+
+
+class Stamp(NamedTuple):
+    """Identity of the fresh records of one attempt to send a Kinesis record.
+
+    Attributes:
+        incarnation: Incarnation of the producer.
+        date: Milliseconds since 1970 that Kinesis had reached before the bytes were made.
+        number: Number of the first record, if it is fresh; a fresh record at another index has a number that is larger by so much.
+        made: Monotonic seconds at which the bytes were made.
+        wall: The same by the wall clock, in epoch seconds.
+    """
+
+    incarnation: bytes
+    date: int
+    number: int
+    made: float
+    wall: float
+
+
+class Attempted:
+    """Memory of a Kinesis record with identities of its last attempt.
+
+    Attributes:
+        stamp: What identifies the fresh records of the last attempt; None before it, and once the records have it.
+        held_until: Monotonic seconds before which it is not sent, because a record inside may be stored; minus infinity if none is.
+    """
+
+    __slots__ = ("held_until", "stamp")
+
+    def __init__(self) -> None:
+        self.stamp: Stamp | None = None
+        self.held_until: float = float("-inf")
+
+
+def named(name: str, window: float, hash_key: bytes) -> Identity:
+    """Return the identity of a record that the application named.
+
+    Args:
+        name: Its name.
+        window: Seconds in which another record of that name is a repetition.
+        hash_key: Effective hash key (16 bytes). Names are compared within a shard, which has many keys: without it, the
+            order 1 of another customer would count as a repetition of the order 1 of this one, and be lost.
+    """
+    digest = hashlib.sha256(hash_key + name.encode()).digest()
+    return Identity(digest[:8], int.from_bytes(digest[8:14], "big"), None, window)
+
+
+def resumed(identity: RecordIdentity, now: float) -> Identity:
+    """Return the identity of a record that another process failed to put, or this one.
+
+    If it may be stored, it is held from now on, and its age is what the wall clock says.
+
+    Args:
+        identity: What is known of it.
+        now: Monotonic seconds of this process.
+    """
+    if identity.date is None:
+        return Identity(*identity)
+    return Identity(*identity, made=now, wall=identity.date / 1000 + identity.window)
+
+
+def begins_run(record: PendingRecord, before: PendingRecord | None) -> bool:
+    """Return whether a record begins another run than the one before it in a Kinesis record."""
+    identity = record.identity
+    previous = None if before is None else before.identity
+    if identity is None or previous is None:
+        return identity is not previous
+    return not identity.continues(previous)
+
+
+def idempotence_error(topology: Topology, stream: StreamId) -> KinesisSdkError | None:
+    """Return why repetitions of a stream's records cannot be recognized; None if they can, or if that is not known yet."""
+    if topology.shard_map is None and topology.described and not topology.service_places:
+        return PermanentAwsError(
+            f"idempotent=True needs the permission kinesis:ListShards for stream {stream}"
+        )
+    return None
+
+
+class Identities:
+    """The identities that a producer gives to the records of one stream. Not thread-safe.
+
+    Args:
+        stream: The stream.
+        enabled: ``ProducerConfig.idempotent``; without it, nothing here has an effect.
+        wall_clock: Returns epoch seconds; replaced in tests.
+        entropy: Returns that many random bytes. Two producers that draw the same ones at the same time lose records, so this is
+            not the generator that a user may seed.
+
+    Attributes:
+        enabled: As the argument.
+        begun_anew: User records so far that were sent with a new identity although an earlier attempt may be stored.
+    """
+
+    def __init__(
+        self,
+        stream: StreamId,
+        *,
+        enabled: bool,
+        wall_clock: Callable[[], float],
+        entropy: Callable[[int], bytes],
+    ) -> None:
+        self._stream = stream
+        self.enabled: bool = enabled
+        self._wall_clock = wall_clock
+        self._entropy = entropy
+        self._service_clock = ServiceClock()
+        self._observed = float("-inf")
+        self._date_text: str | None = None
+        self._undated_logged = False
+        self._untagged_logged = False
+        self.begun_anew: int = 0
+        self._incarnation = b""
+        self._next = 0
+        self.renew()
+
+    def renew(self) -> None:
+        """Draw a new incarnation: after a standstill, this may be one of two copies of a process image."""
+        self._incarnation = self._entropy(8)
+        self._next = int.from_bytes(self._entropy(5), "big") % _FIRST_NUMBERS
+
+    # ------------------------------------------------------------------ whether
+
+    def tags(self, topology: Topology) -> bool:
+        """Return whether records are sent with identities. A stream that places records itself has no ranges to judge them by."""
+        if not self.enabled:
+            return False
+        if not topology.service_places:
+            return True
+        if topology.described and not self._untagged_logged:
+            self._untagged_logged = True
+            _LOGGER.warning(
+                "stream %s places records itself, so they are sent as without idempotent=True, and repetitions are not recognized",
+                self._stream,
+                extra=log_fields(stream=self._stream),
+            )
+        return False
+
+    def waits_for_map(self, topology: Topology) -> bool:
+        """Return whether records wait for a load: without a map, nothing can be judged, and the time at Kinesis is not known."""
+        return (
+            self.enabled
+            and topology.shard_map is None
+            and not (topology.service_places and topology.described)
+        )
+
+    # ------------------------------------------------------------------ time at Kinesis
+
+    def observe(self, metadata: Mapping[str, Any] | None, now: float) -> None:
+        """Take the ``Date`` of a response.
+
+        Args:
+            metadata: ``ResponseMetadata`` of the response.
+            now: Monotonic seconds at which it had arrived.
+        """
+        if not self.enabled:
+            return
+        text = date_text(metadata)
+        if text != self._date_text:  # the same second again says less than before
+            self._date_text = text
+            self.observe_date(response_date(metadata), now)
+
+    def observe_date(self, date: float | None, now: float) -> None:
+        """Take a time that Kinesis had reached (epoch seconds; None if it is not known) at a moment of this process."""
+        if date is not None:
+            self._service_clock.observe(date, now)
+            self._observed = now
+
+    def _date(self, now: float, wall: float) -> int:
+        """Return a time in epoch milliseconds that Kinesis has reached."""
+        seconds = self._service_clock.time_at(now)
+        if seconds is not None and now - self._observed > _FRESH:
+            # The monotonic clock may have drifted ahead meanwhile, or not have counted the time that the machine slept.
+            seconds = min(seconds, wall - _UNDATED)
+        elif seconds is None:
+            seconds = wall - _UNDATED
+            if not self._undated_logged:
+                self._undated_logged = True
+                _LOGGER.warning(
+                    "stream %s: the responses have no Date header, so records are dated by this machine's clock less 2 s",
+                    self._stream,
+                    extra=log_fields(stream=self._stream),
+                )
+        return max(0, int(seconds * 1000))
+
+    # ------------------------------------------------------------------ an attempt
+
+    def stamp(self, entry: Entry, now: float) -> None:
+        """Give identities to the fresh records of a Kinesis record that is sent now, and encode its table of runs.
+
+        Args:
+            entry: The Kinesis record.
+            now: Monotonic seconds.
+        """
+        aggregate = entry.aggregate
+        runs_of, attempt = aggregate.runs, entry.attempt
+        if runs_of is None or attempt is None:
+            return
+        wall = self._wall_clock()
+        count = aggregate.count
+        stamp = Stamp(self._incarnation, self._date(now, wall), self._next, now, wall)
+        attempt.stamp = stamp
+        self._next += count
+        starts = runs_of.starts
+        if len(starts) == 1 and entry.records[0].identity is None:
+            runs = [Run(count, HOLD_OFF, 0, stamp.incarnation, stamp.date, stamp.number)]
+        else:
+            ends = [*starts[1:], count]
+            runs = [self._run(entry, stamp, *ends) for ends in zip(starts, ends, strict=True)]
+        runs_of.tag = encode_table(self._stream.name, entry.shard_id, runs)
+
+    def _run(self, entry: Entry, stamp: Stamp, start: int, end: int) -> Run:
+        records = entry.records[start:end]
+        identity = records[0].identity
+        if identity is not None and identity.date is not None:
+            # A machine that was suspended shows its age only by the wall clock.
+            if max(stamp.made - identity.made, stamp.wall - identity.wall) <= REPEAT_WINDOW:
+                flags = REPEAT | NAMED if identity.window else REPEAT
+                return Run(
+                    len(records), HOLD_OFF, flags, identity.incarnation, identity.date, identity.number
+                )
+            self.begun_anew += len(records)
+            identity = (
+                identity._replace(date=None, made=0.0, wall=0.0, lapsed=True) if identity.window else _LAPSED
+            )
+            for record in records:
+                record.identity = identity
+        if identity is None or not identity.incarnation:
+            return Run(len(records), HOLD_OFF, 0, stamp.incarnation, stamp.date, stamp.number + start)
+        return Run(1, HOLD_OFF, NAMED, identity.incarnation, _from(stamp, identity), identity.number)
+
+    def keep(self, entry: Entry) -> None:
+        """Keep the identities of an attempt that may be stored: the records are held, and marked from now on.
+
+        Args:
+            entry: The Kinesis record; nothing happens if it was sent without identities.
+        """
+        attempt = entry.attempt
+        stamp = None if attempt is None else attempt.stamp
+        if attempt is None or stamp is None:
+            return
+        attempt.stamp = None
+        for index, record in enumerate(entry.records):
+            identity = record.identity
+            if identity is None or not identity.incarnation:
+                record.identity = Identity(
+                    stamp.incarnation, stamp.number + index, stamp.date, 0.0, stamp.made, stamp.wall
+                )
+            elif identity.date is None:
+                record.identity = identity._replace(
+                    date=_from(stamp, identity), made=stamp.made, wall=stamp.wall
+                )
+        attempt.held_until = max(attempt.held_until, stamp.made + HOLD_OFF)
+
+
+def _from(stamp: Stamp, identity: Identity) -> int:
+    """Return the date of a named record: readers look for earlier ones from then on."""
+    return max(0, stamp.date - int(identity.window * 1000))
