@@ -164,6 +164,19 @@ _TRANSIENT = frozenset(
         "ExpiredNextTokenException",
     }
 )
+
+DENIALS = frozenset(
+    {
+        "AccessDenied",
+        "AccessDeniedException",
+        "KMSAccessDeniedException",
+        "NotAuthorized",
+        "NotAuthorizedException",
+        "UnauthorizedOperation",
+    }
+)
+"""Codes of errors that say that the action is not allowed."""
+
 _OLD_SIGNATURE = ("Signature expired", "Signature not yet current")
 """Start of error messages for a valid signature whose time is wrong: the process was frozen between signing and sending,
 or its clock is being set. The next attempt has a new signature."""

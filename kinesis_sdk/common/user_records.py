@@ -11,7 +11,7 @@ replaces the first two. A new field of both needs no change here.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain, count, repeat, starmap
 from operator import eq, itemgetter
 from typing import Any, ClassVar, Protocol, overload
@@ -74,7 +74,7 @@ class AggregatedRun:
         explicit_hash_keys: Explicit hash key of each, or None for it; None if no user record has one.
     """
 
-    __slots__ = ("_explicit_hash_keys", "_origin", "_partition_keys", "payloads", "record_type")
+    __slots__ = ("_explicit_hash_keys", "_first", "_origin", "_partition_keys", "payloads", "record_type")
 
     def __init__(
         self,
@@ -84,6 +84,7 @@ class AggregatedRun:
         explicit_hash_keys: Sequence[str | None] | None,
     ) -> None:
         self.payloads: Sequence[bytes] = payloads
+        self._first = 0
         self.record_type: type[UserRecord] = UserRecord
         self._origin = carrier[2:]
         self._partition_keys = partition_keys
@@ -103,7 +104,7 @@ class AggregatedRun:
             self.payloads,
             self._partition_keys,
             *map(repeat, self._origin),
-            _NUMBERS if len(self.payloads) <= len(_NUMBERS) else count(),
+            count(self._first) if self._first or len(self.payloads) > len(_NUMBERS) else _NUMBERS,
             repeat(None) if self._explicit_hash_keys is None else self._explicit_hash_keys,
             repeat(True),
         )
@@ -115,8 +116,41 @@ class AggregatedRun:
         hashes = self._explicit_hash_keys
         hash_key = None if hashes is None else hashes[index]
         return self.record_type(
-            self.payloads[index], self._partition_keys[index], *self._origin, index, hash_key, True
+            self.payloads[index],
+            self._partition_keys[index],
+            *self._origin,
+            self._first + index,
+            hash_key,
+            True,
         )
+
+    @property
+    def sequence_number(self) -> str:
+        """Sequence number of the Kinesis record."""
+        return str(self._origin[0])
+
+    def without(self, dropped: Iterable[tuple[int, int]]) -> Iterator[AggregatedRun]:
+        """Yield what is left of a complete aggregate, each part with its sub-sequence numbers.
+
+        Args:
+            dropped: First and last sub-sequence number of each part to leave out, in order.
+        """
+        begin = 0
+        for first, last in [*dropped, (len(self.payloads), 0)]:
+            if begin < first:
+                yield self._part(begin, first)
+            begin = last + 1
+
+    def _part(self, begin: int, end: int) -> AggregatedRun:
+        part = AggregatedRun.__new__(AggregatedRun)
+        hashes = self._explicit_hash_keys
+        part.payloads = self.payloads[begin:end]
+        part.record_type = self.record_type
+        part._first = begin
+        part._origin = self._origin
+        part._partition_keys = self._partition_keys[begin:end]
+        part._explicit_hash_keys = None if hashes is None else hashes[begin:end]
+        return part
 
 
 class PlainRun:
@@ -215,6 +249,24 @@ class UserRecords(Sequence[UserRecord]):
     def joined(cls, parts: Sequence[UserRecords]) -> UserRecords:
         """Return all records of several batches, in order."""
         return parts[0] if len(parts) == 1 else cls(run for part in parts for run in part._runs)
+
+    def without(self, dropped: Mapping[str, Sequence[tuple[int, int]]]) -> UserRecords:
+        """Return the records without parts of some aggregates; the others keep their sub-sequence numbers.
+
+        Args:
+            dropped: By sequence number of an aggregate, the first and last sub-sequence number of each part to leave out, in
+                order.
+        """
+        if not dropped:
+            return self
+        runs: list[RecordRun] = []
+        for run in self._runs:
+            parts = dropped.get(run.sequence_number) if isinstance(run, AggregatedRun) else None
+            if parts is None or not isinstance(run, AggregatedRun):
+                runs.append(run)
+            else:
+                runs.extend(run.without(parts))
+        return UserRecords(runs)
 
     @property
     def overhead(self) -> int:

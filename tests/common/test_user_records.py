@@ -130,3 +130,39 @@ def test_the_data_of_an_aggregate_is_not_kept() -> None:
     run = AggregatedRun(carrier(blob, "a", 1), [b"x"], ["k"], None)
     assert sys.getrefcount(blob) == before
     assert len(run) == 1
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), ROWS.filter(bool)), max_size=4),
+    st.sets(st.tuples(st.integers(0, 3), st.integers(0, 3))),
+)
+def test_records_are_left_out_by_position(
+    shape: list[tuple[bool, list[tuple[bytes, str, str | None]]]], chosen: set[tuple[int, int]]
+) -> None:
+    records, expected = build(shape)
+    chosen = {
+        (number, sub)
+        for number, sub in chosen
+        if number < len(shape) and shape[number][0] and sub < len(shape[number][1])
+    }
+    dropped: dict[str, list[tuple[int, int]]] = {}
+    for number, sub in sorted(chosen):
+        dropped.setdefault(str(number), []).append((sub, sub))
+    rest = [one for one in expected if (int(one.sequence_number), one.sub_sequence_number) not in chosen]
+    left = records.without(dropped)
+    assert left == rest
+    assert list(left) == rest
+    assert [left[index] for index in range(len(rest))] == rest
+    assert list(left.payloads) == [one.data for one in rest]
+
+
+def test_a_whole_aggregate_is_left_out() -> None:
+    run = AggregatedRun(carrier(b"", "a", 1), [b"x", b"y"], ["k", "k"], None)
+    assert len(UserRecords([run]).without({"1": [(0, 1)]})) == 0
+    assert run.sequence_number == "1"
+
+
+def test_the_end_of_a_large_aggregate_keeps_its_numbers() -> None:
+    run = AggregatedRun(carrier(b"", "a", 1), [b"x"] * 5000, ["k"] * 5000, None)
+    left = UserRecords([run]).without({"1": [(0, 4000)]}).of_type(UserRecord)
+    assert [record.sub_sequence_number for record in left] == list(range(4001, 5000))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kinesis_sdk.admin.doctor.facts import Permission, Tried
+from kinesis_sdk.common.aws import DENIALS
 
 ROLES = ("consumer", "producer", "admin")
 """Purposes of credentials."""
@@ -65,18 +66,6 @@ ACTIONS = (
     Action("kinesis:DeleteStream", ("admin",), not_tried=_NO_DRY_RUN),
     Action("dynamodb:DeleteTable", ("admin",), not_tried=_NO_DRY_RUN),
 )
-
-DENIALS = frozenset(
-    {
-        "AccessDenied",
-        "AccessDeniedException",
-        "KMSAccessDeniedException",
-        "NotAuthorized",
-        "NotAuthorizedException",
-        "UnauthorizedOperation",
-    }
-)
-"""Codes of errors that say that the action is not allowed."""
 
 _AFTER_AUTHORIZATION = frozenset(
     {

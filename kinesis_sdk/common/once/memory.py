@@ -1,0 +1,667 @@
+"""Memory of a reader of one shard: the runs that it has read, as a cache of the stream that is bounded in time and bytes.
+
+The memory has two uses. A copy that it has shows that another one at a later position is a repetition. And from `RunMemory.since` on it
+has every copy, so a copy that it does not have was not stored in that time.
+
+Each entry has its position. After a failed delivery a reader reads again what the memory already has, and without positions
+it would take each of these records for a repetition of itself and lose it.
+
+It is a series of segments in the order of the path. The newest one takes what is read; the oldest one is forgotten as a whole. If the bytes
+become too many, older segments are compressed before any is forgotten::
+
+    forgotten │ compressed: names in sorted arrays │ sealed: names in a dict │ open
+              └─ since, first                                                  └─ last
+
+| | bytes in a dict | compressed |
+| --- | ---: | ---: |
+| a named record | about 110 | 33 |
+| a run of others | about 145 | 145 |
+| and for each of their aggregates | 50 | 50 |
+
+Nothing here is linear in the copies of one record: they are in lists that are sorted, and searched by bisection.
+
+Pure: no clock, no locks. Times are arrivals, in milliseconds since 1970 by the clock of Kinesis.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+
+from kinesis_sdk.common.once.table import NAMED, Run
+
+KEPT_MILLIS = 60_000
+"""Milliseconds of arrivals for which a run is kept."""
+
+MAX_BYTES = 64 * 1024 * 1024
+"""Default of the maximum bytes of the memory of one shard."""
+
+ANCESTOR = -1
+"""Sequence number of every copy in an ancestor of the shard: all of them are before the first record of the shard."""
+
+NEVER = float("inf")
+
+NAME_BYTES = 112
+"""Bytes of a named record in a dict: 48 of its key, 32 of its place, and its share of the dict."""
+
+COMPRESSED_NAME_BYTES = 33
+"""Bytes of a named record in sorted arrays: 14 of its key, 8 of the key's hash, 8 of its place, and at most 3 of the index."""
+
+RUN_BYTES = 145
+"""Bytes of a run of other records: 48 of its key, 48 of its numbers and its place, and its share of the dict."""
+
+COPY_BYTES = 60
+"""Bytes of each further copy of the same record, or run with the same date, in the segment."""
+
+_OPEN_CARRIER_BYTES = 160
+"""Bytes of an aggregate in the open segment."""
+
+_SINGLE_BYTES = RUN_BYTES + _OPEN_CARRIER_BYTES
+
+CARRIER_BYTES = 50
+"""Bytes of an aggregate in any other segment: 24 of its sequence number, 16 of its digest, 8 of its arrival."""
+
+_SEGMENTS = 8
+"""Number of segments that share the bytes of a memory, or the time for which it keeps its entries."""
+
+_MIN_SPAN = 10_000
+"""Minimum milliseconds of arrivals after which a segment is followed by another one."""
+
+_MAX_SEGMENT_BYTES = 8 * 1024 * 1024
+"""Maximum bytes of a segment, so that it is compressed in a moment."""
+
+_DICT_IS_FULL = 43_690
+"""Maximum names of a segment. The next one would double the dict (two thirds of 2^16)."""
+
+_NO_ARRIVAL = 1 << 62
+"""Stands for an arrival that Kinesis does not report: later than every other one, so that the entry counts."""
+
+# A place is the index of an aggregate in its segment, and the sub-sequence number of a run's first user record. A run is the number of
+# its first user record, its count, and its place. So places are in order of positions, and runs in order of numbers.
+_SUB_BITS = 24
+_PLACE_BITS = 60
+_RUN_BITS = 84
+_PLACE = (1 << _PLACE_BITS) - 1
+_COUNT = (1 << (_RUN_BITS - _PLACE_BITS)) - 1
+_END = 1 << _PLACE_BITS
+
+_HASH = (1 << 64) - 1
+
+_KEY_SIZE = 14
+
+Part = tuple[int, int]
+"""First and last number of user records of a run."""
+
+
+def key_of(run: Run) -> bytes:
+    """Return what the copies of a run's records have in common, besides the numbers of those that have no name.
+
+    The keys of named records and those of others are apart: they mean different things.
+    """
+    if run.flags & NAMED:
+        return run.incarnation + run.number.to_bytes(6, "big")
+    return run.incarnation + run.date.to_bytes(6, "big")
+
+
+class Segment:
+    """The runs of some aggregates that follow each other in one shard.
+
+    Args:
+        until: Arrival from which on another segment is to follow.
+        max_bytes: Bytes from which on another segment is to follow.
+
+    Attributes:
+        newest: Latest arrival of its aggregates, infinity if one has none; minus infinity of an empty segment.
+        last: Sequence number of its last aggregate.
+        size: Bytes, estimated.
+    """
+
+    __slots__ = (
+        "_arrivals",
+        "_compressed",
+        "_copies",
+        "_digests",
+        "_longest",
+        "_max_bytes",
+        "_names",
+        "_packed_digests",
+        "_packed_sequences",
+        "_runs",
+        "_sequences",
+        "_several",
+        "_until",
+        "_width",
+        "last",
+        "newest",
+        "size",
+    )
+
+    def __init__(self, until: float = NEVER, max_bytes: float = NEVER) -> None:
+        self.newest: float = -NEVER
+        self.last: int = ANCESTOR
+        self.size: int = 0
+        self._until = until
+        self._max_bytes = max_bytes
+        # Further copies of names, and runs with the keys of others.
+        self._copies = 0
+        # Of each aggregate.
+        self._arrivals = array("q")
+        self._sequences: list[int] = []
+        self._digests: list[bytes] = []
+        # The same once the segment is sealed; sequence numbers have any width.
+        self._packed_sequences = b""
+        self._packed_digests = b""
+        self._width = 0
+        # Named records: the place of the first copy, and of all if there are several.
+        self._names: dict[bytes, int] = {}
+        self._several: dict[bytes, list[int]] = {}
+        self._compressed: _Names | None = None
+        # Other runs, by incarnation and date: one, or several in order.
+        self._runs: dict[bytes, int | list[int]] = {}
+        self._longest = 0
+
+    def __len__(self) -> int:
+        """Return the number of runs."""
+        names = len(self._names) if self._compressed is None else len(self._compressed)
+        return names + len(self._runs) + self._copies
+
+    def is_full_at(self, arrival: int | None) -> bool:
+        """Return whether an aggregate that arrives then belongs into another segment."""
+        return (
+            self.size >= self._max_bytes
+            or len(self._names) >= _DICT_IS_FULL
+            or (arrival is not None and arrival >= self._until)
+        )
+
+    def begin(self, sequence: int, arrival: int | None, digest: bytes) -> None:
+        """Begin with the runs of the next aggregate."""
+        self.last = sequence
+        self._sequences.append(sequence)
+        self._digests.append(digest)
+        if arrival is None:
+            self._arrivals.append(_NO_ARRIVAL)
+            self.newest = NEVER
+        else:
+            self._arrivals.append(arrival)
+            self.newest = max(self.newest, arrival)
+        self.size += _OPEN_CARRIER_BYTES
+
+    def add_name(self, key: bytes, sub: int) -> None:
+        """Add a named record of the last aggregate."""
+        place = len(self._arrivals) - 1 << _SUB_BITS | sub
+        first = self._names.setdefault(key, place)
+        if first == place:
+            self.size += NAME_BYTES
+            return
+        self._copies += 1
+        several = self._several.get(key)
+        if several is None:
+            self._several[key] = [first, place]
+            self.size += NAME_BYTES
+        else:
+            several.append(place)
+        self.size += COPY_BYTES
+
+    def add_run(self, key: bytes, number: int, count: int, sub: int) -> None:
+        """Add another run of the last aggregate."""
+        run = number << _RUN_BITS | count << _PLACE_BITS | (len(self._arrivals) - 1 << _SUB_BITS) | sub
+        known = self._runs.setdefault(key, run)
+        self._longest = max(self._longest, count)
+        if known is run:
+            self.size += RUN_BYTES
+            return
+        self._copies += 1
+        self.size += COPY_BYTES
+        if isinstance(known, int):
+            self._runs[key] = [known, run] if known < run else [run, known]
+        else:
+            insort(known, run)
+
+    def add_single(
+        self, sequence: int, arrival: int, digest: bytes, key: bytes, number: int, count: int
+    ) -> bool:
+        """Add an aggregate of one run that cannot be equal to one before, see `RunMemory.add_single`."""
+        if arrival >= self._until or self.size >= self._max_bytes:
+            return False
+        arrivals, runs = self._arrivals, self._runs
+        run = (number << _RUN_BITS - _PLACE_BITS | count) << _PLACE_BITS | len(arrivals) << _SUB_BITS
+        known = runs.get(key)
+        if known is None:
+            runs[key] = run
+            self.size += _SINGLE_BYTES
+        else:
+            # The aggregates of a request have one date, and their numbers count up.
+            if isinstance(known, int):
+                if known >> _RUN_BITS >= number:
+                    return False
+                runs[key] = [known, run]
+            else:
+                if known[-1] >> _RUN_BITS >= number:
+                    return False
+                known.append(run)
+            self._copies += 1
+            self.size += COPY_BYTES + _OPEN_CARRIER_BYTES
+        arrivals.append(arrival)
+        self._sequences.append(sequence)
+        self._digests.append(digest)
+        self.last = sequence
+        if arrival > self.newest:  # noqa: PLR1730 - a call of max takes longer
+            self.newest = arrival
+        if count > self._longest:  # noqa: PLR1730
+            self._longest = count
+        return True
+
+    def has_run(self, key: bytes) -> bool:
+        """Return whether there is a run of others with a key."""
+        return key in self._runs
+
+    def seal(self) -> None:
+        """Pack what no longer grows."""
+        if not self._sequences:
+            return
+        self._width = max(1, (max(self._sequences).bit_length() + 7) // 8)
+        if self.last != ANCESTOR:
+            self._packed_sequences = b"".join([one.to_bytes(self._width, "big") for one in self._sequences])
+        self._packed_digests = b"".join(self._digests)
+        self.size -= (_OPEN_CARRIER_BYTES - CARRIER_BYTES) * len(self._sequences)
+        self._sequences, self._digests = [], []
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether the rest of the segment cannot be compressed."""
+        return self._compressed is not None or not self._names
+
+    def compress(self) -> None:
+        """Make the segment smaller, and slower to search."""
+        self._compressed = _Names(self._names)
+        self.size -= (NAME_BYTES - COMPRESSED_NAME_BYTES) * len(self._names)
+        self._names = {}
+
+    def _sequence_at(self, index: int) -> int:
+        width = self._width
+        if not width:
+            return self._sequences[index]
+        return int.from_bytes(self._packed_sequences[index * width : (index + 1) * width], "big")
+
+    def _limit(self, sequence: int, sub: int) -> int:
+        """Return the place before which everything is before a position of the shard."""
+        if sequence > self.last:
+            return _END
+        count = len(self._arrivals)
+        if sequence == self.last:  # nearly always, if it is not later
+            return count - 1 << _SUB_BITS | sub
+        index = bisect_left(range(count), sequence, key=self._sequence_at)
+        is_there = index < count and self._sequence_at(index) == sequence
+        return index << _SUB_BITS | (sub if is_there else 0)
+
+    def has_name(self, key: bytes, sequence: int, sub: int, since: float) -> bool:
+        """Return whether a copy of a named record is before a position, and arrived at a moment or later."""
+        place = self._names.get(key) if self._compressed is None else self._compressed.get(key)
+        if place is None:
+            return False
+        limit = self._limit(sequence, sub)
+        several = self._several.get(key)
+        if several is None:
+            return place < limit and self._arrivals[place >> _SUB_BITS] >= since
+        # From new to old: if many are there, the last one is recent.
+        for index in range(bisect_left(several, limit) - 1, -1, -1):
+            if self._arrivals[several[index] >> _SUB_BITS] >= since:
+                return True
+        return False
+
+    def parts(self, key: bytes, wanted: Part, sequence: int, sub: int, since: float) -> Iterator[Part]:
+        """Return the common numbers of a run, and of others with its key that are before a position and arrived at a moment or later."""
+        known = self._runs.get(key)
+        if known is None:
+            return
+        limit = self._limit(sequence, sub)
+        for run in self._overlapping(known, wanted):
+            place = run & _PLACE
+            if place < limit and self._arrivals[place >> _SUB_BITS] >= since:
+                number = run >> _RUN_BITS
+                last = number + (run >> _PLACE_BITS & _COUNT) - 1
+                yield max(number, wanted[0]), min(last, wanted[1])
+
+    def _overlapping(self, known: int | list[int], wanted: Part) -> Iterator[int]:
+        runs = [known] if isinstance(known, int) else known
+        first, last = wanted
+        for index in range(bisect_left(runs, last + 1 << _RUN_BITS) - 1, -1, -1):
+            run = runs[index]
+            number = run >> _RUN_BITS
+            if number + self._longest <= first:
+                return
+            if number + (run >> _PLACE_BITS & _COUNT) > first:
+                yield run
+
+    def has_equal(self, key: bytes, wanted: Part, sequence: int, digest: bytes) -> bool:
+        """Return whether a run is in an aggregate of the shard with equal bytes, before a sequence number."""
+        known = self._runs.get(key)
+        if known is None or self.last == ANCESTOR:
+            return False
+        limit = self._limit(sequence, 0)
+        return any(
+            run & _PLACE < limit and self._digest_at((run & _PLACE) >> _SUB_BITS) == digest
+            for run in self._overlapping(known, wanted)
+        )
+
+    def _digest_at(self, index: int) -> bytes:
+        if self._digests:
+            return self._digests[index]
+        size = len(self._packed_digests) // len(self._arrivals)
+        return self._packed_digests[index * size : (index + 1) * size]
+
+
+class _Names:
+    """Named records and their places, in arrays that are sorted by the hashes of the names.
+
+    An index by the first bits of the hash says where to search, so that it takes about as many steps as with a dict.
+    """
+
+    __slots__ = ("_hashes", "_keys", "_places", "_shift", "_starts")
+
+    def __init__(self, names: dict[bytes, int]) -> None:
+        items = sorted([(hash(key) & _HASH, key, place) for key, place in names.items()])
+        self._hashes = array("Q", [item[0] for item in items])
+        self._keys = b"".join([item[1] for item in items])
+        self._places = array("Q", [item[2] for item in items])
+        bits = max(0, len(items).bit_length() - 2)
+        self._shift = 64 - bits
+        self._starts = array(
+            "I",
+            [bisect_left(self._hashes, prefix << self._shift) for prefix in range((1 << bits) + 1)],
+        )
+
+    def __len__(self) -> int:
+        """Return the number of names."""
+        return len(self._hashes)
+
+    def get(self, key: bytes) -> int | None:
+        """Return the place of a name."""
+        digest = hash(key) & _HASH
+        prefix = digest >> self._shift
+        index = bisect_left(self._hashes, digest, self._starts[prefix], self._starts[prefix + 1])
+        while index < len(self._hashes) and self._hashes[index] == digest:
+            if self._keys[index * _KEY_SIZE : (index + 1) * _KEY_SIZE] == key:
+                return self._places[index]
+            index += 1
+        return None
+
+
+def _segment_bytes(max_bytes: int) -> int:
+    return min(max_bytes // _SEGMENTS, _MAX_SEGMENT_BYTES)
+
+
+def _shrink(segments: Sequence[Segment], size: int, max_bytes: int) -> int:
+    """Compress segments, the first ones first, until they fit; return their bytes."""
+    for segment in segments:
+        if size <= max_bytes:
+            break
+        if not segment.is_compressed:
+            before = segment.size
+            segment.compress()
+            size += segment.size - before
+    return size
+
+
+class RunMemory:
+    """The runs that one reader of one shard has read, or looked up.
+
+    Args:
+        max_bytes: Maximum bytes.
+
+    Attributes:
+        since: Arrival since which every copy on the shard's path is here; infinity before anything was read.
+        first: Sequence number from which on every copy in the shard itself is here; infinity before anything was read.
+        last: Sequence number of the last record of the shard that was read; -1 before the first.
+    """
+
+    __slots__ = (
+        "_max_bytes",
+        "_open",
+        "_reach",
+        "_reach_at",
+        "_sealed",
+        "_sealed_bytes",
+        "_sealed_newest",
+        "first",
+        "last",
+        "since",
+    )
+
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self.since: float = NEVER
+        self.first: float = NEVER
+        self.last: int = -1
+        self._max_bytes = max_bytes
+        # In the order of the path, so that the oldest one is the leftmost.
+        self._sealed: deque[Segment] = deque()
+        self._sealed_bytes = 0
+        # The latest arrival of the sealed segments.
+        self._sealed_newest = -NEVER
+        self._open = Segment(-NEVER, _segment_bytes(max_bytes))
+        # How far back the last suspects had to be looked for, and the arrival of the last one for which that was too far.
+        self._reach = 0
+        self._reach_at = 0
+
+    def __len__(self) -> int:
+        """Return the number of runs."""
+        return len(self._open) + sum(map(len, self._sealed))
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes, estimated."""
+        return self._open.size + self._sealed_bytes
+
+    @property
+    def room(self) -> int:
+        """Bytes for what a look-up brings; 0 if it would be forgotten at once."""
+        free = self._max_bytes - self.size
+        return free if free * _SEGMENTS >= self._max_bytes else 0
+
+    def begin(self, sequence: int, arrival: int | None, digest: bytes) -> None:
+        """Begin with the runs of the aggregate that was read last in the shard; forget what is too old by then."""
+        if self._open.is_full_at(arrival):
+            self._follow(arrival)
+        self._open.begin(sequence, arrival, digest)
+
+    def add_single(
+        self, sequence: int, arrival: int, digest: bytes, key: bytes, number: int, count: int, since: int
+    ) -> bool:
+        """Add the aggregate that was read last in the shard and has one run, not of a named record. For speed; see `begin`.
+
+        Args:
+            sequence: Sequence number.
+            arrival: Arrival.
+            digest: Digest.
+            key: Key of the run.
+            number: Number of its first user record.
+            count: Number of its user records.
+            since: Arrival since which other runs with the key matter.
+
+        Returns:
+            False if there may be an equal run, or if the aggregate belongs into another segment. Then nothing was added.
+        """
+        if self._sealed_newest >= since and self.has_run(key, since):
+            return False
+        return self._open.add_single(sequence, arrival, digest, key, number, count)
+
+    def add_name(self, key: bytes, sub: int) -> None:
+        """Add a named record of the aggregate."""
+        self._open.add_name(key, sub)
+
+    def add_run(self, key: bytes, number: int, count: int, sub: int) -> None:
+        """Add another run of the aggregate."""
+        self._open.add_run(key, number, count, sub)
+
+    def _follow(self, arrival: int | None) -> None:
+        self._seal()
+        if arrival is not None:
+            self._expire(arrival)
+        self._fit()
+        span = max(_MIN_SPAN, (KEPT_MILLIS + self._reach) // _SEGMENTS)
+        until = NEVER if arrival is None else arrival + span
+        self._open = Segment(until, _segment_bytes(self._max_bytes))
+
+    def _seal(self) -> None:
+        if len(self._open):
+            self._open.seal()
+            self._sealed.append(self._open)
+            self._sealed_bytes += self._open.size
+            self._sealed_newest = max(self._sealed_newest, self._open.newest)
+
+    def _fit(self) -> None:
+        sealed, allowed = self._sealed, self._max_bytes - self._max_bytes // _SEGMENTS
+        if self._sealed_bytes > allowed:
+            self._sealed_bytes = _shrink(sealed, self._sealed_bytes, allowed)
+        while sealed and self._sealed_bytes > allowed:
+            self._forget_oldest()
+
+    def _expire(self, arrival: int) -> None:
+        if arrival - self._reach_at > KEPT_MILLIS:
+            self._reach = 0
+        horizon = arrival - self._reach - KEPT_MILLIS
+        while self._sealed and self._sealed[0].newest < horizon:
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        segment = self._sealed.popleft()
+        self._sealed_bytes -= segment.size
+        # Arrivals need not be in the order of positions, so both bounds rise by themselves.
+        self.since = max(self.since, segment.newest + 1)
+        if segment.last != ANCESTOR:
+            self.first = max(self.first, segment.last + 1)
+
+    def restore(self, found: Iterable[Segment], since: float, first: float) -> None:
+        """Add what a look-up brought.
+
+        Args:
+            found: The copies before everything that is here, in the order of the path.
+            since: Arrival since which they are complete.
+            first: Sequence number in the shard from which on they are complete.
+        """
+        self.since = min(self.since, since)
+        self.first = min(self.first, first)
+        segments = [*found]
+        self._sealed.extendleft(reversed(segments))
+        self._sealed_bytes += sum(segment.size for segment in segments)
+        self._sealed_newest = max([self._sealed_newest, *(segment.newest for segment in segments)])
+        self._fit()
+
+    def reach(self, distance: int, arrival: int) -> None:
+        """Keep what is here for longer than usual: a suspect had to be looked for this far back.
+
+        Args:
+            distance: Milliseconds from the earliest arrival that matters to the suspect's.
+            arrival: Arrival of the suspect.
+        """
+        if arrival - self._reach_at > KEPT_MILLIS:
+            self._reach = 0
+        # Distances vary. A shorter one must not let the memory forget what the next longer one needs.
+        if distance >= self._reach // 2:
+            self._reach, self._reach_at = max(self._reach, distance), arrival
+
+    def has_name(self, key: bytes, sequence: int, sub: int, since: float) -> bool:
+        """Return whether a copy of a named record is before a position, and arrived at a moment or later."""
+        if self._open.has_name(key, sequence, sub, since):
+            return True
+        return any(
+            segment.newest >= since and segment.has_name(key, sequence, sub, since)
+            for segment in reversed(self._sealed)
+        )
+
+    def parts(self, key: bytes, wanted: Part, sequence: int, sub: int, since: float) -> list[Part]:
+        """Return the numbers of a run of which a copy is before a position and arrived at a moment or later; parts may overlap."""
+        found = [*self._open.parts(key, wanted, sequence, sub, since)]
+        for segment in self._sealed:
+            if segment.newest >= since:
+                found += segment.parts(key, wanted, sequence, sub, since)
+        return found
+
+    def has_run(self, key: bytes, since: float) -> bool:
+        """Return whether a run of others with a key may be here that arrived at a moment or later."""
+        if self._open.has_run(key):
+            return True
+        return any(segment.newest >= since and segment.has_run(key) for segment in self._sealed)
+
+    def has_equal(self, key: bytes, wanted: Part, sequence: int, digest: bytes) -> bool:
+        """Return whether a run is in an aggregate of the shard with equal bytes, before a sequence number."""
+        return self._open.has_equal(key, wanted, sequence, digest) or any(
+            segment.has_equal(key, wanted, sequence, digest) for segment in self._sealed
+        )
+
+
+class Recollection:
+    """The copies that a look-up brings, until it is complete: the newest ones, as many as a memory holds.
+
+    Shards come in the order in which they are read: the shard itself, then its ancestors, each from old to new.
+
+    Args:
+        max_bytes: Maximum bytes.
+
+    Attributes:
+        since: Arrival since which nothing was left out; None if nothing was.
+        first: Sequence number in the shard from which on nothing was left out; None if nothing was.
+    """
+
+    __slots__ = ("_max_bytes", "_shards", "_size", "first", "since")
+
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self.since: float | None = None
+        self.first: int | None = None
+        self._max_bytes = max_bytes
+        # Bytes of all segments but the last one of the shard that is read.
+        self._size = 0
+        self._shards: list[deque[Segment]] = []
+
+    def begin_shard(self) -> None:
+        """Begin with the copies of a shard that is older than those before, or independent of them."""
+        if self._shards:
+            self._seal()
+        self._shards.append(deque([self._new_segment(None)]))
+
+    def _new_segment(self, arrival: int | None) -> Segment:
+        until = NEVER if arrival is None else arrival + 6 * _MIN_SPAN
+        return Segment(until, _segment_bytes(self._max_bytes))
+
+    def begin(self, sequence: int, arrival: int | None, digest: bytes) -> None:
+        """Begin with the runs of the next aggregate of the shard."""
+        shard = self._shards[-1]
+        if not len(shard[-1]):
+            shard[-1] = self._new_segment(arrival)
+        elif shard[-1].is_full_at(arrival):
+            self._seal()
+            shard.append(self._new_segment(arrival))
+        shard[-1].begin(sequence, arrival, digest)
+
+    def add_name(self, key: bytes, sub: int) -> None:
+        """Add a named record of the aggregate."""
+        self._shards[-1][-1].add_name(key, sub)
+
+    def add_run(self, key: bytes, number: int, count: int, sub: int) -> None:
+        """Add another run of the aggregate."""
+        self._shards[-1][-1].add_run(key, number, count, sub)
+
+    def _seal(self) -> None:
+        shard = self._shards[-1]
+        shard[-1].seal()
+        self._size += shard[-1].size
+        allowed = self._max_bytes - self._max_bytes // _SEGMENTS
+        if self._size > allowed:
+            self._size = _shrink([*self._in_order()], self._size, allowed)
+        while shard and self._size > allowed:
+            left_out = shard.popleft()
+            self._size -= left_out.size
+            self.since = max(self.since or 0, left_out.newest + 1)
+            if left_out.last != ANCESTOR:
+                self.first = left_out.last + 1
+
+    def _in_order(self) -> Iterator[Segment]:
+        return (segment for shard in reversed(self._shards) for segment in shard)
+
+    def finish(self) -> list[Segment]:
+        """Return the copies in the order of the path. Nothing is added after that, and only now the bounds are final."""
+        if self._shards:
+            self._seal()
+        return [segment for segment in self._in_order() if len(segment)]

@@ -1,0 +1,738 @@
+"""Rules by which a reader of one shard finds the repetitions among the records of idempotent producers, without any I/O.
+
+A producer that got no answer sends its records again, so a record may be stored several times. All its *valid* copies (those in
+aggregates that belong completely into the shard where they are stored) lie on one path of shards, each of which continues the one
+before. **The first valid copy is the record, and every other one is dropped.** That depends on the stream alone, and not on
+who reads it, from where on and in which batches, so it needs no state beside the checkpoint.
+
+Nearly every record arrives so soon after its date that it can only be the first copy, and is delivered. The others are *suspects*: marked as
+repeated, or late. A suspect is looked for in the reader's memory, and if that does not reach far enough back, in the stream.
+
+| rule | |
+| --- | --- |
+| R1 | A misplaced aggregate is dropped: its producer puts it again. One that is older than `OLDEST_MILLIS` was forwarded from elsewhere; it is treated like that of any other producer. |
+| R2 | A run is suspect if it is marked, or arrived `EARLY_MILLIS` before the end of its hold-off or later. |
+| R3 | A suspect record is dropped if an earlier valid copy arrived at `_earliest` or later. |
+| R4 | The memory is complete since the first record that was read, and each of its entries has a position. |
+| R5 | If the memory begins later than that, the shard is read again from there on, and its parents as far as they reach. |
+| R6 | What can no longer be found out, or may not be read, is delivered and counted. |
+| R7 | Equal bytes, stored twice in the shard, are one record: something between the producer and Kinesis repeated the request. |
+| R8 | Dropped records count as delivered. That is up to the shell. |
+
+How a shell (a worker, a Spark task, a Lambda function) uses it, for the batches of a shard in order:
+
+```python
+reader = RunReader(stream_name, shard_id, hash_key_range, parents=parent_ids)
+...
+reader.begin(kinesis_records)
+users = deaggregate(kinesis_records, on_tagged=reader.add)
+look_up = reader.look_up()
+while look_up is not None and (step := look_up.step) is not None:
+    ...                     # carry out the step; see `LookUp`, and `kinesis_sdk.common.once.shell` for loops that may block
+decision = reader.decide(now_millis)
+users = users.without(decision.dropped)
+```
+
+A reader that begins at any record decides as one that has read everything. Where it begins only decides how many suspects have to be looked up.
+For a Spark range, make a reader for each range with ``drops_equal=False``, and pass what the driver knows of the shards
+to `LookUp.listed`, instead of listing them in each task.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kinesis_sdk.common.aggregate_reader import (
+    DIGEST_SIZE,
+    MAGIC,
+    SubRecordColumns,
+    decode_columns,
+    has_outside,
+)
+from kinesis_sdk.common.hashkeys import HashKeyRange
+from kinesis_sdk.common.once.memory import (
+    ANCESTOR,
+    MAX_BYTES,
+    NEVER,
+    Part,
+    Recollection,
+    RunMemory,
+    key_of,
+)
+from kinesis_sdk.common.once.table import (
+    NAMED,
+    ONE_RUN_LENGTH,
+    REPEAT,
+    Run,
+    RunTable,
+    decode_table,
+    decode_unmarked,
+    encode_header,
+    shard_checksum,
+)
+from kinesis_sdk.common.records import KinesisRecord
+from kinesis_sdk.common.shards import Shard, ShardGraph
+
+EARLY_MILLIS = 2000
+"""Milliseconds by which arrivals may contradict the order of records, and dates the time at which records were sent."""
+
+OLDEST_MILLIS = 900_000
+"""Milliseconds after its date at which a record of an idempotent producer arrives at the latest."""
+
+_MARKED_MILLIS = 30_000
+"""Milliseconds before its arrival from which on a repeated record is looked for at least, so that a wrong clock of its producer
+does little harm. The window of a named record stays as its application wants it."""
+
+RETENTION_MILLIS = 24 * 3600 * 1000
+"""Milliseconds for which a stream keeps records at least. Whether it keeps them for longer, a look-up finds out by the oldest
+record that is still there: that needs no further permission, and follows a retention period that is changed meanwhile."""
+
+_MARKED = REPEAT | NAMED
+
+
+@dataclass(slots=True)
+class Decision:
+    """Decision on the tagged aggregates of a batch.
+
+    Attributes:
+        dropped: By sequence number, the parts that are dropped, as sub-sequence numbers in order. See `UserRecords.without`.
+        repeated: User records that are dropped because an earlier copy is delivered.
+        misplaced: User records that are dropped because their aggregate is misplaced.
+        unknown: User records that are delivered although an earlier copy may exist, because it could not be looked for.
+    """
+
+    dropped: dict[str, list[Part]] = field(default_factory=dict)
+    repeated: int = 0
+    misplaced: int = 0
+    unknown: int = 0
+
+
+class ReadShard(NamedTuple):
+    """Step of a look-up: read a shard.
+
+    Attributes:
+        shard_id: The shard.
+        since_millis: Arrival to begin at (``AT_TIMESTAMP``), in milliseconds since 1970; None begins at the oldest record.
+        limit: Maximum records of one call that are of use; None for any number.
+    """
+
+    shard_id: str
+    since_millis: int | None
+    limit: int | None = None
+
+
+class ListShards(NamedTuple):
+    """Step of a look-up: list all shards of the stream."""
+
+
+Step = ReadShard | ListShards
+
+
+@dataclass(slots=True)
+class _Suspect:
+    """A run that is looked up.
+
+    Attributes:
+        sequence_number: Sequence number of its Kinesis record.
+        sequence: The same as a number.
+        sub: Sub-sequence number of its first user record.
+        run: The run.
+        since: Earliest arrival of a copy that matters.
+        found: Numbers of which an earlier copy was found, in parts that may overlap.
+    """
+
+    sequence_number: str
+    sequence: int
+    sub: int
+    run: Run
+    since: int
+    found: list[Part]
+
+    def compare(self, run: Run, sequence: int, sub: int, arrival: int | None) -> None:
+        """Note what a run with the same key shows that is stored at a position."""
+        is_before = sequence < self.sequence or (sequence == self.sequence and sub < self.sub)
+        if not is_before or (arrival is not None and arrival < self.since):
+            return
+        first = max(self.run.number, run.number)
+        last = min(self.run.number + self.run.count, run.number + run.count) - 1
+        if first <= last:
+            self.found.append((first, last))
+
+
+class _Wanted:
+    """The suspects of a look-up, by what is to be found.
+
+    Many aggregates of one producer have the same date, so the runs with one key are searched by their numbers.
+    """
+
+    __slots__ = ("_longest", "_names", "_runs")
+
+    def __init__(self, suspects: Iterable[_Suspect]) -> None:
+        self._names: dict[bytes, list[_Suspect]] = {}
+        self._runs: dict[bytes, list[_Suspect]] = {}
+        self._longest = 0
+        for suspect in suspects:
+            run = suspect.run
+            if run.flags & NAMED:
+                self._names.setdefault(key_of(run), []).append(suspect)
+            else:
+                self._runs.setdefault(key_of(run), []).append(suspect)
+                self._longest = max(self._longest, run.count)
+        for runs in self._runs.values():
+            runs.sort(key=_number_of)
+
+    def compare(self, key: bytes, run: Run, sequence: int, sub: int, arrival: int | None) -> None:
+        """Compare the suspects with a copy of some of them, perhaps."""
+        if run.flags & NAMED:
+            # Few, because further ones find the first of them in the memory, unless its window is over.
+            suspects = self._names.get(key, ())
+            for suspect in suspects:
+                suspect.compare(run, sequence, sub, arrival)
+            return
+        runs = self._runs.get(key)
+        if runs is not None:
+            index = bisect_left(runs, run.number + run.count, key=_number_of) - 1
+            while index >= 0 and runs[index].run.number + self._longest > run.number:
+                runs[index].compare(run, sequence, sub, arrival)
+                index -= 1
+
+
+def _number_of(suspect: _Suspect) -> int:
+    return suspect.run.number
+
+
+class RunReader:
+    """The rules of a reader, for one shard. Used by one thread at a time.
+
+    For each batch: `begin` and `add` (any number of times), `look_up` and what it asks for, then `decide`.
+
+    Args:
+        stream_name: Name of the stream, not its ARN.
+        shard_id: The shard.
+        hash_key_range: Range of the shard; None if it is not known. Then aggregates that were not made for this shard are delivered.
+        parents: Ids of the shard's parents; None if they are not known. Without parents the shards need not be listed.
+        contiguous: Whether each batch follows the one before without a gap, and has none inside. Otherwise nothing follows
+            from a copy that was not read, so every suspect is looked up, unless an earlier copy was read.
+        drops_equal: Whether equal bytes in the shard are dropped (R7). That depends on what this reader has read, so it is not
+            for readers that have to return equal records for an equal range.
+        max_bytes: Maximum bytes of the memory.
+
+    Attributes:
+        needs_range: Whether an aggregate came that only the range can show to be misplaced, and the range is not known.
+    """
+
+    def __init__(
+        self,
+        stream_name: str,
+        shard_id: str,
+        hash_key_range: HashKeyRange | None,
+        *,
+        parents: Sequence[str] | None = None,
+        contiguous: bool = True,
+        drops_equal: bool = True,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        self.needs_range: bool = False
+        self._stream_name = stream_name
+        self._shard_id = shard_id
+        self._range = hash_key_range
+        self._checksum = shard_checksum(shard_id)
+        self._header = encode_header(stream_name, shard_id).decode("ascii")
+        self._contiguous = contiguous
+        self._drops_equal = drops_equal
+        self._memory = RunMemory(max_bytes)
+        self._history = _History(() if parents is not None and not parents else None, tuple(parents or ()))
+        self._decision = Decision()
+        self._suspects: list[_Suspect] = []
+        self._look_up: LookUp | None = None
+        # Sequence number up to which the records that are added now were read before.
+        self._read_before = -1
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the batch has nothing to decide and nothing was dropped, so that `decide` is not needed."""
+        return not self._suspects and not self._decision.dropped and not self._decision.unknown
+
+    @property
+    def remembered(self) -> int:
+        """Number of runs in the memory."""
+        return len(self._memory)
+
+    @property
+    def size(self) -> int:
+        """Bytes that the memory takes, estimated."""
+        return self._memory.size
+
+    def begin(self, records: Sequence[KinesisRecord]) -> None:
+        """Note the Kinesis records that are read now, all of them, in order, before those with tags are added."""
+        if not records:
+            return
+        memory = self._memory
+        if memory.last < 0 and self._contiguous:
+            arrival = _millis(records[0])
+            memory.first = int(records[0].sequence_number)
+            # A copy before the first record may have a later arrival, by as much as arrivals contradict the order.
+            memory.since = NEVER if arrival is None else arrival + EARLY_MILLIS
+        self._read_before = memory.last
+        memory.last = max(memory.last, int(records[-1].sequence_number))
+
+    def add(self, carrier: KinesisRecord, columns: SubRecordColumns) -> bool:
+        """Judge an aggregate with a tag; the ``on_tagged`` of `deaggregate`.
+
+        Returns:
+            False if it is to be treated like that of any other producer: the table does not fit, or it is misplaced and old.
+        """
+        count = len(columns.payloads)
+        tag = columns.tag
+        if tag is None:
+            return False
+        arrival = _millis(carrier)
+        if len(tag) == ONE_RUN_LENGTH and tag.startswith(self._header) and arrival is not None:
+            # Nearly every aggregate: of this stream, made for this shard, and of one run, which is not suspect.
+            fields = decode_unmarked(tag, count)
+            if fields is not None:
+                holdoff, date, key, number = fields
+                if arrival < date + holdoff * 1000 - EARLY_MILLIS:
+                    sequence, digest = int(carrier.sequence_number), carrier.data[-DIGEST_SIZE:]
+                    if sequence > self._read_before and self._memory.add_single(
+                        sequence, arrival, digest, key, number, count, date - EARLY_MILLIS
+                    ):
+                        return True
+        table = decode_table(tag, self._stream_name, count)
+        if table is None:
+            return False
+        if table.made_for != self._checksum:
+            if self._range is None:
+                # Whether it is misplaced cannot be known, so it is neither dropped nor a reason to drop another.
+                self.needs_range = True
+                return True
+            if has_outside(columns, self._range):
+                return self._drop_misplaced(carrier, arrival, table, count)
+        self._judge_runs(carrier, arrival, table.runs)
+        return True
+
+    def _judge_runs(self, carrier: KinesisRecord, arrival: int | None, runs: Sequence[Run]) -> None:
+        sequence = int(carrier.sequence_number)
+        digest = carrier.data[-DIGEST_SIZE:]
+        memory = self._memory
+        is_new = sequence > self._read_before
+        if is_new:
+            memory.begin(sequence, arrival, digest)
+        sub = 0
+        for run in runs:
+            length, holdoff, flags, incarnation, date, number = run
+            if flags & NAMED:
+                key = incarnation + number.to_bytes(6, "big")
+                self._judge_name(carrier.sequence_number, sequence, sub, run, key, arrival)
+                if is_new:
+                    memory.add_name(key, sub)
+            else:
+                key = incarnation + date.to_bytes(6, "big")
+                if flags or arrival is None or arrival >= date + holdoff * 1000 - EARLY_MILLIS:
+                    self._judge(carrier.sequence_number, sequence, sub, run, key, arrival)
+                elif self._drops_equal and memory.has_run(key, date - EARLY_MILLIS):
+                    # Nearly every run is not suspect, and the only one of its key.
+                    wanted = number, number + length - 1
+                    if memory.has_equal(key, wanted, sequence, digest):
+                        self._repeat(carrier.sequence_number, sub, run, [wanted])
+                if is_new:
+                    memory.add_run(key, number, length, sub)
+            sub += length
+
+    def _drop_misplaced(
+        self, carrier: KinesisRecord, arrival: int | None, table: RunTable, count: int
+    ) -> bool:
+        # Without an arrival its age is not known. If it was forwarded, dropping it would lose it.
+        if arrival is None or any(arrival > run.date + OLDEST_MILLIS for run in table.runs):
+            return False
+        self._drop(carrier.sequence_number, [(0, count - 1)])
+        self._decision.misplaced += count
+        return True
+
+    def _judge_name(
+        self, sequence_number: str, sequence: int, sub: int, run: Run, key: bytes, arrival: int | None
+    ) -> None:
+        since = _earliest(run, arrival)
+        memory = self._memory
+        if arrival is not None:
+            memory.reach(arrival - since, arrival)
+        if memory.has_name(key, sequence, sub, since):
+            self._repeat(sequence_number, sub, run, [(run.number, run.number)])
+        elif arrival is None:
+            self._decision.unknown += 1
+        elif since < memory.since:
+            self._suspects.append(_Suspect(sequence_number, sequence, sub, run, since, []))
+
+    def _judge(
+        self, sequence_number: str, sequence: int, sub: int, run: Run, key: bytes, arrival: int | None
+    ) -> None:
+        since = _earliest(run, arrival)
+        memory = self._memory
+        if arrival is not None:
+            memory.reach(arrival - since, arrival)
+        wanted = run.number, run.number + run.count - 1
+        found = _joined(memory.parts(key, wanted, sequence, sub, since))
+        missing = run.count - _size(found)
+        if missing and arrival is not None and since < memory.since:
+            self._suspects.append(_Suspect(sequence_number, sequence, sub, run, since, found))
+            return
+        self._repeat(sequence_number, sub, run, found)
+        if arrival is None and run.flags & REPEAT:
+            # Nothing tells from when on it would have to be looked for, nor from when on the memory is complete.
+            self._decision.unknown += missing
+
+    def _repeat(self, sequence_number: str, sub: int, run: Run, found: Iterable[Part]) -> None:
+        parts = [(first - run.number + sub, last - run.number + sub) for first, last in found]
+        if parts:
+            self._drop(sequence_number, parts)
+            self._decision.repeated += _size(parts)
+
+    def _drop(self, sequence_number: str, parts: list[Part]) -> None:
+        dropped = self._decision.dropped.setdefault(sequence_number, [])
+        dropped.extend(parts)
+        dropped.sort()
+
+    def look_up(self, now_millis: int | None = None) -> LookUp | None:
+        """Return what has to be read before the batch can be decided; None if that is nothing.
+
+        Args:
+            now_millis: Time at Kinesis, in milliseconds since 1970. It tells whether copies may have expired, and so whether
+                to find out how long the stream keeps records. None takes `RETENTION_MILLIS` for that.
+        """
+        if not self._suspects:
+            return None
+        if self._look_up is None:
+            # Up to what the memory has. After a rewind that may be behind the suspects themselves, and their aggregates, too, are no longer
+            # in the memory: the other copy may be in the same one. Without `contiguous`, the whole batch is in the memory.
+            last = max(suspect.sequence for suspect in self._suspects)
+            before = int(min(self._memory.first, last + 1 if self._contiguous else last))
+            self._look_up = LookUp(
+                self._stream_name,
+                self._shard_id,
+                self._range,
+                self._suspects,
+                before=before,
+                history=self._history,
+                room=self._memory.room if self._contiguous else 0,
+                now_millis=now_millis,
+            )
+        return self._look_up
+
+    def decide(self, now_millis: int) -> Decision:
+        """Return what becomes of the batch; the next one may begin.
+
+        Args:
+            now_millis: Time at Kinesis, in milliseconds since 1970. It tells which copies were trimmed, and nothing else.
+
+        Raises:
+            ValueError: If a look-up is not complete.
+        """
+        look_up, self._look_up = self.look_up(), None
+        suspects, self._suspects = self._suspects, []
+        if look_up is not None:
+            if look_up.step is not None:
+                raise ValueError("the look-up of this batch is not complete")
+            # After a rewind, the memory may begin behind the suspects, and the records between were not read.
+            if self._contiguous and look_up.before >= self._memory.first:
+                look_up.remember(self._memory)
+            for suspect in suspects:
+                self._decide_suspect(suspect, look_up, now_millis)
+        decision, self._decision = self._decision, Decision()
+        return decision
+
+    def _decide_suspect(self, suspect: _Suspect, look_up: LookUp, now_millis: int) -> None:
+        found = _joined(suspect.found)
+        self._repeat(suspect.sequence_number, suspect.sub, suspect.run, found)
+        now = now_millis if look_up.now_millis is None else look_up.now_millis
+        if look_up.is_refused or now - suspect.since > self._history.kept:
+            self._decision.unknown += suspect.run.count - _size(found)
+
+    def forget_batch(self) -> None:
+        """Forget the batch that was begun, because it is read again. What was read stays in the memory."""
+        self._suspects, self._look_up, self._decision = [], None, Decision()
+
+
+@dataclass(slots=True)
+class _History:
+    """Facts about the past of a shard that do not change.
+
+    Attributes:
+        parents: Its listed parents. They only become fewer, so an empty tuple needs no listing. None if that is not known.
+        named: The parents that the shell has named.
+        oldest: Arrival of a record of the shard before which its parents end; None if none is known.
+        kept: Milliseconds for which the stream has kept a record that was seen, or for which every stream does.
+    """
+
+    parents: tuple[str, ...] | None
+    named: tuple[str, ...] = ()
+    oldest: int | None = None
+    kept: int = RETENTION_MILLIS
+
+
+class LookUp:
+    """A look-up: which reads it needs, one after the other, and what becomes of their results.
+
+    The shell carries out `step` and passes on the result, until `step` is None:
+
+    | step | result |
+    | --- | --- |
+    | `ReadShard` | `page` for each response, in order, while the step is the same object. If the shard no longer exists: `gone` |
+    | `ListShards` | `listed` |
+    | either, and access is denied | `refused`. Every other failure is tried again |
+
+    Costs of the calls: GetShardIterator and GetRecords for the shard. If it has parents, ListShards, and while parents
+    are listed: two calls for its oldest record, and two or more for each parent, if that record is not old enough. If the records
+    that it looks for may have expired: two calls for the oldest record of each of these shards.
+
+    Args:
+        stream_name: Name of the stream.
+        shard_id: The shard.
+        hash_key_range: Its range.
+        suspects: Runs to look for.
+        before: Sequence number at which the shard has been read far enough.
+        history: What is known of the shard's past; a look-up adds to it.
+        room: Maximum bytes of the copies that it keeps for the memory.
+        now_millis: Time at Kinesis, see `RunReader.look_up`.
+
+    Attributes:
+        since_millis: Arrival from which on copies matter.
+        step: The next step; None if the look-up is complete.
+        is_refused: Whether access was denied.
+        before: Sequence number at which the shard has been read far enough.
+        now_millis: As the argument.
+    """
+
+    def __init__(
+        self,
+        stream_name: str,
+        shard_id: str,
+        hash_key_range: HashKeyRange | None,
+        suspects: Sequence[_Suspect],
+        *,
+        before: int,
+        history: _History,
+        room: int,
+        now_millis: int | None = None,
+    ) -> None:
+        self.since_millis: int = min(suspect.since for suspect in suspects)
+        self.is_refused: bool = False
+        self._stream_name = stream_name
+        self._shard_id = shard_id
+        self._own_range = hash_key_range
+        self.before: int = before
+        self.now_millis: int | None = now_millis
+        self._history = history
+        self._wanted = _Wanted(suspects)
+        self._copies: Recollection | None = Recollection(room) if room else None
+        self._begin_shard()
+        self._first: float = NEVER
+        self._graph = ShardGraph(())
+        self._seen = {shard_id}
+        self._waiting: deque[Step] = deque()
+        self.step: Step | None = ReadShard(shard_id, self.since_millis)
+        self._waiting.append(ListShards())
+
+    @property
+    def _is_probe(self) -> bool:
+        return isinstance(self.step, ReadShard) and self.step.since_millis is None
+
+    def page(self, records: Sequence[KinesisRecord], *, at_end: bool) -> None:
+        """Take the records of a response.
+
+        Args:
+            records: The records.
+            at_end: Whether the shard has no records after them: it has ended, or its tip was read.
+        """
+        step = self.step
+        if not isinstance(step, ReadShard):
+            raise ValueError("no shard is being read")  # noqa: TRY004 - a state, not a type
+        if self._is_probe:
+            if records or at_end:
+                self._take_oldest(step.shard_id, _millis(records[0]) if records else None)
+            return
+        own = step.shard_id == self._shard_id
+        for record in records:
+            sequence = int(record.sequence_number)
+            if own and sequence >= self.before:
+                at_end = True
+                break
+            if own:
+                self._first = min(self._first, sequence)
+            self._take(record, sequence if own else ANCESTOR, step.shard_id)
+        if at_end:
+            self._finish_shard(step.shard_id)
+
+    def _take(self, record: KinesisRecord, sequence: int, shard_id: str) -> None:
+        columns = decode_columns(record.data) if record.data[:4] == MAGIC else None
+        if columns is None or columns.tag is None:
+            return
+        table = decode_table(columns.tag, self._stream_name, len(columns.payloads))
+        if table is None or not self._is_valid(table, columns, shard_id):
+            return
+        arrival, sub, copies = _millis(record), 0, self._copies
+        if copies is not None:
+            copies.begin(sequence, arrival, record.data[-DIGEST_SIZE:])
+        for run in table.runs:
+            key = key_of(run)
+            self._wanted.compare(key, run, sequence, sub, arrival)
+            if copies is None:
+                pass
+            elif run.flags & NAMED:
+                copies.add_name(key, sub)
+            else:
+                copies.add_run(key, run.number, run.count, sub)
+            sub += run.count
+
+    def _is_valid(self, table: RunTable, columns: SubRecordColumns, shard_id: str) -> bool:
+        """Return whether a reader of the shard delivers the aggregate. One that it drops does not make another one a repetition."""
+        if table.made_for == shard_checksum(shard_id):
+            return True
+        shard = self._graph.shards.get(shard_id)
+        owned = self._own_range if shard_id == self._shard_id else shard.hash_key_range if shard else None
+        return owned is not None and not has_outside(columns, owned)
+
+    def listed(self, shards: Iterable[Shard]) -> None:
+        """Take the shards of the stream; the shard's ancestors are enough."""
+        if not isinstance(self.step, ListShards):
+            raise ValueError("the shards are not needed")  # noqa: TRY004 - a state, not a type
+        self._graph = ShardGraph(shards)
+        if self._shard_id in self._graph.shards:
+            self._history.parents = self._graph.parents(self._shard_id)
+        self._next()
+        self._probe(self._shard_id)
+
+    def _parents(self, shard_id: str) -> tuple[str, ...]:
+        """Return the listed parents of a shard.
+
+        A listing may lag behind a reshard: the end of a parent names its children, a worker begins to read them, and ListShards
+        lists only the parent. Without it, its copies would not be found.
+        """
+        if shard_id == self._shard_id and shard_id not in self._graph.shards:
+            return tuple(parent for parent in self._history.named if parent in self._graph.shards)
+        return self._graph.parents(shard_id)
+
+    def _finish_shard(self, shard_id: str) -> None:
+        if shard_id != self._shard_id:
+            self._next()
+            self._probe(shard_id)
+            return
+        oldest, parents = self._history.oldest, self._history.parents
+        if parents == () or (oldest is not None and oldest < self._horizon):
+            self._waiting.clear()
+            self._next()
+            if self._may_have_expired:
+                self._push(ReadShard(shard_id, None, limit=1))
+            return
+        self._next()
+
+    @property
+    def _horizon(self) -> int:
+        """Arrival of a record of a shard before which nothing of its parents matters."""
+        return self.since_millis - EARLY_MILLIS
+
+    @property
+    def _may_have_expired(self) -> bool:
+        """Whether it is not known that the stream has kept all records of that time."""
+        return self.now_millis is not None and self.now_millis - self.since_millis > self._history.kept
+
+    def _probe(self, shard_id: str) -> None:
+        """Find out whether the parents of a shard matter, if it has any, and whether the stream keeps records long enough."""
+        if not self._parents(shard_id) and not self._may_have_expired:
+            return
+        if shard_id == self._shard_id and self._history.oldest is not None and not self._may_have_expired:
+            self._go_on(shard_id, self._history.oldest)
+        else:
+            self._push(ReadShard(shard_id, None, limit=1))
+
+    def _take_oldest(self, shard_id: str, arrival: int | None) -> None:
+        """Take the arrival of the oldest record of a shard; None if it has none, or if Kinesis reports none."""
+        if shard_id == self._shard_id:
+            self._history.oldest = arrival
+        if arrival is not None and self.now_millis is not None:
+            self._history.kept = max(self._history.kept, self.now_millis - arrival)
+        self._next()
+        self._go_on(shard_id, arrival)
+
+    def _go_on(self, shard_id: str, oldest: int | None) -> None:
+        if oldest is not None and oldest < self._horizon:
+            return
+        for parent in self._parents(shard_id):
+            if parent not in self._seen:
+                self._seen.add(parent)
+                self._push(ReadShard(parent, self.since_millis))
+
+    def _push(self, step: Step) -> None:
+        self._waiting.append(step)
+        if self.step is None:
+            self._next()
+
+    def _next(self) -> None:
+        self.step = self._waiting.popleft() if self._waiting else None
+        if isinstance(self.step, ReadShard) and not self._is_probe:
+            self._begin_shard()
+
+    def _begin_shard(self) -> None:
+        if self._copies is not None:
+            self._copies.begin_shard()
+
+    def gone(self) -> None:
+        """Note that the shard of the step no longer exists: its records are older than the retention."""
+        step = self.step
+        if not isinstance(step, ReadShard):
+            raise ValueError("no shard is being read")  # noqa: TRY004 - a state, not a type
+        if self._is_probe:
+            self._take_oldest(step.shard_id, None)
+        else:
+            self._finish_shard(step.shard_id)
+
+    def refused(self) -> None:
+        """End the look-up, because access is denied."""
+        self.is_refused = True
+        self._waiting.clear()
+        self.step = None
+
+    def remember(self, memory: RunMemory) -> None:
+        """Add what was read to a memory that begins where the look-up ended, as far as it has room."""
+        copies = self._copies
+        if copies is None or self.is_refused:
+            return
+        found = copies.finish()
+        since: float = max(self.since_millis, copies.since or 0)
+        first = self._first if copies.first is None else copies.first
+        memory.restore(found, since, first)
+
+
+def _millis(record: KinesisRecord) -> int | None:
+    arrival = record.approximate_arrival_timestamp
+    return None if arrival is None else round(arrival.timestamp() * 1000)
+
+
+def _earliest(run: Run, arrival: int | None) -> int:
+    """Return the earliest arrival of a copy for which a record of a suspect run is dropped."""
+    since = run.date - EARLY_MILLIS
+    if arrival is None:
+        return since
+    if run.flags & _MARKED == REPEAT:
+        # Not for a named one, repeated or not: an earlier record of its name outside of its window is another record, and
+        # dropping this one for it would lose it.
+        since = min(since, arrival - _MARKED_MILLIS)
+    return max(since, arrival - OLDEST_MILLIS)
+
+
+def _joined(parts: Iterable[Part]) -> list[Part]:
+    """Return parts that may overlap as parts that do not, in order."""
+    joined: list[Part] = []
+    for first, last in sorted(parts):
+        if joined and first <= joined[-1][1] + 1:
+            joined[-1] = joined[-1][0], max(last, joined[-1][1])
+        else:
+            joined.append((first, last))
+    return joined
+
+
+def _size(parts: Iterable[Part]) -> int:
+    return sum(last - first + 1 for first, last in parts)
