@@ -67,6 +67,7 @@ SUITES = (
                 "tests/consumer/test_fleet.py",
                 "tests/consumer/leases/test_handoff.py::test_lost_responses_and_failures_at_any_step_only_delay",
             ),
+            (*_TWO, "tests/once_model"),
             (*_TWO, "tests/spark/test_planner.py", "-k", "through_everything"),
             (*_TWO, "tests/spark/test_simulation.py", "-k", "every_promise or sixteen_threads"),
         ),
@@ -127,7 +128,13 @@ SUITES = (
     Suite("spark", "two versions of Spark", 13, (("integration/test_spark.py",),)),
 )
 GROUPS = {"integration": ("processes", "browser", "conformance", "endtoend", "java", "multilang", "spark")}
-FUZZ_VARIABLES = {"KINESIS_SDK_SCHEDULES", "KINESIS_SDK_FLEETS", "KINESIS_SDK_READERS", "KINESIS_SDK_QUERIES"}
+FUZZ_VARIABLES = {
+    "KINESIS_SDK_SCHEDULES",
+    "KINESIS_SDK_FLEETS",
+    "KINESIS_SDK_READERS",
+    "KINESIS_SDK_QUERIES",
+    "KINESIS_SDK_ONCE",
+}
 """Environment variables for the number of random cases; the other suites run with their small defaults."""
 
 

@@ -1,0 +1,99 @@
+"""Random schedules of the real producer and the real rules of readers: what is delivered are the first valid copies."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kinesis_sdk.common.once import memory, reader
+from tests.once_model.simulated import Outcome, play
+
+SCHEDULES = int(os.environ.get("KINESIS_SDK_ONCE", "60"))
+"""Random schedules of the first property; ``make fuzz`` plays 10,000."""
+
+Draw = Callable[[Random], "float | None"]
+
+
+def check(outcome: Outcome) -> None:
+    """Nothing acknowledged is lost, whatever the clocks show, and no first valid copy is dropped."""
+    for name in outcome.acknowledged:
+        assert outcome.delivered.get(name), f"{name!r} was acknowledged and is lost"
+    for name, positions in outcome.expected.items():
+        assert positions <= outcome.delivered.get(name, set()), f"the first valid copy of {name!r} is dropped"
+
+
+@settings(max_examples=SCHEDULES, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 2**63))
+def test_each_record_is_delivered_at_its_first_valid_copy(seed: int) -> None:
+    outcome = play(seed)
+
+    check(outcome)
+    assert outcome.delivered == {name: found for name, found in outcome.expected.items() if found}
+    for name in outcome.idempotent:
+        assert len(outcome.delivered.get(name, ())) <= 1
+
+
+@settings(max_examples=max(30, SCHEDULES // 4), deadline=None, derandomize=True)
+@given(seed=st.integers(0, 2**63))
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda random: -random.uniform(0, 1.5),
+        lambda random: -random.uniform(0, 60),
+        lambda random: None,
+    ],
+    ids=["low", "a-minute-low", "no-date"],
+)
+def test_a_clock_that_is_behind_changes_nothing(draw: Draw, seed: int) -> None:
+    outcome = play(seed, date_offset=draw)
+
+    check(outcome)
+    assert outcome.delivered == {name: found for name, found in outcome.expected.items() if found}
+
+
+@settings(max_examples=max(30, SCHEDULES // 4), deadline=None, derandomize=True)
+@given(seed=st.integers(0, 2**63))
+def test_a_clock_that_is_ahead_loses_nothing(seed: int) -> None:
+    check(play(seed, date_offset=lambda random: random.uniform(2, 120)))
+
+
+def test_the_schedules_store_records_twice_and_a_clock_ahead_shows_them() -> None:
+    repeated = sum(play(seed).repeated > 0 for seed in range(40))
+    ahead = [play(seed, date_offset=lambda _: 60.0, only_late=True) for seed in range(60)]
+
+    assert repeated > 8, "lost responses and late writes make copies"
+    twice = sum(len(outcome.delivered.get(name, ())) > 1 for outcome in ahead for name in outcome.idempotent)
+    assert twice > 0, "dates that are too late hide a late original, as documented"
+
+
+def test_without_idempotent_records_are_delivered_twice() -> None:
+    outcomes = [play(seed, idempotent=False) for seed in range(30)]
+
+    assert any(len(found) > 1 for outcome in outcomes for found in outcome.delivered.values())
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "broken"),
+    [
+        (memory.Segment, "_limit", lambda *_: 1 << 60),
+        (reader, "EARLY_MILLIS", -(10**9)),
+        (reader.RunReader, "_drop_misplaced", lambda *_: True),
+    ],
+    ids=["memory without positions", "late copies are not suspect", "misplaced copies are delivered"],
+)
+def test_the_schedules_find_a_reader_that_leaves_out_a_rule(
+    monkeypatch: pytest.MonkeyPatch, owner: object, name: str, broken: object
+) -> None:
+    monkeypatch.setattr(owner, name, broken)
+
+    outcomes = (play(seed) for seed in range(200))
+
+    assert any(
+        outcome.delivered != {name: found for name, found in outcome.expected.items() if found}
+        for outcome in outcomes
+    )
