@@ -240,6 +240,24 @@ CHECKPOINT_EXPIRED = Metric(
     description="Starts of a shard at which the record of its checkpoint had expired, so that records may have expired unread.",
     **_OF_SHARD,
 )
+REPETITIONS_DROPPED = Metric(
+    name="RepetitionsDropped",
+    unit="Count",
+    kind=Kind.COUNTER,
+    level="summary",
+    description="User records of idempotent producers that were dropped: later copies of a record, and misplaced ones that their "
+    "producer puts again.",
+    **_OF_SHARD,
+)
+REPETITIONS_UNKNOWN = Metric(
+    name="RepetitionsUnknown",
+    unit="Count",
+    kind=Kind.COUNTER,
+    level="summary",
+    description="User records that were delivered although an earlier copy may exist: what may tell is past the retention period, "
+    "or may not be read.",
+    **_OF_SHARD,
+)
 SHARD_QUARANTINED = Metric(
     name="ShardQuarantined",
     unit="Count",
@@ -449,6 +467,8 @@ CONSUMER_METRICS = (
     SHARD_STALLED,
     SHARD_QUARANTINED,
     CHECKPOINT_EXPIRED,
+    REPETITIONS_DROPPED,
+    REPETITIONS_UNKNOWN,
     GET_RECORDS_TIME,
     GET_RECORDS_SUCCESS,
     READS_THROTTLED,

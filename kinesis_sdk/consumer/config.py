@@ -26,6 +26,7 @@ from typing import Any, Literal
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.fielddocs import documented_fields
 from kinesis_sdk.common.log_fields import FieldLogger
+from kinesis_sdk.common.once.memory import MAX_BYTES
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON
 from kinesis_sdk.common.serialization import Deserializer, check_deserializer
 from kinesis_sdk.common.validation import (
@@ -269,6 +270,12 @@ class RetrievalConfig:
     limit, by 12 MB each and what the last Kinesis record of a batch holds. Later reads wait for that room. A batch of
     more than about 65,000 aggregated user records is delivered in parts."""
 
+    max_repetition_bytes: int = MAX_BYTES
+    """Maximum bytes that a worker remembers of the records of idempotent producers for each shard, to recognize repetitions, 1 MiB
+    to 4 GiB. Usually it takes less than 1 MB: the last minute of the shard, or the ``dedup_window`` of its named records. The
+    default (64 MiB) is enough for 2,000 named records a second and a window of 300 s, or for 4,500 in aggregates of ten. What
+    does not fit is looked up in the stream again for every batch, which is slow."""
+
     max_fetch_threads: int = 16
     """Maximum reads in flight, 1 to 1,000. The KCL's ``maxGetRecordsThreadPool``."""
 
@@ -297,6 +304,7 @@ class RetrievalConfig:
                 "retrieval.max_idle_time_between_reads", self.max_idle_time_between_reads, usual, 3600
             )
         check_int("retrieval.max_prefetch_bytes", self.max_prefetch_bytes, 1024 * 1024)
+        check_int("retrieval.max_repetition_bytes", self.max_repetition_bytes, 1 << 20, 4 << 30)
         check_int("retrieval.max_fetch_threads", self.max_fetch_threads, 1, 1000)
         for name in ("consumer_name", "consumer_arn"):
             if getattr(self, name) is not None:
@@ -414,7 +422,8 @@ class FailureConfig:
     misplaced_aggregates: Literal["deliver", "discard"] = "deliver"
     """Treatment of an aggregate that contains user records of another shard's hash key range, which happens around a
     reshard. ``"deliver"`` loses nothing. ``"discard"`` drops the aggregate and logs it, as the KCL does; it relies on a
-    producer that sends such records again, as the KPL and this SDK do."""
+    producer that sends such records again, as the KPL and this SDK do. Those of a producer with ``idempotent=True`` are
+    dropped whatever this says: it has not acknowledged them, and it sends them again."""
 
     def __post_init__(self) -> None:
         check_seconds("failure.task_backoff_time", self.task_backoff_time, 0.001, 3600)

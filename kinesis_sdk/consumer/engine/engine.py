@@ -500,8 +500,11 @@ class ConsumerEngine:
         metrics: BoundMetrics,
         *,
         polled: bool = False,
+        look_up: int | None = None,
     ) -> Fetcher:
         key = tracked.lease_key(shard_id)
+        if look_up is not None:
+            return self._fetchers.open_look_up(tracked.stream, shard_id, key, start, now, look_up)
         return self._fetchers.open(
             tracked.stream,
             shard_id,

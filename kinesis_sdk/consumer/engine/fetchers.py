@@ -10,7 +10,7 @@ from typing import Any, cast
 from kinesis_sdk.common.aws import KinesisClient
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.lean_calls import LeanKinesis
-from kinesis_sdk.common.metrics import BoundMetrics
+from kinesis_sdk.common.metrics import NOT_MEASURED, BoundMetrics
 from kinesis_sdk.common.position import Position
 from kinesis_sdk.common.service_clock import ServiceClock
 from kinesis_sdk.common.stream import StreamId
@@ -122,6 +122,25 @@ class FetcherSource:
         self._schedule(pushed)
         return pushed
 
+    def open_look_up(
+        self, stream: StreamId, shard_id: str, key: str, start: Position, now: float, max_records: int
+    ) -> Fetcher:
+        """Return a fetcher whose `Fetcher.fetch` makes the calls, for a look-up in the shard or in an ancestor of it.
+
+        It keeps to the read limits of a shard that this worker reads.
+
+        Args:
+            stream: Stream of the shard.
+            shard_id: The shard.
+            key: Lease key of the shard.
+            start: Position to start from.
+            now: Monotonic seconds.
+            max_records: Maximum Kinesis records of a call.
+        """
+        with self._lock:
+            read_rate = self._read_rates.get(key) or ReadRate()
+        return self._polling(stream, shard_id, start, now, NOT_MEASURED, read_rate, max_records)
+
     def observe_service_time(self, service_time: float, at: float) -> None:
         """Record a time that Kinesis had reached, see `ServiceClock.observe`."""
         self._service_clock.observe(service_time, at)
@@ -141,6 +160,18 @@ class FetcherSource:
         max_records = self._retrieval.max_records
         if stream.is_of_table:
             max_records = min(max_records, MAX_RECORDS)
+        return self._polling(stream, shard_id, start, now, metrics, read_rate, max_records)
+
+    def _polling(
+        self,
+        stream: StreamId,
+        shard_id: str,
+        start: Position,
+        now: float,
+        metrics: BoundMetrics,
+        read_rate: ReadRate,
+        max_records: int,
+    ) -> PollingFetcher:
         return PollingFetcher(
             self._polled,
             stream,

@@ -122,6 +122,8 @@ class ShardConsumer:
         # Monotonic seconds before which a callback that failed is not called again.
         self._retry_at = float("-inf")
         self._records_before = 0
+        # Batches that were dropped as a whole. Each moves the position as a delivered record does.
+        self._skipped = 0
         self._auto = AutoCheckpoint(runtime, self._checkpointer, enabled=runtime.handlers.auto_checkpoint)
         self._children_created = False
         self._handler_shut_down = False
@@ -143,6 +145,11 @@ class ShardConsumer:
         """User records whose delivery succeeded, including dead-lettered ones."""
         delivery = self._delivery
         return self._records_before + (delivery.records_delivered if delivery is not None else 0)
+
+    @property
+    def _moves(self) -> int:
+        """Lower bound of how often the position that may be stored has moved."""
+        return self.records_delivered + self._skipped
 
     @property
     def records_dead_lettered(self) -> int:
@@ -345,9 +352,11 @@ class ShardConsumer:
     def _hold_up(self, now: float, error: Exception) -> float:
         """Log a transient failure and return when to try again: when the fetcher says so, or after a backoff."""
         self._failures += 1
-        self._error = f"{type(error).__name__}: {error}"
-        self._log_throttle.log(now, type(error).__name__, "shard %s: %s; retrying", self.shard_id, error)
         reader = self._reader
+        searched = None if reader is None else reader.looks_up
+        waits_for = "" if searched is None else f"searching shard {searched} for earlier copies of records: "
+        self._error = f"{waits_for}{type(error).__name__}: {error}"
+        self._log_throttle.log(now, type(error).__name__, "shard %s: %s; retrying", self.shard_id, error)
         waits = self.state is ShardState.PROCESSING and reader is not None and not reader.is_done
         if waits and reader is not None and not reader.has_pending and reader.due > now:
             return reader.due  # the fetcher has a backoff of its own
@@ -531,18 +540,25 @@ class ShardConsumer:
                 offered = delivery.accepts(batch.records, wants_empty=wants_empty)
                 if offered:
                     batch.charge(delivery.overhead_of(len(batch.records)))
-                    delivery.offer(batch.records, batch.header, batch.on_done)
+                    delivery.offer(batch.records, batch.header, batch.on_done, end=batch.dropped_end)
                 self._note_read(batch)
+                if batch.dropped_end is not None and not batch.records:
+                    self._skipped += 1
+                    if not offered:
+                        delivery.skip(batch.dropped_end)
+                        self._auto.note(self._moves, now)
                 if offered:
                     due = self._advance(delivery, now)
                 else:
                     batch.on_done()
+            elif reader.looked_up_at >= now:
+                self._recovered(now)  # a look-up may take long, and each of its calls is progress
         if self.held.gone is not None:
             return now  # a checkpoint of the handler found that the lease is lost
         if reader.is_done and delivery.is_empty:
             self._begin_shutdown(ShutdownReason.SHARD_END if reader.ended else ShutdownReason.UNTIL)
             return now
-        self._auto.run(self.records_delivered, now)
+        self._auto.run(self._moves, now)
         if self._should_free_memory(delivery):
             self._unoffered_since = delivery.waiting_since
             reader.rewind(self._checkpointer.delivered)
@@ -561,7 +577,7 @@ class ShardConsumer:
         due = delivery.advance(now)
         if delivery.records_delivered > before:
             self._recovered(delivery.progress_at)
-        self._auto.note(self.records_delivered, delivery.progress_at)
+        self._auto.note(self._moves, delivery.progress_at)
         return _NEVER if due is None else due
 
     def _should_free_memory(self, delivery: Delivery) -> bool:

@@ -92,6 +92,7 @@ class _Incoming:
         header: Header of the response that the batch came in.
         on_done: Called once all records of the batch are finished.
         since: Monotonic seconds at which the oldest record of the batch arrived at Kinesis; None if that is not known.
+        end: See `Delivery.offer`.
         size_of_each: Bytes that each of the records taken last takes; 0 before the first.
     """
 
@@ -100,6 +101,7 @@ class _Incoming:
     header: ResponseHeader
     on_done: Callable[[], None]
     since: float | None
+    end: UserRecord | None = None
     size_of_each: float = 0.0
 
 
@@ -228,6 +230,8 @@ class Delivery:
         # One entry per batch: the slot after its last record (0 with a single lane), its `on_done`, and the arrival of its
         # oldest record. It is released once all smaller slots are finished (single lane: once the lane is empty).
         self._releases: deque[tuple[int, Callable[[], None], float | None]] = deque()
+        # With a single lane: the dropped record that ends the batch in the lane.
+        self._end: UserRecord | None = None
         # With several lanes: the rest of a batch that does not fit into them yet.
         self._incoming: _Incoming | None = None
         self._is_stopping_worker = False
@@ -288,6 +292,8 @@ class Delivery:
         records: Sequence[UserRecord],
         header: ResponseHeader,
         on_done: Callable[[], None],
+        *,
+        end: UserRecord | None = None,
     ) -> None:
         """Accept the next records of the shard.
 
@@ -295,20 +301,43 @@ class Delivery:
             records: The records in order, after everything offered before; see `accepts`.
             header: Header of the response that they came in.
             on_done: Called once all of them are finished.
+            end: A record behind them that was dropped: its position counts as delivered once they are finished.
         """
-        if records:
-            self._checkpointer.begin_at(position_of(records[0]))
+        first = records[0] if records else end
+        if first is not None:
+            self._checkpointer.begin_at(position_of(first))
         if not self._parallel:
             sub_batch = _SubBatch(records, header)
             whole = self._lanes[None] = _Lane(None, deque([sub_batch]))
             self._releases.append((0, on_done, None))
+            self._end = end
             self._ready.append(whole)
             self._note_waiting()
             return
         since = None if header.arrivals is None else header.arrivals.of(records[0])
-        self._incoming = _Incoming(iter(records), len(records), header, on_done, since)
+        self._incoming = _Incoming(iter(records), len(records), header, on_done, since, end)
         self._take_in()
         self._note_waiting()
+
+    def skip(self, end: UserRecord) -> None:
+        """Let the position of a dropped record count as delivered, once everything before it is finished.
+
+        Args:
+            end: The record, after everything that was offered before. Only while there is room for a batch.
+        """
+        self._checkpointer.begin_at(position_of(end))
+        if not self._parallel:
+            self._checkpointer.advance(position_of(end))
+            self.last_arrival = end.approximate_arrival_timestamp
+            return
+        self._finish_slot_of(end)
+        watermark = self._tracker.watermark
+        if watermark is not None:
+            self._checkpointer.advance(watermark)
+
+    def _finish_slot_of(self, end: UserRecord) -> None:
+        """Give a dropped record a slot that is finished, so that the watermark passes it when it may."""
+        self._tracker.finish([self._tracker.extend([end])])
 
     def _take_in(self) -> None:
         """Put as many records of the offered batch into lanes as there is room for."""
@@ -323,6 +352,8 @@ class Delivery:
             incoming.size_of_each = (self._used - used) / len(taken)
             if not incoming.count:
                 self._incoming = None
+                if incoming.end is not None:
+                    self._finish_slot_of(incoming.end)
                 self._releases.append((self._tracker.next_slot, incoming.on_done, incoming.since))
 
     def _distribute(self, records: list[UserRecord], header: ResponseHeader) -> None:
@@ -366,6 +397,7 @@ class Delivery:
         self._pausing.clear()
         self._calls.clear()
         self._tracker = WatermarkTracker()
+        self._end = None
         incoming, self._incoming = self._incoming, None
         while self._releases:
             self._releases.popleft()[1]()
@@ -527,6 +559,11 @@ class Delivery:
             self._ready.append(lane)
         else:
             del self._lanes[lane.key]
+            if self._end is not None:
+                # Not before all records are finished, and never earlier: nothing may pass a record that was not processed.
+                self._checkpointer.advance(position_of(self._end))
+                self.last_arrival = self._end.approximate_arrival_timestamp
+                self._end = None
 
     def _failed(self, lane: _Lane, sub_batch: _SubBatch, error: BaseException, now: float) -> None:
         policy = self._policy

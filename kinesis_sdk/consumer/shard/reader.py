@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from itertools import accumulate
@@ -15,7 +15,9 @@ from kinesis_sdk.common.aggregate_reader import deaggregate
 from kinesis_sdk.common.change_records import ChangeRecord
 from kinesis_sdk.common.errors import ResourceNotFoundError, TransientAwsError
 from kinesis_sdk.common.log_fields import FieldLogger
+from kinesis_sdk.common.log_throttle import LogThrottle
 from kinesis_sdk.common.metrics import BoundMetrics
+from kinesis_sdk.common.once.reader import Decision, RunReader
 from kinesis_sdk.common.position import (
     AfterSequence,
     AtSequence,
@@ -34,6 +36,7 @@ from kinesis_sdk.common.user_records import PlainRun, UserRecords
 from kinesis_sdk.consumer.fetch.fetcher import Fetcher, FetchResult, KnowsStart
 from kinesis_sdk.consumer.handler import StartingPosition
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
+from kinesis_sdk.consumer.shard.look_ups import ShardLookUp
 from kinesis_sdk.consumer.shard.runtime import ShardRuntime
 from kinesis_sdk.consumer.shard.start import resolve_start
 from kinesis_sdk.consumer.until import Until
@@ -55,6 +58,8 @@ class UserBatch:
     Attributes:
         records: The records in order; may be empty.
         header: Header of the response.
+        dropped_end: Stands for the last user record of the batch if that was dropped: it is not delivered, and its position
+            counts as delivered. It has no payload. None if the last record is in ``records``.
         charge: Called with the bytes of memory that the delivery takes for the records; charges them to the budget.
         on_done: Called once the records are no longer in memory.
     """
@@ -63,6 +68,22 @@ class UserBatch:
     header: ResponseHeader
     charge: Callable[[int], None]
     on_done: Callable[[], None]
+    dropped_end: UserRecord | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The next part of a response, deaggregated.
+
+    Attributes:
+        users: The user records, including those that may be dropped.
+        overhead: Bytes that they take in addition to their Kinesis records.
+        count: Number of these Kinesis records.
+    """
+
+    users: UserRecords
+    overhead: int
+    count: int
 
 
 class _Response:
@@ -147,6 +168,7 @@ class ShardReader:
         reached_until: Whether all records that arrived before the worker's ``until`` were taken.
         child_shards: Children of the shard; empty until it ended.
         reading_since: Monotonic seconds at which the running call of the fetcher began; None if none is running.
+        looked_up_at: Monotonic seconds of the last call of a look-up that succeeded.
         requested_start: Position that the handler asked for; None reads from the lease's checkpoint. Set it before `open`.
     """
 
@@ -163,6 +185,7 @@ class ShardReader:
         self.reached_until: bool = False
         self.child_shards: tuple[Shard, ...] = ()
         self.reading_since: float | None = None
+        self.looked_up_at: float = float("-inf")
         self.requested_start: StartingPosition | None = None
         self._logger = runtime.log(_LOGGER, held.shard_id)
         self._metrics = metrics
@@ -181,6 +204,13 @@ class ShardReader:
         )
         self._fetcher: Fetcher | None = None
         self._response: _Response | None = None
+        # What was deaggregated and waits for the look-up.
+        self._part: _Part | None = None
+        self._look_up: ShardLookUp | None = None
+        self._runs = self._new_run_reader()
+        self._log_throttle = LogThrottle(self._logger, logging.INFO)
+        # Of the part that is taken now: what was dropped because it is misplaced, and not from an idempotent producer.
+        self._discarded: dict[str, list[tuple[int, int]]] = {}
         self._skip_through: ExtendedSequenceNumber | None = None
         # Where a new fetcher resumes: after the last Kinesis record that was taken, or at a position that may lie inside
         # one. If both are None, it starts at the starting position.
@@ -208,6 +238,8 @@ class ShardReader:
     @property
     def due(self) -> float:
         """Monotonic seconds before which `take` has nothing."""
+        if self._look_up is not None and self._fetcher is not None:
+            return self._look_up.due
         if self._response is not None or self._fetcher is None:
             return float("-inf")
         return self._fetcher.due
@@ -216,6 +248,12 @@ class ShardReader:
     def has_pending(self) -> bool:
         """Whether there is a response that was not taken completely."""
         return self._response is not None
+
+    @property
+    def looks_up(self) -> str | None:
+        """The shard that is searched for earlier copies of the next records, or an ancestor of it; None if they do not wait for that."""
+        look_up = self._look_up
+        return None if look_up is None else look_up.shard_id
 
     @property
     def waiting_since(self) -> float | None:
@@ -248,6 +286,8 @@ class ShardReader:
                 lease, self._runtime.config, self.requested_start, follows_parent=self._follows_parent
             )
             position, self._skip_through, self._starts_at_lease = start
+            # Nothing says that this position follows what was read before.
+            self._runs = self._new_run_reader()
         if self._fetcher is None:
             self._fetcher = self._runtime.open_fetcher(
                 self._held.shard_id, position, now, self._on_ready, self._metrics, polled=self._polled
@@ -285,7 +325,12 @@ class ShardReader:
         )
 
     def close(self) -> None:
-        """Close connections and discard what was read ahead."""
+        """Close connections and discard what was read ahead, and a look-up with what waits for it."""
+        self._part = None
+        self._runs.forget_batch()
+        if self._look_up is not None:
+            self._look_up.close()
+            self._look_up = None
         if self._fetcher is not None:
             self._fetcher.close()
             self._fetcher = None
@@ -306,10 +351,10 @@ class ShardReader:
         self._rewound = delivered
 
     def take(self, now: float) -> UserBatch | None:
-        """Return the next records; None if none are due.
+        """Return the next records; None if none are due, or while they wait for a look-up.
 
         Raises:
-            AwsError, ProtocolError: If the read failed; the position is unchanged.
+            AwsError, ProtocolError: If a read failed, also one of a look-up; the position is unchanged.
             LeaseLostError: If the pin found that the lease is lost.
         """
         fetcher = self._fetcher
@@ -332,10 +377,19 @@ class ShardReader:
             self._report_expiry(self._expected_first, result.records[0])
             self._expected_first = None
         rest = response.rest
-        records, overhead, count = self._user_records(rest)
-        if count:
-            self._taken_through = rest[count - 1].sequence_number
-        charge, on_done = response.part(count, overhead)
+        part = self._part
+        if part is None:
+            part = self._part = self._user_records(rest)
+            look_up = self._runs.look_up(self._service_millis(result.header))
+            if look_up is not None:
+                self._look_up = ShardLookUp(self._runtime, self._held.shard_id, look_up, now)
+        if not self._has_looked_up(now):
+            return None
+        self._part = None
+        records, dropped_end = self._decided(part, rest, result.header)
+        if part.count:
+            self._taken_through = rest[part.count - 1].sequence_number
+        charge, on_done = response.part(part.count, part.overhead)
         if response.is_taken:
             self._response = None
             if result.header.ended:
@@ -343,7 +397,26 @@ class ShardReader:
                 self.child_shards = result.header.child_shards
             elif self._runtime.until is not None:
                 self._note_until(self._runtime.until, result)
-        return UserBatch(records, result.header, charge, on_done)
+        return UserBatch(records, result.header, charge, on_done, dropped_end)
+
+    def _has_looked_up(self, now: float) -> bool:
+        """Make the next call of the look-up, if there is one; return whether nothing is left to look up."""
+        look_up = self._look_up
+        if look_up is None:
+            return True
+        if now < look_up.due:
+            return False
+        self.reading_since = now
+        try:
+            if look_up.advance(now):
+                self.looked_up_at = now
+        finally:
+            self.reading_since = None
+        if not look_up.is_complete:
+            return False
+        look_up.close()
+        self._look_up = None
+        return True
 
     def _before_until(self, result: FetchResult) -> FetchResult:
         """Leave out the records that arrived at the worker's ``until`` or later."""
@@ -431,10 +504,24 @@ class ShardReader:
         if millis is not None and lease.initial_timestamp_millis is None and lease.checkpoint.is_sentinel:
             self._held.pin(millis)
 
-    def _user_records(self, records: list[KinesisRecord]) -> tuple[Sequence[UserRecord], int, int]:
-        """Return the user records of a batch, their overhead in bytes, and the number of Kinesis records they came in."""
+    def _new_run_reader(self) -> RunReader:
+        lease = self._held.lease
+        return RunReader(
+            self._runtime.stream.name,
+            self._held.shard_id,
+            lease.hash_key_range,
+            parents=lease.parent_shard_ids,
+            max_bytes=self._runtime.config.retrieval.max_repetition_bytes,
+        )
+
+    def _service_millis(self, header: ResponseHeader) -> int:
+        return round((header.service_time or self._runtime.clock.time()) * 1000)
+
+    def _user_records(self, records: list[KinesisRecord]) -> _Part:
+        """Deaggregate as many Kinesis records as belong into a batch."""
         parts: list[UserRecords] = []
         overhead = count = 0
+        self._discarded = {}
         # In C, because streams without aggregates pay for this as well.
         sizes = list(accumulate(map(len, map(itemgetter(0), records))))
         while True:
@@ -446,25 +533,78 @@ class ShardReader:
             overhead += part.overhead
             count = min(end, len(records))
             if count >= len(records) or overhead >= _MAX_OVERHEAD:
-                break
-        result = UserRecords.joined(parts)
+                return _Part(UserRecords.joined(parts), overhead, count)
+
+    def _decided(
+        self, part: _Part, records: list[KinesisRecord], header: ResponseHeader
+    ) -> tuple[Sequence[UserRecord], UserRecord | None]:
+        """Return what is delivered of a part, and the last user record if it is not, see `UserBatch.dropped_end`.
+
+        Args:
+            part: The part; everything that it needs was looked up.
+            records: The Kinesis records that it begins with.
+            header: Header of the response.
+        """
+        result, dropped = part.users, self._discarded
+        if not self._runs.is_idle:
+            decision = self._runs.decide(self._service_millis(header))
+            self._report(decision)
+            result = result.without(decision.dropped)
+            dropped = {**dropped, **decision.dropped}
+        end = self._dropped_end(records[part.count - 1], dropped) if dropped else None
+        if end is not None and result and position_of(result[-1]) > position_of(end):
+            end = None  # what was dropped lies before the end of its aggregate
         through = self._skip_through
-        if through is None or not result:
-            return result, overhead, count
+        if through is None:
+            return result, end
+        if end is not None and position_of(end) <= through:
+            end = None
         for index, record in enumerate(result):
             if position_of(record) > through:
                 self._skip_through = None
-                return (result[index:] if index else result), overhead, count
-        return [], overhead, count
+                return (result[index:] if index else result), end
+        return [], end
+
+    def _dropped_end(
+        self, last: KinesisRecord, dropped: Mapping[str, Sequence[tuple[int, int]]]
+    ) -> UserRecord | None:
+        parts = dropped.get(last.sequence_number)
+        if not parts:
+            return None
+        return UserRecord(b"", *last[1:], sub_sequence_number=parts[-1][1], aggregated=True)
+
+    def _report(self, decision: Decision) -> None:
+        count = decision.repeated + decision.misplaced
+        if count:
+            self._metrics.add(catalogue.REPETITIONS_DROPPED, count)
+            self._log_throttle.log(
+                self._runtime.clock.monotonic(),
+                "dropped",
+                "shard %s: dropped %d repeated and %d misplaced user records of idempotent producers",
+                self._held.shard_id,
+                decision.repeated,
+                decision.misplaced,
+            )
+        if decision.unknown:
+            self._metrics.add(catalogue.REPETITIONS_UNKNOWN, decision.unknown)
+            self._log_throttle.log(
+                self._runtime.clock.monotonic(),
+                "unknown",
+                "shard %s: delivering %d user records that may be repetitions, because the stream cannot be searched for earlier copies",
+                self._held.shard_id,
+                decision.unknown,
+            )
 
     def _deaggregate(self, records: list[KinesisRecord]) -> UserRecords:
         if self._runtime.stream.is_of_table:
             return UserRecords([PlainRun(records)] if records else ()).of_type(self._record_type)
         discard = self._runtime.config.failure.misplaced_aggregates == "discard"
+        self._runs.begin(records)
         result = deaggregate(
             records,
             hash_key_range=self._held.lease.hash_key_range if discard else None,
             on_misplaced=self._discard if discard else None,
+            on_tagged=self._runs.add,
         )
         return result.of_type(self._record_type)
 
@@ -476,4 +616,5 @@ class ShardReader:
             record.sequence_number,
             count,
         )
+        self._discarded[record.sequence_number] = [(0, count - 1)]
         return True

@@ -38,6 +38,7 @@ class OpenFetcher(Protocol):
         /,
         *,
         polled: bool = False,
+        look_up: int | None = None,
     ) -> Fetcher:
         """Return a fetcher that begins at a position.
 
@@ -48,6 +49,8 @@ class OpenFetcher(Protocol):
             on_ready: Called from any thread when the fetcher has a result.
             metrics: Metrics of the shard.
             polled: Whether to poll also where enhanced fan-out is configured.
+            look_up: Maximum Kinesis records of a call of a look-up, whose calls `Fetcher.fetch` makes itself; None to read
+                ahead.
 
         Raises:
             AwsError: If the position could not be resolved.

@@ -709,7 +709,9 @@ class FanOutEngine(ConsumerEngine):
 
     registration = None
 
-    def _open_fetcher(self, tracked, shard_id, start, now, on_ready, metrics, *, polled=False):
+    def _open_fetcher(self, tracked, shard_id, start, now, on_ready, metrics, *, polled=False, look_up=None):
+        if look_up is not None:
+            return super()._open_fetcher(tracked, shard_id, start, now, on_ready, metrics, look_up=look_up)
         if self.registration is None:
             self.registration = ConsumerRegistration(self._kinesis, tracked.stream, name="app")
         polling = PollingFetcher(
