@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kinesis_sdk.common.aggregate_reader import deaggregate
 from kinesis_sdk.common.base64coding import decode
 from kinesis_sdk.common.errors import InvalidEventError
 from kinesis_sdk.common.record_ids import located_record_type
 from kinesis_sdk.common.records import KinesisRecord, UserRecord
 from kinesis_sdk.common.sequence import is_sequence_number
 from kinesis_sdk.common.user_records import UserRecords
+from kinesis_sdk.lambda_events.copies import open_records
+
+if TYPE_CHECKING:
+    from kinesis_sdk.common.aws import KinesisClient
 
 SOURCE = "aws:kinesis"
 
@@ -47,6 +50,9 @@ class KinesisEvent:
 
     Args:
         event: The event as Lambda passes it.
+        look_up: boto3 client of Kinesis, with which records that an idempotent producer may have stored before are looked up
+            in the stream; see docs/lambda.md. The default None drops only what is stored twice in the event. Calls are made when
+            the user records are first read, and raise `AwsError` if they keep failing.
 
     Attributes:
         stream_arn: ARN of the stream, or of the consumer if the mapping uses enhanced fan-out; empty if there are no records.
@@ -56,7 +62,9 @@ class KinesisEvent:
         InvalidEventError: If it is not an event of Kinesis, or a record is damaged. The message names the place.
     """
 
-    def __init__(self, event: Mapping[str, Any]) -> None:
+    def __init__(self, event: Mapping[str, Any], *, look_up: KinesisClient | None = None) -> None:
+        self._look_up = look_up
+        self._opened: list[UserRecords] | None = None
         items = event.get("Records") if isinstance(event, Mapping) else None
         if not isinstance(items, list):
             raise InvalidEventError("Records", "expected a list of records, as in an event of Kinesis")
@@ -84,9 +92,9 @@ class KinesisEvent:
         return len(self._carriers)
 
     def __iter__(self) -> Iterator[Delivery]:
-        """Yield each Kinesis record with its user records, in order; each is opened when it is its turn."""
-        for key, carrier in zip(self._keys, self._carriers, strict=True):
-            yield Delivery(key, carrier, self._located(deaggregate([carrier])))
+        """Yield each Kinesis record with its user records, in order; there may be none in it."""
+        for key, carrier, users in zip(self._keys, self._carriers, self._user_records(), strict=True):
+            yield Delivery(key, carrier, users)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {len(self)} Kinesis records of {self.shard_id or 'no shard'}>"
@@ -99,7 +107,17 @@ class KinesisEvent:
     @property
     def user_records(self) -> UserRecords:
         """All user records, in order. They are those of all aggregates, and the Kinesis records that are none."""
-        return self._located(deaggregate(self._carriers))
+        return UserRecords.joined(self._user_records()) if self._carriers else UserRecords()
+
+    def _user_records(self) -> list[UserRecords]:
+        """Return the user records of each Kinesis record. The whole event is needed to find repetitions in it."""
+        if self._opened is None:
+            arn = self.stream_arn.partition("/consumer/")[0]
+            opened = open_records(
+                self._carriers, stream_arn=arn, shard_id=self.shard_id, look_up=self._look_up
+            )
+            self._opened = [self._located(users) for users in opened]
+        return self._opened
 
     def _located(self, records: UserRecords) -> UserRecords:
         # ``arn:aws:kinesis:region:account:stream/name``, and of a fan-out consumer the same followed by ``/consumer/…``.

@@ -22,7 +22,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from kinesis_sdk.common.errors import ConfigError, InvalidEventError, KinesisSdkError
 from kinesis_sdk.common.log_fields import loggable
@@ -30,6 +30,9 @@ from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.common.validation import check_bool, check_int, check_seconds
 from kinesis_sdk.lambda_events.events import Delivery, KinesisEvent
 from kinesis_sdk.lambda_events.progress import Progress
+
+if TYPE_CHECKING:
+    from kinesis_sdk.common.aws import KinesisClient
 
 _LOGGER = logging.getLogger("kinesis_sdk.lambda_events")
 
@@ -48,6 +51,7 @@ def kinesis_handler(
     attempts: int = 1,
     retry_only: tuple[type[Exception], ...] = (),
     time_reserve: float = 0.0,
+    look_up: KinesisClient | None = None,
 ) -> Callable[[RecordFunction], LambdaHandler]: ...
 def kinesis_handler(
     function: RecordFunction | None = None,
@@ -59,6 +63,7 @@ def kinesis_handler(
     attempts: int = 1,
     retry_only: tuple[type[Exception], ...] = (),
     time_reserve: float = 0.0,
+    look_up: KinesisClient | None = None,
 ) -> LambdaHandler | Callable[[RecordFunction], LambdaHandler]:
     """Make a Lambda handler for Kinesis events from a function of one user record.
 
@@ -86,6 +91,8 @@ def kinesis_handler(
         time_reserve: Seconds before the function's timeout at which no further record is begun; the rest of the event then
             comes again, as after a failure. The first record of an event is always processed. 0 to 900; 0 means to go on
             until Lambda ends the process, which repeats the whole batch.
+        look_up: boto3 client of Kinesis that looks for earlier copies of records from idempotent producers, see
+            `KinesisEvent`. If its calls keep failing, the handler raises their error, and Lambda delivers the batch again.
 
     Raises:
         ConfigError: If an argument has the wrong type or is out of range.
@@ -93,6 +100,8 @@ def kinesis_handler(
     check_bool("report_batch_item_failures", report_batch_item_failures)
     check_int("attempts", attempts, 1, 100)
     check_seconds("time_reserve", time_reserve, 0, 900)
+    if look_up is not None and not hasattr(look_up, "get_shard_iterator"):
+        raise ConfigError("look_up", type(look_up).__name__, "a boto3 client of Kinesis")
     if attempts > 1 and dead_letter is None:
         raise ConfigError("attempts", attempts, "1 without dead_letter: Lambda repeats failed records")
     policy = _Policy(report_batch_item_failures, progress, dead_letter, attempts, retry_only, time_reserve)
@@ -103,7 +112,7 @@ def kinesis_handler(
 
         @wraps(function)
         def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
-            return _process(KinesisEvent(_without_window(event)), context, function, policy)
+            return _process(KinesisEvent(_without_window(event), look_up=look_up), context, function, policy)
 
         return handler
 
@@ -179,16 +188,20 @@ def _process_one(
     delivery: Delivery, context: Any, function: RecordFunction, policy: _Policy, *, first: bool
 ) -> None:
     """Process the user records of one Kinesis record that were not processed before."""
+    # Progress counts positions in the aggregate, not records: which of them are dropped as repetitions may differ between two
+    # invocations, for example if only the second one was allowed to look them up. A count of records would then skip others.
     progress, records = policy.progress, delivery.user_records
-    before = done = 0 if progress is None else min(max(progress.load(delivery.key), 0), len(records))
+    before = done = 0 if progress is None else max(progress.load(delivery.key), 0)
     try:
-        for record in records if not before else records[before:]:
+        for record in (
+            records if not before else [one for one in records if one.sub_sequence_number >= before]
+        ):
             if not (first and done == before) and _is_late(context, policy.time_reserve):
                 raise _OutOfTimeError(
                     f"less than {policy.time_reserve:g} s are left of the function's timeout"
                 )
             policy.process(function, record)
-            done += 1
+            done = record.sub_sequence_number + 1
     finally:
         if progress is not None and done > before:
             _store(progress, delivery.key, done)

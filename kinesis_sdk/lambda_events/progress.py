@@ -35,7 +35,8 @@ class Progress(Protocol):
 
         Args:
             key: As for `load`.
-            processed: Number of its user records that were processed, from the first one on.
+            processed: Number of its user records that need not be processed again, from the first one on: those that were
+                processed, and repetitions between them that were dropped.
         """
         ...
 

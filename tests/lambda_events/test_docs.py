@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
 from kinesis_sdk.lambda_events import RecentProgress, kinesis_handler
 from kinesis_sdk.testing import FakeAws
 from tests.lambda_events.support import document, event
@@ -25,7 +27,7 @@ def names_of(section: int) -> dict[str, Any]:
 
 def test_the_page_has_these_blocks() -> None:
     languages = [block.language for block in blocks(page=PAGE)]
-    assert languages.count("python") == 6
+    assert languages.count("python") == 7
     assert {"yaml", "json", "text"} < set(languages)
 
 
@@ -70,8 +72,16 @@ def test_a_tumbling_window() -> None:
     assert response == {"state": {"1": 284, "2": 715}, "batchItemFailures": []}
 
 
+def test_a_client_that_looks_up(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    # Without these, the client of the page would ask the network for credentials.
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    assert names_of(5)["handler"](event(["a", "b"]), None) == {"batchItemFailures": []}
+    assert capsys.readouterr().out == "b'a'\nb'b'\n"
+
+
 def test_a_transformation() -> None:
-    response = names_of(5)["handler"](firehose_event(b'{"order": 1}', b'{"test": true}', b"no json"), None)
+    response = names_of(6)["handler"](firehose_event(b'{"order": 1}', b'{"test": true}', b"no json"), None)
     assert [item["result"] for item in response["records"]] == ["Ok", "Dropped", "ProcessingFailed"]
 
 

@@ -129,13 +129,16 @@ def test_a_function_loads_next_to_nothing() -> None:
     ours = {name for name in loaded if name.startswith("kinesis_sdk.")}
     assert ours == {
         *(f"kinesis_sdk.{name}" for name in ("_lazy", "_version", "common", "lambda_events")),
-        *(f"kinesis_sdk.lambda_events.{name}" for name in ("events", "firehose", "handler", "progress")),
+        *(
+            f"kinesis_sdk.lambda_events.{name}"
+            for name in ("copies", "events", "firehose", "handler", "progress")
+        ),
         *(f"kinesis_sdk.common.{name}" for name in ("aggregate_reader", "aggregate_writer", "base64coding")),
         *(
             f"kinesis_sdk.common.{name}"
             for name in ("errors", "hashkeys", "log_fields", "record_ids", "records", "sequence")
         ),
-        *(f"kinesis_sdk.common.{name}" for name in ("user_records", "validation")),
+        *(f"kinesis_sdk.common.{name}" for name in ("once", "once.table", "user_records", "validation")),
     }
     assert {name.partition(".")[0] for name in loaded} & {
         "google",

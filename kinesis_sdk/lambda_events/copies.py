@@ -1,0 +1,135 @@
+"""Repetitions of idempotent producers in an event: which of its user records are processed.
+
+An event is a part of a shard, and Lambda begins it anywhere. So a record of which the event holds no earlier copy may still be a
+repetition: with a client, it is looked up in the stream; without one, it is processed.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from kinesis_sdk.common.aggregate_reader import SubRecordColumns, deaggregate
+from kinesis_sdk.common.records import KinesisRecord
+from kinesis_sdk.common.user_records import UserRecords
+
+if TYPE_CHECKING:
+    from kinesis_sdk.common.aws import KinesisClient
+    from kinesis_sdk.common.hashkeys import HashKeyRange
+    from kinesis_sdk.common.once.reader import Decision, RunReader
+    from kinesis_sdk.common.stream import StreamId
+
+_LOGGER = logging.getLogger("kinesis_sdk.lambda_events")
+
+Tagged = list[tuple[KinesisRecord, SubRecordColumns]]
+
+
+def open_records(
+    carriers: Sequence[KinesisRecord],
+    *,
+    stream_arn: str,
+    shard_id: str,
+    look_up: KinesisClient | None = None,
+    sleep: Callable[[float], None] | None = None,
+) -> list[UserRecords]:
+    """Return the user records of each Kinesis record, without repetitions.
+
+    Args:
+        carriers: Kinesis records of one shard, in order; there may be gaps between them.
+        stream_arn: ARN of the stream. Without it, nothing is dropped.
+        shard_id: The shard.
+        look_up: Client that reads the shard, and lists shards, for records that may be repetitions.
+        sleep: Waits between two attempts of a call, in seconds; `time.sleep` by default.
+
+    Raises:
+        AwsError: If a call keeps failing for a minute.
+        ProtocolError: If a response cannot be read.
+    """
+    tagged: Tagged = []
+
+    def note(carrier: KinesisRecord, columns: SubRecordColumns) -> bool:
+        tagged.append((carrier, columns))
+        return False
+
+    opened = [deaggregate([carrier], on_tagged=note) for carrier in carriers]
+    if not tagged or not stream_arn or not shard_id:
+        return opened
+    # Imported here, because most functions never see such an aggregate, and each cold start would pay for it.
+    from kinesis_sdk.common.errors import ConfigError
+    from kinesis_sdk.common.stream import StreamId
+
+    try:
+        stream = StreamId.parse(stream_arn)
+    except ConfigError:
+        return opened  # the stream of an emulator, or none of Kinesis
+    decision = _decide(carriers, tagged, stream, shard_id, look_up, sleep)
+    return [one.without(decision.dropped) for one in opened]
+
+
+def _decide(
+    carriers: Sequence[KinesisRecord],
+    tagged: Tagged,
+    stream: StreamId,
+    shard_id: str,
+    client: KinesisClient | None,
+    sleep: Callable[[float], None] | None,
+) -> Decision:
+    reader = _judged(carriers, tagged, stream, shard_id, None)
+    if reader.needs_range and client is not None:
+        owned = _range_of(client, stream, shard_id, sleep)
+        if owned is not None:
+            reader = _judged(carriers, tagged, stream, shard_id, owned)
+    now_millis = round(time.time() * 1000)
+    look_up = reader.look_up(now_millis)
+    if look_up is not None:
+        if client is None:
+            look_up.refused()
+        else:
+            from kinesis_sdk.common.once.shell import carry_out
+
+            carry_out(look_up, client, stream, shard_id, sleep=sleep)
+    decision = reader.decide(now_millis)
+    if decision.unknown and client is not None:
+        _LOGGER.warning(
+            "%d user records of %s may be repetitions: the stream cannot be searched for earlier copies of them",
+            decision.unknown,
+            shard_id,
+        )
+    return decision
+
+
+def _judged(
+    carriers: Sequence[KinesisRecord],
+    tagged: Tagged,
+    stream: StreamId,
+    shard_id: str,
+    owned: HashKeyRange | None,
+) -> RunReader:
+    from kinesis_sdk.common.once.reader import RunReader
+
+    # Not contiguous: a filter of the mapping, or the caller, may have left records out.
+    reader = RunReader(stream.name, shard_id, owned, contiguous=False)
+    reader.begin(carriers)
+    for carrier, columns in tagged:
+        reader.add(carrier, columns)
+    return reader
+
+
+def _range_of(
+    client: KinesisClient, stream: StreamId, shard_id: str, sleep: Callable[[float], None] | None
+) -> HashKeyRange | None:
+    """Return the range of a shard; None if it is not listed, or if the listing is denied."""
+    from kinesis_sdk.common.aws import call_with_retries
+    from kinesis_sdk.common.errors import AwsError
+    from kinesis_sdk.common.once.shell import is_denied
+    from kinesis_sdk.common.shards import list_shards
+
+    try:
+        shards = call_with_retries(lambda: list_shards(client, stream), operation=None, sleep=sleep)
+    except AwsError as error:
+        if not is_denied(error):
+            raise
+        return None
+    return next((shard.hash_key_range for shard in shards if shard.shard_id == shard_id), None)

@@ -1,0 +1,208 @@
+"""Repetitions of idempotent producers behind Lambda: partial batches, retries, and look-ups."""
+
+from __future__ import annotations
+
+import json
+import logging
+from base64 import b64encode
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from kinesis_sdk import ConfigError, UserRecord
+from kinesis_sdk.common.errors import TransientAwsError
+from kinesis_sdk.common.fast_get import get_records
+from kinesis_sdk.common.once.table import REPEAT, Run
+from kinesis_sdk.lambda_events import KinesisEvent, RecentProgress, kinesis_handler
+from kinesis_sdk.lambda_events.copies import open_records
+from kinesis_sdk.testing import FakeAws, Fault, VirtualClock
+from tests.common.once.streams import aggregate
+from tests.lambda_events.support import ARN
+
+STREAM = "orders"
+SHARD, CHILD = "shardId-000000000000", "shardId-000000000001"
+LEFT, RIGHT = 5, 2**128 - 5
+
+
+class World:
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.aws = FakeAws(clock=self.clock, throttle=False)
+        self.client: Any = self.aws.client("kinesis")
+        self.client.create_stream(StreamName=STREAM, ShardCount=1)
+        self.clock.advance(5)
+        self.date = int(self.clock.time() * 1000)
+
+    def put(
+        self,
+        *numbers: int,
+        flags: int = 0,
+        date: int | None = None,
+        keys: list[int] | None = None,
+        made_for: str = SHARD,
+    ) -> None:
+        runs = [
+            Run(1, 4, flags, b"producer", self.date if date is None else date, number) for number in numbers
+        ]
+        places = keys or [LEFT] * len(numbers)
+        self.client.put_record(
+            StreamName=STREAM,
+            PartitionKey="a",
+            ExplicitHashKey=str(places[0]),
+            Data=aggregate(runs, made_for, places, stream=STREAM),
+        )
+        self.clock.advance(5)
+
+    def event(self, begin: int = 0, end: int | None = None, shard_id: str = SHARD) -> Mapping[str, Any]:
+        """The event with some of the shard's records."""
+        iterator = self.client.get_shard_iterator(
+            StreamName=STREAM, ShardId=shard_id, ShardIteratorType="TRIM_HORIZON"
+        )["ShardIterator"]
+        records = [
+            {
+                "kinesis": {
+                    "partitionKey": one.partition_key,
+                    "sequenceNumber": one.sequence_number,
+                    "data": b64encode(one.data).decode(),
+                    "approximateArrivalTimestamp": one.approximate_arrival_timestamp.timestamp(),
+                },
+                "eventSource": "aws:kinesis",
+                "eventID": f"{shard_id}:{one.sequence_number}",
+                "eventSourceARN": ARN,
+            }
+            for one in get_records(self.client, iterator, 100).records[begin:end]
+            if one.approximate_arrival_timestamp is not None
+        ]
+        return {"Records": json.loads(json.dumps(records))}
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def data(event: KinesisEvent) -> list[int]:
+    return [int(record.data) for record in event.user_records]
+
+
+def test_copies_in_one_event_are_dropped_without_a_client(world: World) -> None:
+    world.put(1, 2)
+    world.put(2, 1, 3, flags=REPEAT)
+    opened = KinesisEvent(world.event())
+    assert data(opened) == [1, 2, 3]
+    assert [[int(user.data) for user in delivery.user_records] for delivery in opened] == [[1, 2], [3]]
+    last = opened.user_records[-1]
+    assert (last.sub_sequence_number, last.id.rsplit("/", 1)[1]) == (2, "2")
+
+
+@pytest.mark.parametrize("looks_up", [True, False])
+def test_a_copy_of_an_earlier_event_is_looked_up(world: World, looks_up: bool) -> None:
+    world.put(1)
+    world.put(1, flags=REPEAT)
+    world.put(2, date=int(world.clock.time() * 1000))
+    opened = KinesisEvent(world.event(1), look_up=world.client if looks_up else None)
+    assert data(opened) == ([2] if looks_up else [1, 2])
+    assert opened.success() == {"batchItemFailures": []}
+
+
+def test_a_batch_with_gaps_is_no_proof_that_there_is_no_copy(world: World) -> None:
+    world.put(9)
+    world.put(1)
+    world.put(1, flags=REPEAT)
+    event = world.event()
+    event["Records"].pop(1)  # a caller left it out, or a filter of the mapping
+    assert data(KinesisEvent(event, look_up=world.client)) == [9]
+
+
+def test_a_misplaced_aggregate_needs_the_range_of_the_shard(world: World) -> None:
+    world.client.split_shard(StreamName=STREAM, ShardToSplit=SHARD, NewStartingHashKey=str(2**127))
+    world.clock.advance(30)
+    world.put(1, 2, date=int(world.clock.time() * 1000), keys=[LEFT, RIGHT])
+    world.put(1, date=int(world.clock.time() * 1000), keys=[LEFT], made_for=CHILD)
+    event = world.event(shard_id=CHILD)
+    assert data(KinesisEvent(event)) == [1, 2, 1]
+    assert data(KinesisEvent(event, look_up=world.client)) == [1]
+
+
+def test_no_call_is_made_for_ordinary_records(world: World) -> None:
+    world.client.put_record(StreamName=STREAM, PartitionKey="k", Data=b"7")
+    world.put(1, date=int(world.clock.time() * 1000) + 5000)
+    assert data(KinesisEvent(world.event(), look_up=object())) == [7, 1]  # type: ignore[arg-type]
+
+
+def test_a_denied_look_up_processes_the_record_and_says_so(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.put(1)
+    world.put(1, flags=REPEAT)
+    event = world.event(1)
+    world.aws.faults.add(
+        Fault(kind="error", operation="GetShardIterator", code="AccessDeniedException", status=400)
+    )
+    with caplog.at_level(logging.WARNING):
+        assert data(KinesisEvent(event, look_up=world.client)) == [1]
+    assert "1 user records of shardId-000000000000 may be repetitions" in caplog.text
+
+
+def test_a_look_up_that_keeps_failing_fails_the_batch(world: World) -> None:
+    world.put(1)
+    world.put(1, flags=REPEAT)
+    carriers = KinesisEvent(world.event(1)).kinesis_records
+    world.aws.faults.add(Fault(kind="error", operation="GetRecords"))
+    with pytest.raises(TransientAwsError):
+        open_records(
+            carriers, stream_arn=ARN, shard_id=SHARD, look_up=world.client, sleep=world.clock.advance
+        )
+
+
+def test_the_handler_skips_what_is_dropped(world: World) -> None:
+    world.put(1, 2)
+    world.put(1, 2, flags=REPEAT)
+    world.put(2, 3, flags=REPEAT)
+    seen: list[int] = []
+
+    @kinesis_handler(report_batch_item_failures=True, look_up=world.client)
+    def handler(record: UserRecord) -> None:
+        seen.append(int(record.data))
+
+    assert handler(world.event(), None) == {"batchItemFailures": []}
+    assert handler(world.event(1), None) == {"batchItemFailures": []}
+    assert seen == [1, 2, 3, 3]
+
+
+def test_progress_is_kept_where_two_invocations_drop_different_records(world: World) -> None:
+    """The first attempt may not look up and delivers 1, then fails at 2; the second one drops 1, and must not skip 2 for it."""
+    world.put(1)
+    world.put(1, 2, flags=REPEAT)
+    event = world.event(1)
+    seen: list[int] = []
+    fails = True
+
+    def function(record: UserRecord) -> None:
+        if fails and record.data == b"2":
+            raise RuntimeError("not yet")
+        seen.append(int(record.data))
+
+    progress = RecentProgress()
+    with pytest.raises(RuntimeError):
+        kinesis_handler(report_batch_item_failures=True, progress=progress)(function)(event, None)
+    fails = False
+    second = kinesis_handler(report_batch_item_failures=True, progress=progress, look_up=world.client)(
+        function
+    )
+    assert second(event, None) == {"batchItemFailures": []}
+    assert seen == [1, 2]
+
+
+def test_without_a_stream_nothing_is_dropped(world: World) -> None:
+    world.put(1)
+    world.put(1, flags=REPEAT)
+    carriers = KinesisEvent(world.event()).kinesis_records
+    for arn in ("", "arn:aws:dynamodb:eu-west-1:1:table/orders/stream/x", "nonsense/"):
+        assert sum(map(len, open_records(carriers, stream_arn=arn, shard_id=SHARD))) == 2
+
+
+def test_the_client_is_checked() -> None:
+    with pytest.raises(ConfigError, match="look_up"):
+        kinesis_handler(look_up=True)  # type: ignore[call-overload]
