@@ -131,6 +131,8 @@ class SinkOptions:
     """Time-to-live of a record, and therefore the maximum wait at the end of a task."""
     log_level: str | None = None
     """Level of the package's log lines in the Python processes of Spark; see `kinesis_sdk.spark.logs`."""
+    dedup_window: float = 300.0
+    """For how long readers recognise another row with the same ``dedupId``."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SinkOptions:
@@ -157,6 +159,7 @@ class SinkOptions:
             record_ttl=flush_timeout,
             rate_limit=values.pop("rate_limit", 150),
             missing_stream=values.pop("missing_stream", "fail"),
+            idempotent=values.pop("idempotent", False),
         )
         return cls(
             stream=stream,
@@ -164,6 +167,7 @@ class SinkOptions:
             random_partition_key=values.pop("partition_key", "column") == "random",
             error_sample=values.pop("error_sample", 5),
             flush_timeout=flush_timeout,
+            dedup_window=values.pop("dedup_window", 300.0),
             log_level=values.pop("log_level", None),
         )
 
@@ -312,6 +316,8 @@ _SINK: _Table = {
     "missingStream": ("missing_stream", _choice("fail", "wait")),
     "flushTimeout": ("flush_timeout", _duration(0.1, 604_800)),
     "errorSample": ("error_sample", _count(0, 100)),
+    "idempotent": ("idempotent", _flag),
+    "dedupWindow": ("dedup_window", _duration(1, 300)),
 }
 
 

@@ -45,6 +45,9 @@ _ERROR_SAMPLE = 5
 _SHOWN_KEY = 40
 """Characters of a key in the description of a row. The largest explicit hash key has 39."""
 
+_WINDOW = 300.0
+"""Seconds; the default of `Producer.put`."""
+
 _SWEEP = 10_000
 """Records put between two checks of which of a task's records are final."""
 
@@ -123,6 +126,9 @@ class TaskProducer:
         partition_key: str | None,
         data: bytes | bytearray | memoryview | str,
         explicit_hash_key: str | int | None = None,
+        *,
+        dedup_id: str | None = None,
+        dedup_window: float = _WINDOW,
     ) -> None:
         """Accept one record. Blocks while the buffer of the producer is full.
 
@@ -131,6 +137,8 @@ class TaskProducer:
             partition_key: Partition key, 1 to 256 characters; None for streams that place records themselves.
             data: Payload; text is sent as UTF-8.
             explicit_hash_key: Explicit hash key; None uses the hash of the partition key.
+            dedup_id: Name of the record, see `Producer.put`.
+            dedup_window: Seconds in which readers recognise another record of that name.
 
         Raises:
             InvalidRecordError: If Kinesis would reject the record.
@@ -139,7 +147,16 @@ class TaskProducer:
         if isinstance(data, str):
             data = data.encode()
         try:
-            self._pending.append(self._producer.put(stream, partition_key, data, explicit_hash_key))
+            self._pending.append(
+                self._producer.put(
+                    stream,
+                    partition_key,
+                    data,
+                    explicit_hash_key,
+                    dedup_id=dedup_id,
+                    dedup_window=dedup_window,
+                )
+            )
         except InvalidRecordError as error:
             raise self._rejected(error, partition_key, explicit_hash_key) from error
         if len(self._pending) >= self._sweep_at:
@@ -153,6 +170,9 @@ class TaskProducer:
         partition_keys: Iterable[str | None],
         payloads: Iterable[bytes],
         explicit_hash_keys: Iterable[str | None] | None = None,
+        *,
+        dedup_ids: Iterable[str | None] | None = None,
+        dedup_window: float = _WINDOW,
     ) -> None:
         """Accept many records, as `put` accepts one.
 
@@ -161,12 +181,20 @@ class TaskProducer:
             partition_keys: Partition key of each record, as for `put`.
             payloads: Payload of each record; as many as keys.
             explicit_hash_keys: Explicit hash key or None of each record; None if no record has one.
+            dedup_ids: Name or None of each record, see `Producer.put`; None if no record has one.
+            dedup_window: As for `put`.
 
         Raises:
             InvalidRecordError: If Kinesis would reject a record; the records before it are accepted.
             PartitionFailedError: If a record of this task has already failed.
         """
-        put = self._producer.put
+        put: Callable[..., PendingRecord] = self._producer.put
+        if dedup_ids is not None:
+            names = iter(dedup_ids)
+
+            def put(*record: Any) -> PendingRecord:
+                return self._producer.put(*record, dedup_id=next(names), dedup_window=dedup_window)
+
         rows: Iterator[tuple[str | None, bytes, str | None]] = (
             zip(partition_keys, payloads, repeat(None))
             if explicit_hash_keys is None
@@ -282,13 +310,18 @@ def shared_producer(
 class KinesisPartitionWriter:
     """Picklable function for ``df.foreachPartition`` that puts every row, flushes, and fails the task if a record fails.
 
-    Delivery is at least once: a task that Spark retries puts its rows again.
+    Delivery is at least once: a task that Spark retries puts its rows again. If the rows have names (``dedup_id``) and the
+    producer is idempotent, this SDK's readers deliver each of them once.
 
     Args:
         stream: Stream name or ARN.
         partition_key: Column, or function of the row.
         data: Column (bytes or text), or function of the row.
         explicit_hash_key: Column, or function of the row, with decimal text, an int or None; None if there is none.
+        dedup_id: Column, or function of the row, with the name of the row or None, see `Producer.put`; None if rows have none. It
+            needs ``ProducerConfig(idempotent=True)``.
+        dedup_window: Seconds, 1 to 300, in which readers recognise another row of the same name. A retry that comes later is
+            not recognised.
         settings: Settings of the producer; None for the defaults of the KPL.
     """
 
@@ -299,12 +332,15 @@ class KinesisPartitionWriter:
         partition_key: Field,
         data: Field,
         explicit_hash_key: Field | None = None,
+        dedup_id: Field | None = None,
+        dedup_window: float = _WINDOW,
         settings: ProducerSettings | None = None,
     ) -> None:
         for name, value in (
             ("partition_key", partition_key),
             ("data", data),
             ("explicit_hash_key", explicit_hash_key or ""),
+            ("dedup_id", dedup_id or ""),
         ):
             if not isinstance(value, str) and not callable(value):
                 raise ConfigError(name, value, "a column name or a function of the row")
@@ -312,7 +348,11 @@ class KinesisPartitionWriter:
         self.partition_key = partition_key
         self.data = data
         self.explicit_hash_key = explicit_hash_key
+        self.dedup_id = dedup_id
+        self.dedup_window = dedup_window
         self.settings: ProducerSettings = settings or ProducerSettings()
+        if dedup_id is not None and not self.settings.config.idempotent:
+            raise ConfigError("dedup_id", dedup_id, "a producer with idempotent=True in the settings")
 
     def __call__(self, rows: Iterable[Any]) -> None:
         """Put the rows of one partition."""
@@ -321,7 +361,14 @@ class KinesisPartitionWriter:
             exclude_loaded_objects()
             for row in rows:
                 explicit = None if self.explicit_hash_key is None else _read(row, self.explicit_hash_key)
-                producer.put(self.stream, _read(row, self.partition_key), _read(row, self.data), explicit)
+                producer.put(
+                    self.stream,
+                    _read(row, self.partition_key),
+                    _read(row, self.data),
+                    explicit,
+                    dedup_id=None if self.dedup_id is None else _read(row, self.dedup_id),
+                    dedup_window=self.dedup_window,
+                )
         _LOGGER.info("%s: %d records stored by this task", self.stream, producer.accepted)
 
 

@@ -1,7 +1,8 @@
 """The writers: Arrow batches go to one producer per Python worker process, which each task flushes at its end.
 
-Delivery is always at least once. A task that Spark retries or runs speculatively puts its rows again, and an acknowledged record
-stays in the stream if the task, the job or the batch fails. Consumers that need more must deduplicate by a key of their own.
+Delivery is at least once. A task that Spark retries or runs speculatively puts its rows again, and an acknowledged record
+stays in the stream if the task, the job or the batch fails. With the option ``idempotent`` and a column ``dedupId``, this SDK's readers
+deliver each row once; other consumers have to deduplicate by a key of their own.
 """
 
 from __future__ import annotations
@@ -38,8 +39,13 @@ else:
 _ROWS_PER_BATCH = 10_000
 
 
-_WRITTEN = {"data": ("binary", "string"), "partitionkey": ("string",), "explicithashkey": ("string",)}
-_WRITTEN_NAMES = "data, partitionKey, explicitHashKey"
+_WRITTEN = {
+    "data": ("binary", "string"),
+    "partitionkey": ("string",),
+    "explicithashkey": ("string",),
+    "dedupid": ("string",),
+}
+_WRITTEN_NAMES = "data, partitionKey, explicitHashKey, dedupId"
 _IGNORED_COLUMNS = [(name, kind) for name, kind in COLUMNS if name.lower() not in _WRITTEN]
 _IGNORED = {name.lower(): ("bigint" if kind == "long" else kind,) for name, kind in _IGNORED_COLUMNS}
 """Columns of the reader that say where a record came from. A frame that was read can be written as it is, and INSERT INTO a view
@@ -55,11 +61,13 @@ class Columns:
         data: Name of the payload column, binary or string.
         partition_key: Name of the key column; None for random keys.
         explicit_hash_key: Name of the hash key column; None if there is none.
+        dedup_id: Name of the column with the rows' names; None if there is none.
     """
 
     data: str
     partition_key: str | None
     explicit_hash_key: str | None
+    dedup_id: str | None = None
 
 
 class Written(WriterCommitMessage):  # type: ignore[misc]
@@ -105,7 +113,19 @@ def plan_columns(schema: Any, options: SinkOptions, *, overwrite: bool) -> Colum
         raise ConfigError("column data", None, "a binary or string column with the payload")
     if "partitionkey" not in found and not options.random_partition_key:
         raise ConfigError("column partitionKey", None, "a string column, or the option partitionKey=random")
-    return Columns(found["data"], found.get("partitionkey"), found.get("explicithashkey"))
+    if "dedupid" in found and not options.settings.config.idempotent:
+        raise ConfigError(
+            f"column {found['dedupid']}", "string", "a column that the option idempotent=true makes use of"
+        )
+    if "dedupid" in found and options.random_partition_key:
+        raise ConfigError(
+            "partitionKey",
+            "random",
+            "a column, because rows of one dedupId are recognised only if they have one key",
+        )
+    return Columns(
+        found["data"], found.get("partitionkey"), found.get("explicithashkey"), found.get("dedupid")
+    )
 
 
 def write_batches(options: SinkOptions, columns: Columns, batches: Iterable[pa.RecordBatch]) -> Written:
@@ -159,7 +179,10 @@ def write_batches(options: SinkOptions, columns: Columns, batches: Iterable[pa.R
             hashes: list[str | None] | None = None
             if columns.explicit_hash_key is not None:
                 hashes = batch.column(columns.explicit_hash_key).to_pylist()
-            producer.put_columns(stream, keys, data.to_pylist(), hashes)
+            names = None if columns.dedup_id is None else batch.column(columns.dedup_id).to_pylist()
+            producer.put_columns(
+                stream, keys, data.to_pylist(), hashes, dedup_ids=names, dedup_window=options.dedup_window
+            )
         written = Written(producer.flush(), size)
     _LOGGER.info("%s: %d records (%d bytes of payload) stored by this task", stream, written.records, size)
     return written

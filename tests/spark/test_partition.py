@@ -4,13 +4,20 @@ import gc
 import pickle
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kinesis_sdk.common.aggregate_reader import deaggregate
 from kinesis_sdk.common.errors import ConfigError, InvalidRecordError
+from kinesis_sdk.common.once.reader import RunReader
+from kinesis_sdk.common.once.shell import carry_out
+from kinesis_sdk.common.records import KinesisRecord
+from kinesis_sdk.common.shards import list_shards
+from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer import Producer, ProducerConfig
 from kinesis_sdk.spark import (
     KinesisPartitionWriter,
@@ -172,3 +179,70 @@ def test_the_garbage_collector_runs_seldom_in_a_task_and_as_before_after_it(aws:
             assert gc.get_threshold()[0] == rare[0]
     finally:
         gc.set_threshold(*before)
+
+
+def delivered(aws: FakeAws) -> list[bytes]:
+    """What readers of this SDK deliver of the stream, sorted."""
+    client = aws.client("kinesis")
+    found: list[bytes] = []
+    for shard in list_shards(client, StreamId("flights")):
+        iterator = client.get_shard_iterator(
+            StreamName="flights", ShardId=shard.shard_id, ShardIteratorType="TRIM_HORIZON"
+        )["ShardIterator"]
+        records = [
+            KinesisRecord.from_api(one) for one in client.get_records(ShardIterator=iterator)["Records"]
+        ]
+        reader = RunReader("flights", shard.shard_id, shard.hash_key_range, parents=())
+        reader.begin(records)
+        users = deaggregate(records, on_tagged=reader.add)
+        look_up = reader.look_up()
+        if look_up is not None:
+            carry_out(look_up, client, StreamId("flights"), shard.shard_id)
+        dropped = reader.decide(int(time.time() * 1000)).dropped
+        found.extend(record.data for record in users.without(dropped))
+    return sorted(found)
+
+
+IDEMPOTENT = ProducerSettings(config=ProducerConfig(record_max_buffered_time=0.001, idempotent=True))
+
+
+def test_rows_with_names_are_delivered_once_although_the_task_runs_twice(aws: FakeAws) -> None:
+    rows = [{"origin": f"A{i % 7}", "line": b"row %03d" % i, "id": f"row {i}"} for i in range(200)]
+    named = KinesisPartitionWriter(
+        "flights", partition_key="origin", data="line", dedup_id="id", settings=IDEMPOTENT
+    )
+    named(iter(rows[:150]))  # the task dies here, and Spark runs it again
+    named(iter(rows))
+    assert delivered(aws) == [row["line"] for row in rows]
+
+
+def test_rows_without_names_are_delivered_twice(aws: FakeAws) -> None:
+    rows = [{"origin": "A", "line": b"row", "id": None}]
+    for dedup_id in (None, "id"):
+        writer = KinesisPartitionWriter(
+            "flights", partition_key="origin", data="line", dedup_id=dedup_id, settings=IDEMPOTENT
+        )
+        writer(iter(rows))
+    assert delivered(aws) == [b"row"] * 2
+
+
+def test_columns_with_names_are_recognised(aws: FakeAws) -> None:
+    for _ in range(2):
+        with shared_producer(IDEMPOTENT) as producer:
+            producer.put_columns("flights", ["k", "k", "k"], [b"1", b"2", b"3"], dedup_ids=["1", None, "3"])
+    assert delivered(aws) == [b"1", b"2", b"2", b"3"]
+
+
+def test_names_need_an_idempotent_producer_and_fit() -> None:
+    with pytest.raises(ConfigError, match="idempotent=True"):
+        KinesisPartitionWriter("flights", partition_key="k", data="d", dedup_id="id", settings=SETTINGS)
+    with pytest.raises(ConfigError, match="dedup_id"):
+        KinesisPartitionWriter("flights", partition_key="k", data="d", dedup_id=3, settings=IDEMPOTENT)  # type: ignore[arg-type]
+
+
+def test_a_name_that_is_too_long_shows_its_row(aws: FakeAws) -> None:
+    with (
+        pytest.raises(InvalidRecordError, match=r"row 2 of this task"),
+        shared_producer(IDEMPOTENT) as producer,
+    ):
+        producer.put_columns("flights", ["k", "k"], [b"1", b"2"], dedup_ids=["1", "x" * 300])

@@ -113,7 +113,7 @@ def test_columns_are_found_in_any_case_and_order() -> None:
         ([("data", StringType()), ("partitionKey", StringType()), ("extra", StringType())], "column extra"),
         (
             [("data", StringType()), ("partitionKey", StringType()), ("extra", StringType())],
-            "expected data, partitionKey, explicitHashKey, or .* sequenceNumber, .* shardId, streamName",
+            "expected data, partitionKey, explicitHashKey, dedupId, or .* sequenceNumber, .* shardId, streamName",
         ),
         ([("data", StringType()), ("partitionKey", StringType()), ("shardId", LongType())], "column shardId"),
     ],
@@ -298,3 +298,19 @@ def test_rows_become_batches_where_streams_give_rows(aws: FakeAws) -> None:
     rows = iter([Row(data=b"%d" % n, partitionKey="k") for n in range(25_000)])
     sizes = [item.num_rows for item in _batches_of_rows(rows)]
     assert sizes == [10_000, 10_000, 5_000]
+
+
+def test_a_column_names_the_rows(aws: FakeAws) -> None:
+    options = chosen(idempotent="true", dedupWindow="60s")
+    assert options.settings.config.idempotent
+    assert options.dedup_window == 60
+    schema = fields(("data", BinaryType()), ("partitionKey", StringType()), ("dedupId", StringType()))
+    columns = plan_columns(schema, options, overwrite=False)
+    assert columns == Columns("data", "partitionKey", None, "dedupId")
+    rows = batch(data=[b"1", b"2"], partitionKey=["k", "k"], dedupId=["a", None])
+    for _ in range(2):
+        assert write_batches(options, columns, [rows]).records == 2
+    with pytest.raises(ConfigError, match="idempotent=true"):
+        plan_columns(schema, chosen(), overwrite=False)
+    with pytest.raises(ConfigError, match="one key"):
+        plan_columns(schema, chosen(idempotent="true", partitionKey="random"), overwrite=False)
