@@ -83,6 +83,10 @@ RECORD_ID = "concat_ws('/', streamName, shardId, sequenceNumber, coalesce(subSeq
 """
 
 
+Judge = Callable[[KinesisRecord, SubRecordColumns], "Sequence[tuple[int, int]] | None"]
+"""Decides about a tagged aggregate: first and last row of each part to drop, in order; None treats it like that of any other producer."""
+
+
 class BatchBuilder:
     """Builder of record batches from the pages of one stream.
 
@@ -113,7 +117,12 @@ class BatchBuilder:
         self._numbers: pa.Array = pa.array(range(1_024), pa.int64())
 
     def build(
-        self, shard_id: str, records: Iterable[KinesisRecord], *, owned: HashKeyRange | None = None
+        self,
+        shard_id: str,
+        records: Iterable[KinesisRecord],
+        *,
+        owned: HashKeyRange | None = None,
+        judge: Judge | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the record batches of a page, in order.
 
@@ -121,6 +130,7 @@ class BatchBuilder:
             shard_id: The shard.
             records: Records of the page.
             owned: Hash key range of the shard: an aggregate with a user record outside of it is discarded. None discards none.
+            judge: Decides about the aggregates of idempotent producers; None treats them like those of others.
         """
         pa, pc = self._pa, self._pc
         deaggregate = self._deaggregate
@@ -206,8 +216,11 @@ class BatchBuilder:
             if with_sequences:
                 row_bytes += len(record.sequence_number)
             columns = None
+            dropped: Sequence[tuple[int, int]] | None = None
             if found is not None and found.payloads:
-                if owned is not None and is_misplaced(_places(found), owned):
+                if judge is not None and found.tag is not None:
+                    dropped = judge(record, found)
+                if dropped is None and owned is not None and is_misplaced(_places(found), owned):
                     self._log_discarded(shard_id, record, len(found.payloads))
                     continue
                 columns = self._columns(shard_id, record, found, row_bytes)
@@ -224,31 +237,32 @@ class BatchBuilder:
                 alone.append(record)
                 size += needed
             elif columns is not None:
-                explicit, rows = columns.explicit, columns.rows
-                begin = 0
-                while begin < rows:
-                    room = MAX_ROWS - filled - len(alone)
-                    end, needed = columns.fit(begin, min(rows, begin + room), MAX_BYTES - size)
-                    if end == begin and size:
-                        yield batch()
-                        continue
-                    end_alone()
-                    count = end - begin
-                    if columns.payloads is not None:
-                        data.extend(columns.payloads[begin:end])
-                    if columns.keys is not None:
-                        keys.extend(columns.keys[begin:end])
-                    sequences.append(record.sequence_number)
-                    moments.append(record.approximate_arrival_timestamp)
-                    numbers.append(filled - begin)
-                    if with_hashes and explicit is not None:
-                        hashes.append((filled, explicit[begin:end]))
-                    ends.append(filled + count)
-                    filled += count
-                    size += needed
-                    begin = end
-                    if begin < rows:
-                        yield batch()
+                explicit = columns.explicit
+                for begin, rows in _kept(columns.rows, dropped or ()):
+                    at = begin
+                    while at < rows:
+                        room = MAX_ROWS - filled - len(alone)
+                        end, needed = columns.fit(at, min(rows, at + room), MAX_BYTES - size)
+                        if end == at and size:
+                            yield batch()
+                            continue
+                        end_alone()
+                        count = end - at
+                        if columns.payloads is not None:
+                            data.extend(columns.payloads[at:end])
+                        if columns.keys is not None:
+                            keys.extend(columns.keys[at:end])
+                        sequences.append(record.sequence_number)
+                        moments.append(record.approximate_arrival_timestamp)
+                        numbers.append(filled - at)
+                        if with_hashes and explicit is not None:
+                            hashes.append((filled, explicit[at:end]))
+                        ends.append(filled + count)
+                        filled += count
+                        size += needed
+                        at = end
+                        if at < rows:
+                            yield batch()
             if filled + len(alone) >= MAX_ROWS:
                 yield batch()
             found = columns = None  # must be gone when the next aggregate is decoded
@@ -373,6 +387,15 @@ class _Columns:
             assert text is not None
             size = self._sizes[text] = len(text.encode())
         return size
+
+
+def _kept(rows: int, dropped: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield the parts of an aggregate that are left, each as its first row and the row after its last one."""
+    begin = 0
+    for first, last in [*dropped, (rows, rows)]:
+        if begin < first:
+            yield begin, first
+        begin = last + 1
 
 
 def _places(found: SubRecordColumns) -> Iterator[SubRecord]:

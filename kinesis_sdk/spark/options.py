@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kinesis_sdk.common.errors import ConfigError
+from kinesis_sdk.common.once.memory import MAX_BYTES
 from kinesis_sdk.common.position import AtTimestamp, Latest
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.spark.connection import ConnectionSettings
@@ -81,6 +82,8 @@ class SourceOptions:
     misplaced_aggregates: str = "deliver"
     """Treatment of an aggregate that contains records outside the shard's hash key range: ``deliver`` it, or ``discard`` all of it as
     the KCL does, because the KPL (and the producer of this package) puts its records again."""
+    max_repetition_bytes: int = MAX_BYTES
+    """Maximum bytes that a task remembers of the records of idempotent producers for each shard, to recognise repetitions."""
     fail_on_data_loss: bool = True
     """Whether the query fails if records that the checkpoint needs are deleted; otherwise it logs that and continues."""
     log_level: str | None = None
@@ -302,6 +305,7 @@ _SOURCE: _Table = {
     "retryTimeout": ("retry_timeout", _duration(1, 86_400)),
     "deaggregate": ("deaggregate", _flag),
     "misplacedAggregates": ("misplaced_aggregates", _choice("deliver", "discard")),
+    "maxRepetitionBytes": ("max_repetition_bytes", _count(1 << 20, 4 << 30)),
     "failOnDataLoss": ("fail_on_data_loss", _flag),
     "retrievalMode": ("retrieval_mode", _choice("polling", "fanout")),
 }

@@ -26,6 +26,7 @@ from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.position import AfterSequence, AtSequence, AtTimestamp, Ended, Latest, TrimHorizon
+from kinesis_sdk.common.shards import Shard
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.spark.errors import DataLossError, OffsetError, StalledError
 from kinesis_sdk.spark.lineage import Families, initial_positions, retired, start_of
@@ -302,6 +303,7 @@ class StreamPlanner:
                         owned=self._owned(name, shard_id),
                         parents=parents,
                         weight=weights.get(Key(name, shard_id)),
+                        lineage=self._lineage(name, shard_id),
                     )
                 )
         present = {(item.stream.name, item.shard_id) for item in items}
@@ -377,6 +379,7 @@ class StreamPlanner:
                 before=before,
                 owned=self._owned(read.stream, read.shard),
                 weight=max(1, ends[read].records),
+                lineage=self._lineage(read.stream, read.shard),
             )
             for read in reads
             if isinstance(goal := ends[read].position, AfterSequence | AtSequence | Ended)
@@ -783,6 +786,13 @@ class StreamPlanner:
             listing.list_shards()
         shard = listing.graph.shards.get(shard_id)
         return None if shard is None else shard.hash_key_range
+
+    def _lineage(self, name: str, shard_id: str) -> tuple[Shard, ...]:
+        """Return a shard and its ancestors, as far as they are listed; nothing if the shard is not."""
+        graph = self._listings[name].graph
+        if shard_id not in graph.shards:
+            return ()
+        return tuple(graph.shards[one] for one in (shard_id, *graph.ancestors(shard_id)))
 
     def _lose(self, message: str, shard_id: str | None = None) -> None:
         if self._options.fail_on_data_loss:

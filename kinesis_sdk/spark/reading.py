@@ -10,7 +10,7 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from kinesis_sdk.common.errors import KinesisSdkError
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.position import AfterSequence, AtSequence, Ended
 from kinesis_sdk.common.records import KinesisRecord
+from kinesis_sdk.common.shards import Shard
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.spark.errors import DataLossError, StalledError
 from kinesis_sdk.spark.offsets import ShardPosition
@@ -49,6 +50,8 @@ class ShardRange:
         before: Epoch milliseconds. In batch reads, only records that arrived before this time belong to the range; None for
             all records.
         owned: Hash key range of the shard, if aggregates with records of other shards are discarded; None otherwise.
+        lineage: The shard and its ancestors, as far as they are listed, to recognise repetitions of idempotent producers;
+            empty if the shard is not listed.
         parents: Ids of the parent shards that have a range in the same batch. Their ranges are in the same task, and this one is
             read after them.
         weight: Expected number of Kinesis records, by which `tasks.group` balances tasks, and by which a task does not read a whole page
@@ -64,6 +67,7 @@ class ShardRange:
     owned: HashKeyRange | None = None
     parents: tuple[str, ...] = ()
     weight: int | None = None
+    lineage: tuple[Shard, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)

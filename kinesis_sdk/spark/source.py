@@ -30,6 +30,7 @@ from kinesis_sdk.spark.options import SinkOptions, SourceOptions
 from kinesis_sdk.spark.planner import StreamPlanner
 from kinesis_sdk.spark.python_environment import max_tasks_of_session
 from kinesis_sdk.spark.reading import ReadPolicy, ShardRange, read_ranges
+from kinesis_sdk.spark.repetitions import RangeRepetitions
 from kinesis_sdk.spark.shardio import ShardIo
 from kinesis_sdk.spark.table_options import (
     METADATA_KEY,
@@ -232,14 +233,34 @@ def _read(
         name: BatchBuilder(name, deaggregate=options.deaggregate, columns=columns)
         for name in {item.stream.name for item in ranges}
     }
+    repetitions: dict[tuple[str, str], RangeRepetitions] = {}
     rows = 0
     exclude_loaded_objects()
     with rare_collections():
         for item, records in read_ranges(make_io, ranges, policy):
-            for batch in builders[item.stream.name].build(item.shard_id, records, owned=item.owned):
+            known = repetitions.get((item.stream.name, item.shard_id))
+            if known is None:
+                known = RangeRepetitions(
+                    item,
+                    client,
+                    clock=clock,
+                    sleep=time.sleep,
+                    max_bytes=options.max_repetition_bytes,
+                )
+                repetitions[item.stream.name, item.shard_id] = known
+            known.begin(records)
+            for batch in builders[item.stream.name].build(
+                item.shard_id, records, owned=item.owned, judge=known.judge
+            ):
                 rows += batch.num_rows
                 yield batch
-    _LOGGER.info("%s: %d rows of %d shards read by this task", options.stream_names, rows, len(ranges))
+    _LOGGER.info(
+        "%s: %d rows of %d shards read by this task, without %d repetitions",
+        options.stream_names,
+        rows,
+        len(ranges),
+        sum(known.dropped for known in repetitions.values()),
+    )
 
 
 class KinesisReader(DataSourceReader):  # type: ignore[misc]

@@ -57,9 +57,11 @@ def test_every_reader_option_in_any_case() -> None:
             "retryTimeout": "1h",
             "deaggregate": "False",
             "failOnDataLoss": "FALSE",
+            "maxRepetitionBytes": "1048576",
             "retrievalMode": "polling",
         }
     )
+    assert options.max_repetition_bytes == 1 << 20
     assert options.connection == ConnectionSettings(
         region_name="eu-west-1",
         endpoint_url="http://127.0.0.1:1",
@@ -107,6 +109,7 @@ def test_an_option_like_no_other_names_all() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        ("maxRepetitionBytes", "1048575"),
         ("tipLag", "5"),
         ("tipLag", "abc"),
         ("tipLag", "30 parsecs"),

@@ -1,0 +1,192 @@
+"""Repetitions of idempotent producers in Spark's ranges: cut anywhere, replayed, and read with what the driver knows."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kinesis_sdk.common.once.table import REPEAT, Run
+from kinesis_sdk.common.position import AfterSequence, TrimHorizon
+from kinesis_sdk.common.records import KinesisRecord
+from kinesis_sdk.common.shards import ShardGraph, list_shards
+from kinesis_sdk.spark.arrow import BatchBuilder
+from kinesis_sdk.spark.planner import StreamPlanner
+from kinesis_sdk.spark.positions import StartingPosition
+from kinesis_sdk.spark.reading import ShardRange
+from kinesis_sdk.spark.repetitions import RangeRepetitions
+from kinesis_sdk.testing import Fault
+from kinesis_sdk.testing.accounting.stored_copies import CopyPosition
+from tests.common.once.streams import aggregate
+from tests.once_model.simulated import produce, read_shard
+from tests.producer.simulation import STREAM, Simulation
+from tests.spark.support import World, options
+
+SCHEDULES = max(40, int(os.environ.get("KINESIS_SDK_ONCE", "0")) // 10)
+
+Rows = list[tuple[bytes, CopyPosition]]
+
+
+def rows_of(item: ShardRange, records: list[KinesisRecord], simulation: Simulation, random: Random) -> Rows:
+    """Return the rows of a range, read in pages of random sizes."""
+    repetitions = RangeRepetitions(
+        item, simulation.client, clock=simulation.clock, sleep=simulation.clock.advance
+    )
+    builder = BatchBuilder(
+        STREAM, deaggregate=True, columns=["data", "shardId", "sequenceNumber", "subSequenceNumber"]
+    )
+    rows: Rows = []
+    while records:
+        size = random.choice([1, 2, 5, 100])
+        page, records = records[:size], records[size:]
+        repetitions.begin(page)
+        for batch in builder.build(item.shard_id, page, judge=repetitions.judge):
+            for row in batch.to_pylist():
+                number = row["subSequenceNumber"] or 0
+                rows.append((row["data"], CopyPosition(row["shardId"], int(row["sequenceNumber"]), number)))
+    return rows
+
+
+@settings(max_examples=SCHEDULES, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 2**63))
+def test_ranges_that_are_cut_anywhere_have_each_record_once_and_replays_are_equal(seed: int) -> None:
+    simulation, outcome, random = produce(seed)
+    shards = list(list_shards(simulation.client, simulation.stream))
+    graph = ShardGraph(shards)
+    for shard in shards:
+        lineage = tuple(graph.shards[name] for name in (shard.shard_id, *graph.ancestors(shard.shard_id)))
+        records = read_shard(simulation, shard)
+        while records:
+            size = random.choice([1, 3, 10, 1000])
+            part, records = records[:size], records[size:]
+            end = AfterSequence(part[-1].sequence_number)
+            item = ShardRange(simulation.stream, shard.shard_id, TrimHorizon(), end, lineage=lineage)
+            rows = rows_of(item, part, simulation, random)
+            assert rows_of(item, part, simulation, random) == rows, "a replay has equal rows, in equal order"
+            for data, position in rows:
+                outcome.delivered.setdefault(data, set()).add(position)
+    assert outcome.delivered == {name: found for name, found in outcome.expected.items() if found}
+
+
+class _Spy:
+    """A client that notes which calls are made."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self.calls: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._client, name)
+
+        def spy(**request: Any) -> Any:
+            self.calls.append(name)
+            return call(**request)
+
+        return spy
+
+
+@pytest.fixture
+def world() -> World:
+    """A stream with a record in a shard that was split, and its repetition in the child."""
+    world = World()
+    date = int(world.clock.time() * 1000)
+    _put(world, 0, date)
+    world.split("shardId-000000000000")
+    world.clock.advance(5)
+    _put(world, REPEAT, date)
+    world.clock.advance(10)
+    return world
+
+
+def _put(world: World, flags: int, date: int) -> None:
+    data = aggregate([Run(1, 4, flags, b"producer", date, 7)], None)
+    world.client.put_record(StreamName=STREAM, PartitionKey="a", ExplicitHashKey="1", Data=data)
+
+
+def _ranges(world: World) -> dict[str, ShardRange]:
+    planner = StreamPlanner(
+        world.client,
+        options(starting_position=StartingPosition(TrimHorizon())),
+        clock=world.clock,
+        sleep=world.clock.advance,
+        admission_control=True,
+    )
+    return {item.shard_id: item for item in planner.plan_read()}
+
+
+def _judged(world: World, item: ShardRange, client: Any) -> tuple[int, RangeRepetitions]:
+    """Return the rows of a range, and what recognised its repetitions."""
+    repetitions = RangeRepetitions(item, client, clock=world.clock, sleep=world.clock.advance)
+    iterator = world.client.get_shard_iterator(
+        StreamName=STREAM, ShardId=item.shard_id, ShardIteratorType="TRIM_HORIZON"
+    )["ShardIterator"]
+    records = [
+        KinesisRecord.from_api(one) for one in world.client.get_records(ShardIterator=iterator)["Records"]
+    ]
+    repetitions.begin(records)
+    built = BatchBuilder(STREAM, deaggregate=True).build(item.shard_id, records, judge=repetitions.judge)
+    return sum(batch.num_rows for batch in built), repetitions
+
+
+def test_the_driver_tells_the_lineage_so_that_tasks_list_no_shards(world: World) -> None:
+    ranges = pickle.loads(pickle.dumps(_ranges(world)))
+    parent, child = ranges["shardId-000000000000"], ranges["shardId-000000000001"]
+    assert [shard.shard_id for shard in child.lineage] == ["shardId-000000000001", "shardId-000000000000"]
+    spy = _Spy(world.client)
+
+    assert _judged(world, parent, spy)[0] == 1
+    assert not spy.calls, "nothing is suspect"
+    rows, repetitions = _judged(world, child, spy)
+
+    assert (rows, repetitions.dropped) == (0, 1)
+    assert "get_records" in spy.calls
+    assert "list_shards" not in spy.calls
+
+
+def test_a_copy_that_may_not_be_looked_for_is_a_row_and_is_logged(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    child = _ranges(world)["shardId-000000000001"]
+    world.aws.faults.add(
+        Fault(kind="error", operation="GetShardIterator", code="AccessDeniedException", status=400, after=1)
+    )
+    with caplog.at_level(logging.WARNING):
+        rows, repetitions = _judged(world, child, world.client)
+
+    assert (rows, repetitions.dropped, repetitions.unknown) == (1, 0, 1)
+    assert "may be repetitions" in caplog.text
+
+
+def test_misplaced_aggregates_of_idempotent_producers_are_dropped_whatever_the_option_says(
+    world: World,
+) -> None:
+    ranges = _ranges(world)
+    date = int(world.clock.time() * 1000)
+    data = aggregate([Run(2, 4, 0, b"producer", date, 9)], "shardId-000000000000", [1, 2**128 - 1])
+    world.client.put_record(StreamName=STREAM, PartitionKey="a", ExplicitHashKey="1", Data=data)
+
+    rows, repetitions = _judged(world, ranges["shardId-000000000001"], world.client)
+
+    assert (rows, repetitions.dropped) == (0, 3)
+
+
+def test_a_part_of_an_aggregate_is_dropped_and_the_others_keep_their_numbers() -> None:
+    builder = BatchBuilder(STREAM, deaggregate=True, columns=["data", "subSequenceNumber"])
+    data = aggregate([Run(6, 4, 0, b"producer", 0, 10)], None)
+    record = KinesisRecord(data, "a", "5", None)
+
+    def rows(*dropped: tuple[int, int]) -> list[tuple[bytes, int]]:
+        built = builder.build("shardId-000000000000", [record], judge=lambda *_: dropped)
+        return [(row["data"], row["subSequenceNumber"]) for batch in built for row in batch.to_pylist()]
+
+    everything = [(b"%d" % (10 + number), number) for number in range(6)]
+    assert rows() == everything
+    assert rows((0, 1), (4, 4)) == [everything[2], everything[3], everything[5]]
+    assert rows((5, 5)) == everything[:5]
+    assert rows((0, 5)) == []
