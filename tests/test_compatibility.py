@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-FIXTURES = {"stage", "migration", "tls_stage"}
+FIXTURES = {"stage", "migration", "tls_stage", "written"}
 """A test with one of these runs Java; the others test the scenes' own tools."""
 
 

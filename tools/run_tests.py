@@ -223,9 +223,12 @@ def _fetched(names: set[str]) -> Iterator[str]:
             yield f"Java KCL {version} (28 MB): {_state(present, _why_no_localstack() or (None if present else _why_no_maven()))}"
         present = kcl.maven.folder(kpl.LOCK).is_dir()
         yield f"KPL {kpl.KPL} (87 MB): {_state(present, _why_no_localstack() or (None if present else _why_no_maven()))}"
+        present = multilang.node_deaggregator_folder().is_dir()
+        yield f"aws-kinesis-agg for Node (13 MB): {_state(present, None)}"
+    if names & {"multilang", "processes"}:
+        yield f"amazon_kclpy (1 MB): {_state(multilang.amazon_kclpy_folder().is_dir(), None)}"
     if "multilang" in names:
-        present = multilang.amazon_kclpy_folder().is_dir() and multilang.aws_kcl_folder().is_dir()
-        yield f"amazon_kclpy and aws-kcl (2 MB): {_state(present, None)}"
+        yield f"aws-kcl for Node (1 MB): {_state(multilang.aws_kcl_folder().is_dir(), None)}"
     if "spark" in names:
         for version in (spark.NEWEST, spark.OLDEST):
             present = (spark.CACHE / f"spark-{version}" / ".installed").exists()

@@ -1,6 +1,8 @@
-"""Installs libraries of children that are not ours, once for each set of pins: amazon_kclpy (PyPI) and aws-kcl (npm).
+"""Installs libraries that are not ours, once for each set of pins.
 
-``python -m integration.multilang.install`` installs ahead of time (2 MB) and prints the folders.
+Libraries of children: amazon_kclpy (PyPI) and aws-kcl (npm). A deaggregator: aws-kinesis-agg (npm).
+
+``python -m integration.multilang.install`` installs ahead of time (15 MB) and prints the folders.
 """
 
 from __future__ import annotations
@@ -20,14 +22,16 @@ AMAZON_KCLPY = """\
 amazon_kclpy==3.2.0 --hash=sha256:62e81cc84714c920fe6aa5d61837b298fe7e01f6326dcb564b12ab8e6c4aca4e
 """
 NPM = Path(__file__).with_name("npm")
+DEAGGREGATOR = Path(__file__).with_name("deaggregator")
 
 
-def _folder(name: str, *pins: str) -> Path:
+def cache_folder(name: str, *pins: str) -> Path:
+    """Return the folder of the cache for something with these pins."""
     return CACHE / f"{name}-{hashlib.sha256(''.join(pins).encode()).hexdigest()[:12]}"
 
 
-def _once(name: str, target: Path, build: Callable[[Path], None]) -> Path:
-    """Build a folder if it is not there, and remove those of former pins."""
+def build_once(name: str, target: Path, build: Callable[[Path], None]) -> Path:
+    """Return a folder of the cache; build it if it is not there, and remove those of former pins."""
     if target.is_dir():
         return target
     CACHE.mkdir(exist_ok=True)
@@ -49,12 +53,20 @@ def _once(name: str, target: Path, build: Callable[[Path], None]) -> Path:
 
 def amazon_kclpy_folder() -> Path:
     """Return the folder in which amazon_kclpy is or will be installed."""
-    return _folder("amazon-kclpy", AMAZON_KCLPY)
+    return cache_folder("amazon-kclpy", AMAZON_KCLPY)
 
 
 def aws_kcl_folder() -> Path:
     """Return the folder in which aws-kcl is or will be installed."""
-    return _folder("aws-kcl", (NPM / "package-lock.json").read_text())
+    return cache_folder("aws-kcl", (NPM / "package-lock.json").read_text())
+
+
+def node_deaggregator_folder() -> Path:
+    """Return the folder in which aws-kinesis-agg is or will be installed."""
+    return cache_folder(
+        "aws-kinesis-agg",
+        *((DEAGGREGATOR / name).read_text() for name in ("package-lock.json", "deaggregate.js")),
+    )
 
 
 def _build_amazon_kclpy(root: Path) -> None:
@@ -83,13 +95,18 @@ def amazon_kclpy() -> Path:
         CannotInstallError: The registry cannot be reached.
         RuntimeError: The installation failed for another reason.
     """
-    return _once("amazon-kclpy", amazon_kclpy_folder(), _build_amazon_kclpy)
+    return build_once("amazon-kclpy", amazon_kclpy_folder(), _build_amazon_kclpy)
+
+
+def _install_from_npm(source: Path, root: Path) -> None:
+    """Copy a folder with a lock file, and install what the file names; no script of any package runs."""
+    for file in source.iterdir():
+        shutil.copy(file, root)
+    run("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error", cwd=root)
 
 
 def _build_aws_kcl(root: Path) -> None:
-    for file in NPM.iterdir():
-        shutil.copy(file, root)
-    run("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error", cwd=root)
+    _install_from_npm(NPM, root)
     # The sample application is the first program of the README.
     readme = (root / "node_modules" / "aws-kcl" / "README.md").read_text()
     program = re.search(r"^```javascript\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
@@ -107,8 +124,25 @@ def aws_kcl() -> Path:
     target = aws_kcl_folder()
     if not target.is_dir():
         require("npm", 8, "Installing the KCL for Node")
-    return _once("aws-kcl", target, _build_aws_kcl)
+    return build_once("aws-kcl", target, _build_aws_kcl)
+
+
+def node_deaggregator() -> Path:
+    """Return ``deaggregate.js``, with aws-kinesis-agg in ``node_modules`` beside it.
+
+    Raises:
+        CannotInstallError: The machine lacks Node, or the registry cannot be reached.
+        RuntimeError: The installation failed for another reason.
+    """
+    require("node", 18, "The deaggregator for Node")
+    target = node_deaggregator_folder()
+    if not target.is_dir():
+        require("npm", 8, "Installing the deaggregator for Node")
+    return (
+        build_once("aws-kinesis-agg", target, lambda root: _install_from_npm(DEAGGREGATOR, root))
+        / "deaggregate.js"
+    )
 
 
 if __name__ == "__main__":
-    print(amazon_kclpy(), aws_kcl(), sep="\n")
+    print(amazon_kclpy(), aws_kcl(), node_deaggregator(), sep="\n")

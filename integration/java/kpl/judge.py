@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from integration.java.kpl.install import judge
@@ -27,14 +27,18 @@ class Found(NamedTuple):
         return self.data.split(b":", 1)[0].decode()
 
 
-def raw_records(stage: Stage, stream: str) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    """Yield every record of a stream as it is stored, with its shard."""
-    for shard in stage.kinesis.list_shards(StreamName=stream)["Shards"]:
-        iterator = stage.kinesis.get_shard_iterator(
+Stored = tuple[Mapping[str, Any], Mapping[str, Any]]
+"""A shard and a record in it, both as the API returns them."""
+
+
+def raw_records(kinesis: Any, stream: str) -> Iterator[Stored]:
+    """Yield every record of a stream as it is stored, with its shard; ``kinesis`` is a client of boto3."""
+    for shard in kinesis.list_shards(StreamName=stream)["Shards"]:
+        iterator = kinesis.get_shard_iterator(
             StreamName=stream, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
         )["ShardIterator"]
         while iterator is not None:
-            response = stage.kinesis.get_records(ShardIterator=iterator, Limit=10_000)
+            response = kinesis.get_records(ShardIterator=iterator, Limit=10_000)
             for record in response["Records"]:
                 yield shard, record
             # A closed shard ends without an iterator, an open one where nothing follows.
@@ -48,8 +52,13 @@ def deaggregate(stage: Stage, stream: str) -> list[Found]:
     Raises:
         CannotInstallError: The machine lacks something.
     """
+    return open_records(raw_records(stage.kinesis, stream))
+
+
+def open_records(stored: Iterable[Stored]) -> list[Found]:
+    """Return all user records that the KCL's code makes of records, in their order; see `deaggregate`."""
     lines = []
-    for shard, record in raw_records(stage, stream):
+    for shard, record in stored:
         low, high = (shard["HashKeyRange"][end] for end in ("StartingHashKey", "EndingHashKey"))
         key, data = (
             base64.b64encode(part).decode() for part in (record["PartitionKey"].encode(), record["Data"])
