@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kinesis_sdk.common.errors import ConfigError as ConfigError
     from kinesis_sdk.common.errors import ConsumerError as ConsumerError
     from kinesis_sdk.common.errors import DeserializationError as DeserializationError
+    from kinesis_sdk.common.errors import EffectRejectedError as EffectRejectedError
     from kinesis_sdk.common.errors import EndpointUnreachableError as EndpointUnreachableError
     from kinesis_sdk.common.errors import ExpiredIteratorError as ExpiredIteratorError
     from kinesis_sdk.common.errors import HandlerError as HandlerError
@@ -49,15 +50,18 @@ if TYPE_CHECKING:
     from kinesis_sdk.common.errors import SchemaRegistryError as SchemaRegistryError
     from kinesis_sdk.common.errors import SchemaUnavailableError as SchemaUnavailableError
     from kinesis_sdk.common.errors import SerializationError as SerializationError
+    from kinesis_sdk.common.errors import SinkError as SinkError
     from kinesis_sdk.common.errors import SpoolError as SpoolError
     from kinesis_sdk.common.errors import StreamRecreatedError as StreamRecreatedError
     from kinesis_sdk.common.errors import ThrottledError as ThrottledError
     from kinesis_sdk.common.errors import TransientAwsError as TransientAwsError
     from kinesis_sdk.common.errors import TransientLeaseStoreError as TransientLeaseStoreError
+    from kinesis_sdk.common.errors import TransientSinkError as TransientSinkError
     from kinesis_sdk.common.record_ids import record_id as record_id
     from kinesis_sdk.common.records import UserRecord as UserRecord
     from kinesis_sdk.common.sequence import ExtendedSequenceNumber as ExtendedSequenceNumber
     from kinesis_sdk.common.stream import StreamId as StreamId
+    from kinesis_sdk.consumer import AsyncSink as AsyncSink
     from kinesis_sdk.consumer import BalancedStrategy as BalancedStrategy
     from kinesis_sdk.consumer import BisectBatch as BisectBatch
     from kinesis_sdk.consumer import Checkpointer as Checkpointer
@@ -69,6 +73,7 @@ if TYPE_CHECKING:
     from kinesis_sdk.consumer import FailureConfig as FailureConfig
     from kinesis_sdk.consumer import HandlerErrorPolicy as HandlerErrorPolicy
     from kinesis_sdk.consumer import InMemoryLeaseStore as InMemoryLeaseStore
+    from kinesis_sdk.consumer import InMemorySink as InMemorySink
     from kinesis_sdk.consumer import Kcl2Strategy as Kcl2Strategy
     from kinesis_sdk.consumer import Lease as Lease
     from kinesis_sdk.consumer import LeaseConfig as LeaseConfig
@@ -85,6 +90,7 @@ if TYPE_CHECKING:
     from kinesis_sdk.consumer import ShardContext as ShardContext
     from kinesis_sdk.consumer import ShardHealth as ShardHealth
     from kinesis_sdk.consumer import ShardState as ShardState
+    from kinesis_sdk.consumer import Sink as Sink
     from kinesis_sdk.consumer import Stall as Stall
     from kinesis_sdk.consumer import StartingPosition as StartingPosition
     from kinesis_sdk.consumer import StopWorker as StopWorker
@@ -148,6 +154,10 @@ else:
                 "BisectBatch",
                 "PoisonRecord",
                 "StopWorker",
+                # sinks: effects and positions that change together
+                "Sink",
+                "AsyncSink",
+                "InMemorySink",
                 # watching a worker
                 "WorkerHealth",
                 "ShardHealth",
@@ -198,6 +208,9 @@ else:
                 "LeaseLostError",
                 "LeaseStoreError",
                 "TransientLeaseStoreError",
+                "SinkError",
+                "TransientSinkError",
+                "EffectRejectedError",
                 "LeaseRowRejectedError",
                 "RestartShardError",
                 "InvalidCheckpointError",

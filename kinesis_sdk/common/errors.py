@@ -35,6 +35,9 @@ KinesisSdkError                      retryable: True if repeating the call later
     ├── LeaseStoreError              a call to a lease store that is not DynamoDB failed
     │   ├── LeaseRowRejectedError    the store cannot write this one row
     │   └── TransientLeaseStoreError the same, and repeating it may succeed   (retryable)
+    ├── SinkError                    a call to a sink failed
+    │   └── TransientSinkError       the same, and repeating it may succeed   (retryable)
+    ├── EffectRejectedError (ValueError)  a sink does not accept the effect of a record: a limit, a condition
     ├── StreamRecreatedError         the lease table belongs to a deleted stream of this name
     ├── InvalidCheckpointError (ValueError)  a checkpoint outside the delivered range
     ├── HandlerError                 the handler failed and the policy is to stop
@@ -412,6 +415,24 @@ class TransientLeaseStoreError(LeaseStoreError):
     """A call to a lease store failed in a way that usually passes. The call may have taken effect."""
 
     retryable: ClassVar[bool] = True
+
+
+class SinkError(ConsumerError):
+    """A call to a sink failed and keeps failing until its cause is fixed; it stops the worker. See `Sink`."""
+
+
+class TransientSinkError(SinkError):
+    """A call to a sink failed in a way that usually passes; the batch is processed again. It never stops a worker."""
+
+    retryable: ClassVar[bool] = True
+
+
+class EffectRejectedError(ConsumerError, ValueError):
+    """A sink does not accept an effect, and stored nothing of its transaction. The message names the record.
+
+    The effects of a batch are too many or too large for one transaction, a condition of the handler does not hold, or the store rejects
+    a value. It is subject to ``on_handler_error``; `BisectBatch` delivers the batch in smaller parts until the record is alone.
+    """
 
 
 class StreamRecreatedError(ConsumerError):

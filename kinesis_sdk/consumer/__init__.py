@@ -41,6 +41,11 @@ from kinesis_sdk.consumer.leases import (
     TakeReason,
 )
 from kinesis_sdk.consumer.shard.state import ShardState
+from kinesis_sdk.consumer.sinks import (
+    AsyncSink,
+    InMemorySink,
+    Sink,
+)
 from kinesis_sdk.consumer.streams import StreamSpec
 from kinesis_sdk.consumer.table_streams.source import DynamoDbStream
 from kinesis_sdk.consumer.worker import Worker
@@ -64,6 +69,10 @@ __all__ = [
     "RecordHandler",
     "ShardContext",
     "StartingPosition",
+    # effects that happen once
+    "AsyncSink",
+    "InMemorySink",
+    "Sink",
     # failing
     "BisectBatch",
     "HandlerErrorPolicy",

@@ -98,6 +98,8 @@ class Checkpointer:
         # First position that was delivered under this lease; it stays when deliveries are taken back.
         self._first: ExtendedSequenceNumber | None = None
         self._at_shard_end = False
+        # With a sink: returns the position in the sink, which no checkpoint may pass.
+        self._limit: Callable[[], ExtendedSequenceNumber | None] | None = None
 
     @property
     def shard_id(self) -> str:
@@ -120,6 +122,9 @@ class Checkpointer:
     @property
     def _largest(self) -> ExtendedSequenceNumber:
         last, bound = self._held.lease.checkpoint, self._bound
+        if self._limit is not None:
+            limit = self._limit()
+            bound = None if bound is None or limit is None else min(bound, limit)
         return last if bound is None or bound < last else bound
 
     def checkpoint(
@@ -214,6 +219,8 @@ class Checkpointer:
         """
         if not last.is_sentinel or position.is_sentinel:
             return False
+        if self._limit is not None and position == self._limit():
+            return False  # an earlier owner delivered it, and it is in the sink
         return self._first is None or int(position.sequence_number) < int(self._first.sequence_number)
 
     def _position(
@@ -288,6 +295,10 @@ class Checkpointer:
         """Note the first position that is delivered; later calls have no effect."""
         if self._first is None:
             self._first = position
+
+    def limit_to(self, limit: Callable[[], ExtendedSequenceNumber | None]) -> None:
+        """Let no checkpoint pass the position that a function returns; None allows none."""
+        self._limit = limit
 
     def advance(self, position: ExtendedSequenceNumber) -> ExtendedSequenceNumber | None:
         """Allow checkpoints up to a position.

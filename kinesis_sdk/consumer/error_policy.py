@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from kinesis_sdk.common.errors import ConfigError, DeserializationError, KinesisSdkError
+from kinesis_sdk.common.errors import ConfigError, DeserializationError, EffectRejectedError, KinesisSdkError
 from kinesis_sdk.common.records import UserRecord
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.validation import check_int, check_seconds
@@ -73,7 +73,8 @@ class BisectBatch:
         attempts: Deliveries of a batch before it is halved, and of a single record before it is dead-lettered; 1 to 1000.
         retry_only: Exception classes that say nothing about a record, for example of a database that is down. They are
             retried as by `RetryBatch` and never lead to the hook. Errors of this package always count as such, except for
-            `DeserializationError`: a payload that cannot be decoded is poison.
+            `DeserializationError` and `EffectRejectedError`: a payload that cannot be decoded is poison, and so is an effect
+            that a sink does not accept.
         initial_delay: Seconds before the first retry, 0.001 to 3600; it doubles with each failure, with jitter.
         max_delay: Maximum seconds before a retry, ``initial_delay`` to 3600.
 
@@ -102,7 +103,7 @@ class BisectBatch:
 
     def may_be_poison(self, error: BaseException) -> bool:
         """Return whether an error may be caused by the record itself."""
-        if isinstance(error, DeserializationError):
+        if isinstance(error, (DeserializationError, EffectRejectedError)):
             return not error.retryable
         return not isinstance(error, (KinesisSdkError, *self.retry_only))
 

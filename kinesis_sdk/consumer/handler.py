@@ -65,6 +65,9 @@ class RecordBatch:
         checkpointer: Stores checkpoints of the shard.
         header: Header of the response that the records came in. Several batches share it if a response is delivered in
             parts, so `ResponseHeader.ended` does not mean that this batch is the last one.
+        transaction: With ``Worker(sink=…)``, the open transaction of the sink: what the handler writes to it takes effect
+            together with the position of the batch when the handler returns, and not at all if it raises. What it is depends
+            on the sink, for `SqlSink` a `sqlalchemy.Connection`. None without a sink.
     """
 
     records: Sequence[UserRecord]
@@ -72,6 +75,7 @@ class RecordBatch:
     stream: StreamId
     checkpointer: Checkpointer
     header: ResponseHeader = NO_RESPONSE
+    transaction: Any = None
 
     @property
     def millis_behind_latest(self) -> int | None:

@@ -40,6 +40,7 @@ from kinesis_sdk.consumer.leases.strategies.groups import grouped_id
 from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
 from kinesis_sdk.consumer.leases.table.store import LeaseStore
 from kinesis_sdk.consumer.runtime.worker_threads import RENEWAL_THREADS, WorkerThreads
+from kinesis_sdk.consumer.sinks.sink import AnySink
 from kinesis_sdk.consumer.streams import Streams
 from kinesis_sdk.consumer.table_streams.client import TableStreamClient
 from kinesis_sdk.consumer.table_streams.source import DynamoDbStream, check_settings
@@ -108,6 +109,10 @@ class Worker:
             ``"now"``, the moment of the start by the clock of Kinesis. Records that arrived before it are processed and
             checkpointed, in every shard of the application, by this worker or by others with ``until``; each shard stops
             before its first record that arrived at that moment or later. None: the worker runs until it is stopped.
+        sink: Store in which the effects of a batch and the position of its shard change together, for example `SqlSink`: each
+            record takes effect exactly once. The handler gets an open transaction as ``RecordBatch.transaction``. The sink's
+            position decides where a shard starts; the checkpoint of the lease may lag behind it. Needs a ``concurrency``
+            of 1.
         health_port: Port at which to serve ``/live``, ``/ready`` and ``/status`` over HTTP while the worker runs, 0 to
             65,535; 0 picks a free one, which the attribute of this name tells. None serves nothing.
         health_host: Address of that endpoint. ``"0.0.0.0"`` lets Kubernetes reach it.
@@ -139,6 +144,7 @@ class Worker:
         rng: Random | None = None,
         worker_id: str | None = None,
         until: UntilOption | None = None,
+        sink: AnySink | None = None,
         health_port: int | None = None,
         health_host: str = "127.0.0.1",
     ) -> None:
@@ -168,6 +174,15 @@ class Worker:
         self._application_name = application_name
         self._handlers = HandlerSource.of(handler)
         self._config = config or ConsumerConfig()
+        self._sink = sink
+        if sink is not None and self._config.concurrency > 1:
+            raise ConfigError("concurrency", self._config.concurrency, "1 with a sink")
+        if sink is not None and self._config.auto_checkpoint is False:
+            raise ConfigError(
+                "auto_checkpoint",
+                False,
+                "None or True with a sink, whose position the checkpoints of the lease follow",
+            )
         if self._table_stream is not None:
             check_settings(self._config)
         self._table_name = self._config.lease_table.table_name or application_name
@@ -262,6 +277,7 @@ class Worker:
             metrics=self._metrics,
             membership=self._membership(),
             until=self._until,
+            sink=self._sink,
         )
         engine.start()
         self._engine = engine

@@ -14,12 +14,14 @@ from dataclasses import replace
 from functools import partial
 
 from kinesis_sdk.common.aws import KinesisClient
+from kinesis_sdk.common.backoff import backoff
 from kinesis_sdk.common.errors import (
     AwsConfigError,
     ConfigError,
     KinesisSdkError,
     LeaseLostError,
     PermanentAwsError,
+    SinkError,
 )
 from kinesis_sdk.common.log_fields import FieldLogger, log_fields
 from kinesis_sdk.common.metrics import (
@@ -50,14 +52,19 @@ from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 from kinesis_sdk.consumer.leases.table.store import LeaseStore
 from kinesis_sdk.consumer.runtime.runtime import Runtime, run_now
 from kinesis_sdk.consumer.runtime.scheduler import Scheduler, Task
+from kinesis_sdk.consumer.runtime.threads import result_of
 from kinesis_sdk.consumer.shard.consumer import ShardConsumer
 from kinesis_sdk.consumer.shard.runtime import ShardRuntime
 from kinesis_sdk.consumer.shard.state import ShardState, ShutdownReason
 from kinesis_sdk.consumer.shard_sync.children import ChildLeases
+from kinesis_sdk.consumer.sinks.sink import AnySink
 from kinesis_sdk.consumer.streams import StreamDirectory, Streams, TrackedStream
 from kinesis_sdk.consumer.until import Until, UntilOption, service_date
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
+
+_SINK_WAIT = 60.0
+"""Seconds for which a start repeats failures of the sink that usually pass."""
 
 _STREAM_OPERATIONS = ("ListShards", "GetShardIterator", "GetRecords", "DescribeStreamSummary")
 
@@ -84,6 +91,7 @@ class ConsumerEngine:
         metrics: Sink for metrics; None records nothing.
         membership: Membership in a fleet of Java KCL 3 workers; None for a fleet without them.
         until: The moment at which the worker ends, see `Worker`; None if it does not end by itself.
+        sink: Store in which effects and positions change together, see `Worker`; None without one.
 
     Attributes:
         coordinator: The lease loops.
@@ -106,6 +114,7 @@ class ConsumerEngine:
         metrics: Metrics | None = None,
         membership: JavaMembership | None = None,
         until: UntilOption | None = None,
+        sink: AnySink | None = None,
     ) -> None:
         self.worker_id = worker_id
         self._logger = FieldLogger(_LOGGER, stream=stream, worker=worker_id)
@@ -141,6 +150,10 @@ class ConsumerEngine:
             handler=self,
             measured=self._metrics.enabled,
         )
+        if sink is not None:
+            # The position in the sink is the truth, so the worker makes the checkpoints of the lease by itself.
+            handlers = replace(handlers, auto_checkpoint=True)
+        self._effects = sink
         if config.auto_checkpoint is not None:
             handlers = replace(handlers, auto_checkpoint=config.auto_checkpoint)
         self.coordinator: LeaseCoordinator = LeaseCoordinator(
@@ -198,6 +211,8 @@ class ConsumerEngine:
                 run_step=self._runtime.run_step,
                 run_async=self._runtime.run_async,
                 until=self._until,
+                sink=self._effects,
+                application_name=self._application_name,
             )
         return runtime
 
@@ -214,6 +229,8 @@ class ConsumerEngine:
         Raises:
             KinesisSdkError: If the worker cannot work: no such stream, access denied, endpoint not reachable.
         """
+        if self._effects is not None:
+            self._make_ready(self._effects)
         self.coordinator.start()
         if self._until_option is not None:
             self._until = self.coordinator.until = self._resolve_until(self._until_option)
@@ -222,6 +239,21 @@ class ConsumerEngine:
             )
         # Not on the pool for steps: if handlers hang in all of its threads, this is what has to report it.
         self.scheduler.wake(self.scheduler.add(self._check_stalls, run_now))
+
+    def _make_ready(self, sink: AnySink) -> None:
+        """Make the sink ready; what usually passes is repeated for `_SINK_WAIT` seconds."""
+        deadline = self._clock.monotonic() + _SINK_WAIT
+        failures = 0
+        while True:
+            try:
+                return result_of(self._runtime.run_async, sink.ensure_ready())
+            except SinkError as error:
+                failures += 1
+                pause = backoff(failures, 0.5, 5.0, self._runtime.rng)
+                if not error.retryable or self._clock.monotonic() + pause > deadline:
+                    raise
+                self._logger.warning("worker %s: the sink is not ready, retrying: %s", self.worker_id, error)
+                self._runtime.sleep(pause)
 
     def _resolve_until(self, until: UntilOption) -> Until:
         """Ask Kinesis for its time, which "now" means and by which idle shards are judged. Cost: one ListShards."""

@@ -7,15 +7,19 @@ was told twice to stop.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.errors import ConsumerError, HandlerError
 from kinesis_sdk.common.log_fields import FieldLogger, log_fields
+
+_T = TypeVar("_T")
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 
@@ -388,6 +392,21 @@ def wait_for(
         raise HandlerError(f"the coroutine was cancelled: {error}") from error
     if error is not None:
         raise error
+
+
+def result_of(
+    run: Callable[[Awaitable[None], Callable[[BaseException | None], None]], None], value: Awaitable[_T] | _T
+) -> _T:
+    """Return a value; run an awaitable as `wait_for` does, and return its result."""
+    if not inspect.isawaitable(value):
+        return value
+    results: list[_T] = []
+
+    async def keep() -> None:
+        results.append(await value)
+
+    wait_for(run, keep())
+    return results[0]
 
 
 def run_inline(awaitable: Awaitable[None], on_done: Callable[[BaseException | None], None]) -> None:

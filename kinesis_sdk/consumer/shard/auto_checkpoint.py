@@ -14,11 +14,16 @@ _LOGGER = FieldLogger(logging.getLogger(__name__))
 
 _NEVER = float("inf")
 
+_HINT_INTERVAL = 60.0
+"""Minimum seconds between two checkpoints with a sink. Its position decides where a shard starts; the lease's is a hint for
+lag, and for a worker without the sink."""
+
 
 class AutoCheckpoint:
     """Schedule of automatic checkpoints: some seconds, or some records, after the first delivery that is not stored.
 
-    Cost: one UpdateItem per ``checkpoint_interval`` and shard with new records; each one replaces a heartbeat.
+    Cost: one UpdateItem per ``checkpoint_interval`` and shard with new records, with a sink at most one per minute; each one
+    replaces a heartbeat.
 
     Args:
         runtime: Supplies ``checkpoint_interval`` and ``checkpoint_records``, and the log.
@@ -34,6 +39,7 @@ class AutoCheckpoint:
         self._checkpointer = checkpointer
         self._config = runtime.config
         self._enabled = enabled
+        self._is_hint = runtime.sink is not None
         self._stored = 0
         self._log_throttle = LogThrottle(runtime.log(_LOGGER, checkpointer.shard_id))
 
@@ -48,7 +54,10 @@ class AutoCheckpoint:
         if not self._enabled or not new:
             return
         maximum = self._config.checkpoint_records
-        due = at if maximum is not None and new >= maximum else at + self._config.checkpoint_interval
+        interval = self._config.checkpoint_interval
+        if self._is_hint:
+            maximum, interval = None, max(interval, _HINT_INTERVAL)
+        due = at if maximum is not None and new >= maximum else at + interval
         self.due = min(self.due, due)
 
     def run(self, delivered: int, now: float) -> None:

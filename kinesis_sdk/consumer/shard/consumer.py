@@ -26,6 +26,7 @@ from kinesis_sdk.common.errors import (
     KinesisSdkError,
     LeaseLostError,
     RestartShardError,
+    SinkError,
 )
 from kinesis_sdk.common.log_fields import FieldLogger, log_fields
 from kinesis_sdk.common.log_throttle import LogThrottle
@@ -34,7 +35,7 @@ from kinesis_sdk.common.response_header import NO_RESPONSE
 from kinesis_sdk.common.sequence import AT_TIMESTAMP
 from kinesis_sdk.consumer.checkpointer import Checkpointer
 from kinesis_sdk.consumer.error_policy import RetryBatch, StopWorker
-from kinesis_sdk.consumer.handler import AwaitingHandler, ShardContext
+from kinesis_sdk.consumer.handler import AwaitingHandler, RecordHandler, ShardContext
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 from kinesis_sdk.consumer.leases.table.lease import Lease
 from kinesis_sdk.consumer.leases.table.progress import Progress
@@ -44,6 +45,9 @@ from kinesis_sdk.consumer.shard.delivery import Delivery
 from kinesis_sdk.consumer.shard.reader import ShardReader, UserBatch
 from kinesis_sdk.consumer.shard.runtime import ShardRuntime
 from kinesis_sdk.consumer.shard.state import ShardState, ShutdownReason
+from kinesis_sdk.consumer.sinks.handler import SinkHandler
+from kinesis_sdk.consumer.sinks.shard_sink import ShardSink
+from kinesis_sdk.consumer.sinks.sink import AnySink
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 
@@ -424,10 +428,37 @@ class ShardConsumer:
             if row is not None and not row.is_finished:
                 self._failures, self._error = 0, None  # the row could be read, so an earlier failure is over
                 return now + self._config.coordination.parent_shard_poll_interval
+            if not self._is_in_sink(parent, now):
+                return now + self._config.coordination.parent_shard_poll_interval
             self._follows_parent = self._follows_parent or row is not None
         self.state = ShardState.INITIALIZING
         self._recovered(now)
         return now
+
+    def _is_in_sink(self, parent: str, now: float) -> bool:
+        """Return whether a parent, which is finished in the lease table, does not hold up this shard in the sink.
+
+        The end of a shard is stored in the sink first. So the sink lacks it only if it went back, because it was restored
+        from a backup. The records that it lacks come before those of this shard.
+        """
+        sink = self._runtime.sink
+        state = None if sink is None else self._runtime.result_of(sink.read(self._runtime.sink_key(parent)))
+        if state is None or state.ended:
+            return True
+        self._failures = 0
+        self._error = (
+            f"its parent {parent} has ended in the lease table, and in the sink it is at {state.position}"
+        )
+        self._log_throttle.log(
+            now,
+            "parent in sink",
+            "shard %s: waiting, because its parent %s has ended in the lease table, but not in the sink, which is at %s. Set "
+            "the parent's lease back (kinesis-sdk leases rewind), so that a worker processes the rest of it",
+            self.shard_id,
+            parent,
+            state.position,
+        )
+        return False
 
     def _is_past_until(self, lease: Lease) -> bool:
         return self._runtime.until is not None and self._runtime.until.is_marked(lease)
@@ -442,6 +473,8 @@ class ShardConsumer:
                 raise
             except Exception as error:  # noqa: BLE001 - errors of a factory are subject to the policy
                 return self._handler_failed(now, "initialize", error)
+            if self._runtime.sink is not None:
+                made = self._with_sink(made, self._runtime.sink)
             self._handler = AwaitingHandler(made, self._runtime.wait_for, self._runtime.clock.monotonic)
         context = self._context()
         retry_at = self._open(now, self._handler)
@@ -465,6 +498,13 @@ class ShardConsumer:
         self.state = ShardState.PROCESSING
         self._recovered(self._runtime.clock.monotonic())
         return now
+
+    def _with_sink(self, handler: RecordHandler, sink: AnySink) -> RecordHandler:
+        """Return a handler that calls the user's in transactions of the sink."""
+        shard = ShardSink(sink, self._runtime.sink_key(self.shard_id), self.held, log=self._runtime.log)
+        wrapped = SinkHandler(handler, shard, concurrency=self._config.concurrency)
+        self._checkpointer.limit_to(wrapped.committed)
+        return wrapped
 
     def _context(self) -> ShardContext:
         lease = self.held.lease
@@ -603,6 +643,8 @@ class ShardConsumer:
                 type(error).__name__,
             )
             return now
+        if isinstance(error, SinkError):
+            raise error  # a failure of the store, and not of the handler
         policy = self._config.error_policy
         self.metrics.add(catalogue.HANDLER_FAILURES, 1)
         self._failures += 1

@@ -26,7 +26,7 @@ from datetime import datetime
 
 from kinesis_sdk.common import catalogue
 from kinesis_sdk.common.backoff import backoff
-from kinesis_sdk.common.errors import HandlerError, RestartShardError
+from kinesis_sdk.common.errors import HandlerError, RestartShardError, SinkError
 from kinesis_sdk.common.log_fields import FieldLogger
 from kinesis_sdk.common.metrics import BoundMetrics
 from kinesis_sdk.common.records import UserRecord, position_of
@@ -575,6 +575,13 @@ class Delivery:
         if not sub_batch.records:  # the call checkpointed all of its records before it failed
             self._logger.error("shard %s: process_records failed", shard_id, exc_info=error)
             self._finish(lane, sub_batch, now)
+        elif isinstance(error, SinkError):
+            # The store failed, and not the handler: no record is dead-lettered for it, and no worker stops while it passes.
+            if not error.retryable:
+                raise error
+            self._pause(
+                lane, sub_batch, policy if isinstance(policy, RetryBatch) else RetryBatch(), error, now
+            )
         elif isinstance(policy, StopWorker):
             if self._is_stopping_worker:  # a call of another key failed first and is stopping the worker
                 self._logger.error("shard %s: process_records failed", shard_id, exc_info=error)

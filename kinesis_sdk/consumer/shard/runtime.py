@@ -6,7 +6,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from kinesis_sdk.common.clock import Clock
 from kinesis_sdk.common.log_fields import FieldLogger
@@ -20,9 +20,12 @@ from kinesis_sdk.consumer.fetch.fetcher import Fetcher
 from kinesis_sdk.consumer.handler import HandlerSource
 from kinesis_sdk.consumer.leases.table.store import LeaseStore
 from kinesis_sdk.consumer.runtime.runtime import OnDone, run_now
-from kinesis_sdk.consumer.runtime.threads import run_inline, wait_for
+from kinesis_sdk.consumer.runtime.threads import result_of, run_inline, wait_for
 from kinesis_sdk.consumer.shard_sync.children import ChildLeases
+from kinesis_sdk.consumer.sinks.sink import AnySink, SinkKey
 from kinesis_sdk.consumer.until import Until
+
+_T = TypeVar("_T")
 
 
 class OpenFetcher(Protocol):
@@ -83,6 +86,8 @@ class ShardRuntime:
         run_step: Runs a call of a handler now or soon, on any thread.
         run_async: Starts an awaitable on the event loop of the worker and reports its outcome.
         until: The moment at which the worker ends; None if it does not end by itself.
+        sink: Store in which effects and positions change together; None without one.
+        application_name: Name of the application.
     """
 
     stream: StreamId
@@ -102,6 +107,12 @@ class ShardRuntime:
     run_step: Callable[[Callable[[], None]], object] = run_now
     run_async: Callable[[Awaitable[None], OnDone], None] = run_inline
     until: Until | None = None
+    sink: AnySink | None = None
+    application_name: str = ""
+
+    def sink_key(self, shard_id: str) -> SinkKey:
+        """Return the key of a shard's row in the sink."""
+        return SinkKey(self.application_name, self.stream.name, self.lease_key(shard_id))
 
     def log(self, logger: FieldLogger, shard_id: str) -> FieldLogger:
         """Return the logger of a module for the lines about one shard."""
@@ -114,3 +125,7 @@ class ShardRuntime:
             HandlerError: If it was cancelled.
         """
         wait_for(self.run_async, awaitable)
+
+    def result_of(self, value: Awaitable[_T] | _T) -> _T:
+        """Return a value, or the result of an awaitable that runs on the event loop of the worker."""
+        return result_of(self.run_async, value)

@@ -60,8 +60,8 @@ DRAIN = "drain:"
 """This SDK's: prefix of the attribute that tells a worker to hold no leases; the worker id follows. It may stand on any row.
 See `ownership.drain`."""
 CHANGED_BY = "changedBy"
-"""This SDK's: ``operator:counter``, the operator who changed the row last from outside, and the counter that it saw. Workers do not
-read it, so it is in `Lease.extra`."""
+"""This SDK's: ``operator:counter``, the operator who changed the row last from outside, and the counter that it saw. Workers read
+it for a line in the log only, so it is in `Lease.extra`."""
 
 _LEASE_ENTITY = "LEASE"
 

@@ -1,0 +1,25 @@
+"""Sinks: effects and positions that change in one transaction."""
+
+from kinesis_sdk.consumer.sinks.memory import InMemorySink
+from kinesis_sdk.consumer.sinks.operations import set_position
+from kinesis_sdk.consumer.sinks.sink import (
+    AsyncSink,
+    AsyncSinkTransaction,
+    DeletesRows,
+    Sink,
+    SinkKey,
+    SinkRow,
+    SinkTransaction,
+)
+
+__all__ = [
+    "AsyncSink",
+    "AsyncSinkTransaction",
+    "DeletesRows",
+    "InMemorySink",
+    "Sink",
+    "SinkKey",
+    "SinkRow",
+    "SinkTransaction",
+    "set_position",
+]

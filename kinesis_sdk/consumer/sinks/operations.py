@@ -1,0 +1,61 @@
+"""Changes of a sink by an operator: the position of a shard together with its effects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from kinesis_sdk.common.errors import SinkError
+from kinesis_sdk.common.sequence import ExtendedSequenceNumber
+from kinesis_sdk.consumer.sinks.sink import Sink, SinkKey, SinkRow
+
+
+def set_position(
+    sink: Sink,
+    key: SinkKey,
+    position: ExtendedSequenceNumber,
+    change_effects: Callable[[Any], object],
+) -> SinkRow:
+    """Set the position of a shard and change its effects, in one transaction, while workers run or not.
+
+    ```python
+    set_position(
+        SqlSink(url),
+        SinkKey("totals", "orders", "shardId-000000000003"),
+        ExtendedSequenceNumber("49665…", 17),
+        lambda connection: connection.execute(delete(payments).where(…)),  # the effects after that position
+    )
+    ```
+
+    A worker that processes the shard cannot commit any more. It takes the shard again, and reads after the new position. If the shard had
+    ended, set its lease back, too (``kinesis-sdk leases rewind``): a finished lease is not processed.
+
+    Args:
+        sink: The sink; for an `AsyncSqlSink` a `SqlSink` of the same database.
+        key: Key of the shard's row.
+        position: Last user record whose effects remain.
+        change_effects: Gets the handle of the transaction, and makes the effects what they were at that position.
+
+    Returns:
+        The row as it is now.
+
+    Raises:
+        SinkError: If there is no such row, or it changed meanwhile; nothing is changed then, and the call may be repeated.
+    """
+    seen = sink.read(key)
+    if seen is None:
+        raise SinkError(f"the sink has no position of {'/'.join(key)}")
+    transaction = sink.begin(key, seen)
+    changed = False
+    row = replace(seen, position=position, fence=seen.fence + 1, ended=False)
+    if transaction is not None:
+        try:
+            change_effects(transaction.handle)
+        except BaseException:
+            transaction.rollback()
+            raise
+        changed = transaction.commit(row)
+    if not changed:
+        raise SinkError(f"the position of {'/'.join(key)} changed meanwhile: call again")
+    return row

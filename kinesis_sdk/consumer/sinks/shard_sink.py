@@ -1,0 +1,233 @@
+"""One acquisition of a shard and its row in the sink: the claim, the commits, and what to do if they fail.
+
+The methods are coroutines, so that they serve both kinds of sinks. With a `Sink`, none of them ever waits for an event loop, and
+`finished` runs them to their end on the caller's thread.
+
+```
+ claim ──► (position, fence of this acquisition) ──► commit: position' ──► … ──► commit: ended
+   │                  │
+   │                  └─ the row is not as this acquisition left it ──► the lease counts as lost
+   └─ the fence is not below the lease counter ──► renew the lease: lost, or the lease table went back
+```
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
+from typing import Any, TypeVar, cast
+
+from kinesis_sdk.common.errors import LeaseLostError, TransientSinkError
+from kinesis_sdk.common.log_fields import FieldLogger
+from kinesis_sdk.common.sequence import ExtendedSequenceNumber
+from kinesis_sdk.common.text import printable
+from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
+from kinesis_sdk.consumer.leases.table.lease import CHANGED_BY
+from kinesis_sdk.consumer.sinks.sink import AnySink, AnyTransaction, SinkKey, SinkRow, is_async
+
+_LOGGER = FieldLogger(logging.getLogger(__name__))
+
+_T = TypeVar("_T")
+
+_CLAIMS = 5
+"""Attempts of a claim before the shard pauses: two workers may claim at the same time, and one of them finds its lease lost."""
+
+
+async def _result(value: Awaitable[_T] | _T) -> _T:
+    """Return the result of a method of either kind of sink."""
+    return await value if inspect.isawaitable(value) else value
+
+
+def finished(coroutine: Coroutine[Any, Any, _T]) -> _T:
+    """Run a coroutine that never waits to its end, and return its result."""
+    try:
+        coroutine.send(None)
+    except StopIteration as ended:
+        return cast("_T", ended.value)
+    coroutine.close()
+    raise RuntimeError("a sink whose `read` is a plain method has another one that is a coroutine")
+
+
+class ShardSink:
+    """The row of one shard, as one acquisition of its lease uses it. Used by one thread or task at a time.
+
+    Args:
+        sink: The sink.
+        key: Key of the row.
+        held: The lease.
+        log: Returns the logger of a module for the lines about a shard id.
+
+    Attributes:
+        sink: The sink.
+        is_async: Whether it is an `AsyncSink`.
+        row: The row as this acquisition last left it; before `claim` an empty one.
+    """
+
+    def __init__(
+        self,
+        sink: AnySink,
+        key: SinkKey,
+        held: HeldLease,
+        *,
+        log: Callable[[FieldLogger, str], FieldLogger] = lambda logger, _shard_id: logger,
+    ) -> None:
+        self.sink = sink
+        self.is_async: bool = is_async(sink)
+        self.row: SinkRow = SinkRow()
+        self._key = key
+        self._held = held
+        self._logger = log(_LOGGER, held.shard_id)
+        # Rows of commits whose outcome is unknown. Each of them may still take effect, until a later commit succeeds.
+        self._uncertain: list[SinkRow] = []
+
+    async def claim(self) -> SinkRow:
+        """Put the fence of this acquisition into the row, so that no earlier acquisition can commit from now on.
+
+        The fence is the lease counter, which only rises. So a row whose fence is not below it was claimed by a later
+        acquisition, or the counter went back: the lease table was deleted, restored, or replaced. A renewal tells which. It
+        succeeds only for the owner, and it is sent after the row was read, so the acquisition that wrote the row is over.
+
+        Returns:
+            The row.
+
+        Raises:
+            LeaseLostError: If another worker has the lease.
+            KinesisSdkError: If a call failed; calling again is safe.
+        """
+        for _ in range(_CLAIMS):
+            seen = await _result(self.sink.read(self._key))
+            fence = self._held.lease.counter
+            if seen is not None and seen.fence >= fence:
+                if self.is_async:
+                    await asyncio.to_thread(self._held.renew)  # a call of the lease store blocks
+                else:
+                    self._held.renew()
+                fence = self._held.lease.counter
+                if seen.fence >= fence:
+                    self._logger.warning(
+                        "shard %s: the sink was claimed at lease counter %d, and the counter is %d now: the lease table was "
+                        "replaced or set back. The sink's position decides",
+                        self._held.shard_id,
+                        seen.fence,
+                        fence,
+                    )
+                    fence = seen.fence + 1
+            row = SinkRow(fence=fence) if seen is None else replace(seen, fence=fence)
+            if await _result(self.sink.write(self._key, seen, row)):
+                self.row = row
+                self._uncertain.clear()
+                self._explain(row.position)
+                return row
+        raise TransientSinkError(
+            f"shard {self._held.shard_id}: its row in the sink changed during {_CLAIMS} claims"
+        )
+
+    def _explain(self, position: ExtendedSequenceNumber | None) -> None:
+        """Log where the sink and the lease disagree in a way that a lagging checkpoint does not explain."""
+        lease = self._held.lease
+        checkpoint, operator = lease.checkpoint, lease.extra.get(CHANGED_BY)
+        shard_id = self._held.shard_id
+        if position is None:
+            if not checkpoint.is_sentinel:
+                self._logger.warning(
+                    "shard %s: the sink has no position, so processing starts after the lease checkpoint %s. If the sink lost "
+                    "its data, set the lease back to where its data ends",
+                    shard_id,
+                    checkpoint,
+                )
+        elif checkpoint > position:
+            self._logger.warning(
+                "shard %s: the lease checkpoint %s is beyond the sink's position %s; the sink decides, so the records in "
+                "between are processed. Was the sink restored, or the lease moved forward?",
+                shard_id,
+                checkpoint,
+                position,
+            )
+        elif operator is not None and checkpoint < position:
+            self._logger.warning(
+                "shard %s: an operator (%s) set the lease to %s; the sink decides, so processing continues after %s. To process "
+                "records again, change the sink's position and its effects together",
+                shard_id,
+                printable(str(operator.get("S", operator))),
+                checkpoint,
+                position,
+            )
+
+    async def begin(self) -> AnyTransaction:
+        """Begin a transaction from the row as this acquisition left it.
+
+        Raises:
+            LeaseLostError: If the row was changed by another acquisition.
+            KinesisSdkError: If a call failed.
+        """
+        if self._uncertain:
+            await self._reconcile()
+        transaction = await _result(cast("AnyTransaction | None", self.sink.begin(self._key, self.row)))
+        if transaction is None:
+            await self._reconcile()
+            raise TransientSinkError(
+                f"shard {self._held.shard_id}: its row in the sink changed and changed back"
+            )
+        return transaction
+
+    async def commit(
+        self,
+        transaction: AnyTransaction,
+        position: ExtendedSequenceNumber | None = None,
+        *,
+        ended: bool = False,
+    ) -> None:
+        """Commit a transaction.
+
+        Args:
+            transaction: A transaction of `begin`.
+            position: The new position; None leaves it.
+            ended: Whether the shard has ended.
+
+        Raises:
+            LeaseLostError: If the row was changed by another acquisition; nothing is stored.
+            KinesisSdkError: If the call failed. Whether it took effect is found out by the next `begin`.
+        """
+        row = replace(self.row, position=position or self.row.position, ended=ended or self.row.ended)
+        try:
+            done = await _result(transaction.commit(row))
+        except BaseException as error:
+            self._uncertain.append(row)
+            translated = self.sink.translate(error)
+            if translated is error:
+                raise
+            raise translated from error
+        if not done:
+            await self._reconcile()
+            raise TransientSinkError(
+                f"shard {self._held.shard_id}: an earlier commit, whose answer was lost, took effect during this one"
+            )
+        self.row = row
+        self._uncertain.clear()
+
+    async def rollback(self, transaction: AnyTransaction) -> None:
+        """Discard a transaction of `begin`."""
+        await _result(transaction.rollback())
+
+    async def _reconcile(self) -> None:
+        """Read the row, and find out whether a commit without an answer took effect.
+
+        Raises:
+            LeaseLostError: If the row was changed by another acquisition.
+        """
+        row = await _result(self.sink.read(self._key))
+        if row == self.row:
+            return
+        if row is not None and row in self._uncertain:
+            self.row = row
+            self._uncertain.clear()
+            return
+        found = "is gone" if row is None else f"is at {row.position}, fence {row.fence}"
+        # Every later write of this acquisition fails, too. The lease is given up here, and taken again if it is free.
+        self._held.mark_lost(
+            f"its row in the sink {found}, not at {self.row.position}, fence {self.row.fence}"
+        )
+        raise LeaseLostError(f"lease {self._held.key} is no longer held: {self._held.gone}")
