@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from kinesis_sdk.common.sequence import ExtendedSequenceNumber as ExtendedSequenceNumber
     from kinesis_sdk.common.stream import StreamId as StreamId
     from kinesis_sdk.consumer import AsyncSink as AsyncSink
+    from kinesis_sdk.consumer import AsyncSqlSink as AsyncSqlSink
     from kinesis_sdk.consumer import BalancedStrategy as BalancedStrategy
     from kinesis_sdk.consumer import BisectBatch as BisectBatch
     from kinesis_sdk.consumer import Checkpointer as Checkpointer
@@ -91,6 +92,7 @@ if TYPE_CHECKING:
     from kinesis_sdk.consumer import ShardHealth as ShardHealth
     from kinesis_sdk.consumer import ShardState as ShardState
     from kinesis_sdk.consumer import Sink as Sink
+    from kinesis_sdk.consumer import SqlSink as SqlSink
     from kinesis_sdk.consumer import Stall as Stall
     from kinesis_sdk.consumer import StartingPosition as StartingPosition
     from kinesis_sdk.consumer import StopWorker as StopWorker
@@ -156,7 +158,9 @@ else:
                 "StopWorker",
                 # sinks: effects and positions that change together
                 "Sink",
+                "SqlSink",
                 "AsyncSink",
+                "AsyncSqlSink",
                 "InMemorySink",
                 # watching a worker
                 "WorkerHealth",

@@ -68,6 +68,7 @@ SUITES = (
                 "tests/consumer/leases/test_handoff.py::test_lost_responses_and_failures_at_any_step_only_delay",
             ),
             (*_TWO, "tests/once_model"),
+            (*_TWO, "tests/consumer/sinks/test_schedules.py"),
             (*_TWO, "tests/spark/test_planner.py", "-k", "through_everything"),
             (*_TWO, "tests/spark/test_simulation.py", "-k", "every_promise or sixteen_threads"),
         ),
@@ -131,6 +132,7 @@ GROUPS = {"integration": ("processes", "browser", "conformance", "endtoend", "ja
 FUZZ_VARIABLES = {
     "KINESIS_SDK_SCHEDULES",
     "KINESIS_SDK_FLEETS",
+    "KINESIS_SDK_EFFECTS",
     "KINESIS_SDK_READERS",
     "KINESIS_SDK_QUERIES",
     "KINESIS_SDK_ONCE",

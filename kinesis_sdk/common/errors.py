@@ -72,10 +72,18 @@ def _shown(value: object) -> str:
 _USERINFO = re.compile(r"(?<=://)\S*@")
 """User name and password of a URL, up to the last ``@``: an unescaped ``/`` may be part of a password."""
 
+_PASSWORDS = re.compile(r"(?i)(?<=[?&])(?:password|passwd|sslpassword)=[^&\s]*&?")
+"""Passwords in the query of a URL, where some drivers of databases take them as well."""
+
+
+def without_passwords(text: str) -> str:
+    """Return the text without the passwords in the queries of the URLs in it (``…?password=…``)."""
+    return _PASSWORDS.sub("", text)
+
 
 def without_userinfo(text: str) -> str:
-    """Return the text without the user names and passwords of the URLs in it (``http://name:password@host``)."""
-    return _USERINFO.sub("", text) if "@" in text else text
+    """Return the text without the user names and passwords of the URLs in it (``http://name:password@host``, ``…?password=…``)."""
+    return without_passwords(_USERINFO.sub("", text) if "@" in text else text)
 
 
 def _restore(kind: type[KinesisSdkError], args: tuple[object, ...]) -> KinesisSdkError:

@@ -43,8 +43,10 @@ from kinesis_sdk.consumer.leases import (
 from kinesis_sdk.consumer.shard.state import ShardState
 from kinesis_sdk.consumer.sinks import (
     AsyncSink,
+    AsyncSqlSink,
     InMemorySink,
     Sink,
+    SqlSink,
 )
 from kinesis_sdk.consumer.streams import StreamSpec
 from kinesis_sdk.consumer.table_streams.source import DynamoDbStream
@@ -71,8 +73,10 @@ __all__ = [
     "StartingPosition",
     # effects that happen once
     "AsyncSink",
+    "AsyncSqlSink",
     "InMemorySink",
     "Sink",
+    "SqlSink",
     # failing
     "BisectBatch",
     "HandlerErrorPolicy",

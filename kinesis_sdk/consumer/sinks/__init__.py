@@ -11,15 +11,18 @@ from kinesis_sdk.consumer.sinks.sink import (
     SinkRow,
     SinkTransaction,
 )
+from kinesis_sdk.consumer.sinks.sql import AsyncSqlSink, SqlSink
 
 __all__ = [
     "AsyncSink",
     "AsyncSinkTransaction",
+    "AsyncSqlSink",
     "DeletesRows",
     "InMemorySink",
     "Sink",
     "SinkKey",
     "SinkRow",
     "SinkTransaction",
+    "SqlSink",
     "set_position",
 ]

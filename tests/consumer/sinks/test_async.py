@@ -1,0 +1,376 @@
+"""Handlers that are coroutine functions: sinks with coroutines, and what sinks without them must not do on the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from kinesis_sdk.common.errors import ConfigError, SinkError, TransientSinkError
+from kinesis_sdk.consumer import ConsumerConfig, RecordHandler
+from kinesis_sdk.consumer.runtime.threads import run_inline
+from kinesis_sdk.consumer.sinks.contract import SINK_CHECKS, SinkUnderTest
+from kinesis_sdk.consumer.sinks.memory import InMemorySink
+from tests import HANG
+from tests.consumer.sinks.books import Books
+from tests.consumer.sinks.test_rules import House
+
+sqlalchemy = pytest.importorskip("sqlalchemy")
+pytest.importorskip("aiosqlite")
+
+from sqlalchemy.ext.asyncio import create_async_engine  # noqa: E402
+
+from kinesis_sdk.consumer.sinks.sql import AsyncSqlSink, SqlSink  # noqa: E402
+
+
+class AsyncMemory:
+    """`InMemorySink` with coroutines, each of which waits for the event loop once."""
+
+    max_records = None
+
+    def __init__(self, inner=None):
+        self.inner = inner or InMemorySink()
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    async def ensure_ready(self):
+        await asyncio.sleep(0)
+        self.inner.ensure_ready()
+
+    async def read(self, key):
+        await asyncio.sleep(0)
+        return self.inner.read(key)
+
+    async def write(self, key, seen, row):
+        await asyncio.sleep(0)
+        return self.inner.write(key, seen, row)
+
+    async def begin(self, key, seen):
+        await asyncio.sleep(0)
+        transaction = self.inner.begin(key, seen)
+        return None if transaction is None else AsyncMemoryTransaction(transaction)
+
+
+class AsyncMemoryTransaction:
+    def __init__(self, inner):
+        self.inner, self.handle = inner, inner.handle
+
+    async def commit(self, row):
+        await asyncio.sleep(0)
+        return self.inner.commit(row)
+
+    async def rollback(self):
+        await asyncio.sleep(0)
+        self.inner.rollback()
+
+
+@pytest.mark.parametrize("check", SINK_CHECKS, ids=lambda check: check.__name__)
+def test_contract_in_memory(check):
+    sink = AsyncMemory()
+
+    async def write(handle, effect):
+        handle.append(effect)
+
+    check(SinkUnderTest.of_async(sink, write, lambda: list(sink.effects)))
+
+
+@pytest.fixture
+def url(tmp_path):
+    return f"sqlite+aiosqlite:///{tmp_path}/effects.db"
+
+
+EFFECTS = sqlalchemy.Table(
+    "effects",
+    sqlalchemy.MetaData(),
+    sqlalchemy.Column("number", sqlalchemy.Integer, primary_key=True),
+    sqlalchemy.Column("shard", sqlalchemy.Text),
+    sqlalchemy.Column("record_id", sqlalchemy.Text),
+    sqlalchemy.Column("data", sqlalchemy.Text),
+)
+
+
+class Database:
+    """A SQLite file, whose asynchronous connections each live for one transaction: each coroutine of a test has its own loop."""
+
+    def __init__(self, url):
+        self.url = url.replace("+aiosqlite", "")
+        self.engine = sqlalchemy.create_engine(self.url)
+        EFFECTS.metadata.create_all(self.engine)
+        options = {"poolclass": sqlalchemy.pool.NullPool, "connect_args": {"timeout": 30}}
+        self.sink = AsyncSqlSink(create_async_engine(url, **options))
+
+    def effects(self):
+        with self.engine.connect() as connection:
+            rows = connection.execute(EFFECTS.select().order_by(EFFECTS.c.number)).all()
+        return [(row.shard, row.record_id, (row.data or "").encode()) for row in rows]
+
+
+@pytest.fixture
+def database(url):
+    database = Database(url)
+    yield database
+    database.engine.dispose()
+
+
+async def insert(transaction, effect):
+    shard, record_id, data = effect
+    await transaction.execute(EFFECTS.insert().values(shard=shard, record_id=record_id, data=data.decode()))
+
+
+@pytest.mark.parametrize("check", SINK_CHECKS, ids=lambda check: check.__name__)
+def test_contract_on_sqlite(check, database):
+    check(
+        SinkUnderTest.of_async(
+            database.sink,
+            lambda handle, effect: insert(handle, ("", effect, b"")),
+            lambda: [record_id for _, record_id, _ in database.effects()],
+        )
+    )
+
+
+class CoroutineBooks(Books):
+    """A fleet whose handlers are coroutines. A fleet that goes on while one of them is frozen has another thread and event loop."""
+
+    def handler(self, name):
+        books = self
+
+        class Handler(RecordHandler):
+            shard_id = "?"
+
+            async def initialize(self, shard):
+                self.shard_id = shard.shard_id
+
+            async def process_records(self, batch):
+                books.at(name, "begin")
+                for record in batch.records:
+                    effect = (self.shard_id, record.id, record.data)
+                    await books.write(batch.transaction, effect)
+                books.at(name, "end")
+
+        return Handler
+
+    def run(self, seconds):
+        thread = threading.Thread(target=super().run, args=(seconds,))
+        thread.start()
+        thread.join(HANG)
+        assert not thread.is_alive()
+
+
+async def append(transaction, effect):
+    await asyncio.sleep(0)
+    transaction.append(effect)
+
+
+@pytest.mark.parametrize("sink", [AsyncMemory, InMemorySink])
+@pytest.mark.parametrize("seed", range(4))
+def test_fleets_that_crash_and_freeze(seed, sink):
+    books = CoroutineBooks(seed, sink=sink(), write=append).play()
+    books.check(books.sink.effects)
+    assert books.frozen
+
+
+def test_a_fleet_on_sqlite(database):
+    books = CoroutineBooks(3, sink=database.sink, write=insert, freezes=False).play()
+    books.check(database.effects())
+    assert books.count > 2, "workers crashed"
+
+
+def test_children_wait_for_their_parents_end_and_a_shards_end_is_stored():
+    house = House(sink=AsyncMemory())
+
+    async def handle(batch):
+        batch.transaction.extend(("w1", record.data) for record in batch.records)
+
+    house.fleet.add("w1", handle)
+    house.put_and_run(5, 10)
+    house.fleet.split()
+    house.put_and_run(20, 60)
+    assert sorted(house.data) == sorted(house.fleet.sent)
+    assert house.row.ended
+
+
+def test_plain_functions_need_a_sink_without_coroutines():
+    house = House(sink=AsyncMemory())
+    house.add("w1")
+    with pytest.raises(SinkError, match="needs a coroutine function as handler"):
+        house.put_and_run(5, 30)
+    assert house.data == []
+
+
+def test_a_coroutine_needs_a_sink_whose_statements_wait_for_nobody(database):
+    """In PostgreSQL, the statement of one shard would wait for a row that another one has locked, and block the loop of both."""
+    sink = SqlSink(database.engine)
+    assert sink.serves_coroutines
+    sink.serves_coroutines = False  # as on every database but SQLite
+    house = House(sink=sink)
+
+    async def handle(batch):
+        raise AssertionError("not to be reached")
+
+    house.fleet.add("w1", handle)
+    with pytest.raises(SinkError, match=r"cannot serve a coroutine.*AsyncSqlSink"):
+        house.put_and_run(5, 30)
+
+
+class Blocking(InMemorySink):
+    """Begins and commits only while the event loop goes on: each call waits until a task of the loop has run."""
+
+    max_records = 1
+
+    def __init__(self):
+        super().__init__()
+        self.loop = None
+        self.waited = 0
+
+    def wait(self):
+        if self.loop is not None:
+            went_on = threading.Event()
+            self.loop.call_soon_threadsafe(went_on.set)
+            assert went_on.wait(HANG), "the event loop is blocked"
+            self.waited += 1
+
+    def begin(self, key, seen):
+        self.wait()
+        return super().begin(key, seen)
+
+    def change(self, key, seen, row, effects):
+        self.wait()
+        return super().change(key, seen, row, effects)
+
+
+def test_calls_of_a_sink_that_blocks_do_not_block_the_event_loop():
+    house = House(sink=Blocking())
+
+    async def handle(batch):
+        house.sink.loop = asyncio.get_running_loop()
+        batch.transaction.extend(("w1", record.data) for record in batch.records)
+
+    run = house.fleet.run
+    house.fleet.add("w1", handle)
+    house.fleet.put(3)
+
+    def runtime(awaitable, on_done):
+        def done(error):
+            house.sink.loop = None  # what follows runs on the thread of the step
+            on_done(error)
+
+        run_inline(awaitable, done)
+
+    for engine in house.fleet.engines.values():
+        engine._runtime.run_async = runtime
+    run(30)
+    assert house.data == house.fleet.sent
+    assert house.sink.waited >= 3 + 2, "three commits, and the transactions of the second and third part"
+
+
+@pytest.mark.parametrize("sink", [AsyncMemory, InMemorySink])
+@pytest.mark.parametrize("stores", [True, False])
+def test_a_cancellation_during_a_commit_is_told_after_its_end(sink, stores):
+    """The commit is not cut off, so the row is never in doubt: what it stored is not delivered again."""
+    house = House(config=ConsumerConfig(initial_position="TRIM_HORIZON"), sink=sink())
+    tasks = []
+    inner = getattr(house.sink, "inner", house.sink)
+    change = inner.change
+    cancelled = []
+
+    def cancelling(key, seen, row, effects):
+        if effects and not cancelled:
+            cancelled.append(True)
+            loop, task = tasks[-1]
+            loop.call_soon_threadsafe(task.cancel)
+            if not stores:
+                raise TransientSinkError("the database is away")
+        return change(key, seen, row, effects)
+
+    inner.change = cancelling
+
+    async def handle(batch):
+        tasks.append((asyncio.get_running_loop(), asyncio.current_task()))
+        batch.transaction.extend(("w1", record.data) for record in batch.records)
+
+    house.fleet.add("w1", handle)
+    house.put_and_run(5, 60)
+    assert cancelled
+    assert house.data == house.fleet.sent
+
+
+def test_a_transaction_whose_caller_was_cancelled_while_it_began_is_rolled_back():
+    """A database would keep its connection and its locks until the garbage collector finds it."""
+    begun = []
+
+    class Slow(InMemorySink):
+        max_records = 1  # so that the second part of a batch begins on a thread, beside the event loop
+
+        def begin(self, key, seen):
+            transaction = super().begin(key, seen)
+            if tasks and not begun:
+                loop, task = tasks[0]
+                told = threading.Event()
+                loop.call_soon_threadsafe(lambda: (task.cancel(), loop.call_soon(told.set)))
+                assert told.wait(HANG)
+                begun.append(transaction)
+                rollback = transaction.rollback
+                transaction.rollback = lambda: (begun.append("rolled back"), rollback())
+            return transaction
+
+    tasks = []
+    house = House(sink=Slow())
+
+    async def handle(batch):
+        if not tasks:
+            tasks.append((asyncio.get_running_loop(), asyncio.current_task()))
+        batch.transaction.extend(("w1", record.data) for record in batch.records)
+
+    house.fleet.add("w1", handle)
+    house.put_and_run(3, 60)
+    assert begun[1:] == ["rolled back"]
+    assert house.data == house.fleet.sent
+
+
+def test_databases_that_are_not_for_coroutines(tmp_path):
+    with pytest.raises(ConfigError, match="asynchronous driver"):
+        AsyncSqlSink(f"sqlite:///{tmp_path}/a.db")
+    with pytest.raises(ConfigError, match="asynchronous driver"):
+        AsyncSqlSink(sqlalchemy.create_engine(f"sqlite:///{tmp_path}/a.db"))
+    with pytest.raises(ConfigError, match="in memory"):
+        AsyncSqlSink("sqlite+aiosqlite://")
+    with pytest.raises(ConfigError, match="AsyncSqlSink"):
+        SqlSink(f"sqlite+aiosqlite:///{tmp_path}/a.db")
+    with pytest.raises(ConfigError, match="database"):
+        SqlSink(create_async_engine(f"sqlite+aiosqlite:///{tmp_path}/a.db"))
+
+
+def test_an_engine_of_its_own_is_closed(url):
+    async def use():
+        sink = AsyncSqlSink(url)
+        await sink.ensure_ready()
+        await sink.close()
+        given = AsyncSqlSink(sink.engine)
+        await given.ensure_ready()
+        await given.close()
+        assert given.engine.pool.checkedin() == 1
+        await sink.close()
+        assert given.engine.pool.checkedin() == 0
+
+    asyncio.run(use())
+
+
+def test_a_start_waits_for_an_asynchronous_sink_that_is_away_for_a_moment():
+    class Starting(AsyncMemory):
+        failures = 4
+
+        async def ensure_ready(self):
+            if self.failures:
+                self.failures -= 1
+                raise TransientSinkError("the database is starting")
+
+    house = House(sink=Starting())
+
+    async def handle(batch):
+        batch.transaction.extend(("w1", record.data) for record in batch.records)
+
+    house.fleet.add("w1", handle)
+    house.put_and_run(5, 30)
+    assert house.data == house.fleet.sent

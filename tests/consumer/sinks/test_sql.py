@@ -1,0 +1,281 @@
+"""The SQL sink on SQLite: the contract, fleets in virtual time, and what its users can do wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+import pytest
+
+from kinesis_sdk.common.errors import ConfigError, SinkError, TransientSinkError
+from kinesis_sdk.consumer import ConsumerConfig, RecordHandler
+from kinesis_sdk.consumer.sinks.contract import KEY, SINK_CHECKS, SinkUnderTest
+from kinesis_sdk.consumer.sinks.sink import SinkRow
+from tests.consumer.sinks.books import Books, Unreliable
+from tests.consumer.sinks.test_rules import House
+
+sqlalchemy = pytest.importorskip("sqlalchemy")
+
+from kinesis_sdk.consumer.sinks.sql import SqlSink  # noqa: E402
+
+EFFECTS = sqlalchemy.Table(
+    "effects",
+    sqlalchemy.MetaData(),
+    sqlalchemy.Column("number", sqlalchemy.Integer, primary_key=True),
+    sqlalchemy.Column("shard", sqlalchemy.Text),
+    sqlalchemy.Column("record_id", sqlalchemy.Text),
+    sqlalchemy.Column("data", sqlalchemy.Text),
+)
+
+
+@pytest.fixture
+def database(tmp_path):
+    made = []
+
+    class Database:
+        def __init__(self):
+            self.url = f"sqlite:///{tmp_path}/effects.db"
+            self.engine = sqlalchemy.create_engine(self.url, connect_args={"timeout": 30})
+            EFFECTS.metadata.create_all(self.engine)
+            self.sinks = []
+            made.append(self)
+
+        def sink(self, database=None, **options):
+            sink = SqlSink(database or self.url, **options)
+            self.sinks.append(sink)
+            return sink
+
+        def effects(self):
+            with self.engine.connect() as connection:
+                rows = connection.execute(EFFECTS.select().order_by(EFFECTS.c.number)).all()
+            return [(row.shard, row.record_id, (row.data or "").encode()) for row in rows]
+
+    yield Database()
+    for one in made:
+        for engine in (one.engine, *(sink.engine for sink in one.sinks)):
+            engine.dispose()
+
+
+def insert(transaction, effect):
+    shard, record_id, data = effect
+    transaction.execute(EFFECTS.insert().values(shard=shard, record_id=record_id, data=data.decode()))
+
+
+@pytest.mark.parametrize("own_engine", [False, True])
+@pytest.mark.parametrize("check", SINK_CHECKS, ids=lambda check: check.__name__)
+def test_contract(check, database, own_engine):
+    sink = database.sink(database.engine if own_engine else None)
+    check(
+        SinkUnderTest(
+            sink,
+            lambda handle, effect: handle.execute(EFFECTS.insert().values(record_id=effect)),
+            lambda: [record_id for _, record_id, _ in database.effects()],
+        )
+    )
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_fleets(seed, database):
+    """Workers crash inside their transaction; a freeze inside one would hold up every writer of SQLite."""
+    books = Books(
+        seed,
+        sink=Unreliable(
+            database.sink(),
+            Random(seed),
+            error=lambda: sqlalchemy.exc.OperationalError("COMMIT", None, Exception("database is locked")),
+        ),
+        write=insert,
+        freezes=False,
+    ).play()
+    books.check(database.effects())
+    assert books.sink.lost_answers
+    assert books.sink.failures
+
+
+@pytest.mark.parametrize("successor_commits", [True, False])
+def test_a_worker_that_was_frozen_through_a_take_over_cannot_commit(database, successor_commits):
+    """It stands still after its begin and before its first statement, when it has no transaction."""
+    house = House(sink=database.sink())
+    house.fleet.put(5)
+    seen = {}
+    begin = house.sink.begin
+
+    def freeze(key, row):
+        if not seen:
+            seen["row"] = row
+            house.fleet.freeze("w1", 61)
+            house.fleet.add("w2", handler("w2"))
+            house.fleet.run(60)
+            seen["owner"] = house.lease.owner
+            seen["claimed"] = house.sink.read(key)
+            outcome = begin(key, row)
+            seen["outcome"] = outcome
+            return outcome
+        return begin(key, row)
+
+    def handler(name):
+        def handle(batch):
+            if name == "w2" and not successor_commits and "outcome" not in seen:
+                raise RuntimeError("the successor cannot process the batch yet")
+            for record in batch.records:
+                insert(batch.transaction, (name, record.id, record.data))
+
+        return handle
+
+    house.sink.begin = freeze
+    house.fleet.add("w1", handler("w1"))
+    house.fleet.run(200)
+    assert seen["owner"] == "w2"
+    assert seen["claimed"].fence > seen["row"].fence
+    assert (seen["claimed"].position is not None) == successor_commits
+    assert seen["outcome"] is None
+    assert [(name, data) for name, _, data in database.effects()] == [
+        ("w2", data) for data in house.fleet.sent
+    ]
+
+
+def test_what_a_handler_reads_cannot_change_before_it_writes(database):
+    """Two shards add to one total. Were the read outside of the transaction, an addition would be lost."""
+    first, second = database.sink(), database.sink()
+    first.ensure_ready()
+    keys = [KEY, KEY._replace(lease_key="b")]
+    for key in keys:
+        first.write(key, None, SinkRow(fence=1))
+    transaction = first.begin(keys[0], SinkRow(fence=1))
+    transaction.handle.execute(sqlalchemy.text("SELECT count(*) FROM effects")).scalar()
+    impatient = database.sink(sqlalchemy.create_engine(database.url, connect_args={"timeout": 0.0}))
+    with pytest.raises(TransientSinkError, match="locked"):
+        impatient.begin(keys[1], SinkRow(fence=1))
+    transaction.rollback()
+    assert second.begin(keys[1], SinkRow(fence=1)).commit(SinkRow(fence=1))
+
+
+def test_coroutines_and_classes(database):
+    house = House(shards=2, sink=database.sink())
+
+    async def handle(batch):
+        for record in batch.records:
+            insert(batch.transaction, ("w1", record.id, record.data))
+
+    house.fleet.add("w1", handle)
+    house.put_and_run(20, 30)
+    house.fleet.stop("w1")
+    house.fleet.run(10)
+
+    class Handler(RecordHandler):
+        def process_records(self, batch):
+            for record in batch.records:
+                insert(batch.transaction, ("w2", record.id, record.data))
+
+    house.fleet.add("w2", Handler)
+    house.put_and_run(20, 30)
+    assert sorted(data for _, _, data in database.effects()) == sorted(house.fleet.sent)
+
+
+def test_an_error_of_the_database_in_the_handler_is_repeated_and_one_of_the_handler_is_not(database):
+    """With "stop", an error of the handler would end the worker."""
+    config = ConsumerConfig(initial_position="TRIM_HORIZON", on_handler_error="stop")
+    house = House(sink=database.sink(), config=config)
+    failures = iter([True])
+
+    def handle(batch):
+        if next(failures, False):
+            raise sqlalchemy.exc.OperationalError("INSERT", None, Exception("database is locked"))
+        for record in batch.records:
+            insert(batch.transaction, ("w1", record.id, record.data))
+
+    house.fleet.add("w1", handle)
+    house.put_and_run(5, 30)
+    assert [data for _, _, data in database.effects()] == house.fleet.sent
+
+    wrong = sqlalchemy.exc.IntegrityError("INSERT", None, Exception("UNIQUE constraint failed"))
+    assert house.sink.translate(wrong) is wrong
+
+
+def test_a_handler_must_not_end_the_transaction(database):
+    house = House(sink=database.sink())
+
+    def handle(batch):
+        insert(batch.transaction, ("w1", batch.records[0].id, b""))
+        batch.transaction.commit()
+
+    house.fleet.add("w1", handle)
+    with pytest.raises(SinkError, match="ended the sink's transaction by itself"):
+        house.put_and_run(5, 30)
+
+
+def test_an_engine_that_commits_by_itself_is_refused(database):
+    engine = sqlalchemy.create_engine(database.url, isolation_level="AUTOCOMMIT")
+    with pytest.raises(SinkError, match="AUTOCOMMIT"):
+        database.sink(engine).ensure_ready()
+    database.sink().ensure_ready()
+
+
+def test_tables_of_another_version_are_refused(database):
+    sink = database.sink()
+    sink.ensure_ready()
+    with database.engine.begin() as connection:
+        connection.execute(sqlalchemy.text("UPDATE kinesis_sdk_versions SET version = 7"))
+    with pytest.raises(SinkError, match=r"have version 7.* knows version 1"):
+        database.sink().ensure_ready()
+
+
+def test_a_database_that_cannot_be_used(tmp_path, database):
+    with pytest.raises(ConfigError, match="in memory"):
+        SqlSink("sqlite://")
+    with pytest.raises(ConfigError, match="database"):
+        SqlSink("not a url")
+    with pytest.raises(ConfigError, match="database"):
+        SqlSink(7)
+    (tmp_path / "notes.txt").write_text("not a database, but long enough to look like one" * 50)
+    with pytest.raises(SinkError, match="not a database"):
+        database.sink(f"sqlite:///{tmp_path}/notes.txt").ensure_ready()
+    with pytest.raises(SinkError, match="no such table"):
+        database.sink().read(KEY)
+
+
+def test_several_tables_in_one_database(database):
+    first, second = database.sink(), database.sink(table="others")
+    for sink in (first, second):
+        sink.ensure_ready()
+        assert sink.write(KEY, None, SinkRow(fence=1))
+    names = sqlalchemy.inspect(database.engine).get_table_names()
+    assert {"kinesis_sdk_positions", "others", "kinesis_sdk_versions"} <= set(names)
+
+
+def test_the_statements_in_the_dialect_of_mysql(database):
+    """MySQL itself is not run. Its keys have at most 3,072 bytes, four for a character."""
+    from sqlalchemy.dialects import mysql
+
+    sink, dialect = database.sink(), mysql.dialect()
+    table = sink._table
+    created = str(sqlalchemy.schema.CreateTable(table).compile(dialect=dialect))
+    assert "PRIMARY KEY (application, stream, lease_key)" in created
+    assert 4 * sum(column.type.length for column in table.primary_key.columns) <= 3072
+    assert created.count("COLLATE utf8mb4_bin") == 3, "orders and Orders are two streams"
+    first = SinkRow(fence=1)
+    update = table.update().where(*sink._is(KEY), *sink._as(first)).values(fence=2)
+    text = str(update.compile(dialect=dialect))
+    assert "sequence_number IS NULL" in text
+    assert "kinesis_sdk_positions.fence = %s" in text
+    for statement in (table.insert(), table.select().where(*sink._is(KEY))):
+        assert str(statement.compile(dialect=dialect))
+
+
+def test_a_transaction_that_is_cancelled_while_it_begins_keeps_no_connection(database):
+    sink = database.sink()
+    sink.ensure_ready()
+    assert sink.write(KEY, None, SinkRow(fence=1))
+    change, kept = sink.change, []
+
+    def cancelled(connection, *arguments):
+        kept.append(connection)  # as a traceback may do; the garbage collector would close it otherwise
+        change(connection, *arguments)
+        raise asyncio.CancelledError
+
+    sink.change = cancelled
+    with pytest.raises(asyncio.CancelledError):
+        sink.begin(KEY, SinkRow(fence=1))
+    assert sink.engine.pool.checkedout() == 0
+    sink.change = change
+    assert sink.write(KEY, SinkRow(fence=1), SinkRow(fence=2)), "the lock for writers is free"

@@ -1,0 +1,128 @@
+"""Databases for sinks and leases: engines, and which errors pass."""
+
+from __future__ import annotations
+
+import sqlite3
+from types import SimpleNamespace
+
+import pytest
+
+from kinesis_sdk.common.errors import ConfigError, SinkError, TransientSinkError
+
+sqlalchemy = pytest.importorskip("sqlalchemy")
+
+from kinesis_sdk.consumer.sql import _options, check_refusal, is_transient, open_engine, translated  # noqa: E402
+
+exc = sqlalchemy.exc
+
+
+class PostgresError(Exception):
+    def __init__(self, state):
+        super().__init__(f"state {state}")
+        self.sqlstate = state
+
+
+def operational(cause, kind=exc.OperationalError):
+    return kind("INSERT INTO t VALUES (?)", ("secret payload",), cause)
+
+
+@pytest.mark.parametrize(
+    ("error", "passes"),
+    [
+        (operational(sqlite3.OperationalError("database is locked")), True),
+        (operational(sqlite3.OperationalError("disk I/O error")), True),
+        (operational(sqlite3.OperationalError("no such table: t")), False),
+        (operational(sqlite3.OperationalError('near "SELEC": syntax error')), False),
+        (operational(sqlite3.OperationalError("attempt to write a readonly database")), False),
+        (operational(sqlite3.IntegrityError("UNIQUE"), exc.IntegrityError), False),
+        (operational(PostgresError("08006")), True),
+        (operational(PostgresError("40001")), True),
+        (operational(PostgresError("40P01")), True),
+        (operational(PostgresError("53300")), True),
+        (operational(PostgresError("55P03")), True),
+        (operational(PostgresError("57P01")), True),
+        (operational(PostgresError("25P03")), True),
+        (operational(PostgresError("28P01")), False),
+        (operational(PostgresError("3D000")), False),
+        (operational(PostgresError("42P01"), exc.ProgrammingError), False),
+        (operational(Exception("connection refused")), True),
+        (exc.TimeoutError("QueuePool limit"), True),
+        (exc.InvalidRequestError("closed"), False),
+        (ValueError("of the handler"), False),
+    ],
+)
+def test_which_errors_pass(error, passes):
+    assert is_transient(error) is passes
+    found = translated(error, TransientSinkError, SinkError)
+    if isinstance(error, exc.SQLAlchemyError):
+        assert type(found) is (TransientSinkError if passes else SinkError)
+        assert "secret payload" not in str(found)
+    else:
+        assert found is error
+    assert passes or translated(error, TransientSinkError) is error, "the others are the handler's"
+
+
+def test_a_connection_that_was_lost_passes_whatever_the_error_says():
+    lost = exc.DBAPIError("SELECT 1", None, Exception("gone"), connection_invalidated=True)
+    assert is_transient(lost)
+
+
+@pytest.mark.parametrize(
+    ("cause", "refused"),
+    [
+        (PostgresError("28P01"), True),
+        (PostgresError("28000"), True),
+        (PostgresError("3D000"), True),
+        (PostgresError("57P03"), False),
+        (PostgresError("53300"), False),
+        (Exception('FATAL:  password authentication failed for user "x"'), True),
+        (Exception('FATAL:  role "x" does not exist'), True),
+        (Exception('FATAL:  no pg_hba.conf entry for host "1.2.3.4"'), True),
+        (Exception("fe_sendauth: no password supplied"), True),
+        (Exception("FATAL:  the database system is starting up"), False),
+        (Exception("connection refused"), False),
+    ],
+)
+def test_a_refused_connection_is_an_error_of_configuration(cause, refused):
+    url = sqlalchemy.engine.make_url("postgresql+psycopg://user:secret@host/db?password=secret")
+    engine = SimpleNamespace(url=url)
+    error = operational(cause)
+    if not refused:
+        check_refusal("database", engine, error)
+        return
+    with pytest.raises(
+        ConfigError, match=r"^database='postgresql.psycopg://host/db': the server refused"
+    ) as caught:
+        check_refusal("database", engine, error)
+    assert caught.value.field == "database"
+    check_refusal("database", engine, ValueError("of the handler"))
+
+
+def test_an_idle_transaction_that_the_server_ended_names_the_setting():
+    error = translated(operational(PostgresError("25P03")), TransientSinkError)
+    assert "idle_timeout of SqlSink" in str(error)
+
+
+def test_connections_that_are_made_here_notice_silence():
+    for url in ("postgresql+psycopg://host/db", "postgresql+psycopg://host/db?keepalives_idle=7"):
+        settings = _options(sqlalchemy.engine.make_url(url))["connect_args"]
+        assert settings["tcp_user_timeout"] == 30_000
+        assert settings.get("keepalives_idle") == (None if "?" in url else 30)
+        assert "options" not in settings, "PgBouncer refuses it"
+    assert "connect_args" not in _options(sqlalchemy.engine.make_url("mysql+pymysql://host/db"))
+
+
+def test_an_engine_of_the_user_is_left_as_it_is(tmp_path):
+    engine = sqlalchemy.create_engine(f"sqlite:///{tmp_path}/a.db")
+    assert open_engine("database", engine) is engine
+    own = open_engine("database", f"sqlite:///{tmp_path}/b.db")
+    for one, mode in ((engine, "delete"), (own, "wal")):
+        with one.connect() as connection:
+            assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == mode
+        one.dispose()
+
+
+def test_a_missing_library_names_the_extra(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "sqlalchemy", None)
+    with pytest.raises(ImportError, match=r"kinesis-sdk\[sql\]"):
+        open_engine("database", "sqlite:///a.db")
