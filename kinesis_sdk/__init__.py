@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from kinesis_sdk.consumer import ConsumerConfig as ConsumerConfig
     from kinesis_sdk.consumer import CoordinationConfig as CoordinationConfig
     from kinesis_sdk.consumer import DynamoDBLeaseStore as DynamoDBLeaseStore
+    from kinesis_sdk.consumer import DynamoDBSink as DynamoDBSink
     from kinesis_sdk.consumer import DynamoDbStream as DynamoDbStream
     from kinesis_sdk.consumer import FailureConfig as FailureConfig
     from kinesis_sdk.consumer import HandlerErrorPolicy as HandlerErrorPolicy
@@ -161,6 +162,7 @@ else:
                 "SqlSink",
                 "AsyncSink",
                 "AsyncSqlSink",
+                "DynamoDBSink",
                 "InMemorySink",
                 # watching a worker
                 "WorkerHealth",

@@ -39,6 +39,7 @@ PUBLIC = [
     "CoordinationConfig",
     "DeserializationError",
     "DynamoDBLeaseStore",
+    "DynamoDBSink",
     "DynamoDbStream",
     "EffectRejectedError",
     "EndpointUnreachableError",

@@ -44,6 +44,7 @@ from kinesis_sdk.consumer.shard.state import ShardState
 from kinesis_sdk.consumer.sinks import (
     AsyncSink,
     AsyncSqlSink,
+    DynamoDBSink,
     InMemorySink,
     Sink,
     SqlSink,
@@ -74,6 +75,7 @@ __all__ = [
     # effects that happen once
     "AsyncSink",
     "AsyncSqlSink",
+    "DynamoDBSink",
     "InMemorySink",
     "Sink",
     "SqlSink",

@@ -86,6 +86,7 @@ def test_the_public_names():
             "LeaseTableConfig",
             "RetrievalConfig",
             "DynamoDBLeaseStore",
+            "DynamoDBSink",
             "InMemorySink",
             "Sink",
             "SqlSink",

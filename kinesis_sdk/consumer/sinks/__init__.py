@@ -1,5 +1,6 @@
 """Sinks: effects and positions that change in one transaction."""
 
+from kinesis_sdk.consumer.sinks.dynamodb import DynamoDBEffects, DynamoDBSink
 from kinesis_sdk.consumer.sinks.memory import InMemorySink
 from kinesis_sdk.consumer.sinks.operations import set_position
 from kinesis_sdk.consumer.sinks.sink import (
@@ -18,6 +19,8 @@ __all__ = [
     "AsyncSinkTransaction",
     "AsyncSqlSink",
     "DeletesRows",
+    "DynamoDBEffects",
+    "DynamoDBSink",
     "InMemorySink",
     "Sink",
     "SinkKey",
