@@ -83,12 +83,14 @@ if TYPE_CHECKING:
     from kinesis_sdk.consumer import LeaseStore as LeaseStore
     from kinesis_sdk.consumer import LeaseStrategy as LeaseStrategy
     from kinesis_sdk.consumer import LeaseTableConfig as LeaseTableConfig
+    from kinesis_sdk.consumer import ObjectSink as ObjectSink
     from kinesis_sdk.consumer import PoisonRecord as PoisonRecord
     from kinesis_sdk.consumer import PreparedCheckpoint as PreparedCheckpoint
     from kinesis_sdk.consumer import RecordBatch as RecordBatch
     from kinesis_sdk.consumer import RecordHandler as RecordHandler
     from kinesis_sdk.consumer import RetrievalConfig as RetrievalConfig
     from kinesis_sdk.consumer import RetryBatch as RetryBatch
+    from kinesis_sdk.consumer import S3Store as S3Store
     from kinesis_sdk.consumer import ShardContext as ShardContext
     from kinesis_sdk.consumer import ShardHealth as ShardHealth
     from kinesis_sdk.consumer import ShardState as ShardState
@@ -161,6 +163,8 @@ else:
                 "Sink",
                 "SqlSink",
                 "AsyncSink",
+                "ObjectSink",
+                "S3Store",
                 "AsyncSqlSink",
                 "DynamoDBSink",
                 "InMemorySink",

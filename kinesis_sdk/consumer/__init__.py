@@ -46,6 +46,8 @@ from kinesis_sdk.consumer.sinks import (
     AsyncSqlSink,
     DynamoDBSink,
     InMemorySink,
+    ObjectSink,
+    S3Store,
     Sink,
     SqlSink,
 )
@@ -77,6 +79,8 @@ __all__ = [
     "AsyncSqlSink",
     "DynamoDBSink",
     "InMemorySink",
+    "ObjectSink",
+    "S3Store",
     "Sink",
     "SqlSink",
     # failing

@@ -91,6 +91,8 @@ def test_the_public_names():
             "Sink",
             "SqlSink",
             "AsyncSink",
+            "ObjectSink",
+            "S3Store",
             "AsyncSqlSink",
             "DynamoDbStream",
             "HandlerErrorPolicy",

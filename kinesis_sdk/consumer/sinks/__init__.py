@@ -2,6 +2,7 @@
 
 from kinesis_sdk.consumer.sinks.dynamodb import DynamoDBEffects, DynamoDBSink
 from kinesis_sdk.consumer.sinks.memory import InMemorySink
+from kinesis_sdk.consumer.sinks.objects import FolderStore, ObjectContent, ObjectSink, ObjectStore, S3Store
 from kinesis_sdk.consumer.sinks.operations import set_position
 from kinesis_sdk.consumer.sinks.sink import (
     AsyncSink,
@@ -21,7 +22,12 @@ __all__ = [
     "DeletesRows",
     "DynamoDBEffects",
     "DynamoDBSink",
+    "FolderStore",
     "InMemorySink",
+    "ObjectContent",
+    "ObjectSink",
+    "ObjectStore",
+    "S3Store",
     "Sink",
     "SinkKey",
     "SinkRow",
