@@ -166,6 +166,8 @@ class ConsumerEngine:
             listener=self,
             metrics=self._metrics,
             membership=membership,
+            sink=sink,
+            application_name=application_name,
         )
         self.scheduler: Scheduler = Scheduler(runtime.run_step, runtime.clock, partial(runtime.wake, "steps"))
         self._fetchers = FetcherSource(

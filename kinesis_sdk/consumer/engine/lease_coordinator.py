@@ -28,6 +28,8 @@ from kinesis_sdk.common.metrics import BoundMetrics
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer.config import ConsumerConfig
+from kinesis_sdk.consumer.engine.position_cleanup import INTERVAL as POSITION_INTERVAL
+from kinesis_sdk.consumer.engine.position_cleanup import PositionCleanup
 from kinesis_sdk.consumer.leases.java.leader_lock import CLAIM_TIME, all_leases_expired
 from kinesis_sdk.consumer.leases.java.migration import MIGRATION_KEY, is_upgrading_from_2x, kcl2_leader
 from kinesis_sdk.consumer.leases.java.worker_metrics import LEADER_GRACE, JavaMembership
@@ -47,6 +49,7 @@ from kinesis_sdk.consumer.leases.table.transitions import Conflict
 from kinesis_sdk.consumer.runtime.runtime import Runtime
 from kinesis_sdk.consumer.shard_sync.audit import find_cycles, find_row_problems
 from kinesis_sdk.consumer.shard_sync.leader_tasks import LeaderTasks
+from kinesis_sdk.consumer.sinks.sink import AnySink, DeletesRows
 from kinesis_sdk.consumer.streams import StreamDirectory, StreamListener, TrackedStream
 from kinesis_sdk.consumer.until import Until
 
@@ -82,6 +85,8 @@ class LeaseCoordinator:
         listener: Receives the events of leases and streams.
         metrics: Metrics of the worker.
         membership: Membership in a fleet of Java KCL 3 workers; None for a fleet without them.
+        sink: Sink whose rows of finished shards are deleted; None without one.
+        application_name: Name of the application in the sink.
 
     Attributes:
         held: The leases held by this worker.
@@ -101,6 +106,8 @@ class LeaseCoordinator:
         listener: CoordinatorListener,
         metrics: BoundMetrics,
         membership: JavaMembership | None = None,
+        sink: AnySink | None = None,
+        application_name: str = "",
     ) -> None:
         self._logger = FieldLogger(_LOGGER, stream=streams.single, worker=worker_id)
         self.held: HeldLeases = HeldLeases()
@@ -130,6 +137,18 @@ class LeaseCoordinator:
             listener=listener,
             worker_id=worker_id,
         )
+        self._positions: PositionCleanup | None = None
+        rows: object = sink
+        if isinstance(rows, DeletesRows) and config.coordination.cleanup_leases_upon_shard_completion:
+            self._positions = PositionCleanup(
+                rows,
+                application=application_name,
+                streams=streams,
+                store=store,
+                list_readable=self._leader_tasks.list_readable,
+                runtime=runtime,
+                worker_id=worker_id,
+            )
         self._observer = LeaseObserver(config.leases.failover_time)
         self._strategy = config.leases.strategy
         self._renewal_interval = config.leases.renew_interval
@@ -206,6 +225,8 @@ class LeaseCoordinator:
             "sync": now + self._jittered(self._config.coordination.shard_sync_interval),
             "cleanup": now + self._jittered(self._config.coordination.lease_cleanup_interval),
         }
+        if self._positions is not None:
+            self._due["positions"] = self._due["cleanup"]
         if self._membership is not None:
             self._due["membership"] = self._membership.tick(now)
         if not self._streams.is_single:
@@ -270,6 +291,7 @@ class LeaseCoordinator:
             ("standby", self._standby.tick, 0.0),
             ("drain", self._drain.tick, 0.0),
             ("cleanup", self._clean_up, self._jittered(self._config.coordination.lease_cleanup_interval)),
+            ("positions", self._clean_up_positions, POSITION_INTERVAL),
         ):
             if self._due.get(name, _NEVER) > now or not self._taking:
                 continue
@@ -731,6 +753,15 @@ class LeaseCoordinator:
         """Delete leases that are no longer needed, if this worker leads."""
         if self._leads:
             self._leader_tasks.clean_up(self._rows, now)
+
+    def _clean_up_positions(self, _now: float) -> None:
+        """Delete rows of the sink that are no longer needed, if this worker leads."""
+        if self._positions is None:
+            return
+        if self._leads:
+            self._positions.start()
+        else:
+            self._positions.forget()
 
     def _list_streams(self, now: float) -> None:
         """List the streams to consume; start new ones and release the leases of removed ones."""

@@ -1,4 +1,4 @@
-"""Cleanup of finished leases, as a pure function (KCL ``LeaseCleanupManager``)."""
+"""Cleanup of finished leases (KCL ``LeaseCleanupManager``) and of what a sink knows of them, as pure functions."""
 
 from __future__ import annotations
 
@@ -53,3 +53,16 @@ def needs_listing(leases: Iterable[Lease], *, garbage: bool = False) -> bool:
         garbage: Whether to check every finished shard, and not only those without known children.
     """
     return any(lease.is_finished and (garbage or not lease.child_shard_ids) for lease in leases)
+
+
+def plan_forgotten(shard_ids: Collection[str], readable: Collection[str]) -> set[str]:
+    """Return the shards whose records are gone, so that nothing about them has to be remembered.
+
+    Args:
+        shard_ids: Shards without a lease.
+        readable: Ids of all shards of the stream that can still be read, listed after the leases were read.
+    """
+    # A listing may be outdated: a shard that is newer than all listed ones did not expire. An empty one is of a stream that was just
+    # created, or enabled.
+    newest = max(readable, default="")
+    return {shard for shard in shard_ids if shard not in readable and shard < newest}

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from random import Random
 from typing import Protocol, runtime_checkable
@@ -120,6 +121,15 @@ class LeaderTasks:
     def list_shards(self, tracked: TrackedStream) -> list[Shard]:
         """List all shards of a stream."""
         return list_shards(self._kinesis, tracked.stream)
+
+    def list_readable(self, tracked: TrackedStream) -> set[str]:
+        """Return the ids of all shards that can still be read: also those of the former streams of a table."""
+        shards = {shard.shard_id for shard in self.list_shards(tracked)}
+        if tracked.stream.is_of_table and isinstance(self._kinesis, KnowsFormerStreams):
+            for stream in self._kinesis.former:
+                with suppress(ResourceNotFoundError):
+                    shards |= {shard.shard_id for shard in list_shards(self._kinesis, stream)}
+        return shards
 
     # Creating
 
