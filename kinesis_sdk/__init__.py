@@ -95,6 +95,7 @@ if TYPE_CHECKING:
     from kinesis_sdk.consumer import ShardHealth as ShardHealth
     from kinesis_sdk.consumer import ShardState as ShardState
     from kinesis_sdk.consumer import Sink as Sink
+    from kinesis_sdk.consumer import SqlLeaseStore as SqlLeaseStore
     from kinesis_sdk.consumer import SqlSink as SqlSink
     from kinesis_sdk.consumer import Stall as Stall
     from kinesis_sdk.consumer import StartingPosition as StartingPosition
@@ -178,6 +179,7 @@ else:
                 "LeaseStore",
                 "DynamoDBLeaseStore",
                 "InMemoryLeaseStore",
+                "SqlLeaseStore",
                 "Lease",
                 "TableScan",
                 "Conflict",

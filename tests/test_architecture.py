@@ -206,9 +206,11 @@ def test_leases_know_nothing_of_what_uses_them() -> None:
     """The strategies, the table and the packages beside them take settings as arguments."""
     for room, targets in DRAWN_CONSUMER.items():
         if room.startswith("leases/"):
-            assert {target for target in targets if not target.startswith("leases/")} <= {"runtime"}, room
+            assert {target for target in targets if not target.startswith("leases/")} <= {"runtime", "sql"}, (
+                room
+            )
     table = {"leases/table"}
-    assert DRAWN_CONSUMER["leases/table"] == frozenset()
+    assert DRAWN_CONSUMER["leases/table"] == {"sql"}
     assert DRAWN_CONSUMER["leases/java"] == table
     assert DRAWN_CONSUMER["leases/strategies"] == {*table, "leases/intervals"}
     assert DRAWN_CONSUMER["leases/ownership"] <= {*table, "leases/intervals", "runtime"}

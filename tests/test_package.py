@@ -99,6 +99,7 @@ PUBLIC = [
     "SinkError",
     "SpoolError",
     "SpooledRecord",
+    "SqlLeaseStore",
     "SqlSink",
     "Stall",
     "StartingPosition",

@@ -49,6 +49,19 @@ def connection_options(command: _F) -> _F:
     return command
 
 
+LEASE_STORE_ENV = "KINESIS_SDK_LEASE_STORE"
+"""Environment variable with the URL of the lease store; it keeps a password out of the list of processes."""
+
+LEASE_STORE_OPTION = click.option(
+    "--lease-store",
+    metavar="URL",
+    envvar=LEASE_STORE_ENV,
+    help="Database that holds the leases instead of DynamoDB: sqlite:///leases.db, postgresql+psycopg://user@host/database. "
+    f"Also {LEASE_STORE_ENV}, which keeps a password out of the list of processes.",
+)
+"""``--lease-store`` of `kinesis-sdk run`, which starts workers."""
+
+
 def make_connection(region: str | None, profile: str | None, endpoint_url: str | None) -> Connection:
     """Return the connection that the options name."""
     from kinesis_sdk.admin import Connection

@@ -29,9 +29,21 @@ def encode_change(record: Mapping[str, Any]) -> bytes:
     return json.dumps(record, default=_plain, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def encode_keys(keys: Mapping[str, Any]) -> str:
-    """Return the key of an item as text: equal for all changes of an item, different for different items."""
-    return json.dumps(keys, default=_plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+def encode_item(item: Mapping[str, Any]) -> str:
+    """Return an item, or its key, as text with sorted names: equal for equal items, different for different ones."""
+    return json.dumps(item, default=_plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def decode_item(text: str) -> dict[str, Any]:
+    """Return the item that `encode_item` wrote.
+
+    Raises:
+        ValueError: If the text is not such an item.
+    """
+    try:
+        return {name: _attribute(value) for name, value in json.loads(text).items()}
+    except (AttributeError, TypeError) as error:
+        raise ValueError(f"no item in DynamoDB's wire form: {text[:60]!r}") from error
 
 
 def _plain(value: object) -> object:

@@ -34,6 +34,7 @@ from kinesis_sdk.consumer.leases import (
     LeaseStore,
     LeaseStrategy,
     Plan,
+    SqlLeaseStore,
     TableScan,
     TableView,
     Take,
@@ -101,6 +102,7 @@ __all__ = [
     "InMemoryLeaseStore",
     "Lease",
     "LeaseStore",
+    "SqlLeaseStore",
     "TableScan",
     # lease strategies
     "BalancedStrategy",

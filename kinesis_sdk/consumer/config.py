@@ -5,7 +5,7 @@
 | group | class | fields |
 |---|---|---|
 | ``leases`` | `LeaseConfig` | expiry, scans, renewal, handoff and the distribution of leases |
-| ``lease_table`` | `LeaseTableConfig` | the DynamoDB table: name, billing, protection, tags |
+| ``lease_table`` | `LeaseTableConfig` | the DynamoDB table (name, billing, protection, tags), or another database |
 | ``retrieval`` | `RetrievalConfig` | GetRecords, pauses, prefetch, enhanced fan-out |
 | ``coordination`` | `CoordinationConfig` | shard sync, lease cleanup, several streams, Java KCL 3 fleets |
 | ``failure`` | `FailureConfig` | backoff, stalls, timeouts, misplaced aggregates |
@@ -47,6 +47,7 @@ from kinesis_sdk.consumer.leases.strategies import (
     resolve_strategy,
 )
 from kinesis_sdk.consumer.leases.strategies.groups import SEPARATOR
+from kinesis_sdk.consumer.leases.table.location import check_location
 
 _LOGGER = FieldLogger(logging.getLogger(__name__))
 
@@ -185,16 +186,22 @@ class LeaseConfig:
 @documented_fields
 @dataclass(frozen=True, kw_only=True)
 class LeaseTableConfig:
-    """Settings of the lease table in DynamoDB.
+    """Settings of the place of the leases: a table in DynamoDB, or another database.
 
-    All fields but ``table_name`` and ``lease_table_pitr_enabled`` apply only when the table is created.
+    All fields but ``table_name``, ``lease_store`` and ``lease_table_pitr_enabled`` apply only when a table in DynamoDB is created.
 
     Raises:
         ConfigError: If a field is out of its range; the error names field, value and range.
     """
 
     table_name: str | None = None
-    """Name of the lease table, 3 to 255 characters; None uses the application's name, as the KCL does."""
+    """Name of the lease table, 3 to 255 characters; None uses the application's name, as the KCL does. In another
+    database, where several applications share a table, the name by which its rows are told apart."""
+
+    lease_store: str | None = field(default=None, repr=False)
+    """URL of another database than DynamoDB: ``"sqlite:///leases.db"`` for the workers of one machine,
+    ``"postgresql+psycopg://user@host/database"`` for a fleet, ``"memory://"`` for one worker in a test. None: DynamoDB. The
+    ``lease_store`` of a `Worker` takes precedence."""
 
     billing_mode: Literal["PAY_PER_REQUEST", "PROVISIONED"] = "PAY_PER_REQUEST"
     """Billing mode of a lease table that has to be created."""
@@ -217,6 +224,8 @@ class LeaseTableConfig:
     def __post_init__(self) -> None:
         if self.table_name is not None:
             check_table_name("lease_table.table_name", self.table_name)
+        if self.lease_store is not None:
+            check_location("lease_table.lease_store", self.lease_store)
         check_choice("lease_table.billing_mode", self.billing_mode, ("PAY_PER_REQUEST", "PROVISIONED"))
         for name in ("initial_lease_table_read_capacity", "initial_lease_table_write_capacity"):
             check_int(f"lease_table.{name}", getattr(self, name), 1)
@@ -484,7 +493,7 @@ class ConsumerConfig:
     """Settings for leases: failover time, strategy, intervals, handoff."""
 
     lease_table: LeaseTableConfig = field(default_factory=LeaseTableConfig)
-    """Settings of the DynamoDB table: name, billing, protection, tags."""
+    """Settings of the DynamoDB table (name, billing, protection, tags), or another database for the leases."""
 
     retrieval: RetrievalConfig = field(default_factory=RetrievalConfig)
     """Settings for reading: polling or enhanced fan-out, pauses, prefetch."""

@@ -38,6 +38,8 @@ from kinesis_sdk.consumer.health_server import Answer, HealthServer, check_healt
 from kinesis_sdk.consumer.leases.java.worker_metrics import JavaMembership
 from kinesis_sdk.consumer.leases.strategies.groups import grouped_id
 from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
+from kinesis_sdk.consumer.leases.table.location import EXAMPLES, store_at
+from kinesis_sdk.consumer.leases.table.sql import SqlLeaseStore
 from kinesis_sdk.consumer.leases.table.store import LeaseStore
 from kinesis_sdk.consumer.runtime.worker_threads import RENEWAL_THREADS, WorkerThreads
 from kinesis_sdk.consumer.sinks.sink import AnySink
@@ -98,7 +100,8 @@ class Worker:
         session: boto3 session for created clients; None uses a new one.
         region_name: Region for created clients; None uses the region of the stream's ARN, else that of the session.
         endpoint_url: Endpoint for both created clients; None uses the endpoints of AWS.
-        lease_store: Store of the leases; None uses the DynamoDB table.
+        lease_store: Store of the leases, or the URL of one, as in ``LeaseTableConfig.lease_store``: ``"sqlite:///leases.db"``.
+            None uses the DynamoDB table. With another store, the worker needs no DynamoDB and makes no call to it.
         metrics: Sink for metrics; None records nothing.
         clock: Monotonic and wall clock; replaced in tests.
         rng: Source of jitter and random choice; pass a seeded instance for reproducible runs.
@@ -138,7 +141,7 @@ class Worker:
         session: boto3.Session | None = None,
         region_name: str | None = None,
         endpoint_url: str | None = None,
-        lease_store: LeaseStore | None = None,
+        lease_store: LeaseStore | str | None = None,
         metrics: Metrics | None = None,
         clock: Clock | None = None,
         rng: Random | None = None,
@@ -186,6 +189,9 @@ class Worker:
         if self._table_stream is not None:
             check_settings(self._config)
         self._table_name = self._config.lease_table.table_name or application_name
+        field = "lease_store"
+        if lease_store is None and self._config.lease_table.lease_store is not None:
+            field, lease_store = "lease_table.lease_store", self._config.lease_table.lease_store
         if lease_store is None:
             check_table_name(
                 "lease_table.table_name" if self._config.lease_table.table_name else "application_name",
@@ -198,7 +204,6 @@ class Worker:
         named = self._table_stream or self._stream
         self._region_name = region_name or (None if named is None else named.region)
         self._endpoint_url = endpoint_url
-        self._store = lease_store
         self._metrics = metrics
         self._clock = clock or SystemClock()
         self.worker_id: str = grouped_id(
@@ -216,6 +221,8 @@ class Worker:
             worker_id=self.worker_id,
         )
         self._stop_requested = threading.Event()
+        self._own_store: SqlLeaseStore | None = None
+        self._store = self._open_store(field, lease_store)
 
     def run(self) -> None:
         """Consume until stopped, or until everything before ``until`` is processed. Blocks.
@@ -243,6 +250,7 @@ class Worker:
             finally:
                 self._threads.close()
                 self._close_health_endpoint()
+                self._close_store()
         self._raise_error()
 
     def start(self) -> None:
@@ -365,6 +373,7 @@ class Worker:
             self._abort()
         self._threads.close()
         self._close_health_endpoint()
+        self._close_store()
         self._raise_error()
         return clean and not self._threads.is_aborted
 
@@ -443,6 +452,37 @@ class Worker:
     def _close_health_endpoint(self) -> None:
         if self._health_server is not None:
             self._health_server.close()
+
+    def _open_store(self, field: str, given: LeaseStore | str | None) -> LeaseStore | None:
+        """Return the store that was given or named; None for DynamoDB."""
+        if given is None:
+            return None
+        if not isinstance(given, str):
+            if not callable(getattr(given, "renew", None)):
+                raise ConfigError(field, given, f"a LeaseStore, or a URL: {EXAMPLES}")
+            return given
+        store = store_at(
+            field,
+            given,
+            self._table_name,
+            timeout=self._config.leases.call_timeout,
+            sleep=self._threads.sleep,
+        )
+        mode = self._config.coordination.worker_metrics
+        if mode != "off":
+            raise ConfigError(
+                "coordination.worker_metrics",
+                mode,
+                f"'off' with {field}: Java workers keep their leases in DynamoDB only",
+            )
+        if isinstance(store, SqlLeaseStore):
+            self._own_store = store
+        return store
+
+    def _close_store(self) -> None:
+        """Close the connections of a store that was made for a URL."""
+        if self._own_store is not None:
+            self._own_store.close()
 
     def _dynamodb_client(self) -> DynamoDBClient:
         if self._dynamodb is None:

@@ -15,6 +15,7 @@ from typing import Any, Literal, cast
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.java_properties import closest_key, parse_pairs, read_text
 from kinesis_sdk.consumer import ConsumerConfig, RetryBatch
+from kinesis_sdk.consumer.leases.table.location import check_location
 from kinesis_sdk.consumer.properties import KEYS, ClientSettings, MetricsSettings, parse_properties
 from kinesis_sdk.multilang.command import split_command
 
@@ -39,6 +40,9 @@ OWN_KEYS: Mapping[str, tuple[str, ...]] = {
 EXIT_GRACE_KEY = "childExitGraceMillis"
 """Another key of this daemon: milliseconds that a child has to exit."""
 _MAX_EXIT_GRACE = 600_000
+LEASE_STORE_KEY = "leaseStore"
+"""Another key of this daemon: URL of a lease store that is not DynamoDB, as in ``LeaseTableConfig.lease_store``."""
+_FURTHER_KEYS = (EXIT_GRACE_KEY, LEASE_STORE_KEY)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +123,13 @@ def parse_settings(text: str, *, needs_executable: bool = True) -> DaemonSetting
         application_name=application.application_name,
         stream=stream,
         worker_id=application.worker_id,
-        config=_config({**found.config, "worker_metrics": own["workerMetrics"]}),
+        config=_config(
+            {
+                **found.config,
+                "worker_metrics": own["workerMetrics"],
+                "lease_store": _lease_store(pairs.get(LEASE_STORE_KEY)),
+            }
+        ),
         client=found.client,
         metrics=found.metrics if "metricsLevel" in pairs and found.metrics.level != "none" else None,
         call_timeout=application.call_timeout,
@@ -158,6 +168,13 @@ def _exit_grace(value: str | None) -> float:
     return int(text) / 1000
 
 
+def _lease_store(value: str | None) -> str | None:
+    url = None if value is None else value.strip()
+    if url is not None:
+        check_location(LEASE_STORE_KEY, url)
+    return url
+
+
 def _config(fields: Mapping[str, Any]) -> ConsumerConfig:
     fields = dict(fields)
     # The time limit is one for each message of a child, which the conversation with it enforces. As a limit for the whole
@@ -192,8 +209,8 @@ def _notes(
             )
         )
     for key, _ in unknown:
-        if key not in (*OWN_KEYS, EXIT_GRACE_KEY):
-            closest = closest_key(key, [*KEYS, *OWN_KEYS, EXIT_GRACE_KEY])
+        if key not in (*OWN_KEYS, *_FURTHER_KEYS):
+            closest = closest_key(key, [*KEYS, *OWN_KEYS, *_FURTHER_KEYS])
             notes.append(
                 (
                     key,

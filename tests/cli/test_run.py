@@ -92,6 +92,19 @@ def test_a_wrong_setting_of_the_file_is_reported_before_a_process_starts(tmp_pat
     assert "leases.failover_time=-1" in result.output
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--lease-store", "leases.db"], "lease_table.lease_store='leases.db'"),
+        (["--lease-store", "memory://", "--processes", "2"], "memory:// is for one process"),
+    ],
+)
+def test_a_lease_store_that_cannot_serve_is_reported_before_a_process_starts(options, message):
+    result = CliRunner().invoke(cli, [*RUN, *options])
+    assert result.exit_code == 2
+    assert message in result.output
+
+
 def test_a_stream_that_does_not_exist_is_reported_before_the_lease_table_is_created(monkeypatch):
     aws = FakeAws(clock=VirtualClock())
     aws.client("kinesis").create_stream(StreamName="orders", ShardCount=1)
@@ -164,6 +177,17 @@ def test_settings_survive_the_way_to_the_process():
     )
     assert RunSettings.from_json(settings.to_json()) == settings
     assert "\n" not in settings.to_json()
+
+
+def test_the_lease_store_of_the_option_wins(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text('[lease_table]\nlease_store = "sqlite:///file.db"\n')
+    of_file = settings_with(config_file=str(path))
+    assert of_file.consumer_config().lease_table.lease_store == "sqlite:///file.db"
+    url = "postgresql+psycopg://me:secret@host/db"
+    settings = settings_with(config_file=str(path), lease_store=url)
+    assert RunSettings.from_json(settings.to_json()).consumer_config().lease_table.lease_store == url
+    assert "secret" not in repr(settings)
 
 
 def settings_with(**fields) -> RunSettings:

@@ -10,7 +10,7 @@ from boto3.dynamodb.types import Binary, TypeDeserializer, TypeSerializer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinesis_sdk.common.change_records import ChangeRecord, encode_change, encode_keys
+from kinesis_sdk.common.change_records import ChangeRecord, encode_change, encode_item
 from kinesis_sdk.common.records import KinesisRecord
 from kinesis_sdk.common.user_records import PlainRun, UserRecords
 
@@ -106,8 +106,8 @@ def test_a_change_shows_no_payload_and_can_be_pickled() -> None:
 
 
 def test_keys_have_one_text_for_each_item() -> None:
-    assert encode_keys({"a": {"S": "x"}, "b": {"N": "1"}}) == encode_keys({"b": {"N": "1"}, "a": {"S": "x"}})
-    texts = [encode_keys({"a": value}) for value in ({"S": "1"}, {"N": "1"}, {"B": b"1"}, {"S": "{"})]
+    assert encode_item({"a": {"S": "x"}, "b": {"N": "1"}}) == encode_item({"b": {"N": "1"}, "a": {"S": "x"}})
+    texts = [encode_item({"a": value}) for value in ({"S": "1"}, {"N": "1"}, {"B": b"1"}, {"S": "{"})]
     assert len({*texts}) == 4
 
 

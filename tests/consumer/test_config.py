@@ -72,6 +72,7 @@ BAD_VALUES = {
     "leases.worker_group": ["", "a|b"],
     "leases.worker_group_separator": [""],
     "lease_table.table_name": ["", "ab"],
+    "lease_table.lease_store": ["", "leases.db", "redis://host", 5],
     "lease_table.billing_mode": ["FREE"],
     "lease_table.initial_lease_table_read_capacity": [0],
     "lease_table.initial_lease_table_write_capacity": [0],
@@ -135,7 +136,7 @@ def test_settings_are_immutable_and_take_keywords_only(kind):
 
 def test_a_field_name_occurs_in_one_group_only():
     names = [field.name for kind in (ConsumerConfig, *GROUPS.values()) for field in dataclasses.fields(kind)]
-    assert len(names) == len(set(names)) == 53 + len(GROUPS)
+    assert len(names) == len(set(names)) == 54 + len(GROUPS)
     assert {name: GROUPS[group] for name, group in GROUP_OF_FIELD.items()} == {
         field.name: kind for kind in GROUPS.values() for field in dataclasses.fields(kind)
     }

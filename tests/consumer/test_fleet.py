@@ -15,6 +15,7 @@ from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer import ConsumerConfig, DynamoDBLeaseStore
 from kinesis_sdk.testing import Fault
 from tests.consumer.fleet.engines import STREAM, Fleet
+from tests.consumer.fleet.sql import move_to_sql, sqlite_engine
 from tests.consumer.fleet.table import LeaseTable
 
 HORIZON = ConsumerConfig(initial_position="TRIM_HORIZON")
@@ -122,9 +123,11 @@ def test_two_zombies_of_one_id_do_not_checkpoint_both():
         held.checkpoint(ExtendedSequenceNumber("1"))
 
 
-@pytest.mark.parametrize("kind", ["memory", "dynamodb"])
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "dynamodb"])
 def test_resharding_keeps_order_between_generations(kind):
     fleet = Fleet(shards=2)
+    if kind == "sqlite":
+        move_to_sql(fleet.store, sqlite_engine())
     if kind == "dynamodb":
         fleet.store = dynamodb(fleet)
     for name in ("a", "b"):
@@ -316,6 +319,8 @@ def test_random_runs_deliver_every_record_in_order(seed, actions, classes):
     rng = Random(seed)
     fleet = Fleet(shards=rng.randint(1, 4), seed=seed)
     assert isinstance(fleet.store, LeaseTable)
+    if seed % 5 == 0:
+        move_to_sql(fleet.store, sqlite_engine())
     number = 0
 
     def add():

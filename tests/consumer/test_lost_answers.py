@@ -1,6 +1,6 @@
 """Writes whose response is lost: the effect of the own write counts as success, that of a peer's write never does.
 
-Every write of a held lease, on both stores, with every order of losses (before or after it had effect, up to two in a
+Every write of a held lease, on every kind of store, with every order of losses (before or after it had effect, up to two in a
 row) and everything that a peer can write between a loss and the repetition.
 """
 
@@ -18,6 +18,7 @@ from kinesis_sdk.common.sequence import TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.consumer.leases import Conflict, DynamoDBLeaseStore, InMemoryLeaseStore, Lease
 from kinesis_sdk.consumer.leases.ownership.held_lease import HeldLease
 from kinesis_sdk.testing import FakeAws, VirtualClock
+from tests.consumer.leases.conftest import sqlite_in_memory
 
 POSITION = ExtendedSequenceNumber("77", 3)
 
@@ -46,6 +47,10 @@ class Unreliable:
 
 def in_memory():
     return InMemoryLeaseStore()
+
+
+def in_sqlite():
+    return sqlite_in_memory()
 
 
 def on_the_fake():
@@ -128,7 +133,7 @@ def attempt(scenario, write, losses, between):
     raise AssertionError("it never came through")
 
 
-@pytest.mark.parametrize("make", [in_memory, on_the_fake])
+@pytest.mark.parametrize("make", [in_memory, in_sqlite, on_the_fake])
 @pytest.mark.parametrize("losses", LOSSES, ids="-".join)
 @pytest.mark.parametrize("name", WRITES)
 def test_a_workers_own_write_counts_once(name, losses, make):
@@ -150,7 +155,7 @@ def test_a_workers_own_write_counts_once(name, losses, make):
 METADATA = {"child_shard_ids": (), "hash_key_range": None}
 
 
-@pytest.mark.parametrize("make", [in_memory, on_the_fake])
+@pytest.mark.parametrize("make", [in_memory, in_sqlite, on_the_fake])
 @pytest.mark.parametrize("losses", LOSSES, ids="-".join)
 @pytest.mark.parametrize("name", WRITES)
 def test_a_peers_write_never_counts(name, losses, make):
@@ -172,7 +177,7 @@ def test_a_peers_write_never_counts(name, losses, make):
         assert scenario.row == after[0]
 
 
-@pytest.mark.parametrize("make", [in_memory, on_the_fake])
+@pytest.mark.parametrize("make", [in_memory, in_sqlite, on_the_fake])
 @pytest.mark.parametrize("times", [1, 2])
 def test_writes_based_on_a_scan(make, times):
     """Create, take, request, complete, metadata, delete: done once, however often the response is lost."""
@@ -212,7 +217,7 @@ def test_writes_based_on_a_scan(make, times):
     assert table.get("s") is None, "metadata bring no row back"
 
 
-@pytest.mark.parametrize("make", [in_memory, on_the_fake])
+@pytest.mark.parametrize("make", [in_memory, in_sqlite, on_the_fake])
 def test_consecutive_lost_responses_of_different_writes(make):
     """A write with a response has effect, whatever was lost before it; counters and checkpoints only rise."""
     for seed in range(100):

@@ -105,6 +105,7 @@ def test_the_public_names():
             "LeaseProblem",
             "LeaseStore",
             "LeaseStrategy",
+            "SqlLeaseStore",
             "Plan",
             "PoisonRecord",
             "PreparedCheckpoint",

@@ -66,6 +66,14 @@ def test_keys_of_this_daemon() -> None:
     assert settings.notes == ()
 
 
+def test_leases_in_another_database() -> None:
+    settings = parse_settings(REQUIRED)
+    assert settings.config.lease_table.lease_store is None
+    settings = parse_settings(REQUIRED + "leaseStore = sqlite:///leases.db\n")
+    assert settings.config.lease_table.lease_store == "sqlite:///leases.db"
+    assert settings.notes == ()
+
+
 @pytest.mark.parametrize("place", ["off", "lease_table", "separate_table"])
 def test_the_load_is_shown_to_a_java_leader_where_the_file_says(place: str) -> None:
     assert parse_settings(REQUIRED).config.coordination.worker_metrics == "off"
@@ -79,6 +87,7 @@ def test_the_load_is_shown_to_a_java_leader_where_the_file_says(place: str) -> N
         ("onChildFailure = ignore", "onChildFailure.*restart or exit"),
         ("onChildException = exit", "onChildException.*ignore or restart"),
         ("workerMetrics = on", "workerMetrics.*off or lease_table or separate_table"),
+        ("leaseStore = leases.db", r"leaseStore.*sqlite:///leases\.db"),
         ("childExitGraceMillis = 0", "childExitGraceMillis.*1 to 600,000"),
         ("childExitGraceMillis = 5s", "childExitGraceMillis.*1 to 600,000"),
         ("shutdownGraceMillis = 5s", "shutdownGraceMillis.*integer"),

@@ -16,7 +16,14 @@ from uuid import uuid4
 
 import click
 
-from kinesis_sdk.cli.options import JSON_OPTION, Duration, Moment, connection_options, make_connection
+from kinesis_sdk.cli.options import (
+    JSON_OPTION,
+    LEASE_STORE_OPTION,
+    Duration,
+    Moment,
+    connection_options,
+    make_connection,
+)
 from kinesis_sdk.cli.output import CommandError, ExitCode, note, print_json_line, with_exit_codes
 from kinesis_sdk.common.validation import check_table_name
 
@@ -47,6 +54,7 @@ if TYPE_CHECKING:
     required=True,
     help="Name of the application, and of its lease table. Workers of one application share the shards.",
 )
+@LEASE_STORE_OPTION
 @click.option(
     "--processes",
     type=click.IntRange(1, 1000),
@@ -120,6 +128,7 @@ def run(
     streams: tuple[str, ...],
     dynamodb_table: str | None,
     application_name: str,
+    lease_store: str | None,
     processes: int,
     until: datetime | str | None,
     initial_position: datetime | str | None,
@@ -152,6 +161,7 @@ def run(
       kinesis-sdk run app:Handler --stream orders --app billing --processes 4 --health-port 8080
       kinesis-sdk run app:handle --stream orders --app nightly --initial-position TRIM_HORIZON --until now
       kinesis-sdk run app:handle --stream orders --app dev --reload --endpoint-url http://localhost:4566
+      kinesis-sdk run app:handle --stream orders --app first --lease-store sqlite:///leases.db
       kinesis-sdk run app:copy --dynamodb-table orders --app copier --processes 2
     """
     if os.name != "posix":
@@ -166,6 +176,7 @@ def run(
     from kinesis_sdk.cli.run.settings import RunSettings
     from kinesis_sdk.cli.run.supervisor import Supervisor
     from kinesis_sdk.cli.run.watch import FileWatcher, roots_of
+    from kinesis_sdk.consumer.leases.table.location import MEMORY
     from kinesis_sdk.consumer.until import Until, UntilOption, service_date
 
     try:
@@ -181,6 +192,7 @@ def run(
         application_name=application_name,
         worker_id=f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}",
         config_file=None if config_file is None else str(Path(config_file).resolve()),
+        lease_store=lease_store,
         initial_position=initial_position.isoformat()
         if isinstance(initial_position, datetime)
         else initial_position,
@@ -193,8 +205,14 @@ def run(
         reports_health=health_port is not None,
     )
     config = settings.consumer_config()  # a wrong setting is reported here, and not by each process
-    if config.lease_table.table_name is None:
+    lease_store = config.lease_table.lease_store
+    if lease_store is None and config.lease_table.table_name is None:
         check_table_name("app", application_name)
+    if lease_store == MEMORY and processes > 1:
+        raise CommandError(
+            f"{MEMORY} is for one process: the others would not see its leases. Use sqlite:///leases.db.",
+            ExitCode.USAGE,
+        )
     connection = make_connection(region, profile, endpoint_url)
     client, sources = _sources(connection, streams, dynamodb_table)
     _check_streams(client, sources)

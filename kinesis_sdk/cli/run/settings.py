@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
@@ -22,6 +22,7 @@ class RunSettings:
         worker_id: Unique id of the worker.
         dynamodb_table: Table whose stream is read, or the ARN of a stream; None for Kinesis streams.
         config_file: TOML file with settings of the consumer; None for none.
+        lease_store: URL of the lease store; None leaves it to the file.
         initial_position: ``LATEST``, ``TRIM_HORIZON`` or an ISO 8601 moment; None leaves it to the file.
         until: ISO 8601 moment at which the worker ends; None for no end.
         region: AWS region; None for the usual one.
@@ -40,6 +41,7 @@ class RunSettings:
     worker_id: str
     dynamodb_table: str | None = None
     config_file: str | None = None
+    lease_store: str | None = field(default=None, repr=False)
     initial_position: str | None = None
     until: str | None = None
     region: str | None = None
@@ -68,6 +70,8 @@ class RunSettings:
             ConfigError: If the file cannot be read, or a value is not valid.
         """
         config = ConsumerConfig() if self.config_file is None else read_config(self.config_file)
+        if self.lease_store is not None:
+            config = config.with_fields(lease_store=self.lease_store)
         position = self.initial_position
         if position is None:
             return config

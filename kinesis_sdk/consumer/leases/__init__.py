@@ -16,6 +16,7 @@ from kinesis_sdk.consumer.leases.table.expiry import LeaseObserver
 from kinesis_sdk.consumer.leases.table.lease import Lease, lease_from_item, lease_to_item
 from kinesis_sdk.consumer.leases.table.memory import InMemoryLeaseStore
 from kinesis_sdk.consumer.leases.table.progress import Progress
+from kinesis_sdk.consumer.leases.table.sql import SqlLeaseStore
 from kinesis_sdk.consumer.leases.table.store import LeaseStore, TableScan
 from kinesis_sdk.consumer.leases.table.transitions import Conflict
 
@@ -30,6 +31,7 @@ __all__ = [
     "DynamoDBLeaseStore",
     "InMemoryLeaseStore",
     "LeaseStore",
+    "SqlLeaseStore",
     "TableScan",
     # decisions
     "BalancedStrategy",

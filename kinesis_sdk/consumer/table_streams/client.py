@@ -20,7 +20,7 @@ from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
 from kinesis_sdk.common.aws import translate_errors
-from kinesis_sdk.common.change_records import encode_change, encode_keys
+from kinesis_sdk.common.change_records import encode_change, encode_item
 from kinesis_sdk.common.errors import AwsError, ExpiredIteratorError, InvalidPositionError, ProtocolError
 from kinesis_sdk.common.log_fields import FieldLogger, log_fields
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, TRIM_HORIZON
@@ -264,7 +264,7 @@ def _record(item: Mapping[str, Any]) -> dict[str, Any]:
         created = created.astimezone(timezone.utc)
     return {
         "Data": encode_change(item),
-        "PartitionKey": encode_keys(change["Keys"]),
+        "PartitionKey": encode_item(change["Keys"]),
         "SequenceNumber": change["SequenceNumber"],
         "ApproximateArrivalTimestamp": created,
     }

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer.config import ConsumerConfig, CoordinationConfig, LeaseConfig
 from tests.consumer.fleet.connection import TableFaults
 from tests.consumer.fleet.coordinators import CoordinatorFleet
 from tests.consumer.fleet.operator import set_position
+from tests.consumer.fleet.sql import move_to_sql
 
 
-def chaos(seed: int) -> CoordinatorFleet:
+def chaos(seed: int, *, engine: Any = None) -> CoordinatorFleet:
     """Play a random run of a fleet, then let it settle. In the runs of odd seeds, operators change the table meanwhile.
+
+    Args:
+        seed: Seed of the run.
+        engine: Engine of the empty database that has the leases; None for leases in memory.
 
     Returns:
         The fleet after it settled, for further checks.
@@ -35,6 +41,8 @@ def chaos(seed: int) -> CoordinatorFleet:
     )
     theirs = config.with_fields(lease_strategy="kcl2", lease_renewal_schedule="kcl2")
     fleet = CoordinatorFleet(seed, rng.choice([1, 2, 3, 5, 8, 12]), config, drifting=rng.random() < 0.7)
+    if engine is not None:
+        move_to_sql(fleet.table, engine)
     if not mixed and seed % 3 == 0:
         # Rates of shards, up to a factor of 32 apart; some of them change when the faults end, and then stay.
         rates = Random(f"rates {seed}")

@@ -1,15 +1,16 @@
-"""Lease stores for tests: in memory, DynamoDB as the fake plays it, and DynamoDB as moto plays it."""
+"""Lease stores for tests: in memory, SQLite, DynamoDB as the fake plays it, and DynamoDB as moto plays it."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
 
-from kinesis_sdk.consumer.leases import DynamoDBLeaseStore, InMemoryLeaseStore
+from kinesis_sdk.consumer.leases import DynamoDBLeaseStore, InMemoryLeaseStore, SqlLeaseStore
 from kinesis_sdk.testing import FakeAws, VirtualClock
 
 
@@ -45,8 +46,31 @@ def moto_client() -> Any:
         return boto3.client("dynamodb", region_name="us-east-1", **keys)
 
 
-@pytest.fixture(params=["memory", "fake", "moto"])
-def store(request: pytest.FixtureRequest) -> Iterator[Any]:
+def sqlite_in_memory(application: str = "app") -> SqlLeaseStore:
+    """Return a store in memory: one connection, which all threads share."""
+    sqlalchemy = pytest.importorskip("sqlalchemy")
+    engine = sqlalchemy.create_engine(
+        "sqlite://", poolclass=sqlalchemy.pool.StaticPool, connect_args={"check_same_thread": False}
+    )
+    store = SqlLeaseStore(engine, application)
+    store.ensure_ready()
+    return store
+
+
+@pytest.fixture(params=["memory", "sqlite", "sqlite file", "fake", "moto"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    if request.param == "sqlite":
+        in_memory = sqlite_in_memory()
+        yield in_memory
+        in_memory.engine.dispose()
+        return
+    if request.param == "sqlite file":
+        pytest.importorskip("sqlalchemy")
+        file = SqlLeaseStore(f"sqlite:///{tmp_path}/leases.db", "app")
+        file.ensure_ready()
+        yield file
+        file.close()
+        return
     if request.param == "memory":
         yield InMemoryLeaseStore()
         return

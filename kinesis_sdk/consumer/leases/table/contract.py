@@ -700,7 +700,7 @@ def _leases_in(outcome: object) -> Iterator[Lease]:
         yield row
 
 
-def _comparable(outcome: object) -> object:
+def comparable(outcome: object) -> object:
     """Leave out what other writers may change without the counter: a store need not return it with every write."""
     if isinstance(outcome, Conflict):
         return Conflict(next((_plain(row) for row in _leases_in(outcome)), None))
@@ -732,7 +732,7 @@ def random_sequences_match_the_reference(store: LeaseStore) -> None:
             name, call = _operation(rng, key, seen, step)
             expected, actual = call(reference), call(store)
             where = f"sequence {seed}, step {step}: {name}"
-            _equal(_comparable(actual), _comparable(expected), where)
+            _equal(comparable(actual), comparable(expected), where)
             kinds.setdefault(name, set()).add(type(expected).__name__)
             seen = [*seen[-4:], *_leases_in(expected)]
         _equal(store.get(key), reference.get(key), f"the row after sequence {seed}")

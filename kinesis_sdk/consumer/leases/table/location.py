@@ -1,0 +1,72 @@
+"""The place of the leases as text: a URL instead of a store object, in code, files and options."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+
+from kinesis_sdk.common.errors import ConfigError, without_passwords, without_userinfo
+from kinesis_sdk.consumer.leases.table.memory import InMemoryLeaseStore
+from kinesis_sdk.consumer.leases.table.sql import SqlLeaseStore
+from kinesis_sdk.consumer.leases.table.store import LeaseStore
+
+MEMORY = "memory://"
+"""URL of leases that only the worker itself knows, and that end with it."""
+
+EXAMPLES = f"'sqlite:///leases.db' (one machine), 'postgresql+psycopg://user@host/database' (a fleet), '{MEMORY}' (one worker, for tests)"
+"""URLs that are accepted, for errors and for help."""
+
+_SQL = re.compile(r"(sqlite|postgresql|mysql|mariadb)(\+[a-z0-9_]+)?://", re.ASCII)
+
+
+def check_location(field: str, url: object) -> None:
+    """Raise `ConfigError` unless a value is the URL of a lease store. The message has no password."""
+    if not isinstance(url, str) or (url != MEMORY and not _SQL.match(url)):
+        shown = without_userinfo(url) if isinstance(url, str) else url
+        raise ConfigError(field, shown, EXAMPLES)
+
+
+def check_database(field: str, url: object) -> None:
+    """Raise `ConfigError` unless a value is the URL of a database that several processes see. The message has no password."""
+    check_location(field, url)
+    if url == MEMORY:
+        raise ConfigError(
+            field, url, "the URL of a database: leases in the memory of a worker cannot be seen from outside"
+        )
+
+
+def store_at(
+    field: str, url: str, application: str, *, timeout: float, sleep: Callable[[float], None] = time.sleep
+) -> LeaseStore:
+    """Return a store for a URL.
+
+    Args:
+        field: Name of the setting, for errors.
+        url: One of `EXAMPLES`.
+        application: Name of the application, to which the rows belong.
+        timeout: Seconds after which a call fails.
+        sleep: Waits between attempts to read.
+
+    Raises:
+        ConfigError: If the URL is not accepted.
+        ImportError: If SQLAlchemy, or the driver that the URL names, is not installed.
+    """
+    check_location(field, url)
+    if url == MEMORY:
+        return InMemoryLeaseStore()
+    try:
+        return SqlLeaseStore(url, application, timeout=timeout, sleep=sleep)
+    except ConfigError as error:
+        raise ConfigError(field, error.value, error.accepted) from error
+
+
+def without_password(url: str) -> str:
+    """Return a URL as it may be shown, and as the user may give it again: without the password, and with the user name."""
+    scheme, separator, rest = url.partition("://")
+    # An unescaped character may be part of a password, so everything between the first colon and the last @ goes.
+    userinfo, at, place = rest.rpartition("@")
+    # Only the path of a file may have an @ that ends no password. SQLCipher takes a password before it.
+    if not (url.startswith("sqlite") and rest.startswith("/")):
+        rest = userinfo.partition(":")[0] + at + place
+    return without_passwords(scheme + separator + rest).rstrip("?&")

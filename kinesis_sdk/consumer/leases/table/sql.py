@@ -1,0 +1,678 @@
+"""Leases in a SQL database: SQLite for the workers of one machine, PostgreSQL for fleets.
+
+Needs the extra ``sql`` (SQLAlchemy 2). Each operation is one statement, which the database commits by itself: an UPDATE whose
+WHERE clause is the condition. So no lock outlives a statement, and a worker that is frozen between two of them does not keep
+others from taking its leases. The counter of a row orders its changes; no clock is read, neither here nor by the database.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kinesis_sdk.common.aws import call_with_retries
+from kinesis_sdk.common.change_records import decode_item, encode_item
+from kinesis_sdk.common.errors import (
+    KinesisSdkError,
+    LeaseRowRejectedError,
+    LeaseStoreError,
+    ProtocolError,
+    TransientLeaseStoreError,
+)
+from kinesis_sdk.common.hashkeys import HashKeyRange
+from kinesis_sdk.common.sequence import SHARD_END, ExtendedSequenceNumber
+from kinesis_sdk.common.text import printable
+from kinesis_sdk.common.validation import check_seconds, check_text
+from kinesis_sdk.consumer.leases.table import lease as attributes
+from kinesis_sdk.consumer.leases.table import transitions
+from kinesis_sdk.consumer.leases.table.lease import (
+    Item,
+    Lease,
+    checkpoint_attributes,
+    lease_from_item,
+    lease_to_item,
+    processed_until_attributes,
+    range_attributes,
+)
+from kinesis_sdk.consumer.leases.table.store import TableScan
+from kinesis_sdk.consumer.leases.table.transitions import Conflict
+from kinesis_sdk.consumer.sql import (
+    Tables,
+    check_refusal,
+    exact_text,
+    import_sqlalchemy,
+    open_engine,
+    state_of,
+    translated,
+)
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Connection, Engine
+
+T = TypeVar("T")
+
+TABLE = "kinesis_sdk_leases"
+"""Default name of the table."""
+
+_VERSION = 1
+
+_COLUMNS: Mapping[str, tuple[str, str]] = {
+    attributes.LEASE_COUNTER: ("lease_counter", "N"),
+    attributes.LEASE_OWNER: ("lease_owner", "S"),
+    attributes.CHECKPOINT_OWNER: ("checkpoint_owner", "S"),
+    attributes.HANDOFF_OWNER: ("handoff_owner", "S"),
+    attributes.OWNER_SWITCHES: ("owner_switches", "N"),
+    attributes.CHECKPOINT: ("checkpoint", "S"),
+    attributes.CHECKPOINT_SUB: ("checkpoint_sub", "N"),
+    attributes.PENDING_CHECKPOINT: ("pending_checkpoint", "S"),
+    attributes.PENDING_CHECKPOINT_SUB: ("pending_checkpoint_sub", "N"),
+    attributes.PENDING_CHECKPOINT_STATE: ("pending_checkpoint_state", "B"),
+    attributes.INITIAL_TIMESTAMP: ("initial_timestamp_millis", "N"),
+    attributes.PROCESSED_UNTIL: ("processed_until", "S"),
+    attributes.THROUGHPUT_KBPS: ("throughput_kbps", "F"),
+    attributes.PROGRESS: ("progress", "S"),
+    attributes.PINNED_TO: ("pinned_to", "S"),
+}
+"""Attributes that have a column, because writes change or demand them: name and type of the column."""
+_REST = "attributes"
+"""Column with all other attributes, as JSON in DynamoDB's wire form."""
+
+_READ_ATTEMPTS = 4
+_CHANGE_ATTEMPTS = 50
+"""Attempts to change an attribute without a column; each other one succeeded for another worker."""
+_REPEATED_STATES = ("40001", "40P01")
+"""States of PostgreSQL in which it has certainly not carried out a statement: it could not be serialised, or a deadlock."""
+_REPETITIONS = 8
+
+
+class SqlLeaseStore:
+    """A `LeaseStore` in a SQL database. Several applications may share one table. Thread-safe.
+
+    SQLite serves the workers of one machine, PostgreSQL fleets. ``Worker(lease_store="sqlite:///leases.db")`` makes one.
+
+    Args:
+        database: URL of SQLAlchemy, or an engine. With an engine, timeouts are those of the engine.
+        application: Name of the application, 1 to 255 characters: its rows carry it.
+        table: Name of the table, created if it is missing.
+        schema: Schema of the database that holds it; None is the default one.
+        timeout: Seconds after which a call fails, to be repeated by the worker; 0.1 to 60. See `open_engine`.
+        sleep: Replaces `time.sleep` between attempts to read, for tests.
+
+    Attributes:
+        application: As given.
+        engine: The engine.
+
+    Raises:
+        ConfigError: If the database is neither, or a SQLite database in memory.
+        ImportError: If SQLAlchemy, or the driver, is not installed.
+    """
+
+    def __init__(
+        self,
+        database: str | Engine,
+        application: str,
+        *,
+        table: str = TABLE,
+        schema: str | None = None,
+        timeout: float = 3.0,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        check_text("application", application, 1, 255)
+        check_seconds("timeout", timeout, 0.1, 60)
+        sqlalchemy = import_sqlalchemy()
+        self.application: str = application
+        self.engine: Engine = open_engine("lease_store", database, timeout=timeout)
+        self._owns_engine = isinstance(database, str)
+        # A transaction would keep its locks while the process is frozen.
+        self._statements = self.engine.execution_options(isolation_level="AUTOCOMMIT")
+        # One connection for all threads would change its isolation level under the statement of another thread.
+        shares_connection = isinstance(self.engine.pool, sqlalchemy.pool.StaticPool)
+        self._one_at_a_time: AbstractContextManager[Any] = (
+            threading.Lock() if shares_connection else nullcontext()
+        )
+        self._sleep = sleep
+        self._rng = random.Random()
+        metadata = sqlalchemy.MetaData()
+        self._table = _make_table(sqlalchemy, metadata, table, schema)
+        self._tables = Tables(self.engine, table, _VERSION, metadata, schema=schema)
+        self._name = f"lease table {table}"
+
+    def ensure_ready(self) -> None:
+        """Create the table if it is missing, and check its version.
+
+        Raises:
+            ConfigError: If the server refuses the user, the password or the database.
+            LeaseStoreError: If the database cannot be used; a `TransientLeaseStoreError` after some attempts.
+        """
+        self._repeat(lambda: self._call(self._ensure_tables))
+
+    def _ensure_tables(self) -> None:
+        try:
+            self._tables.ensure(LeaseStoreError, needs_transactions=False)
+        except Exception as error:
+            check_refusal("lease_store", self.engine, error)
+            raise
+
+    def close(self) -> None:
+        """Close the connections of an engine that was made here; one that was passed in is left alone."""
+        if self._owns_engine:
+            self.engine.dispose()
+
+    # Reading
+
+    def scan(self, *, consistent: bool = False) -> TableScan:  # noqa: ARG002 - a statement sees all that was committed
+        """Read all leases of the application."""
+        leases: list[Lease] = []
+        unreadable: dict[str, str] = {}
+        for row in self._rows():
+            try:
+                leases.append(_lease_of(row))
+            except ValueError as error:
+                unreadable[printable(str(row.lease_key))] = str(error)
+        return TableScan(leases=leases, unreadable=unreadable)
+
+    def _rows(self) -> Any:
+        table = self._table
+        query = table.select().where(table.c.application == self.application).order_by(table.c.lease_key)
+        return self._repeat(lambda: self._execute(lambda connection: connection.execute(query).all()))
+
+    def list(self) -> list[Lease]:
+        """Return all leases; rows that cannot be read are left out."""
+        return self.scan().leases
+
+    def get(self, lease_key: str) -> Lease | None:
+        """Read one lease."""
+        row = self._row(lease_key)
+        try:
+            return None if row is None else _lease_of(row)
+        except ValueError as error:
+            raise ProtocolError(f"{self._name}: row {lease_key} cannot be read: {error}") from error
+
+    def _row(self, lease_key: str) -> Any:
+        query = self._table.select().where(*self._key(lease_key))
+        return self._execute(lambda connection: connection.execute(query).one_or_none())
+
+    def _current(self, lease_key: str) -> Lease | None:
+        """Return the row that a write lost against; None if there is none, or if the next scan reports it as unreadable."""
+        try:
+            return self.get(lease_key)
+        except ProtocolError:
+            return None
+
+    # Writing
+
+    def create_if_absent(self, lease: Lease) -> bool:
+        """Insert a row; the primary key rejects a second one."""
+        from sqlalchemy.exc import IntegrityError
+
+        row = {"application": self.application, "lease_key": lease.lease_key, **_values(lease_to_item(lease))}
+
+        def insert(connection: Connection) -> bool:
+            try:
+                connection.execute(self._table.insert().values(**row))
+            except IntegrityError:
+                return False
+            return True
+
+        return self._execute(insert)
+
+    def take(self, lease: Lease, owner: str) -> Lease | Conflict:
+        """Make ``owner`` the owner."""
+        wanted = transitions.taken(lease, owner)
+        changes = {
+            "lease_owner": owner,
+            "owner_switches": wanted.owner_switches,
+            "handoff_owner": owner,
+            "checkpoint_owner": None,
+            "progress": None,
+        }
+        return self._update(lease, wanted, changes)
+
+    def renew(self, lease: Lease) -> Lease | Conflict:
+        """Renew the lease."""
+        return self._update(
+            lease,
+            transitions.renewed(lease),
+            _measurements(lease),
+            self._no_handoff(lease),
+            returns_row=False,
+        )
+
+    def checkpoint(self, lease: Lease, checkpoint: ExtendedSequenceNumber) -> Lease | Conflict:
+        """Store a position."""
+        changes = {
+            **_values(checkpoint_attributes(checkpoint), every_column=False),
+            "owner_switches": 0,
+            "pending_checkpoint": None,
+            "pending_checkpoint_sub": None,
+            "pending_checkpoint_state": None,
+            "initial_timestamp_millis": None,
+            **_measurements(lease),
+        }
+        return self._update(lease, transitions.checkpointed(lease, checkpoint), changes)
+
+    def prepare(
+        self, lease: Lease, checkpoint: ExtendedSequenceNumber, state: bytes | None = None
+    ) -> Lease | Conflict:
+        """Store a pending position."""
+        changes = {
+            "pending_checkpoint": checkpoint.sequence_number,
+            "pending_checkpoint_sub": checkpoint.sub_sequence_number,
+            "pending_checkpoint_state": state,
+            "owner_switches": 0,
+        }
+        return self._update(lease, transitions.prepared(lease, checkpoint, state), changes)
+
+    def pin(self, lease: Lease, timestamp_millis: int) -> Lease | Conflict:
+        """Store the instant of a resolved sentinel position."""
+        wanted = transitions.pinned(lease, timestamp_millis)
+        return self._update(lease, wanted, {"initial_timestamp_millis": timestamp_millis})
+
+    def mark_processed(self, lease: Lease, millis: int) -> Lease | Conflict:
+        """Store that every record which arrived before a time is processed."""
+        wanted = transitions.marked_processed(lease, millis)
+        assert wanted.processed_until is not None
+        changes = _values(processed_until_attributes(wanted.processed_until), every_column=False)
+        return self._update(lease, wanted, changes)
+
+    def release(self, lease: Lease) -> Lease | Conflict:
+        """Remove the owner."""
+        changes = {"lease_owner": None, "checkpoint_owner": None, "handoff_owner": None}
+        return self._update(
+            lease, transitions.released(lease), changes, self._no_handoff(lease), returns_row=False
+        )
+
+    def request_handoff(self, lease: Lease, owner: str) -> Lease | Conflict:
+        """Request the lease from its owner."""
+        columns = self._table.c
+        conditions = [columns.lease_owner == lease.owner, columns.checkpoint_owner.is_(None)]
+        changes = {"lease_owner": owner, "checkpoint_owner": lease.owner, "handoff_owner": owner}
+        row = self._write(lease.lease_key, conditions, changes)
+        if row is not None:
+            return row
+        current = self._current(lease.lease_key)
+        if current is not None and transitions.is_requested_by(current, lease, owner):
+            return current
+        return Conflict(current)
+
+    def complete_handoff(self, lease: Lease) -> Lease | Conflict:
+        """Hand the lease off to its next owner."""
+        columns = self._table.c
+        conditions = [
+            columns.lease_owner == lease.owner,
+            columns.checkpoint_owner == lease.checkpoint_owner,
+        ]
+        changes = {"checkpoint_owner": None, "handoff_owner": None}
+        return self._update(lease, transitions.handed_off(lease), changes, conditions, returns_row=False)
+
+    def set_child_shard_ids(self, lease_key: str, child_shard_ids: Iterable[str]) -> bool:
+        """Store the children of an ended shard."""
+        return self._set(lease_key, {attributes.CHILD_SHARD_IDS: {"SS": sorted(child_shard_ids)}})
+
+    def set_hash_key_range(self, lease_key: str, hash_key_range: HashKeyRange) -> bool:
+        """Store the range of a shard."""
+        return self._set(lease_key, range_attributes(hash_key_range))
+
+    def put_standby_heartbeat(self, lease_key: str, worker_id: str, heartbeat: int | None) -> bool:
+        """Store or remove the standby heartbeat of a worker."""
+        value = None if heartbeat is None else {"N": str(heartbeat)}
+        return self._set(lease_key, {attributes.STANDBY + worker_id: value})
+
+    def set_drain(self, lease_key: str, worker_id: str, on: bool) -> bool:
+        """Put or remove the mark that tells a worker to hold no leases."""
+        return self._set(lease_key, {attributes.DRAIN + worker_id: {"N": "1"} if on else None})
+
+    def set_pin(self, lease_key: str, worker_id: str | None) -> bool:
+        """Store the worker that gets this lease while it is alive."""
+        statement = self._table.update().where(*self._key(lease_key)).values(pinned_to=worker_id or None)
+        return self._changes_a_row(statement)
+
+    def delete(self, lease_key: str, *, unowned: Lease | None = None, finished: bool = False) -> bool:
+        """Remove a lease."""
+        conditions = []
+        if unowned is not None:
+            conditions.append(self._table.c.lease_counter == unowned.counter)
+        if finished:
+            conditions.append(self._table.c.checkpoint == SHARD_END)
+        if self._changes_a_row(self._table.delete().where(*self._key(lease_key), *conditions)):
+            return True
+        return self._row(lease_key) is None
+
+    # For the tools of operators, which see rows as they are stored
+
+    def exists(self) -> bool:
+        """Return whether the table is there. Nothing is created.
+
+        Raises:
+            LeaseStoreError: If the database cannot be used, or if the table has a version that this release does not know.
+        """
+        return self._repeat(lambda: self._call(lambda: self._tables.exist(LeaseStoreError)))
+
+    def applications(self) -> dict[str, int]:
+        """Return the number of leases of each application in the table, by name."""
+        from sqlalchemy import func, select
+
+        name = self._table.c.application
+        query = select(name, func.count()).group_by(name).order_by(name)
+        rows = self._repeat(lambda: self._execute(lambda connection: connection.execute(query).all()))
+        return {str(found): int(count) for found, count in rows}
+
+    def items(self) -> tuple[Sequence[Item], Mapping[str, str]]:
+        """Return all rows of the application in the wire form of the KCL's attributes, and why others cannot be read, by key."""
+        items: list[Item] = []
+        unreadable: dict[str, str] = {}
+        for row in self._rows():
+            try:
+                items.append(_item_of(row))
+            except ValueError as error:
+                unreadable[printable(str(row.lease_key))] = str(error)
+        return items, unreadable
+
+    def item(self, lease_key: str) -> Item | None:
+        """Return one row in wire form; None if there is none.
+
+        Raises:
+            ProtocolError: If it cannot be read.
+        """
+        row = self._row(lease_key)
+        try:
+            return None if row is None else _item_of(row)
+        except ValueError as error:
+            raise ProtocolError(f"{self._name}: row {lease_key} cannot be read: {error}") from error
+
+    def change(
+        self,
+        lease_key: str,
+        *,
+        equals: Item,
+        absent: Iterable[str] = (),
+        sets: Item,
+        removes: Iterable[str] = (),
+    ) -> bool:
+        """Change attributes of a row in one statement, on condition of others. All are in wire form.
+
+        The row is read first. The statement demands that everything which the condition concerns is still as it was read then,
+        so condition and write are one atomic step. Attributes that share a column with others are changed by compare-and-set on the
+        whole column, and the write is repeated if another one came between.
+
+        Args:
+            lease_key: Key of the row.
+            equals: Condition: values that attributes must have.
+            absent: Condition: attributes that must not exist.
+            sets: Attributes to set.
+            removes: Attributes to remove.
+
+        Returns:
+            False if the condition does not hold, or if there is no such row; nothing is changed then.
+
+        Raises:
+            LeaseRowRejectedError: If the row cannot be read.
+            LeaseStoreError: If the call fails. After a `TransientLeaseStoreError`, the write may have taken effect.
+        """
+        concerned = {*equals, *absent}
+        for attempt in range(_CHANGE_ATTEMPTS):
+            row = self._row(lease_key)
+            if row is None:
+                return False
+            try:
+                before = _item_of(row)
+            except ValueError as error:
+                raise LeaseRowRejectedError(
+                    f"{self._name}: row {lease_key} cannot be changed: {error}"
+                ) from error
+            if any(before.get(name) != value for name, value in equals.items()) or any(
+                name in before for name in absent
+            ):
+                return False
+            after = {**before, **sets}
+            for name in removes:
+                after.pop(name, None)
+            old, new = _values(before), _values(after)
+            changes = {column: value for column, value in new.items() if old[column] != value}
+            if not changes:
+                return True
+            unchanged = {_column_of(name, before) for name in concerned} | ({_REST} & changes.keys())
+            stored = row._mapping
+            demanded = [
+                self._table.c[name] == stored[name] for name in sorted(unchanged)
+            ]  # None becomes IS NULL
+            statement = self._table.update().where(*self._key(lease_key), *demanded).values(**changes)
+            if self._changes_a_row(statement):
+                return True
+            self._sleep(self._rng.uniform(0, 0.001 * attempt))
+        raise TransientLeaseStoreError(
+            f"{self._name}: row {lease_key} was changed {_CHANGE_ATTEMPTS} times by others meanwhile"
+        )
+
+    def delete_application(self) -> int:
+        """Delete all leases of the application in one statement, and return how many there were."""
+        statement = self._table.delete().where(self._table.c.application == self.application)
+        return int(self._execute(lambda connection: connection.execute(statement).rowcount))
+
+    def _key(self, lease_key: str) -> Iterable[Any]:
+        columns = self._table.c
+        return (columns.application == self.application, columns.lease_key == lease_key)
+
+    def _no_handoff(self, lease: Lease) -> Iterable[Any]:
+        return () if lease.in_handoff else (self._table.c.checkpoint_owner.is_(None),)
+
+    def _update(
+        self,
+        seen: Lease,
+        wanted: Lease,
+        changes: Mapping[str, Any],
+        conditions: Iterable[Any] = (),
+        *,
+        returns_row: bool = True,
+    ) -> Lease | Conflict:
+        """Update a row and its counter, on the condition that the counter is the one seen.
+
+        Args:
+            seen: The row as the caller knows it.
+            wanted: The row after the write.
+            changes: Columns to set.
+            conditions: Further conditions.
+            returns_row: Whether to return the row as stored, which shows a handoff request that the conditions allow.
+        """
+        demanded = [self._table.c.lease_counter == seen.counter, *conditions]
+        values = {"lease_counter": wanted.counter, **changes}
+        row = self._write(seen.lease_key, demanded, values, returns_row=returns_row, wanted=wanted)
+        if row is not None:
+            return row
+        current = self._current(seen.lease_key)
+        if current is not None and transitions.has_effect_of(current, wanted):
+            return current
+        return Conflict(current)
+
+    def _write(
+        self,
+        lease_key: str,
+        conditions: Iterable[Any],
+        values: Mapping[str, Any],
+        *,
+        returns_row: bool = True,
+        wanted: Lease | None = None,
+    ) -> Lease | None:
+        """Update a row if conditions hold, and return it; None if they do not.
+
+        ``wanted`` is returned if the row need not be read, or if it cannot be read; the next scan reports that.
+        """
+        statement = self._table.update().where(*self._key(lease_key), *conditions).values(**values)
+        if (returns_row or wanted is None) and self.engine.dialect.update_returning:
+            returning = statement.returning(*self._table.c)
+            row = self._execute(lambda connection: connection.execute(returning).one_or_none())
+            if row is None:
+                return None
+            try:
+                return _lease_of(row)
+            except ValueError:
+                return wanted
+        if not self._changes_a_row(statement):
+            return None
+        if wanted is not None and not returns_row:
+            return wanted
+        # MySQL returns no rows. Another write may come between, and what it shows is true as well.
+        return self._current(lease_key) or wanted
+
+    def _changes_a_row(self, statement: Any) -> bool:
+        return bool(self._execute(lambda connection: connection.execute(statement).rowcount))
+
+    def _set(self, lease_key: str, changes: Mapping[str, Any]) -> bool:
+        """Set attributes without a column, of a row that exists; None removes one. The counter stays."""
+        column = self._table.c[_REST]
+        for attempt in range(_CHANGE_ATTEMPTS):
+            row = self._row(lease_key)
+            if row is None:
+                return False
+            before = row._mapping[_REST]
+            try:
+                item = decode_item(before)
+            except ValueError as error:
+                raise LeaseRowRejectedError(
+                    f"{self._name}: row {lease_key} cannot be changed, its column {_REST} is malformed: {error}"
+                ) from error
+            for name, value in changes.items():
+                item.pop(name, None)
+                if value is not None:
+                    item[name] = value
+            statement = self._table.update().where(*self._key(lease_key), column == before)
+            if self._changes_a_row(statement.values({_REST: encode_item(item)})):
+                return True
+            self._sleep(self._rng.uniform(0, 0.001 * attempt))
+        raise TransientLeaseStoreError(
+            f"{self._name}: row {lease_key} was changed {_CHANGE_ATTEMPTS} times by others meanwhile"
+        )
+
+    # Calls
+
+    def _execute(self, call: Callable[[Connection], T]) -> T:
+        """Carry out a statement on a connection of its own."""
+
+        def connected() -> T:
+            with self._one_at_a_time, self._statements.connect() as connection:
+                return call(connection)
+
+        return self._call(connected)
+
+    def _call(self, call: Callable[[], T]) -> T:
+        """Make a call to the database; every failure ends in the errors of this package."""
+        from sqlalchemy.exc import DataError
+
+        for attempt in range(_REPETITIONS):
+            try:
+                return call()
+            except DataError as error:
+                raise translated(error, LeaseRowRejectedError, LeaseRowRejectedError) from error
+            except KinesisSdkError:
+                raise
+            except Exception as error:
+                if state_of(error) not in _REPEATED_STATES or attempt == _REPETITIONS - 1:
+                    raise translated(error, TransientLeaseStoreError, LeaseStoreError) from error
+        raise AssertionError  # pragma: no cover - the last attempt returns or raises
+
+    def _repeat(self, call: Callable[[], T]) -> T:
+        return call_with_retries(
+            call, operation=None, timeout=5.0, attempts=_READ_ATTEMPTS, sleep=self._sleep
+        )
+
+
+def _make_table(sqlalchemy: Any, metadata: Any, name: str, schema: str | None) -> Any:
+    from sqlalchemy.dialects import mysql
+
+    # Owners and positions, too, must not be compared without regard to case.
+    long_text = mysql.LONGTEXT(collation="utf8mb4_bin")
+    types = {
+        "S": sqlalchemy.Text().with_variant(long_text, "mysql", "mariadb"),
+        "N": sqlalchemy.BigInteger(),
+        "F": sqlalchemy.Double(),
+        "B": sqlalchemy.LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb"),
+    }
+    needed = ("lease_counter", "checkpoint")
+    return sqlalchemy.Table(
+        name,
+        metadata,
+        sqlalchemy.Column("application", exact_text(255), primary_key=True),
+        sqlalchemy.Column("lease_key", exact_text(255), primary_key=True),
+        *(
+            sqlalchemy.Column(column, types[kind], nullable=column not in needed, autoincrement=False)
+            for column, kind in _COLUMNS.values()
+        ),
+        sqlalchemy.Column(_REST, types["S"], nullable=False),
+        schema=schema,
+    )
+
+
+def _values(item: Mapping[str, Any], *, every_column: bool = True) -> dict[str, Any]:
+    """Return the columns of an item.
+
+    Args:
+        item: The item.
+        every_column: Whether it is a whole row, whose other columns are empty; otherwise only what the item has is returned.
+    """
+    rest = dict(item)
+    rest.pop(attributes.LEASE_KEY, None)
+    result: dict[str, Any] = {}
+    for name, (column, kind) in _COLUMNS.items():
+        wire = "N" if kind == "F" else kind
+        # An attribute of another type, which a KCL once wrote, stays as it is.
+        value = rest.pop(name)[wire] if wire in rest.get(name, ()) else None
+        if value is not None or every_column:
+            result[column] = _READ[kind](value) if value is not None else None
+    if every_column:
+        result[_REST] = encode_item(rest)
+    return result
+
+
+def _measurements(lease: Lease) -> dict[str, Any]:
+    """Return the columns that each heartbeat may change."""
+    result: dict[str, Any] = {}
+    if lease.throughput_kbps is not None:
+        result["throughput_kbps"] = lease.throughput_kbps
+    if lease.progress is not None:
+        result["progress"] = lease.progress.to_text()
+    return result
+
+
+def _lease_of(row: Any) -> Lease:
+    """Return the lease of a row.
+
+    Raises:
+        ValueError: If it cannot be read.
+    """
+    return lease_from_item(_item_of(row))
+
+
+def _item_of(row: Any) -> dict[str, Any]:
+    """Return a row in wire form.
+
+    Raises:
+        ValueError: If its other attributes are malformed.
+    """
+    columns = row._mapping
+    item = decode_item(columns[_REST])
+    item[attributes.LEASE_KEY] = {"S": columns["lease_key"]}
+    for name, (column, kind) in _COLUMNS.items():
+        value = columns[column]
+        if value is not None:
+            item[name] = _TO_WIRE[kind](value)
+    return item
+
+
+def _column_of(name: str, item: Item) -> str:
+    """Return the column that holds an attribute of an item, or would hold it."""
+    column, kind = _COLUMNS.get(name, (_REST, ""))
+    is_of_another_type = name in item and ("N" if kind == "F" else kind) not in item[name]
+    return _REST if is_of_another_type else column
+
+
+_READ: Mapping[str, Callable[[Any], Any]] = {"S": str, "N": int, "F": float, "B": bytes}
+_TO_WIRE: Mapping[str, Callable[[Any], dict[str, Any]]] = {
+    "S": lambda value: {"S": value},
+    "N": lambda value: {"N": str(value)},
+    "F": lambda value: {"N": repr(value)},
+    "B": lambda value: {"B": bytes(value)},
+}
