@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from kinesis_sdk.common.errors import LeaseLostError as LeaseLostError
     from kinesis_sdk.common.errors import LeaseRowRejectedError as LeaseRowRejectedError
     from kinesis_sdk.common.errors import LeaseStoreError as LeaseStoreError
+    from kinesis_sdk.common.errors import LeaseTableNotFoundError as LeaseTableNotFoundError
     from kinesis_sdk.common.errors import PermanentAwsError as PermanentAwsError
     from kinesis_sdk.common.errors import ProducerClosedError as ProducerClosedError
     from kinesis_sdk.common.errors import ProducerError as ProducerError
@@ -219,6 +220,7 @@ else:
                 "HandlerError",
                 "LeaseLostError",
                 "LeaseStoreError",
+                "LeaseTableNotFoundError",
                 "TransientLeaseStoreError",
                 "SinkError",
                 "TransientSinkError",

@@ -67,6 +67,7 @@ PUBLIC = [
     "LeaseStoreError",
     "LeaseStrategy",
     "LeaseTableConfig",
+    "LeaseTableNotFoundError",
     "ObjectSink",
     "PermanentAwsError",
     "PoisonRecord",

@@ -11,7 +11,6 @@ from kinesis_sdk._lazy import lazy_names
 TYPE_CHECKING = False  # type checkers read it as True
 if TYPE_CHECKING:
     from kinesis_sdk.admin.applications import Application as Application
-    from kinesis_sdk.admin.applications import ApplicationInfo as ApplicationInfo
     from kinesis_sdk.admin.applications import Applications as Applications
     from kinesis_sdk.admin.applications import StreamFacts as StreamFacts
     from kinesis_sdk.admin.applications import find_lease_key as find_lease_key
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     from kinesis_sdk.admin.fleet.poller import FleetPoller as FleetPoller
     from kinesis_sdk.admin.fleet.poller import Subscription as Subscription
     from kinesis_sdk.admin.fleet.problems import ProblemSettings as ProblemSettings
+    from kinesis_sdk.admin.lease_tables.interface import ApplicationInfo as ApplicationInfo
     from kinesis_sdk.admin.lineage import Lineage as Lineage
     from kinesis_sdk.admin.lineage import LineageShard as LineageShard
     from kinesis_sdk.admin.lineage import Origin as Origin
@@ -83,7 +83,6 @@ else:
         {
             "kinesis_sdk.admin.applications": (
                 "Application",
-                "ApplicationInfo",
                 "Applications",
                 "StreamFacts",
                 "find_lease_key",
@@ -115,6 +114,7 @@ else:
             "kinesis_sdk.admin.fleet.observe": ("FleetObserver",),
             "kinesis_sdk.admin.fleet.poller": ("FleetPoller", "Subscription"),
             "kinesis_sdk.admin.fleet.problems": ("ProblemSettings",),
+            "kinesis_sdk.admin.lease_tables.interface": ("ApplicationInfo",),
             "kinesis_sdk.admin.lineage": ("Lineage", "LineageShard", "Origin", "make_lineage"),
             "kinesis_sdk.admin.load": ("ShardLoad", "sample_load"),
             "kinesis_sdk.admin.merge": ("ShardRecord",),

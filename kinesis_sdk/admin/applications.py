@@ -1,21 +1,18 @@
-"""Applications: lease tables that are found by their shape, and the streams that they consume.
-
-A lease table is a DynamoDB table whose only key is ``leaseKey``, whichever KCL created it. The tables
-``<application>-WorkerMetricStats`` and ``<application>-CoordinatorState`` of KCL 3.0 to 3.4 have other keys, so they are not
-taken for applications. KCL 3.5 keeps the same items in the lease table, where they have an ``entityType``.
-"""
+"""Applications: lease tables wherever they are kept (`kinesis_sdk.admin.lease_tables`), and the streams that they consume."""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 from typing import Any
 
 from kinesis_sdk.admin.connection import Connection
+from kinesis_sdk.admin.lease_tables.dynamodb import add_metrics
+from kinesis_sdk.admin.lease_tables.interface import ApplicationInfo, LeaseTable
+from kinesis_sdk.admin.lease_tables.place import lease_tables_of
 from kinesis_sdk.admin.lineage import full_shard_id, shard_label
 from kinesis_sdk.common.aws import call_with_retries
 from kinesis_sdk.common.clock import SystemClock
@@ -24,16 +21,14 @@ from kinesis_sdk.common.errors import (
     InvalidPositionError,
     PermanentAwsError,
     ProtocolError,
-    ResourceNotFoundError,
 )
 from kinesis_sdk.common.position import AtSequence
 from kinesis_sdk.common.shard_cursor import ShardCursor
 from kinesis_sdk.common.shards import Shard, is_shard_id, is_table_shard_id, list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.text import printable
-from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
 from kinesis_sdk.consumer.leases.table.lease import ENTITY_TYPE, LEASE_KEY, Item, Lease
-from kinesis_sdk.consumer.leases.table.store import TableScan
+from kinesis_sdk.consumer.leases.table.store import LeaseStore, TableScan
 from kinesis_sdk.consumer.shard_sync.audit import find_contradiction
 
 MAX_CANDIDATES = 100
@@ -47,25 +42,6 @@ _MAX_SHOWN = 5
 """Maximum number of streams that a message names."""
 _MAX_PAGES = 1000
 """Maximum number of pages of one listing."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ApplicationInfo:
-    """A lease table, as DescribeTable shows it.
-
-    Attributes:
-        name: Name of the application, which is that of its table.
-        status: ``ACTIVE``, ``CREATING``, ``UPDATING`` or ``DELETING``.
-        created: When the table was created, in epoch seconds; None if unknown.
-        table_id: Id of the table; a table of the same name that is created later has another one. None if unknown.
-        rows: Number of items, which DynamoDB counts about every six hours.
-    """
-
-    name: str
-    status: str = "ACTIVE"
-    created: float | None = None
-    table_id: str | None = None
-    rows: int = 0
 
 
 class Applications:
@@ -86,97 +62,23 @@ class Applications:
         *,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._connection = connection
         self._names = None if names is None else tuple(names)
-        self._sleep = sleep
-        self._lock = threading.Lock()
-        self._known: dict[str, ApplicationInfo | None] = {}
+        self._tables = lease_tables_of(connection, sleep=sleep)
 
     def find(self) -> list[ApplicationInfo]:
         """Return the applications, by name. Names that were given are in the result only if there is such a lease table.
 
-        Cost: one ListTables per 100 tables, unless names were given, and one DescribeTable per table that was not asked before.
+        Cost in DynamoDB: one ListTables per 100 tables, unless names were given, and one DescribeTable per table that was not asked
+        before: what a table is is kept. In another database: one SELECT.
 
         Raises:
             AwsError: If a call fails.
         """
-        found = []
-        for name in self._names if self._names is not None else self._table_names():
-            with self._lock:
-                known = name in self._known
-                info = self._known.get(name)
-            if not known:
-                info = self._describe(name)
-                # A missing table is asked for again: the application may create it later.
-                if info is not None or self._names is None:
-                    with self._lock:
-                        self._known[name] = info
-            if info is not None:
-                found.append(info)
-        return sorted(found, key=lambda info: info.name)
+        return self._tables.find(self._names)
 
     def forget(self) -> None:
         """Ask again for every table."""
-        with self._lock:
-            self._known.clear()
-
-    def _table_names(self) -> list[str]:
-        client = self._connection.dynamodb
-        names: list[str] = []
-        request: dict[str, Any] = {}
-        for _ in range(_MAX_PAGES):
-            page = call_with_retries(
-                partial(client.list_tables, **request),
-                operation="ListTables",
-                client=client,
-                sleep=self._sleep,
-            )
-            names += page.get("TableNames", [])
-            last = page.get("LastEvaluatedTableName")
-            if not last:
-                return names
-            request = {"ExclusiveStartTableName": last}
-        raise ProtocolError(f"ListTables: no end after {_MAX_PAGES} pages")
-
-    def _describe(self, name: str) -> ApplicationInfo | None:
-        table = describe_table(self._connection, name, sleep=self._sleep)
-        return None if table is None or not is_lease_table(table) else _info_of(table)
-
-
-def describe_table(
-    connection: Connection, name: str, *, sleep: Callable[[float], None] = time.sleep
-) -> Mapping[str, Any] | None:
-    """Return ``Table`` of DescribeTable; None if there is no such table."""
-    client = connection.dynamodb
-    try:
-        response = call_with_retries(
-            lambda: client.describe_table(TableName=name),
-            operation="DescribeTable",
-            client=client,
-            sleep=sleep,
-        )
-    except ResourceNotFoundError:
-        return None
-    table: Mapping[str, Any] = response["Table"]
-    return table
-
-
-def is_lease_table(table: Mapping[str, Any]) -> bool:
-    """Return whether a table has the shape of a lease table: ``leaseKey`` is its only key."""
-    return [(key["AttributeName"], key["KeyType"]) for key in table.get("KeySchema", ())] == [
-        (LEASE_KEY, "HASH")
-    ]
-
-
-def _info_of(table: Mapping[str, Any]) -> ApplicationInfo:
-    created = table.get("CreationDateTime")
-    return ApplicationInfo(
-        name=str(table["TableName"]),
-        status=str(table.get("TableStatus", "ACTIVE")),
-        created=None if created is None else created.timestamp(),
-        table_id=table.get("TableId"),
-        rows=int(table.get("ItemCount") or 0),
-    )
+        self._tables.forget()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,10 +119,11 @@ class Application:
         connection: As given.
         name: As given.
         table_name: Name of the lease table.
-        store: The lease table. It reads and writes rows as workers do; the table is never created.
+        table: The lease table, in DynamoDB or in the database that the connection names.
+        store: Its rows, read and written as workers do.
 
     Raises:
-        ConfigError: If ``stream`` is neither a stream name nor an ARN.
+        ConfigError: If ``stream`` is neither a stream name nor an ARN, or if the connection names a database that cannot be opened.
     """
 
     def __init__(
@@ -238,7 +141,8 @@ class Application:
         self._given = None if stream is None else StreamId.parse(stream)
         self._found: StreamId | None = None
         self._sleep = sleep
-        self.store: DynamoDBLeaseStore = DynamoDBLeaseStore(connection.dynamodb, self.table_name, sleep=sleep)
+        self.table: LeaseTable = lease_tables_of(connection, sleep=sleep).table(self.table_name)
+        self.store: LeaseStore = self.table.store
 
     def with_connection(self, connection: Connection) -> Application:
         """Return the same application over other clients."""
@@ -254,31 +158,25 @@ class Application:
         return self._given
 
     def info(self) -> ApplicationInfo:
-        """Return what DescribeTable says of the lease table.
+        """Return what DescribeTable says of the lease table; of another database the number of leases.
 
         Raises:
-            ConfigError: If there is no such table, or if it has another key.
-            AwsError: If the call fails.
+            LeaseTableNotFoundError: If there is no such table, or if it has another key.
+            AwsError: If the call fails; of another database a `LeaseStoreError`.
         """
-        table = describe_table(self.connection, self.table_name, sleep=self._sleep)
-        if table is None or not is_lease_table(table):
-            raise self._no_table()
-        return replace(_info_of(table), name=self.name)
+        return self.table.info(self.name)
 
     def scan(self, *, consistent: bool = False) -> TableScan:
         """Read the lease table.
 
         Args:
-            consistent: Whether to use strongly consistent reads, which cost twice as much.
+            consistent: Whether to use strongly consistent reads, which cost twice as much in DynamoDB.
 
         Raises:
-            ConfigError: If there is no such table.
-            AwsError: If the call fails.
+            LeaseTableNotFoundError: If there is no such table.
+            AwsError: If the call fails; of another database a `LeaseStoreError`.
         """
-        try:
-            return self.store.scan(consistent=consistent)
-        except ResourceNotFoundError as error:
-            raise self._no_table() from error
+        return self.table.scan(self.name, consistent=consistent)
 
     def streams(self, scan: TableScan) -> dict[str | None, StreamId]:
         """Return the streams of a table's rows, by their ``streamName``, which is None in the table of one stream.
@@ -336,47 +234,12 @@ class Application:
     def worker_metrics(self) -> dict[str, float] | None:
         """Return when each KCL 3.0 to 3.4 worker last reported, in epoch seconds of its own clock, by worker id.
 
-        Cost: a Scan of ``<application>-WorkerMetricStats``, which has one small item per worker.
+        Cost: a Scan of ``<application>-WorkerMetricStats``, which has one small item per worker; none in another database.
 
         Returns:
             None if there is no such table. KCL 3.5 keeps the items in the lease table, see `metrics_in`.
         """
-        client = self.connection.dynamodb
-        found: dict[str, float] = {}
-        request: dict[str, Any] = {"TableName": f"{self.name}-WorkerMetricStats"}
-        for _ in range(_MAX_PAGES):
-            try:
-                page = call_with_retries(
-                    partial(client.scan, **request),
-                    operation="Scan",
-                    client=client,
-                    timeout=5.0,
-                    attempts=4,
-                    sleep=self._sleep,
-                )
-            except ResourceNotFoundError:
-                return None
-            for item in page.get("Items", ()):
-                _add_metrics(found, item, "wid")
-            last = page.get("LastEvaluatedKey")
-            if not last:
-                return found
-            request = {**request, "ExclusiveStartKey": last}
-        raise ProtocolError(f"Scan of {request['TableName']}: no end after {_MAX_PAGES} pages")
-
-    def _no_table(self) -> ConfigError:
-        if self.table_name != self.name:
-            return ConfigError(
-                "table",
-                self.table_name,
-                "the name of a lease table: there is no DynamoDB table of this name whose only key is leaseKey (check the region)",
-            )
-        return ConfigError(
-            "application",
-            self.name,
-            f"one with a lease table: there is no DynamoDB table {self.table_name!r} whose only key is leaseKey "
-            "(check the region, and --table if its name is not the application's)",
-        )
+        return self.table.worker_metrics(self.name)
 
     def _single_stream(self, leases: Sequence[Lease]) -> StreamId:
         if any(is_table_shard_id(lease.shard) for lease in leases):
@@ -429,16 +292,8 @@ def metrics_in(others: Mapping[str, Item]) -> dict[str, float]:
     for item in others.values():
         entity = item.get(ENTITY_TYPE)
         if isinstance(entity, Mapping) and entity.get("S") == METRICS_ENTITY:
-            _add_metrics(found, item, LEASE_KEY)
+            add_metrics(found, item, LEASE_KEY)
     return found
-
-
-def _add_metrics(found: dict[str, float], item: Item, key: str) -> None:
-    """Add a worker's report; an item of another form says nothing about any worker."""
-    try:
-        found[item[key]["S"]] = float(item["lut"]["N"])
-    except (KeyError, TypeError, ValueError):
-        return
 
 
 def fits(shards: Iterable[Shard], leases: Sequence[Lease]) -> bool:

@@ -526,8 +526,8 @@ def delete_app(backup: Path | None, no_backup: bool, **options: Any) -> None:
     plan = removal.plan()
     name = printable(plan.application)
     command = session.command("leases", "delete-app", plan.application)
-    for table in plan.tables:
-        note(f"DeleteTable {printable(table)}")
+    for call in plan.calls:
+        note(printable(call))
     lost = f"{counted(plan.leases, 'lease')} and {'its position is' if plan.leases == 1 else 'their positions are'} lost"
     note(f"{lost}; a worker that starts later begins at its initial position.")
     note(f"Command: kinesis-sdk {shlex.join(command)}")

@@ -3,6 +3,7 @@
 ```
 KinesisSdkError                      retryable: True if repeating the call later may succeed
 ├── ConfigError (ValueError)         a configuration field is out of range
+│   └── LeaseTableNotFoundError      an application has no lease table, or no leases, where it was looked for
 ├── InvalidRecordError (ValueError)  a record that Kinesis would reject
 ├── AwsError                         a call to AWS failed: operation, code, message, endpoint
 │   ├── PermanentAwsError            the same call fails again (missing stream, access denied …)
@@ -124,6 +125,10 @@ class ConfigError(KinesisSdkError, ValueError):
         self.field = field
         self.value = value
         self.accepted = accepted
+
+
+class LeaseTableNotFoundError(ConfigError):
+    """An application has no lease table in DynamoDB, or no leases in the database that was named."""
 
 
 class InvalidRecordError(KinesisSdkError, ValueError):

@@ -118,12 +118,15 @@ def test_all_pages_of_tables_are_listed(account: Account) -> None:
 
 
 def test_a_missing_table_and_a_table_of_another_kind(account: Account) -> None:
-    with pytest.raises(ConfigError, match="no DynamoDB table 'nothing' whose only key is leaseKey"):
+    with pytest.raises(
+        ConfigError,
+        match=r"the application 'nothing' has no lease table.*another database, give its URL",
+    ):
         account.application("nothing").info()
     with pytest.raises(ConfigError, match="--table"):
         account.application("nothing").scan()
     account.table("other", "id")
-    with pytest.raises(ConfigError, match="whose only key is leaseKey"):
+    with pytest.raises(ConfigError, match="has leaseKey as its only key"):
         account.application("other").info()
     account.table("leases-of-billing")
     assert account.application("billing", table_name="leases-of-billing").info().name == "billing"

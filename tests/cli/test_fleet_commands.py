@@ -210,7 +210,7 @@ def test_a_wrong_table_is_named(account: Account) -> None:
     for command in ("lag", "leases show"):
         result = account.run(*command.split(), "billing", "--table", "nope")
         assert result.exit_code == 2
-        assert "table='nope' is invalid" in result.stderr
+        assert "there is no lease table 'nope'" in result.stderr
         assert "application=" not in result.stderr
 
 
@@ -277,7 +277,7 @@ def test_a_missing_table_is_wrong_usage(account: Account) -> None:
     for command in (["lag", "nothing"], ["leases", "show", "nothing"], ["balance", "nothing"]):
         result = account.run(*command)
         assert result.exit_code == 2
-        assert "there is no DynamoDB table 'nothing' whose only key is leaseKey" in result.stderr
+        assert "the application 'nothing' has no lease table" in result.stderr
 
 
 def test_an_ambiguous_stream_has_to_be_named(account: Account) -> None:

@@ -41,10 +41,10 @@ from kinesis_sdk.admin.changes.plan import (
 )
 from kinesis_sdk.admin.changes.recipes import Recipe
 from kinesis_sdk.admin.changes.rows import Row, RowWrite, shows
-from kinesis_sdk.admin.changes.table import LeaseTableCalls
 from kinesis_sdk.admin.fleet.model import OwnerKind
+from kinesis_sdk.admin.lease_tables.interface import LeaseTable
 from kinesis_sdk.common.clock import Clock
-from kinesis_sdk.common.errors import AwsError, ChangeRefusedError, ConditionFailedError, KinesisSdkError
+from kinesis_sdk.common.errors import AwsError, ChangeRefusedError, KinesisSdkError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer.leases.table.lease import CHANGED_BY, Item
@@ -138,7 +138,7 @@ class ChangeExecutor:
 
     def __init__(
         self,
-        table: LeaseTableCalls,
+        table: LeaseTable,
         audit: AuditLog,
         owners: OwnerWatch,
         *,
@@ -201,7 +201,7 @@ class ChangeExecutor:
                     one.message = "written, but no worker acts on it"
                     self._report(
                         f"{one.goal.shard_id}: written, no worker reads. Start one, or see: kinesis-sdk leases explain "
-                        f"{self._table.table_name} {one.goal.shard_id}"
+                        f"{self._table.name} {one.goal.shard_id}"
                     )
                 return False
             items = self._items([one.goal.lease_key for one in waiting])
@@ -248,7 +248,7 @@ class ChangeExecutor:
 
     def _items(self, keys: Sequence[str]) -> dict[str, Item | None]:
         if len(keys) > _MANY:
-            rows = self._table.scan().rows
+            rows = self._table.read().rows
             return {key: rows[key].item if key in rows else None for key in keys}
         return {key: self._table.get(key) for key in keys}
 
@@ -362,17 +362,13 @@ class ChangeExecutor:
         lost = False
         for _ in range(TRIES):
             try:
-                self._table.send(write)
-            except ConditionFailedError:
-                if not lost:
-                    return _Result.CONFLICT, None
-                # An earlier attempt had no response, and may be what this one lost against.
-                return self._effect_of(write, seen)
-            except AwsError as error:
+                is_written = self._table.send(write)
+            except KinesisSdkError as error:
                 if not error.retryable:
                     raise
                 lost = True
-                self._report(f"{write.lease_key}: no response ({error.code or 'timeout'}), reading the row")
+                code = error.code if isinstance(error, AwsError) else type(error).__name__
+                self._report(f"{write.lease_key}: no response ({code or 'timeout'}), reading the row")
                 result, current = self._effect_of(write, seen)
                 if result is _Result.WRITTEN:
                     return result, current
@@ -380,12 +376,17 @@ class ChangeExecutor:
                 # only one of the two can take effect.
                 self._sleep(_LOST_ANSWER_PAUSE)
                 continue
-            return _Result.WRITTEN, write.applied(seen)
+            if is_written:
+                return _Result.WRITTEN, write.applied(seen)
+            if not lost:
+                return _Result.CONFLICT, None
+            # An earlier attempt had no response, and may be what this one lost against.
+            return self._effect_of(write, seen)
         return self._effect_of(write, seen)
 
     def _effect_of(self, write: RowWrite, seen: Item | None) -> tuple[_Result, Item | None]:
         current = self._table.get(write.lease_key)
-        if shows(current, write, seen):
+        if shows(current, write):
             # As the write left it: its owner may have changed it since.
             return _Result.WRITTEN, write.applied(seen)
         return _Result.CONFLICT, None
@@ -472,12 +473,17 @@ class ChangeExecutor:
             if row is None or row.lease.owner != requester:
                 return
             if row.lease.in_handoff:
-                self._table.send(recipes.withdraw(change.before, requester))
+                write = recipes.withdraw(change.before, requester)
             elif requester == self.operator:
-                self._table.send(recipes.give_back(row, change.owner or "", None, by=self.operator))
+                write = recipes.give_back(row, change.owner or "", None, by=self.operator)
             else:
                 return
-            self._log("withdrawn", change)
+            if self._table.send(write):
+                self._log("withdrawn", change)
+            else:
+                self._report(
+                    f"{change.goal.shard_id}: the row was changed meanwhile, so the request is not withdrawn"
+                )
         except KinesisSdkError as error:
             self._report(
                 f"{change.goal.shard_id}: the request could not be withdrawn, and ends by itself: {error}"
@@ -496,7 +502,7 @@ class ChangeExecutor:
             position=None if change.goal.position is None else str(change.goal.position),
             worker=change.goal.worker,
             before=None if change.before is None else change.before.item,
-            **({"write": change.write.request(self._table.table_name)} if event == "begin" else {}),
+            **({"write": self._table.request(change.write)} if event == "begin" else {}),
             **more,
         )
 

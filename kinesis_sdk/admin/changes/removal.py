@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from kinesis_sdk.admin.applications import Application, describe_table, metrics_in
+from kinesis_sdk.admin.applications import Application, metrics_in
 from kinesis_sdk.admin.changes.audit import AuditLog, default_audit_log
 from kinesis_sdk.admin.changes.owners import OwnerWatch
 from kinesis_sdk.admin.fleet.model import OwnerKind
-from kinesis_sdk.common.aws import call_with_retries
 from kinesis_sdk.common.clock import Clock
-from kinesis_sdk.common.errors import ChangeRefusedError, ResourceNotFoundError
+from kinesis_sdk.common.errors import ChangeRefusedError
 from kinesis_sdk.common.text import printable
 
 _POLL = 1.0
-_BESIDE = ("-CoordinatorState", "-WorkerMetricStats")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,13 +23,15 @@ class RemovalPlan:
 
     Attributes:
         application: Its name.
-        tables: The tables to delete, the lease table first.
+        tables: The tables to delete, the lease table first; in a SQL database the application, whose rows are deleted.
+        calls: The call that deletes each of them, in words.
         leases: Number of leases.
         counters: Lease counters at the end of the watch, by lease key.
     """
 
     application: str
     tables: tuple[str, ...]
+    calls: tuple[str, ...]
     leases: int
     counters: Mapping[str, int] = field(default_factory=dict, repr=False)
 
@@ -74,7 +73,7 @@ class Removal:
             ConfigError: If there is no such table.
             AwsError: If a call failed.
         """
-        info = self._application.info()
+        info, table = self._application.info(), self._application.table
         owners = OwnerWatch(self._failover_time)
         begun = self._clock.monotonic()
         self._report(f"watching the table for {2 * self._failover_time:g} s: no worker may write to it")
@@ -96,14 +95,11 @@ class Removal:
             if now - begun >= 2 * self._failover_time:
                 break
             self._sleep(_POLL)
-        beside = [
-            info.name + suffix
-            for suffix in _BESIDE
-            if describe_table(self._application.connection, info.name + suffix, sleep=self._sleep) is not None
-        ]
+        tables = table.parts(info.name)
         return RemovalPlan(
             application=info.name,
-            tables=(self._application.table_name, *beside),
+            tables=tables,
+            calls=tuple(map(table.deletion, tables)),
             leases=len(scan.leases),
             counters={lease.lease_key: lease.counter for lease in scan.leases},
         )
@@ -116,7 +112,6 @@ class Removal:
             AuditLogError: If the audit log cannot be written; nothing more is deleted.
             AwsError: If a call failed; repeating it is safe.
         """
-        client = self._application.connection.dynamodb
         # The question to the user may have been open for minutes, and a worker may have been started meanwhile.
         now = {lease.lease_key: lease.counter for lease in self._application.scan(consistent=True).leases}
         if now != plan.counters:
@@ -127,19 +122,11 @@ class Removal:
             self._audit_log,
             clock=self._clock,
             command=("kinesis-sdk", *command),
-            table=self._application.table_name,
+            table=self._application.table.label,
         )
         for table in plan.tables:
             audit.append("begin", delete_table=table)
-            request: dict[str, Any] = {"TableName": table}
-            try:
-                call_with_retries(
-                    lambda request=request: client.delete_table(**request),  # type: ignore[misc]
-                    operation="DeleteTable",
-                    client=client,
-                    sleep=self._sleep,
-                )
-            except ResourceNotFoundError:
+            if not self._application.table.delete(table):
                 self._report(f"{table}: deleted already")
             audit.append("done", delete_table=table)
             self._report(f"{table}: deleted")

@@ -1,15 +1,18 @@
-"""Rows of the lease table as they are stored, and exact conditional writes to them. Pure."""
+"""Rows of the lease table as they are stored, and exact conditional writes to them. Pure.
+
+Attributes are in DynamoDB's wire form, whichever database holds the table: see `kinesis_sdk.admin.lease_tables`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer.leases.table import lease as attributes
-from kinesis_sdk.consumer.leases.table.lease import CHANGED_BY, Item, Lease, lease_from_item
+from kinesis_sdk.consumer.leases.table.lease import CHANGED_BY, Item, Lease, is_lease_item, lease_from_item
 
 _PENDING = (
     attributes.PENDING_CHECKPOINT,
@@ -40,12 +43,51 @@ class Row:
         return cls(lease_from_item(item), item)
 
 
+@dataclass(frozen=True, kw_only=True)
+class TableRead:
+    """The whole table, as one consistent scan read it.
+
+    Attributes:
+        rows: Every lease, by its key.
+        unreadable: Reason why a row could not be read as a lease, by its key.
+        others: Items that are not leases, by their key.
+        items: Every item.
+    """
+
+    rows: Mapping[str, Row]
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    others: Mapping[str, Item] = field(default_factory=dict)
+    items: tuple[Item, ...] = field(default=(), repr=False)
+
+
+def decode(items: Iterable[Item], unreadable: Mapping[str, str] | None = None) -> TableRead:
+    """Return the rows of a table's items.
+
+    Args:
+        items: The items.
+        unreadable: Reasons why other rows could not be read at all, by their key.
+    """
+    rows: dict[str, Row] = {}
+    bad = dict(unreadable or {})
+    others: dict[str, Item] = {}
+    items = tuple(items)
+    for item in items:
+        key = str(item.get(attributes.LEASE_KEY, {}).get("S", ""))
+        if not is_lease_item(item):
+            others[key] = item
+            continue
+        try:
+            rows[key] = Row.of(item)
+        except ValueError as error:
+            bad[printable(key)] = str(error)
+    return TableRead(rows=rows, unreadable=bad, others=others, items=items)
+
+
 class WriteKind(str, Enum):
     """The DynamoDB call that a write is."""
 
     UPDATE = "UpdateItem"
     PUT = "PutItem"
-    DELETE = "DeleteItem"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +130,6 @@ class RowWrite:
             result["Item"] = dict(self.sets)
         else:
             result["Key"] = {attributes.LEASE_KEY: {"S": self.lease_key}}
-        if self.kind is WriteKind.UPDATE:
             sets = ", ".join(f"{name_of(name)} = {value_of(value)}" for name, value in self.sets.items())
             removes = ", ".join(name_of(name) for name in self.removes)
             result["UpdateExpression"] = " ".join(
@@ -103,10 +144,8 @@ class RowWrite:
             result["ExpressionAttributeValues"] = values
         return result
 
-    def applied(self, item: Item | None) -> dict[str, Any] | None:
-        """Return the item after the write; None after a deletion."""
-        if self.kind is WriteKind.DELETE:
-            return None
+    def applied(self, item: Item | None) -> dict[str, Any]:
+        """Return the item after the write."""
         result = {} if self.kind is WriteKind.PUT else dict(item or {})
         result.update(self.sets)
         for name in self.removes:
@@ -116,7 +155,7 @@ class RowWrite:
     def differences(self, item: Item | None) -> list[str]:
         """Return what the write changes, one text per attribute, and its condition; without the application's bytes."""
         before = item or {}
-        after = self.applied(item) or {}
+        after = self.applied(item)
         lines = [
             f"{name}: {_shown(name, before.get(name))} → {_shown(name, after.get(name))}"
             for name in sorted({*before, *after})
@@ -141,7 +180,7 @@ def _shown(name: str, value: Any) -> str:
     return str(kind)
 
 
-def shows(item: Item | None, write: RowWrite, before: Item | None) -> bool:
+def shows(item: Item | None, write: RowWrite) -> bool:
     """Return whether a row shows the effect of a write whose response was lost.
 
     A write that raises the counter also names itself, see `CHANGED_BY`, and no worker removes the name. Without it, a row could
@@ -151,11 +190,9 @@ def shows(item: Item | None, write: RowWrite, before: Item | None) -> bool:
     Args:
         item: The row now; None if there is none.
         write: The write.
-        before: The row that the write was made for; None if there was none.
     """
-    after = write.applied(before)
-    if item is None or after is None:
-        return item is None and after is None
+    if item is None:
+        return False
     if CHANGED_BY in write.sets:
         return bool(item.get(CHANGED_BY) == write.sets[CHANGED_BY])
     return all(item.get(name) == value for name, value in write.sets.items()) and not any(

@@ -40,8 +40,7 @@ from kinesis_sdk.admin.changes.plan import (
     skip_goals,
 )
 from kinesis_sdk.admin.changes.positions import PositionResolver, ResolvedStart, Start, show_start
-from kinesis_sdk.admin.changes.rows import Row
-from kinesis_sdk.admin.changes.table import LeaseTableCalls, TableRead
+from kinesis_sdk.admin.changes.rows import Row, TableRead
 from kinesis_sdk.admin.changes.transfer import (
     Export,
     import_goals,
@@ -95,7 +94,7 @@ class Steering:
         self._sleep = sleep
         self._report = report
         self._threads = threads
-        self._table = LeaseTableCalls(application.connection.dynamodb, application.table_name, sleep=sleep)
+        self._table = application.table
         self.owners: OwnerWatch = OwnerWatch(failover_time)
         self._operator = new_operator()
         self._executor: ChangeExecutor | None = None
@@ -368,7 +367,7 @@ class Steering:
             self._audit_log,
             clock=self._clock,
             command=("kinesis-sdk", *plan.command),
-            table=self._table.table_name,
+            table=self._table.label,
         )
         self._executor = ChangeExecutor(
             self._table,
@@ -474,7 +473,7 @@ class Steering:
         return read, given or found[0]
 
     def _scan(self, *, may_be_missing: bool = False) -> TableRead:
-        read = self._table.scan(may_be_missing=may_be_missing)
+        read = self._table.read(may_be_missing=may_be_missing)
         self._observe(read)
         reports = {**(self._application.worker_metrics() or {}), **metrics_in(read.others)}
         self.owners.observe_metrics(reports, wall=self._clock.time(), now=self._clock.monotonic())
@@ -672,7 +671,7 @@ class Steering:
                 self._report("checking which owners are alive (their leases change within a few seconds)")
                 told = True
             self._sleep(_WATCH_POLL)
-            self._observe(self._table.scan())
+            self._observe(self._table.read())
 
     def _plan(
         self,
@@ -686,7 +685,7 @@ class Steering:
     ) -> ChangePlan:
         until = self._clock.monotonic() + HANDOFF_WAIT
         while True:
-            read = self._table.scan(may_be_missing=action is Action.IMPORT)
+            read = self._table.read(may_be_missing=action is Action.IMPORT)
             self._observe(read)
             now = self._clock.monotonic()
             changes, unchanged, refused = build(goals, read.rows, self.owners, now, operator=self._operator)

@@ -15,8 +15,7 @@ from typing import Any
 from kinesis_sdk.admin.changes.audit import item_from_json, item_to_json
 from kinesis_sdk.admin.changes.plan import Action, Goal, Refusal, StreamRows, Unchanged, in_creation_order
 from kinesis_sdk.admin.changes.positions import ResolvedStart
-from kinesis_sdk.admin.changes.rows import Row
-from kinesis_sdk.admin.changes.table import TableRead
+from kinesis_sdk.admin.changes.rows import Row, TableRead
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.common.shards import Shard, ShardGraph

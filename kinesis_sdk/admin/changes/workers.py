@@ -310,7 +310,7 @@ class WorkerMarks:
             self._audit_log,
             clock=self._clock,
             command=("kinesis-sdk", *command),
-            table=self._application.table_name,
+            table=self._application.table.label,
         )
         log.check()
         return log

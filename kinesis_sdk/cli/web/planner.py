@@ -14,6 +14,7 @@ from kinesis_sdk.admin.applications import Application
 from kinesis_sdk.admin.changes.execute import Outcome, Status
 from kinesis_sdk.admin.changes.plan import ChangePlan
 from kinesis_sdk.admin.changes.positions import Start
+from kinesis_sdk.admin.changes.rows import WriteKind
 from kinesis_sdk.admin.changes.steering import Steering
 from kinesis_sdk.admin.changes.workers import WorkerMarks
 from kinesis_sdk.cli.steer import StartType
@@ -81,9 +82,8 @@ class AdminPlanner:
             worker = _text(request, "to", "the id of a worker") if operation == "pin" else None
             return self._plan_pin(application, leases[0], worker)
         lines: list[Callable[[str], None]] = []
-        steering = Steering(
-            self._open(application), report=_last(lines), threads=self._threads, **self._around
-        )
+        opened = self._open(application)
+        steering = Steering(opened, report=_last(lines), threads=self._threads, **self._around)
         plan = make_plan(steering, operation, request)
         if plan.refusals:
             raise KinesisSdkError("; ".join(refusal.reason for refusal in plan.refusals))
@@ -92,11 +92,12 @@ class AdminPlanner:
             lines.append(line)
             return tell_outcomes(steering.apply(plan, wait=_WAIT))
 
-        return show_plan(plan, application), act
+        return show_plan(plan, opened), act
 
     def _plan_worker(self, application: str, operation: str, worker: str) -> tuple[Plain, Act]:
         lines: list[Callable[[str], None]] = []
-        marks = WorkerMarks(self._open(application), report=_last(lines), **self._around)
+        opened = self._open(application)
+        marks = WorkerMarks(opened, report=_last(lines), **self._around)
         writes = marks.plan_drain(worker, on=operation == "drain")
         name = printable(worker)
         command = ("worker", operation, application, worker, *self._connection.options)
@@ -119,12 +120,13 @@ class AdminPlanner:
                 f"{name} hands off all its leases, takes none, and stays up until the drain is ended or it stops. Each shard is "
                 "idle for less than a second."
             )
-        shown = _show_marks(f"{operation} {name}", command, application, writes, [effect])
+        shown = _show_marks(f"{operation} {name}", command, opened, writes, [effect])
         return shown, drain if operation == "drain" else undrain
 
     def _plan_pin(self, application: str, lease: str, worker: str | None) -> tuple[Plain, Act]:
         lines: list[Callable[[str], None]] = []
-        marks = WorkerMarks(self._open(application), report=_last(lines), **self._around)
+        opened = self._open(application)
+        marks = WorkerMarks(opened, report=_last(lines), **self._around)
         write = marks.plan_pin(lease, worker)
         verb = "unpin" if worker is None else "pin"
         target = () if worker is None else ("--to", worker)
@@ -141,7 +143,7 @@ class AdminPlanner:
             else f"Workers of this SDK give the lease to {printable(worker)} while it is alive and not drained. Java workers do not "
             "read pins."
         )
-        return _show_marks(f"{verb} {printable(lease)}", command, application, [write], [effect]), act
+        return _show_marks(f"{verb} {printable(lease)}", command, opened, [write], [effect]), act
 
     def _open(self, application: str) -> Application:
         return Application(self._connection, application, table_name=self._table, stream=self._stream)
@@ -210,23 +212,24 @@ def read_start(text: str) -> Start:
 
 
 def _show_marks(
-    title: str, command: tuple[str, ...], application: str, writes: list[str], effects: list[str]
+    title: str, command: tuple[str, ...], application: Application, writes: list[str], effects: list[str]
 ) -> Plain:
     """Return what the page shows before a mark is written."""
+    call = f"{application.table.operation(WriteKind.UPDATE)} {application.name}"
     return {
         "title": title,
         "command": command_line(command),
         "empty": not writes,
         "effects": effects,
         "warnings": [],
-        "writes": [{"title": f"UpdateItem {application}", "lines": [write]} for write in writes],
+        "writes": [{"title": call, "lines": [write]} for write in writes],
     }
 
 
-def show_plan(plan: ChangePlan, application: str) -> Plain:
+def show_plan(plan: ChangePlan, application: Application) -> Plain:
     """Return what the page shows before a change: its effects, its warnings, the exact writes, and the command."""
     return {
-        "title": f"{plan.action.value} {', '.join(change.goal.shard_id for change in plan.changes[:3]) or application}"
+        "title": f"{plan.action.value} {', '.join(change.goal.shard_id for change in plan.changes[:3]) or application.name}"
         + (f" and {len(plan.changes) - 3} more" if len(plan.changes) > 3 else ""),
         "command": command_line(plan.command),
         "empty": not plan.changes,
@@ -240,7 +243,7 @@ def show_plan(plan: ChangePlan, application: str) -> Plain:
         "warnings": list(plan.notes),
         "writes": [
             {
-                "title": f"{change.write.kind.value} {application} {change.goal.lease_key}",
+                "title": f"{application.table.operation(change.write.kind)} {application.name} {change.goal.lease_key}",
                 "lines": change.differences,
             }
             for change in plan.changes

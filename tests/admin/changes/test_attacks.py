@@ -198,9 +198,10 @@ def test_an_audit_log_that_fills_up_after_a_write_does_not_ask_for_the_write_aga
     send = steering._table.send
 
     def fill(write):
-        send(write)
+        done = send(write)
         fleet.audit.unlink()
         fleet.audit.mkdir()
+        return done
 
     steering._table.send = fill
     with pytest.raises(AuditLogError):

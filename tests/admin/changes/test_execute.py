@@ -142,7 +142,7 @@ def test_a_row_that_changes_each_time_is_given_up_after_five_tries(tmp_path):
             UpdateExpression="ADD leaseCounter :one",
             ExpressionAttributeValues={":one": {"N": "1"}},
         )
-        send(write)
+        return send(write)
 
     steering._table.send = raced
     (outcome,) = steering.apply(plan, wait=0)

@@ -23,8 +23,7 @@ from kinesis_sdk.admin.changes.plan import (
 )
 from kinesis_sdk.admin.changes.positions import ResolvedStart
 from kinesis_sdk.admin.changes.recipes import Recipe
-from kinesis_sdk.admin.changes.rows import Row, shows
-from kinesis_sdk.admin.changes.table import decode
+from kinesis_sdk.admin.changes.rows import Row, decode, shows
 from kinesis_sdk.admin.changes.transfer import import_goals, make_export, parse_export
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.hashkeys import MAX_HASH_KEY, HashKeyRange
@@ -120,11 +119,11 @@ def test_a_lost_answer_is_told_by_the_operators_name():
     after = write.applied(before.item)
     later = {**after, "leaseCounter": {"N": "99"}, "checkpoint": {"S": "990"}}
     renewed = {**before.item, "leaseCounter": {"N": "42"}}
-    assert shows(after, write, before.item)
-    assert shows(later, write, before.item), "its owner is far beyond by now"
-    assert not shows(before.item, write, before.item)
-    assert not shows(renewed, write, before.item), "two renewals of the owner"
-    assert not shows(None, write, before.item)
+    assert shows(after, write)
+    assert shows(later, write), "its owner is far beyond by now"
+    assert not shows(before.item, write)
+    assert not shows(renewed, write), "two renewals of the owner"
+    assert not shows(None, write)
 
 
 @pytest.mark.parametrize(

@@ -278,8 +278,9 @@ def test_a_shard_that_is_read_to_its_end_while_the_operator_still_writes_is_read
     send = steering._table.send
 
     def send_slowly(write):
-        send(write)
+        done = send(write)
         fleet.run(20)
+        return done
 
     steering._table.send = send_slowly
     outcomes = steering.apply(plan)
@@ -330,7 +331,7 @@ def kill_after(fleet, steering, plan, writes):
         if count == writes:
             raise OperatorDied
         count += 1
-        calls(write)
+        return calls(write)
 
     steering._table.send = send
     with pytest.raises(OperatorDied):

@@ -1,0 +1,127 @@
+"""The interface between the tools and the place of the leases.
+
+`LeaseTables` is an account and region of DynamoDB, or a SQL database; `LeaseTable` holds the leases of one application there.
+Reads for people go through the `LeaseStore` of the workers. Changes from outside are exact conditional writes of one row
+(`kinesis_sdk.admin.changes.rows.RowWrite`), which each place carries out in one atomic step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from kinesis_sdk.admin.changes.rows import RowWrite, TableRead, WriteKind
+from kinesis_sdk.common.errors import LeaseTableNotFoundError
+from kinesis_sdk.consumer.leases.table.lease import Item
+from kinesis_sdk.consumer.leases.table.store import LeaseStore, TableScan
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApplicationInfo:
+    """An application, as the place of its leases lists it.
+
+    Attributes:
+        name: Name of the application, which is that of its table in DynamoDB.
+        status: ``ACTIVE``, ``CREATING``, ``UPDATING`` or ``DELETING``; in a SQL database always ``ACTIVE``.
+        created: When the table was created, in epoch seconds; None if unknown, as in a SQL database.
+        table_id: Id of the table in DynamoDB; a table of the same name that is created later has another one. None if unknown.
+        rows: Number of items, which DynamoDB counts about every six hours.
+    """
+
+    name: str
+    status: str = "ACTIVE"
+    created: float | None = None
+    table_id: str | None = None
+    rows: int = 0
+
+
+class LeaseTable(Protocol):
+    """The leases of one application. Thread-safe.
+
+    Every method that calls the place raises a `KinesisSdkError` if the call fails; `retryable` says whether it may pass.
+    """
+
+    @property
+    def name(self) -> str:
+        """Name of the table; in a SQL database the text that tells its rows from those of other applications."""
+
+    @property
+    def label(self) -> str:
+        """Name and place for logs, without a password."""
+
+    @property
+    def store(self) -> LeaseStore:
+        """The leases as workers read and write them. `LeaseStore.ensure_ready` creates a table that is missing."""
+
+    def missing(self, application: str) -> LeaseTableNotFoundError:
+        """Return the error that says that the application is not there, and where else it may be."""
+
+    def info(self, application: str) -> ApplicationInfo:
+        """Return what is known of the table.
+
+        Raises:
+            LeaseTableNotFoundError: If it is not there.
+        """
+
+    def scan(self, application: str, *, consistent: bool = False) -> TableScan:
+        """Read all leases, as `LeaseStore.scan`.
+
+        Raises:
+            LeaseTableNotFoundError: If they are not there.
+        """
+
+    def read(self, *, may_be_missing: bool = False) -> TableRead:
+        """Read all rows consistently, as they are stored.
+
+        Args:
+            may_be_missing: Whether a table that is not there counts as an empty one.
+
+        Raises:
+            LeaseTableNotFoundError: If they are not there.
+        """
+
+    def get(self, lease_key: str) -> Item | None:
+        """Read one row consistently, in wire form; None if there is none."""
+
+    def send(self, write: RowWrite) -> bool:
+        """Make one attempt of a write, and return whether its condition held.
+
+        Raises:
+            KinesisSdkError: If the call failed. After a retryable error, the write may have taken effect.
+        """
+
+    def request(self, write: RowWrite) -> Mapping[str, Any]:
+        """Return a write as the audit log keeps it."""
+
+    def operation(self, kind: WriteKind) -> str:
+        """Return the name of the call that a kind of write is, for people."""
+
+    def worker_metrics(self, application: str) -> dict[str, float] | None:
+        """Return when each KCL 3.0 to 3.4 worker last reported, in epoch seconds of its own clock; None if there are no reports."""
+
+    def parts(self, application: str) -> tuple[str, ...]:
+        """Return the names of what a deletion of the application deletes, the leases first."""
+
+    def deletion(self, part: str) -> str:
+        """Return the call that deletes a part, in words."""
+
+    def delete(self, part: str) -> bool:
+        """Delete a part, and return whether it was there. Repeating it is safe."""
+
+
+class LeaseTables(Protocol):
+    """All lease tables of a place. Thread-safe."""
+
+    def find(self, names: Sequence[str] | None = None) -> list[ApplicationInfo]:
+        """Return the applications, by name.
+
+        Args:
+            names: Applications to look for; None finds all.
+        """
+
+    def forget(self) -> None:
+        """Ask again for everything that was kept."""
+
+    def table(self, name: str) -> LeaseTable:
+        """Return the leases of one application. Makes no call."""

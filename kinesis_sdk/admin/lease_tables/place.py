@@ -1,0 +1,20 @@
+"""The place of the leases that a connection names."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from kinesis_sdk.admin.connection import Connection
+from kinesis_sdk.admin.lease_tables.dynamodb import DynamoDBLeaseTables
+from kinesis_sdk.admin.lease_tables.interface import LeaseTables
+
+
+def lease_tables_of(connection: Connection, *, sleep: Callable[[float], None] = time.sleep) -> LeaseTables:
+    """Return the place of the leases: DynamoDB. Makes no call.
+
+    Args:
+        connection: Account and region.
+        sleep: Waits between attempts, given seconds.
+    """
+    return DynamoDBLeaseTables(connection, sleep=sleep)
