@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from kinesis_sdk.admin import FleetView, LeaseState, LeaseView
+from kinesis_sdk.admin.fleet.model import ErrorCode
 from kinesis_sdk.cli.web.wire import picture
 from tests import HANG
 from tests.cli.web.generated import HOSTILE, START, GeneratedBackend, GeneratedFleet, shard_name
@@ -216,11 +217,22 @@ def test_what_is_old_is_marked_as_old(open_page, serve, keep_picture) -> None:
         ("empty-table", {}, "The lease table is empty"),
         (
             "no-table",
-            {"error": "the lease table could not be read: there is no DynamoDB table 'billing'"},
+            {
+                "error": "the lease table could not be read: there is none",
+                "error_code": ErrorCode.NO_LEASE_TABLE,
+            },
             "There is no lease table billing",
         ),
-        ("no-credentials", {"error": "Unable to locate credentials"}, "Give the console credentials"),
-        ("no-access", {"error": "Scan: AccessDeniedException"}, "Nothing could be read of billing"),
+        (
+            "no-credentials",
+            {"error": "Unable to locate them", "error_code": ErrorCode.AWS_SETTINGS},
+            "Give the console a region and credentials",
+        ),
+        (
+            "no-access",
+            {"error": "Scan: AccessDeniedException", "error_code": ErrorCode.OTHER},
+            "Nothing could be read of billing",
+        ),
     ],
 )
 def test_nothing_to_show_is_said_with_its_reason(open_page, serve, keep_picture, name, view, text) -> None:

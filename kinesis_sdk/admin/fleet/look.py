@@ -12,7 +12,7 @@ from collections.abc import Callable, Container
 
 from kinesis_sdk.admin.applications import Application
 from kinesis_sdk.admin.fleet.lag import THREADS, LagCandidate, LagProbe, LagProbeResult, measure_all
-from kinesis_sdk.admin.fleet.model import FleetView, LagSource, LeaseView, OwnerKind
+from kinesis_sdk.admin.fleet.model import ErrorCode, FleetView, LagSource, LeaseView, OwnerKind
 from kinesis_sdk.admin.fleet.observe import FleetObserver
 from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import ConfigError, ResourceNotFoundError
@@ -82,7 +82,7 @@ class Look:
         except ConfigError as error:
             if required:
                 raise
-            self._observer.observe_error(str(error))
+            self._observer.observe_error(str(error), ErrorCode.of(error))
             return self.view()
         self._observer.observe_streams(streams)
         for name, stream in streams.items():

@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Any
 
 from kinesis_sdk.admin.plain import plain
+from kinesis_sdk.common.errors import AwsConfigError, AwsError, LeaseTableNotFoundError
 from kinesis_sdk.common.hashkeys import HashKeyRange
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 
@@ -20,6 +21,8 @@ TREND_STEP = 10.0
 """Seconds between two values of `LeaseView.trend` and `OwnerView.trend`."""
 TREND_LENGTH = 60
 """Largest number of values of a trend: ten minutes."""
+_EXPIRED = ("ExpiredToken", "ExpiredTokenException")
+"""Codes of credentials that were accepted once. A worker repeats the call, because its credentials may be renewed."""
 
 
 class OwnerKind(str, Enum):
@@ -61,6 +64,24 @@ class LagSource(str, Enum):
     """The owner wrote it to the row, with a renewal: it knows what it has processed."""
     PROBE = "probe"
     """The stream was asked: a read at the checkpoint, so what was processed after it counts as unprocessed."""
+
+
+class ErrorCode(str, Enum):
+    """The kind of an error, for programs: what they do must not depend on the words of its message."""
+
+    NO_LEASE_TABLE = "no-lease-table"
+    """The application has no lease table, or no leases, where it is looked for."""
+    AWS_SETTINGS = "aws-settings"
+    """No region, no credentials, or credentials that AWS rejects or that have expired."""
+    OTHER = "other"
+
+    @classmethod
+    def of(cls, error: BaseException) -> ErrorCode:
+        """Return the kind of an error."""
+        if isinstance(error, LeaseTableNotFoundError):
+            return cls.NO_LEASE_TABLE
+        is_expired = isinstance(error, AwsError) and error.code in _EXPIRED
+        return cls.AWS_SETTINGS if is_expired or isinstance(error, AwsConfigError) else cls.OTHER
 
 
 class Severity(str, Enum):
@@ -288,6 +309,7 @@ class FleetView:
         entities: Number of rows that are not leases, by their ``entityType`` (KCL 3.5 keeps its state in the table).
         calls_per_minute: API calls that this view costs a minute, by operation, as measured over the last minute.
         error: Why the newest look failed, or an empty text. The rest is then older than ``table_age`` says it should be.
+        error_code: Its kind; that of the lease table's, if the table and the stream both failed. None without an error.
     """
 
     application: str
@@ -305,6 +327,7 @@ class FleetView:
     entities: Mapping[str, int] = field(default_factory=dict)
     calls_per_minute: Mapping[str, int] = field(default_factory=dict)
     error: str = ""
+    error_code: ErrorCode | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the view as data that ``json.dumps`` accepts."""

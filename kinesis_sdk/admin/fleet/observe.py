@@ -27,6 +27,7 @@ from kinesis_sdk.admin.fleet.lag import LagCandidate, LagProbeResult
 from kinesis_sdk.admin.fleet.model import (
     TREND_LENGTH,
     TREND_STEP,
+    ErrorCode,
     FleetView,
     LagReading,
     LagSource,
@@ -201,6 +202,7 @@ class FleetObserver:
         self._cycles: dict[str, str] = {}
         self._missing: dict[str, float | None] = {}
         self._error = ""
+        self._error_code: ErrorCode | None = None
         self._calls: Mapping[str, int] = {}
 
     # What comes in
@@ -320,9 +322,9 @@ class FleetObserver:
             row.probe = (result.millis, now)
             row.trimmed = result.trimmed
 
-    def observe_error(self, error: str) -> None:
+    def observe_error(self, error: str, code: ErrorCode | None = None) -> None:
         """Set why the newest look failed; an empty text after one that did not."""
-        self._error = error
+        self._error, self._error_code = error, code
 
     def observe_calls(self, calls: Mapping[str, int]) -> None:
         """Set the API calls of the last minute, by operation."""
@@ -395,6 +397,7 @@ class FleetObserver:
             entities=self._entities,
             calls_per_minute=self._calls,
             error=self._error,
+            error_code=self._error_code,
         )
         if self._started is None:
             return view

@@ -25,7 +25,7 @@ from typing import Any
 from kinesis_sdk.admin.applications import Application
 from kinesis_sdk.admin.connection import Connection
 from kinesis_sdk.admin.fleet.lag import LagCandidate, LagProbe, LagSchedule
-from kinesis_sdk.admin.fleet.model import FleetView, OwnerKind
+from kinesis_sdk.admin.fleet.model import ErrorCode, FleetView, OwnerKind
 from kinesis_sdk.admin.fleet.observe import FleetObserver
 from kinesis_sdk.common.backoff import backoff
 from kinesis_sdk.common.clock import Clock, SystemClock
@@ -207,7 +207,7 @@ class FleetPoller:
         self._newest: TableScan | None = None
         self._publish_due = float("inf")
         self._failures: dict[str, int] = {}
-        self._errors: dict[str, str] = {}
+        self._errors: dict[str, tuple[str, ErrorCode]] = {}
 
     # For pages
 
@@ -420,7 +420,10 @@ class FleetPoller:
                 now = self._clock.monotonic()
                 self._publish_due = float("inf")
                 self._observer.observe_calls(self._counter.per_minute())
-                self._observer.observe_error("; ".join(self._errors.values()))
+                failed = [self._errors[what] for what in (_THE_TABLE, _THE_STREAM) if what in self._errors]
+                self._observer.observe_error(
+                    "; ".join(text for text, _ in failed), failed[0][1] if failed else None
+                )
                 view = self._observer.view(now, self._clock.time())
             with self._wakeup:
                 self._view = view
@@ -443,7 +446,8 @@ class FleetPoller:
                 _LOGGER.exception("the look at %s of %s failed", what, printable(self._application.name))
             with self._memory:
                 count = self._failures[what] = self._failures.get(what, 0) + 1
-                self._errors[what] = f"{what} could not be read: {printable(str(error), 400)}"
+                text = f"{what} could not be read: {printable(str(error), 400)}"
+                self._errors[what] = text, ErrorCode.of(error)
             due = self._clock.monotonic() + backoff(count, _FIRST_BACKOFF, _MAX_BACKOFF, self._rng)
             if isinstance(error, ConfigError):
                 due = max(

@@ -9,6 +9,7 @@ from datetime import datetime
 
 from kinesis_sdk.admin import Connection, FleetView
 from kinesis_sdk.admin.applications import Application, Applications
+from kinesis_sdk.admin.fleet.model import ErrorCode
 from kinesis_sdk.admin.fleet.observe import FleetObserver
 from kinesis_sdk.admin.fleet.poller import FleetPoller, Subscription
 from kinesis_sdk.admin.payload import PayloadKind, decode_payload
@@ -211,7 +212,11 @@ class PollerWatch:
                     self._subscription = self._poller.subscribe(self._on_view)
         except KinesisSdkError as error:
             # No region, no such profile: the page shows it as it shows a look that failed.
-            self._on_view(FleetView(application=self._name, at=time.time(), error=str(error)))
+            self._on_view(
+                FleetView(
+                    application=self._name, at=time.time(), error=str(error), error_code=ErrorCode.of(error)
+                )
+            )
 
 
 def _spawn(work: Callable[[], None]) -> None:

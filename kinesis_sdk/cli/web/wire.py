@@ -67,6 +67,7 @@ def picture(view: FleetView, *, options: Sequence[str] = ()) -> Picture:
             "entities": dict(view.entities),
             "calls": dict(view.calls_per_minute),
             "error": view.error,
+            "errorCode": None if view.error_code is None else view.error_code.value,
         },
         "problems": [_problem(problem, options) for problem in view.problems],
         "moves": [plain(move) for move in view.moves[:200]],

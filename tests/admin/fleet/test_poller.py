@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from kinesis_sdk.admin import Application, Connection, FleetPoller, FleetView, Subscription
+from kinesis_sdk.admin.fleet.model import ErrorCode
+from kinesis_sdk.cli.web.wire import picture
 from kinesis_sdk.common.clock import SystemClock
 from kinesis_sdk.common.shards import list_shards
 from kinesis_sdk.common.stream import StreamId
@@ -187,6 +189,39 @@ def test_a_failing_call_shows_in_the_view_and_is_repeated_ever_more_slowly() -> 
     page.run(90)
     assert page.views[-1].error == ""
     assert page.views[-1].table_age < 3
+
+
+@pytest.mark.parametrize(
+    ("failure", "code"),
+    [
+        ("ResourceNotFoundException", ErrorCode.NO_LEASE_TABLE),
+        ("UnrecognizedClientException", ErrorCode.AWS_SETTINGS),
+        ("ExpiredTokenException", ErrorCode.AWS_SETTINGS),
+        ("AccessDeniedException", ErrorCode.OTHER),
+    ],
+)
+def test_pages_need_not_read_the_words_of_an_error(failure: str, code: ErrorCode) -> None:
+    page = Page(4)
+    page.aws.faults.add(Fault(kind="error", operation="Scan", code=failure, message="no", status=400))
+    page.run(10)
+    assert page.views[-1].error_code is code
+    assert picture(page.views[-1])["head"]["errorCode"] == code.value
+    page.aws.faults.clear()
+    page.run(90)
+    assert (page.views[-1].error, page.views[-1].error_code) == ("", None)
+
+
+def test_the_code_of_two_errors_is_that_of_the_lease_table() -> None:
+    page = Page(4, ours=True)
+    page.run(10)
+    for operation, failure in (
+        ("DescribeStreamSummary", "ExpiredTokenException"),
+        ("Scan", "AccessDeniedException"),
+    ):
+        page.aws.faults.add(Fault(kind="error", operation=operation, code=failure, message="no", status=400))
+    page.run(120)
+    assert "the stream could not be read" in page.views[-1].error
+    assert page.views[-1].error_code is ErrorCode.OTHER
 
 
 def test_a_stream_that_is_gone_is_a_problem_and_not_the_end() -> None:

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kinesis_sdk.admin import Connection, FleetView
 from kinesis_sdk.admin.applications import Application
+from kinesis_sdk.admin.fleet.model import ErrorCode
 from kinesis_sdk.admin.fleet.poller import FleetPoller
+from kinesis_sdk.cli import web
 from kinesis_sdk.cli.web.admin_backend import AdminBackend, PollerWatch
 from kinesis_sdk.common.errors import AwsConfigError, ConfigError, InvalidPositionError
 from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
@@ -136,3 +140,11 @@ def test_missing_credentials_are_a_view_with_an_error(account: FakeAws) -> None:
     (view,) = one.views
     assert (view.application, view.leases) == ("billing", ())
     assert "no region is configured" in view.error
+    assert view.error_code is ErrorCode.AWS_SETTINGS
+
+
+def test_the_page_knows_the_codes_of_errors_that_it_explains() -> None:
+    """A code that was renamed would show a page without its remedy."""
+    page = (Path(web.__file__).parent / "assets" / "view-fleet.js").read_text(encoding="utf-8")
+    named = set(re.findall(r'head\.errorCode === "([^"]+)"', page))
+    assert named == {code.value for code in ErrorCode if code is not ErrorCode.OTHER}

@@ -332,10 +332,9 @@ export function whyEmpty(picture, application) {
   const { head, leases } = picture;
   if (leases.key.length) return null;
   if (head.error) {
-    const text = head.error.toLowerCase();
     const name = `Nothing could be read of ${application}`;
-    if (text.includes("credential") || text.includes("token")) return empty(name, show(head.error), h("p", null, "Give the console credentials as for every AWS tool (environment, ~/.aws, role), and start it again."));
-    if (text.includes("there is no dynamodb table") || text.includes("notfound")) return empty(`There is no lease table ${application}`, "A worker creates it when it starts for the first time. The name of the table is the name of the application. It is searched for again each minute.", h("p", { class: "faint" }, show(head.error)));
+    if (head.errorCode === "aws-settings") return empty(name, show(head.error), h("p", null, "Give the console a region and credentials as for every AWS tool (environment, ~/.aws, role), and start it again."));
+    if (head.errorCode === "no-lease-table") return empty(`There is no lease table ${application}`, "A worker creates it when it starts for the first time. The name of the table is the name of the application. It is searched for again each minute.", h("p", { class: "faint" }, show(head.error)));
     return empty(name, show(head.error));
   }
   return empty("The lease table is empty", "No worker has created leases yet. A worker does so within seconds of its start, if it can list the stream's shards.", command(`kinesis-sdk doctor ${head.streams[0] ?? "STREAM"} ${application}`));
