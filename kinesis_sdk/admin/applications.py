@@ -45,13 +45,11 @@ _MAX_PAGES = 1000
 
 
 class Applications:
-    """The applications of an account and region. Thread-safe.
-
-    What a table is is asked once and kept, because a table never changes its key.
+    """The applications of an account and region, or of another database. Thread-safe.
 
     Args:
-        connection: Account and region.
-        names: Applications to look at; then no table is listed. None finds all of them.
+        connection: Account and region; with `Connection.lease_store` the database.
+        names: Applications to look at; then nothing is listed. None finds all of them.
         sleep: Replaces `time.sleep` between attempts, for tests.
     """
 
@@ -72,7 +70,8 @@ class Applications:
         before: what a table is is kept. In another database: one SELECT.
 
         Raises:
-            AwsError: If a call fails.
+            LeaseTableNotFoundError: If the database has no leases at all.
+            AwsError: If a call fails; of another database a `LeaseStoreError`.
         """
         return self._tables.find(self._names)
 

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from kinesis_sdk.common.aws import make_client
+from kinesis_sdk.common.errors import ConfigError
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Engine
+
+STATEMENT_TIMEOUT = 5.0
+"""Seconds after which a statement to another database than DynamoDB fails; a look repeats it."""
 
 
 class Connection:
@@ -18,12 +26,17 @@ class Connection:
         profile: Profile of ``~/.aws``; None takes the usual credentials.
         endpoint_url: Endpoint of all services, for example LocalStack's; None takes the usual AWS settings
             (``AWS_ENDPOINT_URL``) or AWS itself.
+        lease_store: URL of the SQL database in which the workers keep their leases, as their ``lease_store``; None for DynamoDB.
         clients: Clients to use instead, by service name, for tests and for callers that have their own.
 
     Attributes:
         region: As given.
         profile: As given.
         endpoint_url: As given.
+        lease_store: As given; it may hold a password.
+
+    Raises:
+        ConfigError: If ``lease_store`` is not the URL of a database that others can read.
     """
 
     def __init__(
@@ -32,12 +45,19 @@ class Connection:
         region: str | None = None,
         profile: str | None = None,
         endpoint_url: str | None = None,
+        lease_store: str | None = None,
         clients: dict[str, Any] | None = None,
     ) -> None:
+        if lease_store is not None:
+            from kinesis_sdk.consumer.leases.table.location import check_database
+
+            check_database("lease_store", lease_store)
         self.region: str | None = region
         self.profile: str | None = profile
         self.endpoint_url: str | None = endpoint_url
+        self.lease_store: str | None = lease_store
         self._clients: dict[str, Any] = dict(clients or {})
+        self._engine: Engine | None = None
         self._session: Any = None
         self._lock = threading.Lock()
 
@@ -85,9 +105,66 @@ class Connection:
             return self._clients[service]
 
     @property
+    def database(self) -> Engine:
+        """The engine of `lease_store`, which connects with the first statement. Its statements time out after `STATEMENT_TIMEOUT`.
+
+        Raises:
+            ConfigError: If there is none, SQLAlchemy or the driver is not installed, or the URL cannot be read.
+        """
+        from kinesis_sdk.consumer.leases.table.location import without_password
+        from kinesis_sdk.consumer.sql import open_engine
+
+        with self._lock:
+            if self._engine is None:
+                url = self.lease_store or ""
+                try:
+                    self._engine = open_engine(
+                        "lease_store", url, timeout=STATEMENT_TIMEOUT, sets_journal=False
+                    )
+                except ImportError as error:
+                    shown = without_password(url)
+                    raise ConfigError(
+                        "lease_store",
+                        shown,
+                        "the URL of a database whose driver is installed",
+                        problem=f"lease_store={shown!r}: {error}",
+                    ) from error
+            return self._engine
+
+    def counted(self, clients: dict[str, Any], count: Callable[[str], None]) -> Connection:
+        """Return the same connection with other clients, whose statements are counted.
+
+        Args:
+            clients: Clients by service name.
+            count: Called with the verb of each statement to `database`.
+        """
+        same = Connection(
+            region=self.region,
+            profile=self.profile,
+            endpoint_url=self.endpoint_url,
+            lease_store=self.lease_store,
+            clients=clients,
+        )
+        if self.lease_store is not None:
+            from kinesis_sdk.consumer.sql import counted_engine
+
+            same._engine = counted_engine(self.database, count)
+        return same
+
+    @property
+    def shown_lease_store(self) -> str | None:
+        """The URL of `lease_store` without its password; None for DynamoDB."""
+        if self.lease_store is None:
+            return None
+        from kinesis_sdk.consumer.leases.table.location import without_password
+
+        return without_password(self.lease_store)
+
+    @property
     def options(self) -> list[str]:
-        """The command line options that select this connection, for commands that are shown to the user."""
+        """The command line options that select this connection, for commands that are shown to the user; without a password."""
         given = (
+            ("--lease-store", self.shown_lease_store),
             ("--region", self.region),
             ("--profile", self.profile),
             ("--endpoint-url", self.endpoint_url),

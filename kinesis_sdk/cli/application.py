@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from kinesis_sdk.cli.options import Duration, connection_options, make_connection
+from kinesis_sdk.cli.options import LEASE_STORE_OPTION, Duration, connection_options, make_connection
 from kinesis_sdk.common.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -29,7 +29,9 @@ FAILOVER_TIME_OPTION = click.option(
 """``--failover-time``, passed as seconds."""
 
 TABLE_OPTION = click.option(
-    "--table", metavar="NAME", help="Lease table; by default it has the application's name."
+    "--table",
+    metavar="NAME",
+    help="Lease table; by default it has the application's name. In another database than DynamoDB, the name that the rows have.",
 )
 """``--table``: the lease table of the one application."""
 
@@ -51,12 +53,13 @@ LAG_OPTION = click.option(
 
 
 def application_options(command: _F) -> _F:
-    """Add APP, ``--stream``, ``--table``, ``--failover-time`` and the connection options.
+    """Add APP, ``--stream``, ``--table``, ``--failover-time``, ``--lease-store`` and the connection options.
 
-    The command receives ``application_name``, ``stream``, ``table``, ``failover_time`` and the connection's values.
+    The command receives ``application_name``, ``stream``, ``table``, ``failover_time``, ``lease_store`` and the connection's values.
     """
     for option in (
         connection_options,
+        LEASE_STORE_OPTION,
         FAILOVER_TIME_OPTION,
         TABLE_OPTION,
         STREAM_OPTION,
@@ -74,11 +77,14 @@ def open_application(
     region: str | None,
     profile: str | None,
     endpoint_url: str | None,
+    lease_store: str | None,
 ) -> Application:
     """Return the application that the options of `application_options` name."""
     from kinesis_sdk.admin.applications import Application
 
-    return Application(make_connection(region, profile, endpoint_url), name, table_name=table, stream=stream)
+    return Application(
+        make_connection(region, profile, endpoint_url, lease_store), name, table_name=table, stream=stream
+    )
 
 
 def check_table(table: str | None, applications: tuple[str, ...]) -> None:

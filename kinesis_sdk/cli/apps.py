@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 import click
 
 from kinesis_sdk.admin.fleet.model import OwnerKind, OwnerView
-from kinesis_sdk.cli.options import JSON_OPTION, connection_options, make_connection
+from kinesis_sdk.cli.options import JSON_OPTION, LEASE_STORE_OPTION, connection_options, make_connection
 from kinesis_sdk.cli.output import console, note, print_json, with_exit_codes
 from kinesis_sdk.common.text import printable
 
@@ -16,6 +16,7 @@ from kinesis_sdk.common.text import printable
 @click.command()
 @click.argument("names", nargs=-1, metavar="[APP]...")
 @click.option("--streams", "find_streams", is_flag=True, help="Find the stream of each application as well.")
+@LEASE_STORE_OPTION
 @connection_options
 @JSON_OPTION
 @with_exit_codes
@@ -27,8 +28,11 @@ def apps(
     region: str | None,
     profile: str | None,
     endpoint_url: str | None,
+    lease_store: str | None,
 ) -> None:
     r"""List the applications of an account and region: all lease tables, of every KCL version.
+
+    With --lease-store, list those of a SQL database: one SELECT, and one more for each application.
 
     Without names, one ListTables and one DescribeTable for each table; then one Scan for each application. With --streams,
     all streams are compared with the tables that do not name theirs.
@@ -37,12 +41,13 @@ def apps(
     Examples:
       kinesis-sdk apps
       kinesis-sdk apps billing search-index --streams
+      kinesis-sdk apps --lease-store sqlite:///leases.db
     """
     from kinesis_sdk.admin.applications import Application, Applications
     from kinesis_sdk.admin.fleet.look import Look
     from kinesis_sdk.cli.fleet_tables import new_table, text, title
 
-    connection = make_connection(region, profile, endpoint_url)
+    connection = make_connection(region, profile, endpoint_url, lease_store)
     found = Applications(connection, names or None).find()
     rows = []
     for info in found:
@@ -70,9 +75,9 @@ def apps(
         return
     missing = [name for name in names if name not in {info.name for info in found}]
     for name in missing:
-        note(f"There is no lease table {printable(name)}.")
+        note(f"There is no application {printable(name)}.")
     if not rows:
-        note("No lease table was found in this account and region.")
+        note(f"No application was found in {connection.shown_lease_store or 'this account and region'}.")
         return
     table = new_table(
         ("APPLICATION", "wide"),

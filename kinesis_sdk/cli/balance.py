@@ -37,6 +37,7 @@ def balance(
     region: str | None,
     profile: str | None,
     endpoint_url: str | None,
+    lease_store: str | None,
 ) -> None:
     r"""Show how evenly the leases are spread over workers, and over groups of workers such as zones.
 
@@ -53,7 +54,13 @@ def balance(
     from kinesis_sdk.cli.balance_view import print_balance
 
     application = open_application(
-        application_name, stream, table, region=region, profile=profile, endpoint_url=endpoint_url
+        application_name,
+        stream,
+        table,
+        region=region,
+        profile=profile,
+        endpoint_url=endpoint_url,
+        lease_store=lease_store,
     )
     look = Look(
         application,

@@ -8,7 +8,7 @@ import sys
 import click
 
 from kinesis_sdk.cli.extras import need
-from kinesis_sdk.cli.options import JSON_OPTION, connection_options, make_connection
+from kinesis_sdk.cli.options import JSON_OPTION, LEASE_STORE_OPTION, connection_options, make_connection
 from kinesis_sdk.cli.output import ExitCode, console, print_json, with_exit_codes
 from kinesis_sdk.common.text import printable
 
@@ -36,6 +36,7 @@ _SIGNS = {"green": "✓", "note": "·", "yellow": "!", "red": "✕"}
 )
 @click.option("--strict", is_flag=True, help="Exit with 1 for yellow findings as well.")
 @click.option("--all", "show_all", is_flag=True, help="Show notes and what is in order, too.")
+@LEASE_STORE_OPTION
 @connection_options
 @JSON_OPTION
 @with_exit_codes
@@ -50,6 +51,7 @@ def doctor(
     region: str | None,
     profile: str | None,
     endpoint_url: str | None,
+    lease_store: str | None,
     as_json: bool,
 ) -> None:
     r"""Examine a stream and the lease table of an application, and say what to do. Nothing is changed.
@@ -62,6 +64,8 @@ def doctor(
     Cost: at most 22 API calls, and up to 4 for each sampled shard, of which 2 are reads of the shard (of the 5 a
     second that its polling consumers share). One more for each 1,000 shards, and for each MB of the lease table.
     Three writes are tried under a condition that no row meets: 3 write units.
+
+    With --lease-store, the leases are read from that database, and no action of DynamoDB is tried.
 
     Exits with 1 if a finding is red; with --strict also if one is yellow.
 
@@ -88,7 +92,8 @@ def doctor(
             if finding.remedy:
                 body.append(f"\n→ {printable(finding.remedy, 2000)}", style="bold")
             if finding.command:
-                line = shlex.join(["kinesis-sdk", *map(printable, finding.command)])
+                where = [] if finding.command[0] == "stream" else store
+                line = shlex.join(["kinesis-sdk", *map(printable, [*finding.command, *where])])
                 body.append(f"\n$ {line}", style="cyan")
             grid.add_row(
                 text(f"{_SIGNS[finding.level.value]} {finding.level.value}", style=style),
@@ -113,7 +118,9 @@ def doctor(
             )
         )
 
-    connection = make_connection(region, profile, endpoint_url)
+    connection = make_connection(region, profile, endpoint_url, lease_store)
+    shown = connection.shown_lease_store
+    store = [] if shown is None else ["--lease-store", shown]
     report = diagnose(connection, stream, application, roles=roles, samples=samples)
     if as_json:
         print_json(report.to_dict())

@@ -20,6 +20,7 @@ from kinesis_sdk.cli.extras import need
 from kinesis_sdk.cli.options import (
     HOST_HELP,
     JSON_OPTION,
+    LEASE_STORE_OPTION,
     PORT,
     PORT_HELP,
     connection_options,
@@ -61,6 +62,7 @@ class ErrorNotes:
 )
 @LAG_OPTION
 @JSON_OPTION
+@LEASE_STORE_OPTION
 @connection_options
 @with_exit_codes
 def exporter(
@@ -77,6 +79,7 @@ def exporter(
     region: str | None,
     profile: str | None,
     endpoint_url: str | None,
+    lease_store: str | None,
 ) -> None:
     r"""Serve lag, owners, moves and problems of applications to Prometheus and KEDA, until Ctrl-C.
 
@@ -108,7 +111,7 @@ def exporter(
     from kinesis_sdk.admin.fleet.observe import FleetObserver
     from kinesis_sdk.admin.fleet.poller import FleetPoller
 
-    connection = make_connection(region, profile, endpoint_url)
+    connection = make_connection(region, profile, endpoint_url, lease_store)
     metrics = FleetMetrics(applications, per_owner=per_owner)
     errors = ErrorNotes()
 

@@ -29,6 +29,7 @@ def lag(
     region: str | None,
     profile: str | None,
     endpoint_url: str | None,
+    lease_store: str | None,
 ) -> None:
     r"""Show how far behind each shard of an application is, measured in the stream itself.
 
@@ -51,7 +52,13 @@ def lag(
     from kinesis_sdk.cli.lag_view import show_lag, watch_lag
 
     application = open_application(
-        application_name, stream, table, region=region, profile=profile, endpoint_url=endpoint_url
+        application_name,
+        stream,
+        table,
+        region=region,
+        profile=profile,
+        endpoint_url=endpoint_url,
+        lease_store=lease_store,
     )
     if watch:
         watch_lag(

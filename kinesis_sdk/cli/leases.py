@@ -63,6 +63,7 @@ def list_leases(
     region: str | None,
     profile: str | None,
     endpoint_url: str | None,
+    lease_store: str | None,
 ) -> None:
     r"""Print the rows of the lease table. Only the table is read; `leases show` compares it with the stream.
 
@@ -72,7 +73,13 @@ def list_leases(
       kinesis-sdk leases list billing --json | jq '.leases[] | select(.owner == null) | .shard_id'
     """
     application = open_application(
-        application_name, stream, table, region=region, profile=profile, endpoint_url=endpoint_url
+        application_name,
+        stream,
+        table,
+        region=region,
+        profile=profile,
+        endpoint_url=endpoint_url,
+        lease_store=lease_store,
     )
     view = _look(application, failover_time).table()
     if as_json:
@@ -106,6 +113,7 @@ def show(
     region: str | None,
     profile: str | None,
     endpoint_url: str | None,
+    lease_store: str | None,
 ) -> None:
     r"""Name the problems of an application, worst first, each with its remedy, then print the rows of its lease table.
 
@@ -117,7 +125,13 @@ def show(
       kinesis-sdk leases show billing --watch-for 25s
     """
     application = open_application(
-        application_name, stream, table, region=region, profile=profile, endpoint_url=endpoint_url
+        application_name,
+        stream,
+        table,
+        region=region,
+        profile=profile,
+        endpoint_url=endpoint_url,
+        lease_store=lease_store,
     )
     look = _look(application, failover_time)
     look.table()
@@ -162,6 +176,7 @@ def explain(
     region: str | None,
     profile: str | None,
     endpoint_url: str | None,
+    lease_store: str | None,
 ) -> None:
     r"""Say in plain words why a shard is moving or not: owner, since when, what it waits for, lag, what to do.
 
@@ -176,7 +191,13 @@ def explain(
     from kinesis_sdk.admin.fleet.explain import explain as explain_lease
 
     application = open_application(
-        application_name, stream, table, region=region, profile=profile, endpoint_url=endpoint_url
+        application_name,
+        stream,
+        table,
+        region=region,
+        profile=profile,
+        endpoint_url=endpoint_url,
+        lease_store=lease_store,
     )
     look = _look(application, failover_time)
     look.table()

@@ -59,14 +59,16 @@ LEASE_STORE_OPTION = click.option(
     help="Database that holds the leases instead of DynamoDB: sqlite:///leases.db, postgresql+psycopg://user@host/database. "
     f"Also {LEASE_STORE_ENV}, which keeps a password out of the list of processes.",
 )
-"""``--lease-store`` of `kinesis-sdk run`, which starts workers."""
+"""``--lease-store`` of `kinesis-sdk run`, and of the commands that look at the leases of workers or change them."""
 
 
-def make_connection(region: str | None, profile: str | None, endpoint_url: str | None) -> Connection:
+def make_connection(
+    region: str | None, profile: str | None, endpoint_url: str | None, lease_store: str | None = None
+) -> Connection:
     """Return the connection that the options name."""
     from kinesis_sdk.admin import Connection
 
-    return Connection(region=region, profile=profile, endpoint_url=endpoint_url)
+    return Connection(region=region, profile=profile, endpoint_url=endpoint_url, lease_store=lease_store)
 
 
 if TYPE_CHECKING:

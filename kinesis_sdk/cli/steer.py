@@ -26,7 +26,13 @@ from kinesis_sdk.cli.output import (
     with_exit_codes,
 )
 from kinesis_sdk.common.clock import SystemClock
-from kinesis_sdk.common.errors import AuditLogError, AwsError, ChangeRefusedError, ConfigError
+from kinesis_sdk.common.errors import (
+    AuditLogError,
+    AwsError,
+    ChangeRefusedError,
+    ConfigError,
+    LeaseStoreError,
+)
 from kinesis_sdk.common.text import printable
 
 if TYPE_CHECKING:
@@ -124,6 +130,7 @@ def application_of(options: dict[str, Any]) -> Application:
         region=options["region"],
         profile=options["profile"],
         endpoint_url=options["endpoint_url"],
+        lease_store=options["lease_store"],
     )
 
 
@@ -200,7 +207,7 @@ class Session:
             confirm(question, yes=self.yes)
             try:
                 outcomes = steering.apply(plan, wait=wait)
-            except (KeyboardInterrupt, AwsError, AuditLogError):
+            except (KeyboardInterrupt, AwsError, LeaseStoreError, AuditLogError):
                 tell_interrupted(steering, plan)
                 raise
         else:

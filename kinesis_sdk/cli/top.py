@@ -42,6 +42,7 @@ def top(
     region: str | None,
     profile: str | None,
     endpoint_url: str | None,
+    lease_store: str | None,
 ) -> None:
     r"""Watch the fleet of an application: shards by owner with lag, moves as they happen, problems on top.
 
@@ -66,7 +67,13 @@ def top(
         from kinesis_sdk.cli.lag_view import watch_lag
 
         application = open_application(
-            application_name, stream, table, region=region, profile=profile, endpoint_url=endpoint_url
+            application_name,
+            stream,
+            table,
+            region=region,
+            profile=profile,
+            endpoint_url=endpoint_url,
+            lease_store=lease_store,
         )
         application.info()  # a wrong name ends the command
         watch_lag(application, failover_time=failover_time, probe_lag=probe_lag, as_json=True)
@@ -85,7 +92,13 @@ def top(
     from kinesis_sdk.cli.tui.steering import SteeringChanges
 
     application = open_application(
-        application_name, stream, table, region=region, profile=profile, endpoint_url=endpoint_url
+        application_name,
+        stream,
+        table,
+        region=region,
+        profile=profile,
+        endpoint_url=endpoint_url,
+        lease_store=lease_store,
     )
     application.info()  # a wrong name ends the command before the screen is taken
     connection = application.connection

@@ -11,6 +11,7 @@ from kinesis_sdk.cli.extras import need
 from kinesis_sdk.cli.options import (
     HOST_HELP,
     JSON_OPTION,
+    LEASE_STORE_OPTION,
     PORT,
     PORT_HELP,
     connection_options,
@@ -48,6 +49,7 @@ from kinesis_sdk.cli.output import note, print_json_line, with_exit_codes
     "--allow-changes", is_flag=True, help="Allow changes of leases; without it the console only reads."
 )
 @JSON_OPTION
+@LEASE_STORE_OPTION
 @connection_options
 @with_exit_codes
 def ui(
@@ -65,6 +67,7 @@ def ui(
     region: str | None,
     profile: str | None,
     endpoint_url: str | None,
+    lease_store: str | None,
 ) -> None:
     r"""Serve the fleet view in a browser, until Ctrl-C.
 
@@ -88,7 +91,7 @@ def ui(
     from kinesis_sdk.cli.web.planner import AdminPlanner
     from kinesis_sdk.cli.web.server import ConsoleServer
 
-    connection = make_connection(region, profile, endpoint_url)
+    connection = make_connection(region, profile, endpoint_url, lease_store)
     server = ConsoleServer(
         AdminBackend(
             connection, applications=applications, stream=stream, table=table, failover_time=failover_time

@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterator
 from datetime import datetime
 from operator import attrgetter
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import pytest
 from click.testing import CliRunner, Result
@@ -25,32 +26,46 @@ from kinesis_sdk.common.shards import list_shards
 from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
 from kinesis_sdk.consumer.leases.table.lease import Lease
+from kinesis_sdk.consumer.leases.table.sql import SqlLeaseStore
 from kinesis_sdk.testing import FakeAws, VirtualClock
+
+Store: TypeAlias = "DynamoDBLeaseStore | SqlLeaseStore"
 
 
 class Account:
-    """A fake account with one application on one stream."""
+    """A fake account with one application on one stream, whose leases are in DynamoDB or in another database."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, lease_store: str | None = None) -> None:
         self.clock = VirtualClock()
         self.aws = FakeAws(clock=self.clock)
         self.kinesis, self.dynamodb = self.aws.client("kinesis"), self.aws.client("dynamodb")
-        connection = Connection(clients={"kinesis": self.kinesis, "dynamodb": self.dynamodb})
-        monkeypatch.setattr(application_module, "make_connection", lambda *_: connection)
-        monkeypatch.setattr(apps_module, "make_connection", lambda *_: connection)
+        clients = {"kinesis": self.kinesis}
+        if lease_store is None:
+            clients["dynamodb"] = self.dynamodb
+        self.connection = Connection(clients=clients, lease_store=lease_store)
+        for module in (application_module, apps_module):
+            monkeypatch.setattr(module, "make_connection", lambda *_: self.connection)
         monkeypatch.setenv("COLUMNS", "100")
 
-    def make(self, application: str, stream: str, shards: int) -> DynamoDBLeaseStore:
+    @property
+    def is_sql(self) -> bool:
+        return self.connection.lease_store is not None
+
+    def make(self, application: str, stream: str, shards: int) -> Store:
         self.kinesis.create_stream(StreamName=stream, ShardCount=shards)
-        store = DynamoDBLeaseStore(
-            self.dynamodb, application, sleep=self.clock.advance, monotonic=self.clock.monotonic
-        )
+        store: Store
+        if self.is_sql:
+            store = SqlLeaseStore(self.connection.database, application, sleep=self.clock.advance)
+        else:
+            store = DynamoDBLeaseStore(
+                self.dynamodb, application, sleep=self.clock.advance, monotonic=self.clock.monotonic
+            )
         store.ensure_ready()
         for shard in list_shards(self.kinesis, StreamId(stream)):
             store.create_if_absent(Lease.for_shard(shard, "TRIM_HORIZON"))
         return store
 
-    def take(self, store: DynamoDBLeaseStore, *workers: str) -> None:
+    def take(self, store: Store, *workers: str) -> None:
         for lease, worker in zip(sorted(store.list(), key=attrgetter("lease_key")), workers, strict=False):
             store.take(lease, worker)
 
@@ -58,9 +73,18 @@ class Account:
         return CliRunner().invoke(cli, list(arguments))
 
 
-@pytest.fixture
-def account(monkeypatch: pytest.MonkeyPatch) -> Iterator[Account]:
-    yield Account(monkeypatch)
+@pytest.fixture(params=["dynamodb", "sqlite"])
+def account(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[Account]:
+    """An account, once for each place of the leases."""
+    if request.param == "dynamodb":
+        yield Account(monkeypatch)
+        return
+    pytest.importorskip("sqlalchemy")
+    one = Account(monkeypatch, f"sqlite:///{tmp_path}/leases.db")
+    yield one
+    one.connection.database.dispose()
 
 
 def document(result: Result) -> Any:
@@ -83,8 +107,11 @@ def test_apps_lists_lease_tables_only(account: Account) -> None:
     ]
     (row,) = document(account.run("apps", "billing", "nothing", "--streams", "--json"))
     assert (row["application"], row["streams"], row["owners"]["kinesis_sdk"]) == ("billing", ["orders"], 1)
-    assert datetime.fromisoformat(row["created"]).tzinfo is not None  # as in `stream list --json`
-    assert "There is no lease table nothing." in account.run("apps", "nothing").stderr
+    if account.is_sql:
+        assert row["created"] is None
+    else:
+        assert datetime.fromisoformat(row["created"]).tzinfo is not None  # as in `stream list --json`
+    assert "There is no application nothing." in account.run("apps", "nothing").stderr
 
 
 def test_lag_and_its_exit_codes(account: Account) -> None:
@@ -210,7 +237,10 @@ def test_a_wrong_table_is_named(account: Account) -> None:
     for command in ("lag", "leases show"):
         result = account.run(*command.split(), "billing", "--table", "nope")
         assert result.exit_code == 2
-        assert "there is no lease table 'nope'" in result.stderr
+        missing = (
+            "no leases of the application 'nope'" if account.is_sql else "there is no lease table 'nope'"
+        )
+        assert missing in result.stderr
         assert "application=" not in result.stderr
 
 
@@ -274,10 +304,17 @@ def test_balance(account: Account) -> None:
 
 
 def test_a_missing_table_is_wrong_usage(account: Account) -> None:
+    account.make("billing", "orders", 1)
     for command in (["lag", "nothing"], ["leases", "show", "nothing"], ["balance", "nothing"]):
         result = account.run(*command)
         assert result.exit_code == 2
-        assert "the application 'nothing' has no lease table" in result.stderr
+        if account.is_sql:
+            assert (
+                "leases.db has no leases of the application 'nothing'. There are leases of: billing."
+                in result.stderr
+            )
+        else:
+            assert "the application 'nothing' has no lease table" in result.stderr
 
 
 def test_an_ambiguous_stream_has_to_be_named(account: Account) -> None:

@@ -89,8 +89,9 @@ class Facts:
         shards: All listed shards.
         limits: Response of DescribeLimits.
         consumers: Registered consumers of the stream.
-        table: ``Table`` of DescribeTable; None if it could not be read or does not exist.
-        table_missing: Whether DynamoDB says that there is no such table.
+        lease_store: URL of the database with the leases, without a password; None if they are in DynamoDB.
+        table: ``Table`` of DescribeTable; None if it could not be read or does not exist, or if the leases are not in DynamoDB.
+        table_missing: Whether DynamoDB, or the database, says that the application has no leases.
         point_in_time_recovery: Whether the lease table has it.
         java_tables: Names of tables that KCL 3.0 to 3.4 keeps beside the lease table, and that exist.
         leases: Readable rows of the lease table.
@@ -116,6 +117,7 @@ class Facts:
     shards: tuple[Shard, ...] | None = None
     limits: Mapping[str, Any] | None = None
     consumers: tuple[Mapping[str, Any], ...] | None = None
+    lease_store: str | None = None
     table: Mapping[str, Any] | None = None
     table_missing: bool = False
     point_in_time_recovery: bool | None = None

@@ -121,7 +121,7 @@ def _clock(facts: Facts) -> Iterator[Finding]:
 
 def _permissions(facts: Facts) -> Iterator[Finding]:
     for role in facts.tried_roles:
-        actions = [action for action in ACTIONS if role in action.roles]
+        actions = [action for action in ACTIONS if role in action.roles and action.name in facts.actions]
         denied = [
             one
             for one in actions
@@ -279,6 +279,9 @@ def _limits(facts: Facts) -> Iterator[Finding]:
 
 
 def _table(facts: Facts) -> Iterator[Finding]:
+    if facts.lease_store is not None:
+        yield from _database(facts, facts.lease_store)
+        return
     table = facts.table
     if table is None:
         if facts.table_missing:
@@ -336,6 +339,25 @@ def _table(facts: Facts) -> Iterator[Finding]:
             level=Level.GREEN if facts.point_in_time_recovery else Level.NOTE,
             title="lease table backups",
             text=f"Point-in-time recovery is {'on' if facts.point_in_time_recovery else 'off'}.",
+        )
+
+
+def _database(facts: Facts, place: str) -> Iterator[Finding]:
+    if facts.table_missing:
+        yield Finding(
+            code="table-missing",
+            level=Level.YELLOW,
+            title="leases",
+            text=f"{place} has no leases of {facts.application}: the application has never run with this database, or has another name.",
+            remedy="Start a worker, which creates them, or check the name and the URL.",
+            command=("apps",),
+        )
+    elif facts.leases is not None:
+        yield Finding(
+            code="table-status",
+            level=Level.GREEN,
+            title="leases",
+            text=f"{len(facts.leases)} leases in {place}.",
         )
 
 

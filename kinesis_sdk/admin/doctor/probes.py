@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 
 from kinesis_sdk.admin.connection import Connection
 from kinesis_sdk.admin.doctor.facts import Facts, Permission, ShardSample, Tried
-from kinesis_sdk.admin.doctor.permissions import ACTIONS, ALLOWED, ROLES, permission_of
+from kinesis_sdk.admin.doctor.permissions import ACTIONS, ALLOWED, ROLES, Action, permission_of
+from kinesis_sdk.admin.lease_tables.place import lease_tables_of
 from kinesis_sdk.common.aggregate_reader import decode, is_misplaced
 from kinesis_sdk.common.aws import call_with_retries
 from kinesis_sdk.common.clock import Clock, SystemClock
@@ -25,6 +26,8 @@ from kinesis_sdk.common.errors import (
     AwsConfigError,
     AwsError,
     EndpointUnreachableError,
+    KinesisSdkError,
+    LeaseTableNotFoundError,
     ResourceNotFoundError,
     ThrottledError,
 )
@@ -35,6 +38,7 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer.leases.table.dynamodb import DynamoDBLeaseStore
 from kinesis_sdk.consumer.leases.table.lease import LEASE_KEY, Lease
+from kinesis_sdk.consumer.leases.table.store import TableScan
 
 T = TypeVar("T")
 
@@ -123,15 +127,13 @@ class Probes:
                     lambda client: client.list_stream_consumers(StreamARN=arn),
                 )
                 consumers = None if page is None else tuple(page.get("Consumers") or ())
-        table, missing = self._table(self._application)
+        table: Mapping[str, Any] | None = None
+        if self._is_elsewhere:
+            scan, missing = self._scan_database()
+        else:
+            table, missing = self._table(self._application)
+            scan = None if table is None else self._scan_table()
         recovery = self._recovery() if table is not None else None
-        scan = None
-        if table is not None:
-            scan = self._guard(
-                "Scan",
-                "dynamodb",
-                lambda client: DynamoDBLeaseStore(client, self._application, sleep=self._sleep).scan(),
-            )
         leases = scan.leases if scan and not self._stream_missing else []
         samples, lags, open_shards = self._sample(shards or [], leases)
         self._try_actions(shards or [], consumers or (), missing=missing)
@@ -147,6 +149,7 @@ class Probes:
             shards=None if shards is None else tuple(shards),
             limits=limits,
             consumers=consumers,
+            lease_store=self._connection.shown_lease_store,
             table=table,
             table_missing=missing,
             point_in_time_recovery=recovery,
@@ -167,6 +170,15 @@ class Probes:
             failures=self._failures,
             unreachable=self._unreachable,
         )
+
+    @property
+    def _is_elsewhere(self) -> bool:
+        """Whether the leases are not in DynamoDB."""
+        return self._connection.lease_store is not None
+
+    def _is_unneeded(self, action: Action) -> bool:
+        """Return whether no role needs an action, because the leases are not in DynamoDB."""
+        return self._is_elsewhere and action.name.startswith("dynamodb:")
 
     # Calls
 
@@ -269,6 +281,25 @@ class Probes:
             if optional and before is not None:
                 # A policy that names only the lease table is right for all but fleets with Java KCL 3.0 to 3.4.
                 self._actions["dynamodb:DescribeTable"] = before
+        return None, False
+
+    def _scan_table(self) -> TableScan | None:
+        return self._guard(
+            "Scan",
+            "dynamodb",
+            lambda client: DynamoDBLeaseStore(client, self._application, sleep=self._sleep).scan(),
+        )
+
+    def _scan_database(self) -> tuple[TableScan | None, bool]:
+        """Return the leases in a SQL database, and whether it has none of the application. Nothing is created."""
+        self._count("SELECT")
+        try:
+            tables = lease_tables_of(self._connection, sleep=self._sleep)
+            return tables.table(self._application).scan(self._application), False
+        except LeaseTableNotFoundError:
+            return None, True
+        except KinesisSdkError as error:
+            self._failures["the lease store"] = str(error)
         return None, False
 
     def _recovery(self) -> bool | None:
@@ -405,9 +436,11 @@ class Probes:
             call = tries.get(action.name)
             if action.name in self._actions or call is None or not set(action.roles) & set(self._roles):
                 continue
+            if self._is_unneeded(action):
+                continue
             service, _, operation = action.name.partition(":")
             self._try(service, operation, call)
-        if missing:
+        if missing and not self._is_elsewhere:
             for name in (
                 "Scan",
                 "GetItem",
@@ -433,7 +466,7 @@ class Probes:
         """Return the outcome of each action of the tried roles."""
         result: dict[str, Tried] = {}
         for action in ACTIONS:
-            if not set(action.roles) & set(self._roles):
+            if not set(action.roles) & set(self._roles) or self._is_unneeded(action):
                 continue
             service = action.name.partition(":")[0]
             tried = self._actions.get(action.name)

@@ -23,7 +23,6 @@ from random import Random
 from typing import Any
 
 from kinesis_sdk.admin.applications import Application
-from kinesis_sdk.admin.connection import Connection
 from kinesis_sdk.admin.fleet.lag import LagCandidate, LagProbe, LagSchedule
 from kinesis_sdk.admin.fleet.model import ErrorCode, FleetView, OwnerKind
 from kinesis_sdk.admin.fleet.observe import FleetObserver
@@ -492,13 +491,7 @@ class FleetPoller:
 def _counting(application: Application, counter: CallCounter) -> Application:
     """Return the same application with clients whose calls are counted."""
     connection = application.connection
-    counted = Connection(
-        region=connection.region,
-        profile=connection.profile,
-        endpoint_url=connection.endpoint_url,
-        clients={
-            "kinesis": _CountingClient(connection.kinesis, counter),
-            "dynamodb": _CountingClient(connection.dynamodb, counter),
-        },
-    )
-    return application.with_connection(counted)
+    clients = {"kinesis": _CountingClient(connection.kinesis, counter)}
+    if connection.lease_store is None:
+        clients["dynamodb"] = _CountingClient(connection.dynamodb, counter)
+    return application.with_connection(connection.counted(clients, counter.count))

@@ -8,13 +8,16 @@ from collections.abc import Callable
 from kinesis_sdk.admin.connection import Connection
 from kinesis_sdk.admin.lease_tables.dynamodb import DynamoDBLeaseTables
 from kinesis_sdk.admin.lease_tables.interface import LeaseTables
+from kinesis_sdk.admin.lease_tables.sql import SqlLeaseTables
 
 
 def lease_tables_of(connection: Connection, *, sleep: Callable[[float], None] = time.sleep) -> LeaseTables:
-    """Return the place of the leases: DynamoDB. Makes no call.
+    """Return the place of the leases: DynamoDB, or the database of `Connection.lease_store`. Makes no call.
 
     Args:
-        connection: Account and region.
+        connection: Account, region and database.
         sleep: Waits between attempts, given seconds.
     """
-    return DynamoDBLeaseTables(connection, sleep=sleep)
+    if connection.lease_store is None:
+        return DynamoDBLeaseTables(connection, sleep=sleep)
+    return SqlLeaseTables(connection, sleep=sleep)

@@ -9,13 +9,18 @@ from datetime import datetime, timezone
 from itertools import groupby
 from typing import Any
 
+import pytest
+
 from kinesis_sdk.admin.applications import Application
 from kinesis_sdk.admin.changes.steering import Steering
 from kinesis_sdk.admin.connection import Connection
 from kinesis_sdk.common.errors import TransientAwsError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
 from kinesis_sdk.consumer import ConsumerConfig, DynamoDBLeaseStore, RecordBatch, RecordHandler
+from kinesis_sdk.consumer.leases import SqlLeaseStore
 from tests.consumer.fleet.engines import STREAM, Fleet
+
+event = pytest.importorskip("sqlalchemy").event
 
 TABLE = "app"
 SHARD = "shardId-000000000000"
@@ -80,15 +85,30 @@ def no_response() -> TransientAwsError:
 
 
 class SteeredFleet(Fleet):
-    """A fleet on DynamoDB, and an operator whose waits let the workers run."""
+    """A fleet with its leases in DynamoDB or SQLite, and an operator whose waits let the workers run.
+
+    Attributes:
+        place: ``dynamodb`` or ``sqlite``. With SQLite, there is neither ``dynamodb`` nor ``air``.
+    """
+
+    place = "dynamodb"
 
     def __init__(self, tmp_path: Any, **more: Any) -> None:
         super().__init__(**more)
-        self.dynamodb = self.aws.client("dynamodb")
-        self.air = Air(self.dynamodb)
-        self.store = DynamoDBLeaseStore(
-            self.air, TABLE, sleep=self.clock.advance, monotonic=self.clock.monotonic
-        )
+        if self.place == "sqlite":
+            url = f"sqlite:///{tmp_path}/leases-{len(list(tmp_path.iterdir()))}.db"
+            self.connection = Connection(clients={"kinesis": self.raw}, lease_store=url)
+            database = self.connection.database
+            # Without a wait for the disk with each of thousands of writes.
+            event.listen(database, "connect", lambda raw, _: raw.execute("PRAGMA synchronous=OFF"))
+            self.store = SqlLeaseStore(database, TABLE, sleep=self.clock.advance)
+        else:
+            self.dynamodb = self.aws.client("dynamodb")
+            self.connection = Connection(clients={"dynamodb": self.dynamodb, "kinesis": self.raw})
+            self.air = Air(self.dynamodb)
+            self.store = DynamoDBLeaseStore(
+                self.air, TABLE, sleep=self.clock.advance, monotonic=self.clock.monotonic
+            )
         self.audit = tmp_path / "audit.jsonl"
         self.said: list[str] = []
         self.moments: list[float] = []
@@ -103,7 +123,9 @@ class SteeredFleet(Fleet):
             member.alarm.set(max(member.alarm._moment, self.clock.monotonic() + self.pace))
 
     def steering(self, client: Any = None, stream: str | None = STREAM, **more: Any) -> Steering:
-        connection = Connection(clients={"dynamodb": client or self.dynamodb, "kinesis": self.raw})
+        connection = self.connection
+        if client is not None:
+            connection = Connection(clients={"dynamodb": client, "kinesis": self.raw})
         return Steering(
             Application(connection, TABLE, stream=stream, sleep=self.run),
             audit_log=self.audit,

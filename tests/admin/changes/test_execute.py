@@ -12,8 +12,9 @@ from kinesis_sdk.admin.changes import plan as plans
 from kinesis_sdk.admin.changes.execute import ChangeExecutor, Status, _Result
 from kinesis_sdk.admin.changes.recipes import Recipe
 from kinesis_sdk.admin.fleet.model import OwnerKind
-from kinesis_sdk.common.errors import AuditLogError, ConfigError, PermanentAwsError
+from kinesis_sdk.common.errors import AuditLogError, ConfigError, PermanentAwsError, TransientLeaseStoreError
 from tests.admin.changes.operators import SHARD, SLOW, TABLE, Air, SteeredFleet, no_response
+from tests.admin.changes.places import both_places
 
 LOSSES = [losses for count in (1, 2, 3) for losses in product(("before", "after"), repeat=count)]
 
@@ -67,6 +68,32 @@ def test_a_lost_answer_never_rewinds_twice(tmp_path, monkeypatch, losses, recipe
     assert fleet.store.get(SHARD).counter > counter + 2
 
 
+@pytest.mark.parametrize("losses", [["before"], ["after"], ["before", "after"]], ids="-".join)
+def test_a_lost_answer_of_another_database_never_rewinds_twice(tmp_path, monkeypatch, losses):
+    monkeypatch.setattr(SteeredFleet, "place", "sqlite")
+    fleet, start, first = loaded(tmp_path)
+    steering = fleet.steering()
+    plan = steering.plan_rewind(start)
+    send, script = steering._table.send, list(losses)
+
+    def lossy(write):
+        what = script.pop(0) if script else "fine"
+        done = what != "before" and send(write)
+        if what != "fine":
+            raise TransientLeaseStoreError("no response (the call may have taken effect)")
+        return done
+
+    steering._table.send = lossy
+    acquisitions = len(fleet.runs())
+    (outcome,) = steering.apply(plan)
+    assert outcome.status is Status.DONE
+    assert "no response (TransientLeaseStoreError), reading the row" in " ".join(fleet.said)
+    fleet.load(10)
+    runs = fleet.runs()
+    assert len(runs) == acquisitions + 1, "the owner began again once"
+    assert runs[-1][1] == [*range(first, fleet.put_count)]
+
+
 @pytest.mark.parametrize("losses", LOSSES, ids="-".join)
 def test_a_lost_answer_of_a_skip(tmp_path, losses):
     fleet, _, _ = loaded(tmp_path, config=SLOW)
@@ -104,6 +131,7 @@ def test_it_does_not_write_twice_if_the_owner_was_faster_than_the_answer(tmp_pat
     assert fleet.runs()[-1][1] == [*range(first, fleet.put_count)]
 
 
+@both_places
 def test_two_operators_at_once(tmp_path):
     fleet, start, first = loaded(tmp_path)
     one, two = fleet.steering(), fleet.steering()
@@ -150,6 +178,7 @@ def test_a_row_that_changes_each_time_is_given_up_after_five_tries(tmp_path):
     assert "changed the row 5 times" in outcome.message
 
 
+@both_places
 @pytest.mark.parametrize("dies", ["after the request", "before the position", "after the position"])
 def test_an_operator_that_dies_leaves_the_lease_to_its_owner(tmp_path, dies):
     fleet, _, _ = loaded(tmp_path, config=SLOW)
@@ -193,6 +222,7 @@ def test_an_operator_that_dies_leaves_the_lease_to_its_owner(tmp_path, dies):
         assert set(numbers) == set(range(fleet.put_count)), "nothing was changed"
 
 
+@both_places
 def test_an_interrupted_request_is_withdrawn(tmp_path):
     """Ctrl-C while the owner still works on its batch."""
     fleet, _, _ = loaded(tmp_path, config=SLOW)
@@ -249,6 +279,7 @@ def test_an_owner_that_does_not_answer_loses_the_request_after_a_while(tmp_path,
     assert any("java did not answer" in line for line in fleet.said)
 
 
+@both_places
 def test_a_release_goes_to_the_peer_with_the_fewest_leases(tmp_path):
     fleet, _, _ = loaded(tmp_path, workers=("a", "b"), shards=4)
     fleet.run(10)
@@ -264,6 +295,7 @@ def test_a_release_goes_to_the_peer_with_the_fewest_leases(tmp_path):
     assert sorted(int(data) for data in fleet.data()) == [*range(fleet.put_count)], "no record twice"
 
 
+@both_places
 def test_a_release_without_a_peer_frees_the_lease(tmp_path):
     fleet, _, _ = loaded(tmp_path)
     steering = fleet.steering()
@@ -276,6 +308,7 @@ def test_a_release_without_a_peer_frees_the_lease(tmp_path):
     assert set(fleet.data()) == set(fleet.sent)
 
 
+@both_places
 def test_a_swap_keeps_the_balance(tmp_path):
     fleet, _, _ = loaded(tmp_path, workers=("a", "b"), shards=4)
     fleet.run(10)
@@ -293,6 +326,7 @@ def test_a_swap_keeps_the_balance(tmp_path):
     assert sorted(int(data) for data in fleet.data()) == [*range(fleet.put_count)], "no record twice"
 
 
+@both_places
 @pytest.mark.parametrize("owner", ["alive", "dead"])
 def test_moves_to_a_worker_that_is_not_there_are_rejected(tmp_path, owner):
     fleet, _, _ = loaded(tmp_path)
@@ -302,6 +336,7 @@ def test_moves_to_a_worker_that_is_not_there_are_rejected(tmp_path, owner):
         fleet.steering().plan_move([SHARD], "nobody-knows")
 
 
+@both_places
 def test_a_skip_that_was_not_written_is_not_reported(tmp_path, monkeypatch):
     fleet, _, _ = loaded(tmp_path, config=SLOW)
     steering = fleet.behind()
@@ -319,6 +354,7 @@ def test_a_skip_that_was_not_written_is_not_reported(tmp_path, monkeypatch):
     assert not [line for line in fleet.said if "skipped from" in line]
 
 
+@both_places
 def test_a_handoff_in_progress_is_waited_for(tmp_path):
     fleet, start, first = loaded(tmp_path)
     fleet.add("b", fleet.checkpointer("b", "each batch"))
@@ -333,6 +369,7 @@ def test_a_handoff_in_progress_is_waited_for(tmp_path):
     assert fleet.runs()[-1][1] == [*range(first, fleet.put_count)]
 
 
+@both_places
 def test_nothing_is_changed_without_an_audit_log(tmp_path):
     fleet, start, _ = loaded(tmp_path)
     (tmp_path / "file").write_text("")

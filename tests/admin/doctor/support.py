@@ -106,10 +106,11 @@ class World:
             )
             self.clock.advance(1.0)
 
-    def examine(self, **settings: Any) -> Report:
+    def examine(self, *, lease_store: str | None = None, **settings: Any) -> Report:
         self.clock.advance(1.0)
         connection = Connection(
-            clients={name: Guarded(self, name) for name in ("kinesis", "dynamodb", "cloudwatch")}
+            clients={name: Guarded(self, name) for name in ("kinesis", "dynamodb", "cloudwatch")},
+            lease_store=lease_store,
         )
         return diagnose(
             connection, "orders", "billing", clock=self.machine, sleep=lambda _seconds: None, **settings

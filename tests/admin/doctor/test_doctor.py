@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -329,6 +330,42 @@ def test_a_missing_table() -> None:
     assert only(report, "table-missing").level is Level.YELLOW
     # Whether its rows may be read cannot be told without it.
     assert any("there is no lease table" in one.text for one in report.findings)
+
+
+def test_leases_in_another_database_need_no_dynamodb(tmp_path: Path) -> None:
+    pytest.importorskip("sqlalchemy")
+    from kinesis_sdk.consumer.leases import SqlLeaseStore
+
+    world = World(table=False)
+    world.put(600)
+    url = f"sqlite:///{tmp_path}/leases.db"
+    report = world.examine(lease_store=url)
+    assert only(report, "table-missing").level is Level.YELLOW
+    assert f"{url} has no leases of billing" in only(report, "table-missing").text
+    assert not (tmp_path / "leases.db").exists()
+    store = SqlLeaseStore(url, "billing")
+    store.ensure_ready()
+    first, *rest = world.shards()
+    for shard in rest:
+        store.create_if_absent(Lease.for_shard(shard, "TRIM_HORIZON"))
+    world.denied = {action.name for action in ACTIONS if action.name.startswith("dynamodb:")}
+    report = world.examine(lease_store=url)
+    assert first.shard_id in only(report, "shards-without-lease").text
+    assert only(report, "permissions-consumer").level is Level.GREEN
+    store.create_if_absent(Lease.for_shard(first, "TRIM_HORIZON"))
+    report = world.examine(lease_store=url)
+    assert report.level is Level.GREEN
+    assert only(report, "table-status").text == f"2 leases in {url}."
+    assert not any("dynamodb:" in one.text for one in report.findings)
+    assert not {"DescribeTable", "Scan", "GetItem", "UpdateItem"} & report.calls.keys()
+    store.close()
+
+
+def test_a_lease_store_that_fails_is_a_finding(tmp_path: Path) -> None:
+    pytest.importorskip("sqlalchemy")
+    (tmp_path / "leases.db").write_bytes(b"not a database" * 100)
+    report = World(table=False).examine(lease_store=f"sqlite:///{tmp_path}/leases.db")
+    assert "the lease store failed" in only(report, "probe-failed").text
 
 
 def test_a_table_with_another_key_is_red() -> None:

@@ -62,6 +62,41 @@ def test_a_plan_shows_the_write_and_the_command_and_writes_nothing(account: Fake
     json.dumps(shown)
 
 
+def test_a_plan_for_another_database_names_the_statement_and_the_database(
+    account: FakeAws, tmp_path: Path
+) -> None:
+    pytest.importorskip("sqlalchemy")
+    from kinesis_sdk.consumer.leases import SqlLeaseStore
+
+    url = f"sqlite:///{tmp_path}/leases.db"
+    store = SqlLeaseStore(url, "billing")
+    store.ensure_ready()
+    checkpoint = ExtendedSequenceNumber("TRIM_HORIZON", 0)
+    store.create_if_absent(Lease(lease_key=shard_name(0), checkpoint=checkpoint, counter=7))
+    clock = VirtualClock(account.clock.time())
+    connection = Connection(clients={"kinesis": account.client("kinesis")}, lease_store=url)
+    one = AdminPlanner(
+        connection,
+        stream="orders",
+        clock=clock,
+        sleep=clock.advance,
+        audit_log=tmp_path / "audit.jsonl",
+    )
+    shown, act = one.plan("billing", {"operation": "skip-to", "leases": [shard_name(0)], "to": "LATEST"})
+    assert shown["command"].endswith(f"--lease-store {url}")
+    assert [write["title"] for write in shown["writes"]] == [f"UPDATE billing {shard_name(0)}"]
+    act(lambda _line: None)
+    lease = store.get(shard_name(0))
+    assert lease is not None
+    assert lease.counter == 9
+    assert not lease.checkpoint.is_sentinel
+    done = json.loads((tmp_path / "audit.jsonl").read_text().splitlines()[0])
+    assert done["table"] == f"billing in {url}"
+    assert done["write"]["equals"] == {"leaseCounter": {"N": "7"}}
+    store.close()
+    connection.database.dispose()
+
+
 @pytest.mark.parametrize(
     ("change", "field"),
     [
