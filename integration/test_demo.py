@@ -27,11 +27,30 @@ def test_demo_accounts_for_every_record() -> None:
     assert report["passed"]
     assert report["acknowledged"] == report["processed"] == 20_000
     assert report["lost"] == report["failed"] == report["out_of_order"] == 0
-    assert report["splits"] == report["workers_killed"] == 1
+    assert report["duplicated"] == 0
+    assert report["exactly_once"]
+    assert report["splits"] == report["workers_killed"] == report["workers_frozen"] == 1
+    assert report["lost_responses"] == 3
+    assert report["stored_again"] > 0, "there was something to recognise"
     # A victim that had just lost its leases to the load of this machine leaves none to take over.
     assert report["take_over_seconds"] or report["leases_lost"], "the victim's shards were taken over"
     assert report["user_records_per_kinesis_record"] > 2
     assert report["clean_stop"]
+
+
+def test_without_exactly_once_the_same_run_has_duplicates_with_reasons() -> None:
+    result = subprocess.run(
+        [*DEMO, "--duration", "6", "--no-exactly-once", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=HANG,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    report = json.loads(result.stdout)
+    assert report["passed"]
+    assert report["lost"] == report["duplicates_unexplained"] == 0
+    assert report["duplicates_explained"]["stored twice by a retry"] > 0
 
 
 def test_demo_prints_plain_lines_where_there_is_no_terminal() -> None:
@@ -51,7 +70,7 @@ def test_demo_prints_plain_lines_where_there_is_no_terminal() -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 def test_a_lease_that_is_lost_and_taken_again_is_accounted_for() -> None:
     # What an overloaded machine does, forced: the only worker cannot run for longer than its leases last.
-    started = [*DEMO, "--workers", "1", "--duration", "6"]
+    started = [*DEMO, "--workers", "1", "--duration", "6", "--no-exactly-once"]
     printed = []
     with subprocess.Popen(started, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         try:

@@ -34,6 +34,7 @@ def report(**changes: Any) -> DemoReport:
         "overtaken": 0,
         "put_to_process": [0.1],
     }
+    exactly_once = changes.pop("exactly_once", True)
     leases_lost, longest_stall = changes.pop("leases_lost", 0), changes.pop("longest_stall", 0.0)
     clean = changes.pop("clean_stop", True)
     return make_report(
@@ -50,6 +51,11 @@ def report(**changes: Any) -> DemoReport:
         longest_stall=longest_stall,
         failover_time=3.0,
         clean_stop=clean,
+        exactly_once=exactly_once,
+        deliveries=14,
+        stored_again=3,
+        lost_responses=3,
+        workers_frozen=1,
     )
 
 
@@ -57,7 +63,9 @@ def report(**changes: Any) -> DemoReport:
     ("changes", "passed"),
     [
         ({}, True),
-        ({"duplicates": 3, "explained": {"stored twice by a retry": 3}}, True),
+        ({"duplicates": 3, "explained": {"stored twice by a retry": 3}}, False),
+        ({"duplicates": 3, "explained": {"stored twice by a retry": 3}, "exactly_once": False}, True),
+        ({"duplicates": 1, "unexplained": 1, "exactly_once": False}, False),
         ({"lost": [4]}, False),
         ({"failed": 1}, False),
         ({"duplicates": 1, "unexplained": 1}, False),
@@ -107,8 +115,31 @@ def test_options_reach_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not seen[0].kill_worker, "the only worker is not killed"
     CliRunner().invoke(cli, ["demo"])
     assert (seen[1].split_shard, seen[1].kill_worker) == (True, True)
-    CliRunner().invoke(cli, ["demo", "--no-split-shard", "--no-kill-worker"])
-    assert (seen[2].split_shard, seen[2].kill_worker) == (False, False)
+    assert (seen[1].freeze_worker, seen[1].lose_responses, seen[1].exactly_once) == (True, True, True)
+    CliRunner().invoke(cli, ["demo", "--no-split-shard", "--no-kill-worker", "--no-exactly-once"])
+    assert (seen[2].split_shard, seen[2].kill_worker, seen[2].exactly_once) == (False, False, False)
+    CliRunner().invoke(cli, ["demo", "--workers", "2", "--endpoint-url", "http://localhost:4566"])
+    assert not seen[3].freeze_worker, "another worker has to take over from the killed one"
+    assert not seen[3].lose_responses, "only the fake that the demo starts can do that"
+
+
+def test_the_demo_says_what_it_prints(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo_runner, "run_demo", lambda *_: report())
+    output = CliRunner().invoke(cli, ["demo"]).output
+    assert "PASSED  lost 0, duplicated 0" in output
+    assert "responses lost  3 of PutRecords" in output
+    assert "stored again  3 copies" in output
+    assert "processed again  4 times" in output
+
+
+def test_the_demo_without_sqlalchemy_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sqlalchemy", None)
+    monkeypatch.setattr(demo_runner, "run_demo", lambda *_: report(exactly_once=False))
+    result = CliRunner().invoke(cli, ["demo"])
+    assert result.exit_code == 2
+    assert "pip install 'kinesis-sdk[sql]'" in result.output
+    assert "--no-exactly-once" in result.output
+    assert CliRunner().invoke(cli, ["demo", "--no-exactly-once"]).exit_code == 0
 
 
 def test_a_profile_goes_to_the_workers_instead_of_keys_in_the_environment(

@@ -9,13 +9,15 @@ from click.core import ParameterSource
 
 from kinesis_sdk.cli.extras import need
 from kinesis_sdk.cli.options import JSON_OPTION, PORT, Duration, connection_options
-from kinesis_sdk.cli.output import ExitCode, with_exit_codes
+from kinesis_sdk.cli.output import CommandError, ExitCode, with_exit_codes
 
 _UI_DURATION = 90.0
 """Seconds over which the puts are spread with a console: the split comes after 36 s, the kill after 54 s."""
 
 
-@click.command(short_help="Put records, consume them during a split and a crash, and account for each one.")
+@click.command(
+    short_help="Put records, consume them during a split and crashes, and account for each effect."
+)
 @click.option(
     "--repeat",
     type=click.IntRange(1, 1000),
@@ -33,9 +35,9 @@ _UI_DURATION = 90.0
 @click.option(
     "--workers",
     type=click.IntRange(1, 16),
-    default=2,
+    default=3,
     show_default=True,
-    help="Consumer worker processes; of two or more, one is killed during the run.",
+    help="Consumer worker processes; of two or more, one is killed during the run, and of three or more, another one is frozen.",
 )
 @click.option(
     "--duration",
@@ -61,6 +63,25 @@ _UI_DURATION = 90.0
     "--kill-worker/--no-kill-worker",
     default=True,
     help="Kill a worker (SIGKILL) during the run.",
+    show_default=True,
+)
+@click.option(
+    "--freeze-worker/--no-freeze-worker",
+    default=True,
+    help="Freeze a worker (SIGSTOP) for longer than its leases last, and let it go on.",
+    show_default=True,
+)
+@click.option(
+    "--lose-responses/--no-lose-responses",
+    default=True,
+    help="Let the fake AWS that the demo starts lose responses of PutRecords, and store one request after its repetition.",
+    show_default=True,
+)
+@click.option(
+    "--exactly-once/--no-exactly-once",
+    default=True,
+    help="Put with idempotent=True, and commit effects and positions in one SQLite transaction (extra sql). "
+    "Without, records are processed at least once, and duplicates need a reason.",
     show_default=True,
 )
 @click.option(
@@ -96,6 +117,9 @@ def demo(
     failover_time: float,
     split_shard: bool,
     kill_worker: bool,
+    freeze_worker: bool,
+    lose_responses: bool,
+    exactly_once: bool,
     stream: str | None,
     with_ui: bool,
     ui_port: int,
@@ -104,14 +128,15 @@ def demo(
     profile: str | None,
     endpoint_url: str | None,
 ) -> None:
-    r"""Put records, consume them during a split and a crash, and account for each one.
+    r"""Put records, consume them during a split and crashes, and account for each effect.
 
     Starts a fake AWS in its own process, or uses that of --endpoint-url, creates a stream, and puts 20,000 flights (US on-time statistics,
-    2001), partitioned by origin. Worker processes consume them through a DynamoDB lease table. During the
-    run one shard is split and one worker is killed, so that its leases are taken over. At the end, every
-    record that was put is compared with every record that was processed.
+    2001), partitioned by origin. Worker processes consume them through a DynamoDB lease table, and write an effect for
+    each record into a SQLite database. During the run, responses of PutRecords are lost, one worker is frozen, one
+    shard is split and one worker is killed. At the end, every record that was put is compared with its effects: each has
+    exactly one.
 
-    Exits with 1 if a record was lost, delivered out of order, or duplicated without a reason.
+    Exits with 1 if a record was lost, had two effects, or took effect out of order.
 
     \b
     Examples:
@@ -120,12 +145,19 @@ def demo(
       kinesis-sdk demo --ui
       kinesis-sdk demo --endpoint-url http://localhost:4566
       kinesis-sdk demo --stream my-stream --region eu-west-1 --no-kill-worker
+      kinesis-sdk demo --no-exactly-once
     """
     from kinesis_sdk.cli.demo.options import DemoOptions
     from kinesis_sdk.cli.demo.progress import make_progress
     from kinesis_sdk.cli.demo.report import print_report
     from kinesis_sdk.cli.demo.runner import run_demo
 
+    if exactly_once:
+        try:
+            need("sqlalchemy", "sql")
+        except CommandError as error:
+            message = f"{error.message}. Without it, the demo runs with --no-exactly-once"
+            raise CommandError(message, ExitCode.USAGE) from error
     if with_ui:
         need("starlette", "ui")
         need("uvicorn", "ui")
@@ -139,6 +171,9 @@ def demo(
         failover_time=failover_time,
         split_shard=split_shard and stream is None,
         kill_worker=kill_worker and workers > 1,
+        freeze_worker=freeze_worker and workers > 2 and sys.platform != "win32",
+        lose_responses=lose_responses and stream is None and endpoint_url is None,
+        exactly_once=exactly_once,
         endpoint_url=endpoint_url,
         stream=stream,
         region=region,

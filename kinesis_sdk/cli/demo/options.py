@@ -11,11 +11,17 @@ class DemoOptions:
 
     repeat: int = 1
     shards: int = 4
-    workers: int = 2
+    workers: int = 3
     duration: float = 12.0
     failover_time: float = 3.0
     split_shard: bool = True
     kill_worker: bool = True
+    freeze_worker: bool = True
+    """Stop one worker process for longer than its leases last; only with three workers or more."""
+    lose_responses: bool = True
+    """Let the fake AWS lose responses of PutRecords, and store one request long afterwards."""
+    exactly_once: bool = True
+    """Put with ``idempotent=True``, and commit effects and positions together in a SQLite database."""
     endpoint_url: str | None = None
     stream: str | None = None
     region: str | None = None

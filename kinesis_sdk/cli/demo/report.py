@@ -17,6 +17,11 @@ class DemoReport:
     """Results of the demo. Times in seconds, rates per second.
 
     Attributes:
+        duplicated: Number of effects beyond the first of each record; without `exactly_once`, of times that it was processed.
+        exactly_once: Whether effects were committed together with positions, and repetitions of puts recognised.
+        deliveries: Number of times that a record was handed to a worker's handler.
+        stored_again: Number of copies in the stream beyond the first of each record; None if that was not counted.
+        lost_responses: Number of PutRecords calls whose response was lost on purpose.
         leases_lost: Number of leases that workers lost because they were not renewed in time.
         longest_stall: Longest time for which a worker process could not run; 0 if none exceeded one second.
         failover_time: Time without renewal after which a lease expires.
@@ -46,19 +51,22 @@ class DemoReport:
     put_to_process: Mapping[str, float]
     splits: int
     workers_killed: int
+    workers_frozen: int
     take_over_seconds: Mapping[str, float]
     leases_lost: int
     longest_stall: float
     failover_time: float
     clean_stop: bool
+    exactly_once: bool
+    deliveries: int
+    stored_again: int | None
+    lost_responses: int
 
     @property
     def passed(self) -> bool:
-        """Whether no record was lost, failed or out of order, and every duplicate has a reason."""
-        return (
-            not (self.lost or self.failed or self.duplicates_unexplained or self.out_of_order)
-            and self.clean_stop
-        )
+        """Whether no record was lost, failed or out of order, and none had two effects; without `exactly_once`, none without a reason."""
+        duplicates = self.duplicated if self.exactly_once else self.duplicates_unexplained
+        return not (self.lost or self.failed or duplicates or self.out_of_order) and self.clean_stop
 
 
 def make_report(
@@ -76,6 +84,11 @@ def make_report(
     longest_stall: float,
     failover_time: float,
     clean_stop: bool,
+    workers_frozen: int = 0,
+    exactly_once: bool = False,
+    deliveries: int = 0,
+    stored_again: int | None = None,
+    lost_responses: int = 0,
 ) -> DemoReport:
     """Return the report of a run."""
     return DemoReport(
@@ -108,6 +121,11 @@ def make_report(
         longest_stall=longest_stall,
         failover_time=failover_time,
         clean_stop=clean_stop,
+        workers_frozen=workers_frozen,
+        exactly_once=exactly_once,
+        deliveries=deliveries,
+        stored_again=stored_again,
+        lost_responses=lost_responses,
     )
 
 
@@ -125,10 +143,16 @@ def print_report(report: DemoReport, *, as_json: bool) -> None:
     for name, value in _rows(report):
         table.add_row(name, value)
     outcome = "[bold green]PASSED[/]" if report.passed else "[bold red]FAILED[/]"
-    summary = (
-        f"{outcome}  {report.lost:,} lost, {report.failed:,} failed, "
-        f"{report.duplicates_unexplained:,} unexplained duplicates, {report.out_of_order:,} out of order"
-    )
+    if report.exactly_once:
+        summary = (
+            f"{outcome}  lost {report.lost:,}, duplicated {report.duplicated:,} "
+            f"(failed {report.failed:,}, out of order {report.out_of_order:,})"
+        )
+    else:
+        summary = (
+            f"{outcome}  lost {report.lost:,}, duplicated without a reason {report.duplicates_unexplained:,} "
+            f"(failed {report.failed:,}, out of order {report.out_of_order:,})"
+        )
     if sys.stdout.isatty():
         Console(highlight=False).print("", table, "", summary, sep="\n")
         return
@@ -166,6 +190,8 @@ def _rows(report: DemoReport) -> list[tuple[str, str]]:
             "shards split",
             f"{report.splits} (aggregates sent again because of it: {report.wrong_shard_entries:,})",
         ),
+        ("responses lost", f"{report.lost_responses} of PutRecords"),
+        ("workers frozen", f"{report.workers_frozen}"),
         ("workers killed", f"{report.workers_killed}"),
     ]
     if report.workers_killed:
@@ -176,8 +202,19 @@ def _rows(report: DemoReport) -> list[tuple[str, str]]:
         rows.append(("overloaded", f"a worker process could not run for {report.longest_stall:.1f} s"))
     if report.leases_lost:
         rows.append(("leases lost", f"{report.leases_lost} (not renewed within {report.failover_time:g} s)"))
+    rows.append(("acknowledged", f"{report.acknowledged:,}"))
+    if report.stored_again is not None:
+        rows.append(
+            (
+                "stored again",
+                f"{report.stored_again:,} copies of records that the stream had already",
+            )
+        )
+    if report.exactly_once:
+        again = report.deliveries - report.processed - report.duplicated
+        if again:
+            rows.append(("processed again", f"{again:,} times, in transactions that did not commit"))
     rows += [
-        ("acknowledged", f"{report.acknowledged:,}"),
         ("processed", f"{report.processed:,}"),
         ("lost", f"{report.lost:,}"),
         ("duplicated", f"{report.duplicated:,}" + (f": {reasons}" if reasons else "")),

@@ -6,10 +6,10 @@ import os
 import tempfile
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import boto3
 
@@ -31,11 +31,22 @@ from kinesis_sdk.common.stream import StreamId
 from kinesis_sdk.producer import Producer, ProducerConfig
 from kinesis_sdk.producer.record import PendingRecord
 from kinesis_sdk.testing import start_server_process
+from kinesis_sdk.testing.accounting.stored_copies import read_copies
 from kinesis_sdk.testing.accounting.verify import Delivery, Put, take_over_times, verify
-from kinesis_sdk.testing.flights import load_flights, make_payload
+from kinesis_sdk.testing.flights import load_flights, make_payload, read_number
+from kinesis_sdk.testing.http.process import ServerProcess
 
+if TYPE_CHECKING:
+    from kinesis_sdk.cli.demo.effects import Effects
+
+# Parts of all puts after which something happens.
+_LOSE_AT = (0.1, 0.3, 0.5)
+_FREEZE_AT = 0.2
 _SPLIT_AT = 0.4
 _KILL_AT = 0.6
+
+_LATE_STORE = 6.0
+"""Seconds after which a request is stored whose response was lost: later than its repetition, which the producer sends after 4 s."""
 
 # Timeouts after which the demo counts as broken. A slow or busy machine must not reach them.
 _START_TIMEOUT = 180.0
@@ -69,6 +80,10 @@ class _Demo:
         self.futures: list[PendingRecord] = []
         self.put_times: list[float] = []
         self.splits = 0
+        self.frozen = 0
+        self.lost_responses = 0
+        self.server: ServerProcess | None = None
+        self.database: str | None = None
         self.environment = dict(os.environ)
         self.session: Any = None
         self.kinesis: Any = None
@@ -79,8 +94,8 @@ class _Demo:
         """Start the fake AWS if no endpoint or stream is given, and create the clients."""
         if self.endpoint_url is None and self.own_stream:
             self.progress.event("starting a fake AWS in its own process")
-            server = self.stack.enter_context(start_server_process())
-            self.endpoint_url = server.endpoint_url
+            self.server = self.stack.enter_context(start_server_process())
+            self.endpoint_url = self.server.endpoint_url
             self.own_server = True
             self.environment.update(_TEST_CREDENTIALS)
         profile = None if self.own_server else self.options.profile
@@ -152,7 +167,11 @@ class _Demo:
 
     def start_workers(self, folder: Path) -> None:
         """Start the worker processes and wait until all leases are held, by each worker at least one if possible."""
+        if self.options.exactly_once:
+            self.database = f"sqlite:///{folder / 'effects.db'}"
+            self._effects().create()
         settings = {
+            "database": self.database,
             "stream": str(self.stream),
             "application_name": self.application,
             "run": self.run,
@@ -182,7 +201,7 @@ class _Demo:
     # -------------------------------------------------------------- the work
 
     def put_everything(self, producer: Producer) -> float:
-        """Put all records evenly over the duration; split a shard and kill a worker meanwhile.
+        """Put all records evenly over the duration; meanwhile, do what `_plan` says.
 
         Returns:
             Seconds that it took.
@@ -190,8 +209,7 @@ class _Demo:
         flights = load_flights()
         total = len(flights) * self.options.repeat
         start = time.monotonic()
-        split_at = int(total * _SPLIT_AT) if self.options.split_shard else total + 1
-        kill_at = int(total * _KILL_AT) if self.options.kill_worker else total + 1
+        plan = self._plan(total)
         number = 0
         logs_read_at = start
         while number < total:
@@ -206,12 +224,9 @@ class _Demo:
                     producer.put(self.stream, flight.origin, make_payload(self.run, number, flight))
                 )
             number = len(self.futures)
-            if number >= split_at:
-                split_at = total + 1
-                self._split()
-            if number >= kill_at:
-                kill_at = total + 1
-                self._kill()
+            while plan and number >= plan[0][0]:
+                plan.pop(0)[1]()
+            self._let_go_on()
             if now - logs_read_at > 0.1:
                 logs_read_at = now
                 self.read_logs()
@@ -222,6 +237,19 @@ class _Demo:
         self._count(total, producer)
         return time.monotonic() - start
 
+    def _plan(self, total: int) -> list[tuple[int, Callable[[], None]]]:
+        """Return what happens after how many puts, in order."""
+        options = self.options
+        plan: list[tuple[float, Callable[[], None], bool]] = [
+            *((part, self._lose_response, options.lose_responses) for part in _LOSE_AT[:-1]),
+            (_LOSE_AT[-1], self._store_late, options.lose_responses),
+            (_FREEZE_AT, self._freeze, options.freeze_worker),
+            (_SPLIT_AT, self._split, options.split_shard),
+            (_KILL_AT, self._kill, options.kill_worker),
+        ]
+        wanted = [(int(total * part), action) for part, action, is_wanted in plan if is_wanted]
+        return sorted(wanted, key=lambda one: one[0])
+
     def wait_for_workers(self, producer: Producer) -> None:
         """Wait until every acknowledged record was processed, or there is no progress for `_STALL_TIMEOUT`."""
         acknowledged = producer.stats().user_records_stored
@@ -229,6 +257,7 @@ class _Demo:
         while len(self.seen) < acknowledged and time.monotonic() - progressed_at < _STALL_TIMEOUT:
             before = len(self.seen)
             time.sleep(0.05)
+            self._let_go_on()
             self.read_logs()
             if len(self.seen) > before:
                 progressed_at = time.monotonic()
@@ -259,8 +288,42 @@ class _Demo:
         self.splits += 1
         self.progress.event(f"split {widest.shard_id}")
 
-    def _kill(self) -> None:
+    def _lose_response(self) -> None:
+        self._inject({"kind": "timeout_after_storing"})
+        self.progress.event("the response of the next PutRecords call is lost, and its records are stored")
+
+    def _store_late(self) -> None:
+        self._inject({"kind": "late_store", "seconds": _LATE_STORE})
+        self.progress.event(
+            f"the response of the next PutRecords call is lost, and its records are stored {_LATE_STORE:g} s later, after their repetition"
+        )
+
+    def _inject(self, fault: Mapping[str, Any]) -> None:
+        assert self.server is not None
+        self.server.admin(
+            "faults", {**fault, "operation": "PutRecords", "stream": self.stream.name, "count": 1}
+        )
+        self.lost_responses += 1
+
+    def _freeze(self) -> None:
         victim = max(self.workers, key=lambda worker: worker.leases)
+        seconds = self.options.failover_time + 2.0
+        victim.freeze(seconds)
+        self.frozen += 1
+        self.progress.event(
+            f"froze {victim.name} (SIGSTOP), which held {victim.leases} leases, for {seconds:g} s: longer than they last"
+        )
+
+    def _let_go_on(self) -> None:
+        for worker in self.workers:
+            if worker.go_on():
+                self.progress.event(f"{worker.name} goes on (SIGCONT)")
+
+    def _kill(self) -> None:
+        victim = max(
+            (worker for worker in self.workers if worker.frozen_until is None),
+            key=lambda worker: worker.leases,
+        )
         held = victim.leases
         victim.kill()
         self.progress.event(f"killed {victim.name} (SIGKILL), which held {held} leases")
@@ -275,6 +338,27 @@ class _Demo:
                 self.deliveries.append(delivery)
                 self.seen.add(delivery.number)
         return all(stopped)
+
+    def _effects(self) -> Effects:
+        from kinesis_sdk.cli.demo.effects import Effects
+        from kinesis_sdk.consumer.sql import open_engine
+
+        assert self.database is not None
+        return Effects(open_engine("database", self.database))
+
+    def results(self) -> list[Delivery]:
+        """Return the effects that workers committed; without a database, what they processed."""
+        return self.deliveries if self.database is None else self._effects().read()
+
+    def stored_again(self) -> int | None:
+        """Return how many copies of records the stream has beyond the first of each; None for a stream of the user."""
+        if not self.own_stream:
+            return None
+        self.progress.event("reading the whole stream to count the copies in it")
+        run = self.run.encode()
+        copies = read_copies(_Retrying(self.kinesis), self.stream.name)
+        numbers = [number for copy in copies if (number := read_number(run, copy.data)) is not None]
+        return len(numbers) - len(set(numbers))
 
     def puts(self) -> list[Put]:
         """Return the producer's result of every record."""
@@ -297,6 +381,20 @@ class _Demo:
             )
         except ResourceNotFoundError:
             return  # no worker got as far as creating it
+
+
+class _Retrying:
+    """A client whose calls are repeated while the service limits them."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._client, name)
+        operation = "".join(part.capitalize() for part in name.split("_"))
+        return lambda **request: call_with_retries(
+            lambda: method(**request), operation=operation, client=self._client
+        )
 
 
 def _as_put(future: PendingRecord, put_at: float) -> Put:
@@ -329,7 +427,7 @@ def run_demo(options: DemoOptions, progress: Progress) -> DemoReport:
         demo.start_workers(folder)
         if options.ui_port is not None:
             demo.serve_console(options.ui_port)
-        config = ProducerConfig(record_ttl=_RECORD_TTL)
+        config = ProducerConfig(record_ttl=_RECORD_TTL, idempotent=options.exactly_once)
         with Producer(config, session=demo.session, endpoint_url=demo.endpoint_url) as producer:
             put_seconds = demo.put_everything(producer)
             demo.wait_for_workers(producer)
@@ -340,7 +438,12 @@ def run_demo(options: DemoOptions, progress: Progress) -> DemoReport:
         puts = demo.puts()
         return make_report(
             stream=str(demo.stream),
-            result=verify(puts, demo.deliveries, killed=killed, lost_leases=lost_leases),
+            result=verify(puts, demo.results(), killed=killed, lost_leases=lost_leases),
+            exactly_once=options.exactly_once,
+            deliveries=len(demo.deliveries),
+            stored_again=demo.stored_again(),
+            lost_responses=demo.lost_responses,
+            workers_frozen=demo.frozen,
             stats=stats,
             acknowledge_times=[put.acknowledged_after for put in puts if put.position is not None],
             put_seconds=put_seconds,
@@ -349,7 +452,7 @@ def run_demo(options: DemoOptions, progress: Progress) -> DemoReport:
             workers_killed=len(killed),
             take_over_seconds=take_over_times(demo.deliveries, killed=killed),
             leases_lost=len(lost_leases),
-            longest_stall=max(w.longest_stall for w in demo.workers),
+            longest_stall=max(w.longest_stall for w in demo.workers if not w.was_frozen),
             failover_time=options.failover_time,
             clean_stop=clean,
         )

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from kinesis_sdk.common.errors import KinesisSdkError
 from kinesis_sdk.consumer import (
@@ -23,20 +24,36 @@ from kinesis_sdk.consumer import (
 )
 from kinesis_sdk.testing.accounting.delivery_log import DeliveryWriter
 
+if TYPE_CHECKING:
+    from kinesis_sdk.cli.demo.effects import Effects
+
 _TICK = 0.1
 _STALL = 1.0
 """Minimum delay of a tick, in seconds, that is logged as a stall of the process or of the machine."""
 
 
 class _Handler(RecordHandler):
-    """Logs the records that it processes. The worker creates one for each acquisition of a lease."""
+    """Logs the records that it processes, and writes their effects. The worker creates one for each acquisition of a lease."""
 
-    def __init__(self, log: DeliveryWriter, numbers: Iterator[int]) -> None:
+    def __init__(
+        self, log: DeliveryWriter, numbers: Iterator[int], settings: dict[str, Any], effects: Effects | None
+    ) -> None:
         self._log = log
         self._acquisition = next(numbers)
+        self._run, self._worker = settings["run"].encode(), settings["worker_id"]
+        self._effects = effects
 
     def process_records(self, batch: RecordBatch) -> None:
         self._log.batch(batch.shard_id, batch.records, acquisition=self._acquisition)
+        if self._effects is not None:
+            self._effects.insert(
+                batch.transaction,
+                self._run,
+                batch.shard_id,
+                batch.records,
+                worker=self._worker,
+                acquisition=self._acquisition,
+            )
 
     def lease_lost(self) -> None:
         self._log.lease_lost(self._acquisition)
@@ -67,10 +84,18 @@ def main() -> int:
 
     threading.Thread(target=_log_stalls, args=(log,), daemon=True).start()
     acquisitions = itertools.count(1)
+    sink = effects = None
+    if settings["database"] is not None:
+        from kinesis_sdk.cli.demo.effects import Effects
+        from kinesis_sdk.consumer.sinks.sql import SqlSink
+
+        sink = SqlSink(settings["database"])
+        effects = Effects(sink.engine)
     worker = Worker(
         settings["stream"],
         application_name=settings["application_name"],
-        handler=lambda: _Handler(log, acquisitions),
+        handler=lambda: _Handler(log, acquisitions, settings, effects),
+        sink=sink,
         config=ConsumerConfig(
             initial_position=settings["initial_position"],
             leases=LeaseConfig(failover_time=settings["failover_time"]),

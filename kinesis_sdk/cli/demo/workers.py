@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -21,6 +22,8 @@ class WorkerProcess:
     Attributes:
         name: Its worker id.
         killed_at: Wall-clock seconds at which `kill` was called; None before.
+        frozen_until: Monotonic seconds at which it is to go on; None while it runs.
+        was_frozen: Whether `freeze` was called.
     """
 
     def __init__(
@@ -28,6 +31,8 @@ class WorkerProcess:
     ) -> None:
         self.name = name
         self.killed_at: float | None = None
+        self.frozen_until: float | None = None
+        self.was_frozen: bool = False
         log = folder / f"{name}.jsonl"
         self._reader = DeliveryReader(log, name)
         self._errors = folder / f"{name}.log"
@@ -81,6 +86,23 @@ class WorkerProcess:
         self._process.kill()
         self._process.wait()
 
+    def freeze(self, seconds: float) -> None:
+        """Stop it from running (SIGSTOP); `go_on` ends that after so many seconds."""
+        self.frozen_until, self.was_frozen = time.monotonic() + seconds, True
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self, *, at_once: bool = False) -> bool:
+        """Let a frozen process run again (SIGCONT) if its time is over.
+
+        Returns:
+            Whether it goes on now.
+        """
+        if self.frozen_until is None or not (at_once or time.monotonic() >= self.frozen_until):
+            return False
+        self.frozen_until = None
+        self._process.send_signal(signal.SIGCONT)
+        return True
+
     def stop(self, timeout: float) -> bool:
         """Request a clean stop (SIGTERM), and kill it if it has not ended after ``timeout`` seconds.
 
@@ -89,6 +111,7 @@ class WorkerProcess:
         """
         if self.killed_at is not None:
             return True
+        self.go_on(at_once=True)  # a frozen process would not notice the request
         self._process.terminate()
         try:
             return self._process.wait(timeout) == 0
