@@ -13,11 +13,12 @@ ONCE ?= 10000
 MINUTES ?= 2
 COUNT ?= 40
 EFFECT_SCHEDULES ?= 10000
+EXACTLY_ONCE ?= 10000
 SEED ?=
 ARGS ?=
 COMPILE = .cache/uv/bin/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' $(ARGS)
 MKDOCS = NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/mkdocs
-FUZZ = KINESIS_SDK_EFFECTS=$(EFFECT_SCHEDULES) KINESIS_SDK_SCHEDULES=$(SCHEDULES) KINESIS_SDK_FLEETS=$(FLEETS) KINESIS_SDK_READERS=$(READERS) KINESIS_SDK_QUERIES=$(QUERIES) KINESIS_SDK_ONCE=$(ONCE)
+FUZZ = KINESIS_SDK_EFFECTS=$(EFFECT_SCHEDULES) KINESIS_SDK_EXACTLY_ONCE=$(EXACTLY_ONCE) KINESIS_SDK_SCHEDULES=$(SCHEDULES) KINESIS_SDK_FLEETS=$(FLEETS) KINESIS_SDK_READERS=$(READERS) KINESIS_SDK_QUERIES=$(QUERIES) KINESIS_SDK_ONCE=$(ONCE)
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo example test unit integration browser spark spark-full spark-scale multilang java fuzz soak operations check english format bench bench-producer bench-consumer bench-calls bench-fleet bench-admin bench-spark-plan bench-java bench-multilang bench-spark-jvm docs docs-serve lock clean
@@ -45,6 +46,7 @@ demo: install  ## Run the demo: 20,000 real flights through Kinesis and back (RE
 # A share of what `make fuzz` plays, so that CI ends within the hour; the command line has priority.
 test: ONCE = 1000
 test: EFFECT_SCHEDULES = 150
+test: EXACTLY_ONCE = 240
 test: install  ## Run all tests; prints its downloads first and a one-line summary last.
 	@$(FUZZ) $(BIN)/python -m tools.run_tests
 
@@ -97,7 +99,7 @@ docs-serve: install  ## Show the site on a local port while you write it.
 example: install  ## Send flights through PySpark and Kinesis into a chart, flights.png (needs Java 17).
 	@python=$$($(BIN)/python -m integration.spark.environments) && $$python examples/flights_pipeline.py $(ARGS)
 
-fuzz: install  ## Run random schedules, fleets and Spark queries in virtual time (FLEETS=100000 for a long run).
+fuzz: install  ## Run random schedules, fleets and Spark queries in virtual time (about an hour; FLEETS=100000 for more).
 	@$(FUZZ) $(BIN)/python -m tools.run_tests fuzz
 
 soak: install  ## Run producers and workers with random faults (MINUTES=15, SEED=7); draws soak.png.

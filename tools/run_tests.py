@@ -58,7 +58,7 @@ SUITES = (
     Suite(
         "fuzz",
         "random schedules, fleets and Spark queries in virtual time",
-        4,
+        8,
         (
             (*_TWO, "tests/producer/test_schedules.py"),
             (
@@ -69,6 +69,7 @@ SUITES = (
             ),
             (*_TWO, "tests/once_model"),
             (*_TWO, "tests/consumer/sinks/test_schedules.py"),
+            (*_TWO, "tests/exactly_once"),
             (*_TWO, "tests/spark/test_planner.py", "-k", "through_everything"),
             (*_TWO, "tests/spark/test_simulation.py", "-k", "every_promise or sixteen_threads"),
         ),
@@ -133,6 +134,7 @@ FUZZ_VARIABLES = {
     "KINESIS_SDK_SCHEDULES",
     "KINESIS_SDK_FLEETS",
     "KINESIS_SDK_EFFECTS",
+    "KINESIS_SDK_EXACTLY_ONCE",
     "KINESIS_SDK_READERS",
     "KINESIS_SDK_QUERIES",
     "KINESIS_SDK_ONCE",
