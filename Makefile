@@ -12,6 +12,7 @@ QUERIES ?= 200
 ONCE ?= 10000
 MINUTES ?= 2
 COUNT ?= 40
+EFFECTS ?= 20000
 EFFECT_SCHEDULES ?= 10000
 EXACTLY_ONCE ?= 10000
 SEED ?=
@@ -21,7 +22,7 @@ MKDOCS = NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/mkdocs
 FUZZ = KINESIS_SDK_EFFECTS=$(EFFECT_SCHEDULES) KINESIS_SDK_EXACTLY_ONCE=$(EXACTLY_ONCE) KINESIS_SDK_SCHEDULES=$(SCHEDULES) KINESIS_SDK_FLEETS=$(FLEETS) KINESIS_SDK_READERS=$(READERS) KINESIS_SDK_QUERIES=$(QUERIES) KINESIS_SDK_ONCE=$(ONCE)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo example test unit integration browser spark spark-full spark-scale multilang java fuzz soak operations check english format bench bench-producer bench-consumer bench-calls bench-fleet bench-admin bench-spark-plan bench-java bench-multilang bench-spark-jvm docs docs-serve lock clean
+.PHONY: help install demo example test unit integration browser spark spark-full spark-scale multilang java fuzz soak effects operations check english format bench bench-producer bench-consumer bench-calls bench-effects bench-fleet bench-admin bench-spark-plan bench-java bench-multilang bench-spark-jvm docs docs-serve lock clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -105,6 +106,9 @@ fuzz: install  ## Run random schedules, fleets and Spark queries in virtual time
 soak: install  ## Run producers and workers with random faults (MINUTES=15, SEED=7); draws soak.png.
 	@$(BIN)/python -m integration.endtoend.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
+effects: install  ## Count effects while workers are killed and frozen (EFFECTS=1000000, SEED=7, ARGS='--stores sqlite', ARGS=--help).
+	@$(BIN)/python -m integration.effects.run --effects $(EFFECTS) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
 operations: install  ## Make random changes of the lease table of a running fleet (COUNT=200, SEED=7), judged record by record.
 	@$(BIN)/python -m integration.endtoend.operations --count $(COUNT) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
@@ -119,6 +123,9 @@ bench-producer: install  ## Print the producer's cost per record, compared with 
 
 bench-consumer: install  ## Print the consumer's cost per record, compared with a floor.
 	@$(BIN)/python benchmarks/bench_consumer.py
+
+bench-effects: install  ## Print effects per second and delays of each guarantee and store, as ratios.
+	@PYTHONPATH=. $(BIN)/python benchmarks/bench_effects.py $(ARGS)
 
 bench-calls: install  ## Print the CPU time of a poller's calls, compared with boto3 and with a floor.
 	@$(BIN)/python benchmarks/bench_calls.py

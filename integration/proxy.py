@@ -16,6 +16,9 @@ with Proxy("http://127.0.0.1:4566", seed=1) as proxy:
 | `stall` | the response stops; it continues once healed |
 | `black_hole` | requests are swallowed, connections stay open and are never answered again |
 | `cut()` | live connections are reset at once, event streams or all |
+
+With `operations`, a fault affects only requests of these operations of AWS: `reset_after=0` then loses the answers of calls that were
+carried out.
 """
 
 from __future__ import annotations
@@ -23,9 +26,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import re
 import socket
 import struct
 import threading
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -39,6 +44,7 @@ _PIECE = 1 << 16
 _POLL = 0.02
 _POLLS_AT_END = 250
 _EVENT_STREAM = b"application/vnd.amazon.eventstream"
+_TARGET = re.compile(rb"\r\nx-amz-target: *[^\r\n]*\.([A-Za-z]+)\r\n", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +58,8 @@ class FaultPlan:
     black_hole: bool = False
     probability: float = 1.0
     """Chance of each request to be affected, by the proxy's seed."""
+    operations: tuple[str, ...] = ()
+    """Operations of AWS whose requests may be affected; empty: any request."""
 
 
 class _Link:
@@ -101,6 +109,8 @@ class Proxy:
         self._port = 0
         self.affected = 0
         """Requests that were affected so far."""
+        self.affected_operations: Counter[str] = Counter()
+        """The same by operation, of plans that name operations."""
 
     # -- from any thread ----------------------------------------------------------------------------------------
 
@@ -196,13 +206,25 @@ class Proxy:
                 fault = self._fault
                 if link.forwarded or not link.affected:
                     # The first piece of a request decides for its whole response.
-                    link.affected = fault != FaultPlan() and self._random.random() < fault.probability
+                    link.affected = self._hits(fault, piece)
                     self.affected += link.affected
                 link.forwarded = 0
                 link.is_lost = link.is_lost or (fault.black_hole and link.affected)
                 if not link.is_lost:
                     link.server.write(piece)
                     await link.server.drain()
+
+    def _hits(self, fault: FaultPlan, piece: bytes) -> bool:
+        if fault == FaultPlan():
+            return False
+        if not fault.operations:
+            return self._random.random() < fault.probability
+        target = _TARGET.search(piece)
+        operation = "" if target is None else target[1].decode()
+        if operation not in fault.operations or self._random.random() >= fault.probability:
+            return False
+        self.affected_operations[operation] += 1
+        return True
 
     async def _responses(self, link: _Link, reader: asyncio.StreamReader) -> None:
         with contextlib.suppress(ConnectionError):

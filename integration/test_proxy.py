@@ -189,3 +189,17 @@ def test_a_target_that_is_not_there_is_a_closed_connection() -> None:
         pytest.raises((ConnectionError, http.client.HTTPException)),
     ):
         health(proxy)
+
+
+def test_answers_of_one_operation_are_lost_after_the_call(aws: FakeAws, proxy: Proxy, kinesis: Any) -> None:
+    # A body as large as this comes in several pieces, of which only the first names the operation.
+    records = [{"Data": bytes(100_000), "PartitionKey": "k"} for _ in range(5)]
+    proxy.configure(reset_after=0, operations=("PutRecords",))
+    put(kinesis)
+    for _ in range(3):
+        with pytest.raises((ConnectionClosedError, HTTPClientError)):
+            kinesis.put_records(StreamName="s", Records=records)
+    assert proxy.affected_operations == {"PutRecords": 3}
+    assert aws.stats()["records_stored"] == 16
+    proxy.heal()
+    kinesis.put_records(StreamName="s", Records=records)

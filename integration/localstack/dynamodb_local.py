@@ -19,11 +19,12 @@ _SECONDS = 180.0
 
 
 @contextmanager
-def dynamodb_local(log: Path) -> Iterator[str]:
+def dynamodb_local(log: Path, *, heap: str = "256m") -> Iterator[str]:
     """Run DynamoDB Local for the length of a with statement; yield its endpoint URL.
 
     Args:
         log: File for its output.
+        heap: Maximum heap of its Java.
 
     Raises:
         CannotInstallError: The machine lacks Java, or the registries cannot be reached.
@@ -35,7 +36,7 @@ def dynamodb_local(log: Path) -> Iterator[str]:
         port = free.getsockname()[1]
     command = [
         "java",
-        "-Xmx256m",
+        f"-Xmx{heap}",
         f"-Djava.library.path={jar.parent / 'DynamoDBLocal_lib'}",
         "-jar",
         str(jar),
@@ -46,7 +47,12 @@ def dynamodb_local(log: Path) -> Iterator[str]:
     ]
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, "DDB_LOCAL_TELEMETRY": "0"}
+            command,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "DDB_LOCAL_TELEMETRY": "0"},
+            # Ctrl-C in the terminal is for the run, which then ends it in order.
+            start_new_session=True,
         )
     try:
         deadline = time.monotonic() + _SECONDS

@@ -1,0 +1,1 @@
+"""Effects that are counted while workers are killed and frozen: see `integration.effects.run`."""

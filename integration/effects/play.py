@@ -1,0 +1,291 @@
+"""One run: a stream, producers, workers that write effects, and what happens to them."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+import boto3
+
+from integration.effects.account import Outcome, Pace, due, judge
+from integration.effects.services import Services, serve
+from integration.effects.stores import Store, open_store
+from integration.endtoend.processes import ChildProcess
+from integration.endtoend.stream import StreamControl
+from kinesis_sdk.common.stream import StreamId
+from kinesis_sdk.producer import Producer, ProducerConfig
+from kinesis_sdk.producer.record import PendingRecord
+from kinesis_sdk.testing.accounting.stored_copies import read_copies
+
+PRODUCERS = ("idempotent", "plain", "mixed")
+_SETTLE = 3
+"""Failover times after the last missing effect in which others could still happen twice."""
+
+_STUCK = 180.0
+"""Seconds without any new effect after which a run is given up."""
+
+_BACKLOG = 50_000
+_LATEST_STORE = 6.0
+"""Seconds after the last put in which a request that failed may still be stored."""
+
+_WORKERS = 4
+_MOST_SHARDS = 6
+_PROGRESS_SECONDS = 10.0
+
+
+class Plan(NamedTuple):
+    """What to play.
+
+    Attributes:
+        endpoint: See `serve`.
+        store: One of `STORES`.
+        puts: Records to put.
+        rate: Maximum number of records per second.
+        seed: Of the faults.
+        transactions: Whether workers have a sink.
+        producers: One of `PRODUCERS`. With ``mixed``, the idempotent one puts even numbers and the plain one odd ones.
+        fault_interval: Mean seconds between two faults.
+        failover: Failover time of the workers, seconds.
+        idle: Seconds between two reads of a shard.
+        pause: Maximum seconds between the effects of a batch and what follows them.
+    """
+
+    endpoint: str
+    store: str
+    puts: int
+    rate: float
+    seed: int
+    transactions: bool
+    producers: str
+    fault_interval: float = 2.5
+    failover: float = 3.0
+    idle: float = 0.2
+    pause: float = 0.02
+
+
+class Run:
+    """One run.
+
+    Args:
+        plan: What to play.
+        services: Its servers.
+        store: Its store, as the run itself sees it.
+        folder: For what workers print.
+        report: Called with a line about the progress every ten seconds.
+    """
+
+    def __init__(
+        self, plan: Plan, services: Services, store: Store, folder: Path, report: Callable[[str], None]
+    ) -> None:
+        self._plan, self._services, self._store, self._folder, self._report = (
+            plan,
+            services,
+            store,
+            folder,
+            report,
+        )
+        self._stream = f"orders-{plan.seed}-{os.getpid()}-{time.time_ns() % 1_000_000}"
+        self._rng = random.Random(plan.seed)
+        self._kinesis = boto3.client("kinesis", endpoint_url=services.aws_url)
+        self._control = StreamControl(self._kinesis, StreamId.parse(self._stream), self._rng, lambda _: None)
+        self._faults: Counter[str] = Counter()
+        self._workers: list[ChildProcess] = []
+        self._frozen: list[tuple[float, ChildProcess]] = []
+        self._started = 0
+        self._began = self._told = self._next_fault = 0.0
+        self._put = self._effects = 0
+        self._looked = 0.0
+
+    def play(self) -> Outcome:
+        """Put the records, do the faults, wait for the effects, and compare them with the stream."""
+        self._began = self._told = time.monotonic()
+        self._store.prepare()
+        self._control.create(_WORKERS)
+        self._kinesis.get_waiter("stream_exists").wait(StreamName=self._stream, WaiterConfig={"Delay": 1})
+        self._services.begin_faults()
+        try:
+            for _ in range(_WORKERS):
+                self._add()
+            acknowledged = self._produce()
+            self._faults += self._services.faults()
+            self._services.end_faults()
+            for _, worker in self._frozen:
+                worker.thaw()
+            time.sleep(_LATEST_STORE)
+            wanted = due(self._stream, read_copies(self._kinesis, self._stream))
+            self._drain(len(wanted.ids))
+        finally:
+            for worker in self._workers:
+                worker.destroy()
+        seconds = time.monotonic() - self._began
+        verdict = judge(wanted, self._store.effects_by_record(wanted.ids), acknowledged)
+        return Outcome(
+            self._plan.store,
+            self._plan.transactions,
+            self._plan.producers,
+            self._put,
+            wanted.copies,
+            verdict.lost,
+            verdict.twice,
+            seconds,
+            self._faults,
+        )
+
+    # -- producing ----------------------------------------------------------------------------------------------
+
+    def _producer(self, *, idempotent: bool) -> Producer:
+        # Small aggregates, so that a batch is a moment's work and there are many transactions to be killed in.
+        config = ProducerConfig(idempotent=idempotent, aggregation_max_count=100, record_ttl=300.0)
+        return Producer(config, region_name="us-east-1", endpoint_url=self._services.worker_aws_url)
+
+    def _produce(self) -> Iterable[int]:
+        kinds = {"idempotent": [True], "plain": [False], "mixed": [True, False]}[self._plan.producers]
+        futures: list[PendingRecord] = []
+        start = time.monotonic()
+        pace = Pace(self._plan.puts, self._plan.rate, _BACKLOG, start)
+        self._next_fault = start + self._plan.fault_interval
+        with ExitStack() as stack:
+            producers = [stack.enter_context(self._producer(idempotent=kind)) for kind in kinds]
+            while self._put < self._plan.puts:
+                self._look()
+                until = pace.allowed(time.monotonic(), self._effects)
+                for number in range(self._put, until):
+                    text = str(number)
+                    futures.append(producers[number % len(producers)].put(self._stream, text, text.encode()))
+                self._put = max(self._put, until)
+                self._disturb(time.monotonic())
+                time.sleep(0.02)
+            for producer in producers:
+                producer.flush()
+        self._tell_attempts(futures)
+        return [number for number, future in enumerate(futures) if future.exception(0) is None]
+
+    def _tell_attempts(self, futures: Iterable[PendingRecord]) -> None:
+        codes: Counter[str] = Counter()
+        for future in futures:
+            error = future.exception(0)
+            attempts = future.result(0).attempts if error is None else getattr(error, "attempts", ())
+            codes.update(attempt.code for attempt in attempts if attempt.code)
+            codes["failed for good"] += error is not None
+        why = ", ".join(f"{number:,} × {code}" for code, number in codes.most_common() if number)
+        self._report(f"attempts of records that failed: {why or 'none'}")
+
+    # -- workers ------------------------------------------------------------------------------------------------
+
+    def _add(self) -> None:
+        self._started += 1
+        settings = {
+            "stream": self._stream,
+            "store": self._services.worker_store,
+            "transactions": self._plan.transactions,
+            "endpoint_url": self._services.worker_aws_url,
+            "worker_id": f"w{self._started}",
+            "failover": self._plan.failover,
+            "max_records": 20,
+            "pause": self._plan.pause,
+            "idle": self._plan.idle,
+        }
+        name = f"{self._plan.store}-{'sink' if self._plan.transactions else 'plain'}-w{self._started}"
+        worker = ChildProcess("integration.effects.worker", name, settings, self._folder, os.environ)
+        self._workers.append(worker)
+
+    def _disturb(self, now: float) -> None:
+        if now >= self._next_fault:
+            self._next_fault = now + self._plan.fault_interval * self._rng.uniform(0.4, 1.6)
+            self._fault(now)
+        for entry in [entry for entry in self._frozen if entry[0] <= now]:
+            self._frozen.remove(entry)
+            entry[1].thaw()
+
+    def _fault(self, now: float) -> None:
+        able = [worker for worker in self._workers if worker.is_able]
+        chance = self._rng.random()
+        if chance < 0.45 and len(able) > 1:
+            self._faults["kills"] += 1
+            worker = self._rng.choice(able)
+            worker.kill()
+            self._workers.remove(worker)
+            self._add()
+        elif chance < 0.7 and len(able) > 1:
+            self._faults["freezes"] += 1
+            worker = self._rng.choice(able)
+            worker.freeze()
+            self._frozen.append((now + self._rng.uniform(1, 4 * self._plan.failover), worker))
+        elif chance < 0.9:
+            self._reshard()
+        else:
+            self._faults["cuts"] += 1
+            self._services.cut()
+            self._store.disturb()
+
+    def _reshard(self) -> None:
+        if self._control.is_resharding:
+            return
+        if len(self._control.shards()) >= _MOST_SHARDS:
+            self._faults["merges"] += 1
+            self._control.merge()
+        else:
+            self._faults["splits"] += 1
+            self._control.split()
+
+    # -- waiting ------------------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """See how far the workers are, at most for a tenth of the time; tell it now and then."""
+        now = time.monotonic()
+        if now >= self._looked:
+            self._effects = self._store.effects()
+            after = time.monotonic()
+            self._looked = after + max(1.0, 10 * (after - now))
+        if now - self._told >= _PROGRESS_SECONDS:
+            self._told = now
+            faults = ", ".join(f"{number} {name}" for name, number in sorted(self._faults.items()))
+            self._report(
+                f"{now - self._began:>5.0f} s  {self._put:>10,} put  {self._effects:>10,} effects  {faults}"
+            )
+        for worker in self._workers:
+            if worker.status is not None:
+                raise RuntimeError(f"{worker.name} ended by itself:\n{worker.tail()}")
+
+    def _drain(self, wanted: int) -> None:
+        """Wait until so many records took effect, and a while longer, in which effects could happen twice."""
+        seen, progress_at = -1, time.monotonic()
+        while True:
+            self._look()
+            if self._effects >= wanted and self._store.records() >= wanted:
+                break
+            if self._effects != seen:
+                seen, progress_at = self._effects, time.monotonic()
+            elif time.monotonic() - progress_at > _STUCK:
+                self._report(f"no new effect for {_STUCK:g} s: {wanted:,} records are due")
+                return
+            time.sleep(1)
+        time.sleep(_SETTLE * self._plan.failover)
+
+
+def play(plan: Plan, folder: Path, report: Callable[[str], None] = lambda _: None) -> Outcome:
+    """Play one run, with servers and a stream of its own.
+
+    Args:
+        plan: What to play.
+        folder: For the servers' and the workers' files.
+        report: Called with lines about the progress.
+
+    Raises:
+        CannotInstallError: LocalStack or DynamoDB Local cannot be had on this machine.
+        NoPostgresError: There is no PostgreSQL.
+        RuntimeError: A worker ended by itself.
+    """
+    with ExitStack() as stack:
+        services = stack.enter_context(serve(plan.endpoint, plan.store, folder=folder, seed=plan.seed))
+        if services.missing:
+            report(f"faults that these servers cannot have: {', '.join(services.missing)}")
+        store = open_store(services.store, attempts=10)  # it counts, and changes no effect
+        stack.callback(store.close)
+        return Run(plan, services, store, folder, report).play()

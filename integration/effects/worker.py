@@ -1,0 +1,87 @@
+"""A worker of the run: one process, which writes effects until it is killed or told to stop."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from integration.effects.stores import Store, open_store
+from integration.endtoend.producer_process import wait_for_end
+from kinesis_sdk.common.errors import KinesisSdkError
+from kinesis_sdk.consumer import ConsumerConfig, LeaseConfig, RecordBatch, RetrievalConfig, Worker
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def main() -> int:
+    """Process records until told to stop."""
+    settings = json.loads(sys.stdin.readline())
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    stop = threading.Event()
+    wait_for_end(stop)
+    store = open_store(settings["store"])
+    pause = settings["pause"]
+
+    def handle(batch: RecordBatch) -> None:
+        (store.write if settings["transactions"] else store.write_plainly)(batch)
+        time.sleep(random.uniform(0, pause))  # a kill often comes between the effects and what follows them
+
+    worker = start(lambda: make_worker(settings, handle, store), stop)
+    while not stop.wait(0.2) and not (worker and worker.wait(0)):
+        pass
+    if worker is not None:
+        worker.stop()
+        worker.wait()
+    return 0
+
+
+def make_worker(settings: Mapping[str, Any], handle: Callable[[RecordBatch], None], store: Store) -> Worker:
+    """Return a worker of the run."""
+    return Worker(
+        settings["stream"],
+        application_name=f"effects-{settings['stream']}",
+        handler=handle,
+        sink=store.sink() if settings["transactions"] else None,
+        config=ConsumerConfig(
+            initial_position="TRIM_HORIZON",
+            leases=LeaseConfig(failover_time=settings["failover"], balance_by="count"),
+            retrieval=RetrievalConfig(
+                max_records=settings["max_records"], idle_time_between_reads=settings["idle"]
+            ),
+        ),
+        endpoint_url=settings["endpoint_url"],
+        region_name="us-east-1",
+        worker_id=settings["worker_id"],
+    )
+
+
+def start(make: Callable[[], Worker], stop: threading.Event) -> Worker | None:
+    """Start a worker; on a machine that is too busy for an answer within a minute, start another, as a supervisor would.
+
+    Returns:
+        The worker; None if it was told to stop first.
+
+    Raises:
+        KinesisSdkError: If an error is not one that passes.
+    """
+    while not stop.is_set():
+        worker = make()
+        try:
+            worker.start()
+        except KinesisSdkError as error:
+            if not error.retryable:
+                raise
+            _LOGGER.warning("the worker could not start and is replaced: %s", error)
+        else:
+            return worker
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+"""How `make effects` judges a run, and paces it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from integration.effects.account import Outcome, Pace, Verdict, due, judge
+from kinesis_sdk.testing.accounting.stored_copies import CopyPosition, StoredCopy
+
+
+def copy(number: int, sequence: int, *, idempotent: bool, valid: bool = True) -> StoredCopy:
+    place = CopyPosition("shardId-000000000000", sequence, 0)
+    return StoredCopy(place, 0.0, str(number).encode(), idempotent, valid)
+
+
+def name(sequence: int) -> str:
+    return f"s/shardId-000000000000/{sequence}/0"
+
+
+# Put 0 is idempotent and stored three times, first where it does not belong; put 1 is plain and stored twice.
+COPIES = [
+    copy(0, 10, idempotent=True, valid=False),
+    copy(0, 11, idempotent=True),
+    copy(1, 12, idempotent=False),
+    copy(0, 13, idempotent=True),
+    copy(1, 14, idempotent=False),
+]
+RIGHT = {name(11): 1, name(12): 1, name(14): 1}
+
+
+def test_an_idempotent_put_is_due_once_and_a_plain_one_at_each_copy() -> None:
+    wanted = due("s", COPIES)
+    assert wanted.ids == RIGHT.keys()
+    assert wanted.numbers == {0, 1}
+    assert wanted.copies == 3
+    assert judge(wanted, RIGHT, [0, 1]) == Verdict(lost=0, twice=0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "lost", "twice"),
+    [
+        pytest.param({name(12): 2}, 0, 1, id="a copy took effect twice"),
+        pytest.param({name(13): 1}, 0, 1, id="a second copy of an idempotent put took effect"),
+        pytest.param({name(10): 1}, 0, 1, id="a misplaced copy of an idempotent put took effect"),
+        pytest.param({name(14): 0}, 1, 0, id="a copy of a plain put took no effect"),
+        pytest.param({name(11): 0, name(13): 1}, 1, 1, id="the wrong copy of an idempotent put took effect"),
+    ],
+)
+def test_what_is_wrong_is_counted(changes: dict[str, int], lost: int, twice: int) -> None:
+    effects = {one: number for one, number in {**RIGHT, **changes}.items() if number}
+    assert judge(due("s", COPIES), effects, [0, 1]) == Verdict(lost, twice)
+
+
+def test_an_acknowledged_put_that_is_not_in_the_stream_is_lost() -> None:
+    assert judge(due("s", COPIES), RIGHT, [0, 1, 2]) == Verdict(lost=1, twice=0)
+    only_misplaced = due("s", COPIES[:1])
+    assert judge(only_misplaced, {}, [0]) == Verdict(lost=1, twice=0)
+    assert judge(only_misplaced, {}, []) == Verdict(lost=0, twice=0)
+
+
+@pytest.mark.parametrize(
+    ("transactions", "lost", "twice", "good"),
+    [
+        (True, 0, 0, True),
+        (True, 1, 0, False),
+        (True, 0, 1, False),
+        (False, 0, 5, True),
+        (False, 0, 0, False),
+        (False, 1, 5, False),
+    ],
+)
+def test_a_baseline_that_repeats_nothing_proves_nothing(
+    transactions: bool, lost: int, twice: int, good: bool
+) -> None:
+    outcome = Outcome("sqlite", transactions, "plain", 100, 0, lost, twice, 1.0)
+    assert outcome.is_good is good
+
+
+def test_the_line_names_the_faults() -> None:
+    outcome = Outcome("sqlite", True, "mixed", 1_000_000, 12, 0, 0, 400.0, Counter(kills=3, freezes=2))
+    assert outcome.line().split() == [
+        "sqlite",
+        "sink",
+        "mixed",
+        "1,000,000",
+        "12",
+        "0",
+        "0",
+        "400",
+        "2,500",
+        "2",
+        "freezes,",
+        "3",
+        "kills",
+    ]
+
+
+class TestPace:
+    def test_so_many_a_second(self) -> None:
+        pace = Pace(1000, 100.0, 10_000, now=5.0)
+        assert pace.allowed(5.0, 0) == 0
+        assert pace.allowed(7.5, 0) == 250
+        assert pace.allowed(100.0, 0) == 1000
+
+    def test_it_waits_for_the_workers_and_does_not_make_up_for_it(self) -> None:
+        pace = Pace(1000, 100.0, 50, now=0.0)
+        assert pace.allowed(2.0, 0) == 50
+        assert pace.allowed(60.0, 0) == 50
+        assert pace.allowed(60.1, 400) == 60
+        assert pace.allowed(60.2, 20) == 70, "what was put stays put, even if fewer effects are seen"
