@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from tests.readme import DOCS, ROOT
+from tests.readme import DOCS, ROOT, blocks
 from tools.docs_reference import PACKAGES, error_classes, public_names
 
 BIN = Path(sys.executable).parent
@@ -109,6 +109,33 @@ def test_every_page_is_there_as_markdown_and_in_the_list(site: Path) -> None:
         assert "<div" not in text, name
         for link in re.findall(r"\]\(([^)#:\s]+\.(?:md|html))[#)]", text):
             assert ((site / name).parent / link).exists(), f"{name} links to {link}"
+
+
+def test_code_in_the_markdown_is_that_of_the_page(site: Path) -> None:
+    """With its language, and with both blank lines between functions."""
+    compared = 0
+    for page in sorted(DOCS.glob("*.md")):
+        copied = [(block.language, block.text) for block in blocks(page=site / page.name)]
+        for block in blocks(page=page):
+            if block.language in {"python", "sh", "toml", "yaml", "json", "properties", "sql"}:
+                assert (block.language, block.text) in copied, f"{page.name}:{block.line}"
+                compared += 1
+    assert compared > 70
+
+
+def test_every_summary_is_the_first_sentence_of_its_page(site: Path) -> None:
+    listed = dict(
+        re.findall(
+            r"^- \[.+?\]\((.+?)\): (.+)$", (site / "llms.txt").read_text(encoding="utf-8"), re.MULTILINE
+        )
+    )
+    for page in DOCS.glob("*.md"):
+        first = re.search(
+            r"\n\n(.*?[.?!])(?:\s|$)", page.read_text(encoding="utf-8").replace("**", ""), re.DOTALL
+        )
+        assert first, page.name
+        words = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", " ".join(first[1].split()))
+        assert listed[page.name].startswith(words), f"{page.name}: {listed[page.name]}"
 
 
 def test_the_search_index_holds_every_page(site: Path) -> None:

@@ -17,12 +17,17 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import boto3
 import pytest
 
+from integration import page_program
+from integration.examples.support import records_of
 from integration.spark.environments import NEWEST, CannotRunSparkError, prepare
-from tests.readme import DOCS, GUIDES, ROOT, Block, blocks
+from kinesis_sdk import FailedRecord, FileSpool, RecordFailedError
+from kinesis_sdk.testing import FakeAws, FakeAwsServer
+from tests.readme import DOCS, GUIDES, OWN_TESTS, ROOT, Block, blocks, programs
 
 BIN = Path(sys.executable).parent
 TIMEOUT = 60.0
@@ -30,10 +35,11 @@ TIMEOUT = 60.0
 
 @dataclass(frozen=True)
 class Expected:
-    """The output of a program; ``put`` is a record that arrives before it runs."""
+    """The output of a program; ``put`` is a record that arrives before it runs, ``spooled`` one that it finds in a spool and puts."""
 
     prints: str
     put: bytes | None = None
+    spooled: bytes | None = None
     runs_on: bool = False
 
 
@@ -45,6 +51,8 @@ EXPECTED = {
         Expected(r"^\d{50,}$"),
         NOTHING,  # the configuration
         Expected(r"^shardId-00000000000[01]$"),
+        NOTHING,  # an idempotent producer
+        Expected(r"\A\Z", spooled=b"late"),
     ],
     "consumer.md": [
         # The lease table is there, and the worker goes on behind the README's.
@@ -86,7 +94,7 @@ def environment() -> Iterator[dict[str, str]]:
         process.stdout.close()
 
 
-def client(environment: dict[str, str]) -> object:
+def client(environment: dict[str, str]) -> Any:
     return boto3.client(
         "kinesis",
         endpoint_url=environment["AWS_ENDPOINT_URL"],
@@ -128,16 +136,55 @@ def run(block: Block, expected: Expected, environment: dict[str, str], folder: P
 def test_every_program_runs_in_the_order_of_the_pages(environment: dict[str, str], tmp_path: Path) -> None:
     pages = {page.name: page for page in GUIDES}
     for name, expectations in EXPECTED.items():
-        found = blocks("python", pages[name])
-        for block, expected in zip(found, expectations, strict=True):
+        found = programs(pages[name])
+        # A block that a page gains at its end has at least to run to its end.
+        whole = [*expectations, *[Expected("")] * (len(found) - len(expectations))]
+        folder = tmp_path / name
+        folder.mkdir()
+        for block, expected in zip(found, whole, strict=True):
             if expected.put is not None:
-                client(environment).put_record(  # type: ignore[attr-defined]
+                client(environment).put_record(
                     StreamName="orders", Data=expected.put, PartitionKey="customer-9"
                 )
-            folder = tmp_path / f"{name}-{block.line}"
-            folder.mkdir()
+            if expected.spooled is not None:
+                error = RecordFailedError("expired", stream="orders", partition_key="customer-9", attempts=())
+                record = FailedRecord("orders", "customer-9", None, expected.spooled, error)
+                FileSpool(folder / "unsent.jsonl")(record)
             printed = run(block, expected, environment, folder)
+            assert expected.spooled is None or expected.spooled in {
+                record.data for record in records_of(client(environment), "orders")
+            }
             assert re.search(expected.prints, printed, re.MULTILINE), f"{name}:{block.line}: {printed!r}"
+
+
+OTHER_PAGES = [
+    name
+    for page in (*sorted(DOCS.rglob("*.md")), ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md")
+    if (name := page.relative_to(ROOT).as_posix()) not in OWN_TESTS and programs(page)
+]
+
+
+@pytest.mark.parametrize("name", OTHER_PAGES)
+def test_the_programs_of_a_page(name: str, tmp_path: Path) -> None:
+    """Runs every Python block of the page, in order and in one namespace: `page_program`."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    environment |= {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_DEFAULT_REGION": "us-east-1"}
+    with FakeAwsServer(FakeAws()) as server:
+        environment |= {"AWS_ENDPOINT_URL": server.endpoint_url, "PYTHONPATH": str(ROOT)}
+        page_program.prepare(environment, tmp_path)
+        done = subprocess.run(
+            [sys.executable, "-m", "integration.page_program", name],
+            stdin=subprocess.DEVNULL,
+            check=False,
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT,
+        )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    expected = [f"ran {name}:{block.line}" for block in programs(ROOT / name)]
+    assert [line for line in done.stdout.splitlines() if line.startswith("ran ")] == expected
 
 
 def test_the_quickstart_word_by_word(tmp_path: Path) -> None:
@@ -298,8 +345,8 @@ flights = spark.read.format("kinesis_sdk").option("streamName", "flights").load(
 copies = spark.read.format("kinesis_sdk").option("streamName", "copy").load()
 print("FLIGHTS", sorted(bytes(row.data) for row in flights.collect()))
 print("COPIES", sorted(bytes(row.data) for row in copies.collect()))
-spark.stop()
 """
+STOP = "\nspark.stop()\n"
 
 
 def test_the_spark_blocks_run(environment: dict[str, str], tmp_path: Path) -> None:
@@ -309,14 +356,18 @@ def test_the_spark_blocks_run(environment: dict[str, str], tmp_path: Path) -> No
         pytest.skip(str(error))
     kinesis = client(environment)
     for name in ("flights", "copy"):
-        kinesis.create_stream(StreamName=name, ShardCount=1)  # type: ignore[attr-defined]
-    kinesis.put_record(StreamName="flights", Data=b"0", PartitionKey="k")  # type: ignore[attr-defined]
-    frames, functions = (block.text for block in blocks("python", DOCS / "spark-guide.md"))
+        kinesis.create_stream(StreamName=name, ShardCount=1)
+    kinesis.put_record(StreamName="flights", Data=b"0", PartitionKey="k")
+    (register,) = programs(DOCS / "spark.md")
+    frames, functions = (block.text for block in programs(DOCS / "spark-guide.md"))
+    (columns,) = programs(DOCS / "spark-sql.md")
     assert frames.count("s3://…") == 1
     # The one thing that a reader has to fill in.
     frames = frames.replace("s3://…", str(tmp_path / "checkpoint"))
     program = tmp_path / "program.py"
-    program.write_text(SPARK + frames + BETWEEN + functions + AFTERWARDS)
+    program.write_text(
+        SPARK + register.text + frames + BETWEEN + functions + AFTERWARDS + columns.text + STOP
+    )
     done = subprocess.run(
         [python, program],
         check=False,

@@ -13,6 +13,25 @@ GUIDES = (README, *(DOCS / f"{name}.md" for name in ("quickstart", "producer", "
 """Pages whose programs run against the fake AWS, in the order in which a user reads them."""
 
 
+OWN_TESTS = {
+    "README.md": "integration/test_readme.py::test_every_program_runs_in_the_order_of_the_pages",
+    "docs/producer.md": "integration/test_readme.py::test_every_program_runs_in_the_order_of_the_pages",
+    "docs/consumer.md": "integration/test_readme.py::test_every_program_runs_in_the_order_of_the_pages",
+    "docs/quickstart.md": "integration/test_readme.py::test_the_quickstart_word_by_word",
+    "docs/spark-guide.md": "integration/test_readme.py::test_the_spark_blocks_run",
+    "docs/spark.md": "integration/test_readme.py::test_the_spark_blocks_run",
+    "docs/spark-sql.md": "integration/test_readme.py::test_the_spark_blocks_run",
+    "docs/testing.md": "tests/test_pytest_plugin.py::test_an_example_of_the_page",
+    "docs/lambda.md": "tests/lambda_events/test_docs.py::test_the_page_has_these_blocks",
+    "docs/serialization.md": "tests/serialization/test_docs.py::test_every_example_runs",
+}
+"""Tests that run every Python block of a page. The blocks of all other pages run in
+`integration/test_readme.py::test_the_programs_of_a_page`, with the names and streams of `integration/page_program.py`."""
+
+NOT_RUN: dict[tuple[str, str], str] = {}
+"""Blocks, by page and first line, that the test of their page leaves out, and why."""
+
+
 @dataclass(frozen=True)
 class Block:
     """A fenced block: the section in which it stands, its language, its text, its line, its title."""
@@ -23,17 +42,39 @@ class Block:
     line: int
     title: str = ""
 
+    @property
+    def file(self) -> str | None:
+        """Path of the file that the block's text comes from: `tools/docs_examples.py`."""
+        return self.title.partition(":")[0] if "/" in self.title else None
+
+    @property
+    def first_line(self) -> str:
+        """The first line, by which tests name a block."""
+        return self.text.partition("\n")[0]
+
+
+def programs(page: Path) -> list[Block]:
+    """Return the Python blocks of a page that its test has to run: those that come from a file have a test of their own."""
+    name = page.relative_to(ROOT).as_posix()
+    return [
+        block
+        for block in blocks("python", page)
+        if block.file is None and (name, block.first_line) not in NOT_RUN
+    ]
+
 
 def blocks(language: str | None = None, page: Path = README) -> list[Block]:
     """All blocks in the order of a page, or those of one language."""
     found = []
     section = ""
-    fence: tuple[str, int] | None = None
+    fence: tuple[str, int, str] | None = None
     body: list[str] = []
     for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
-        if line.startswith("```"):
+        inside = line.lstrip()
+        if inside.startswith("```"):
             if fence is None:
-                fence, body = (line.removeprefix("```").strip(), number), []
+                # A block in a list or in a tab is indented.
+                fence, body = (inside.removeprefix("```").strip(), number, line[: -len(inside)]), []
             else:
                 kind, _, rest = fence[0].partition(" ")
                 title = re.search(r'title="([^"]*)"', rest)
@@ -42,7 +83,7 @@ def blocks(language: str | None = None, page: Path = README) -> list[Block]:
                 )
                 fence = None
         elif fence is not None:
-            body.append(line)
+            body.append(line.removeprefix(fence[2]))
         elif heading := re.match(r"## (.+)", line):
             section = heading[1]
     assert fence is None, "a block without an end"

@@ -11,7 +11,7 @@ import pytest
 
 from kinesis_sdk import ConsumerConfig, HandlerError, Producer, RecordBatch, RecordHandler
 from kinesis_sdk.pytest_plugin import TestStream
-from tests.readme import ROOT, blocks
+from tests.readme import ROOT, programs
 
 PAGE = ROOT / "docs" / "testing.md"
 
@@ -39,7 +39,7 @@ def test_it_imports_nothing_until_it_is_used() -> None:
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Run the examples of the page by one pytest, because its start takes longer than they do, and return what it prints."""
     folder = tmp_path_factory.mktemp("examples")
-    for number, example in enumerate(blocks("python", PAGE)):
+    for number, example in enumerate(programs(PAGE)):
         (folder / f"test_example_{number}.py").write_text(example.text)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider"],
@@ -53,7 +53,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.parametrize("number", range(5))
 def test_an_example_of_the_page(number: int, outcomes: str) -> None:
-    examples = blocks("python", PAGE)
+    examples = programs(PAGE)
     assert len(examples) == 5
     text = examples[number].text
     assert sum(1 for line in text.splitlines() if line and "import" not in line) < 10, "under ten lines"

@@ -18,10 +18,16 @@ import kinesis_sdk.spark
 import kinesis_sdk.testing
 from kinesis_sdk import StreamSpec
 from kinesis_sdk.cli.main import cli
-from tests.readme import DOCS, GUIDES, README, ROOT, blocks
+from tests.readme import DOCS, GUIDES, NOT_RUN, OWN_TESTS, README, ROOT, Block, blocks
+from tools.docs_examples import text_of, with_files
 from tools.docs_reference import CONFIGS
 
-PAGES = [README, *sorted(DOCS.glob("*.md")), ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
+PAGES = [
+    README,
+    *sorted(DOCS.rglob("*.md")),
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "SECURITY.md",
+]
 TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 TEXT_OF_GUIDES = "\n".join(page.read_text(encoding="utf-8") for page in GUIDES)
 
@@ -31,10 +37,79 @@ def test_the_readme_is_short() -> None:
 
 
 def test_every_python_block_is_python() -> None:
-    found = [(page, block) for page in GUIDES for block in blocks("python", page)]
-    assert len(found) >= 10
+    found = [(page, block) for page in PAGES for block in blocks("python", page)]
+    assert len(found) >= 40
     for page, block in found:
         compile(block.text, f"{page.name}:{block.line}", "exec")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_code_that_comes_from_files_is_current(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert text == with_files(text), "run `make docs`"
+
+
+def test_every_python_block_is_run() -> None:
+    """By a test of its page, as the example that it comes from, or it is on the short list with a reason."""
+    listed = {(name, block.first_line) for name, block in everything()}
+    assert set(NOT_RUN) <= listed, "remove what the pages no longer have"
+    assert len(NOT_RUN) <= 5, "the list is for what cannot run, and short"
+    for name, test in OWN_TESTS.items():
+        path, _, function = test.partition("::")
+        source = (ROOT / path).read_text(encoding="utf-8")
+        assert f"def {function}(" in source, test
+        assert Path(name).stem in source, f"{path} does not mention {name}"
+    # `integration/test_readme.py` takes all other pages from the same list, so a new page cannot be forgotten.
+    tests = "\n".join(
+        path.read_text(encoding="utf-8")
+        for path in (
+            *(ROOT / "integration" / "examples").glob("test_*.py"),
+            *(ROOT / "tests").glob("test_*.py"),
+        )
+    )
+    for name, block in everything():
+        assert block.language == "python", f"{name}:{block.line}: write ```python"
+        if block.file is not None and block.file.endswith(".py"):
+            assert Path(block.file).name in tests, f"{name}:{block.line}: no test runs {block.file}"
+
+
+def everything() -> list[tuple[str, Block]]:
+    """All blocks of Python, with the names of their pages."""
+    kinds = ("python", "py", "python3", "pycon")
+    return [
+        (page.relative_to(ROOT).as_posix(), block)
+        for page in PAGES
+        for block in blocks(page=page)
+        if block.language in kinds
+    ]
+
+
+def test_a_block_takes_parts_of_a_file() -> None:
+    whole = text_of("tools/docs_examples.py")
+    assert whole.startswith('"""Code of the pages')
+    parts = text_of("tools/docs_examples.py:imports,IMPORTS,pages")
+    assert parts.startswith("import ast\nimport re\n")
+    assert 'from pathlib import Path\n\nIMPORTS = "imports"\n\n\ndef pages() ->' in parts
+    assert "__future__" not in parts
+    assert parts.endswith('.rglob("*.md"))]\n')
+    page = '- so:\n\n  ```python title="tools/docs_examples.py:pages"\n  old\n  ```\n\n```python\nkept\n```\n'
+    filled = with_files(page)
+    assert filled.startswith('- so:\n\n  ```python title="tools/docs_examples.py:pages"\n  def pages() ->')
+    assert "old" not in filled
+    assert filled.endswith("  ```\n\n```python\nkept\n```\n")
+    assert with_files(filled) == filled
+    for wrong in ("tools/nothing.py", "tools/docs_examples.py:nothing"):
+        with pytest.raises(ValueError, match="nothing"):
+            text_of(wrong)
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
+def test_every_page_begins_with_what_it_is_about(page: Path) -> None:
+    """Its first sentence is also its summary in llms.txt."""
+    title, *rest = [line for line in page.read_text(encoding="utf-8").splitlines() if line]
+    assert title.startswith("# ")
+    assert re.match(r"[A-Z`\[]", rest[0]), f"{page.name} begins with {rest[0]!r}"
+    assert not re.match(r"The examples? |It |Contents", rest[0]), rest[0]
 
 
 def test_every_make_target_exists() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from markdownify import MarkdownConverter
 from mkdocs.structure.files import File, Files
@@ -94,7 +94,7 @@ def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
     ).convert(html)
     target = Path(config.site_dir, page.file.dest_uri).with_suffix(".md")
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(re.sub(r"\n{3,}", "\n\n", text).strip() + "\n", encoding="utf-8")
+    target.write_text(_without_gaps(text).strip() + "\n", encoding="utf-8")
     address = str(PurePosixPath(page.file.dest_uri).with_suffix(".md"))
     _pages.append((str(page.title), address, _first_sentence(text)))
     return output
@@ -164,6 +164,11 @@ def _split(markdown: str) -> list[tuple[bool, str]]:
     return [*parts, (False, markdown[end:])]
 
 
+def _without_gaps(markdown: str) -> str:
+    """Return the text with at most one blank line in a row, but code as it is: two blank lines separate functions in Python."""
+    return "".join(part if fenced else re.sub(r"\n{3,}", "\n\n", part) for fenced, part in _split(markdown))
+
+
 def _first_sentence(text: str) -> str:
     """Return the first whole sentence of a page, or nothing: code, tables and lists of links say nothing about it."""
     for paragraph in _FENCE.sub("", text).split("\n\n"):
@@ -177,7 +182,12 @@ def _first_sentence(text: str) -> str:
     return ""
 
 
-def _language(element: object) -> str:
-    classes = getattr(getattr(element, "parent", None), "parent", None)
-    names = classes.get("class", []) if classes is not None and hasattr(classes, "get") else []
-    return next((name.removeprefix("language-") for name in names or [] if name.startswith("language-")), "")
+def _language(element: Any) -> str:
+    """Return the language of a block of code: a class of it or of what surrounds it, such as ``language-python``."""
+    for around in (element, *element.parents):
+        for name in around.get("class") or ():
+            if name.startswith("language-"):
+                return str(name).removeprefix("language-")
+        if "highlight" in (around.get("class") or ()):
+            break
+    return ""

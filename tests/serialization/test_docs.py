@@ -13,10 +13,11 @@ import pytest
 from kinesis_sdk.producer import producer as producer_module
 from kinesis_sdk.serialization import glue_registry
 from kinesis_sdk.testing import FakeAws
+from tests.readme import DOCS, programs
 from tests.serialization.messages import Order
 
-PAGE = (Path(__file__).parents[2] / "docs" / "serialization.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+PAGE = (DOCS / "serialization.md").read_text(encoding="utf-8")
+BLOCKS = [block.text for block in programs(DOCS / "serialization.md")]
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
