@@ -27,6 +27,7 @@ PAGES = [
     *sorted(DOCS.rglob("*.md")),
     ROOT / "CONTRIBUTING.md",
     ROOT / "SECURITY.md",
+    ROOT / "examples" / "README.md",
 ]
 TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 TEXT_OF_GUIDES = "\n".join(page.read_text(encoding="utf-8") for page in GUIDES)

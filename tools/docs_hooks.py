@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 PROJECT_PAGES = {
     "README.md": "index.md",
+    "examples/README.md": "examples.md",
     "DESIGN.md": "project/design.md",
     "CHANGELOG.md": "project/changelog.md",
     "CONTRIBUTING.md": "project/contributing.md",

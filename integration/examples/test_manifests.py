@@ -1,0 +1,319 @@
+"""Docker, Kubernetes, Prometheus and Grafana: valid by their schemas, and their commands, ports and paths are those of the code."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+import re
+import signal
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import click
+import jsonschema
+import pytest
+import yaml
+
+from integration.examples.support import BIN, EXAMPLES, ROOT, TIMEOUT, Account, until
+from kinesis_sdk import ProducerConfig
+from kinesis_sdk.admin.exporter import FleetMetrics
+from kinesis_sdk.admin.exporter_http import ExporterPages
+from kinesis_sdk.cli.main import cli
+from tests.cli.tui.views import make_view
+
+COMPOSE = yaml.safe_load((EXAMPLES / "docker" / "compose.yaml").read_text())
+SERVICES = COMPOSE["services"]
+MANIFESTS = {
+    path.name: list(yaml.safe_load_all(path.read_text()))
+    for path in sorted((EXAMPLES / "kubernetes").iterdir())
+}
+PROMETHEUS = yaml.safe_load((EXAMPLES / "monitoring" / "prometheus.yaml").read_text())
+OBJECTS = [(name, found) for name, all_found in MANIFESTS.items() for found in all_found]
+
+
+def only(name: str, kind: str) -> Any:
+    (found,) = [found for found in MANIFESTS[name] if found["kind"] == kind]
+    return found
+
+
+def container(name: str) -> Any:
+    (found,) = only(name, "Deployment")["spec"]["template"]["spec"]["containers"]
+    return found
+
+
+def parse(arguments: list[str]) -> dict[str, Any]:
+    """Parse a command line of ``kinesis-sdk`` without running it; return its parameters."""
+    context = click.Context(cli, info_name="kinesis-sdk")
+    command: click.Command = cli
+    rest = list(arguments)
+    while isinstance(command, click.Group):
+        name, found, rest = command.resolve_command(context, rest)
+        assert found is not None
+        command = found
+        context = (
+            click.Context(command, parent=context, info_name=name)
+            if isinstance(command, click.Group)
+            else command.make_context(name, rest, parent=context)
+        )
+    return context.params
+
+
+def seconds(text: str) -> float:
+    assert re.fullmatch(r"\d+s", text), text
+    return float(text[:-1])
+
+
+# Schemas
+
+
+@pytest.mark.parametrize("path", ["examples/docker/compose.yaml", "docker-compose.yml"])
+def test_compose_files_are_valid(path: str) -> None:
+    """`compose.yaml`, by the schema of the Compose specification."""
+    pytest.importorskip("check_jsonschema")
+    schema = json.loads((files("check_jsonschema") / "builtin_schemas/vendor/compose-spec.json").read_text())
+    jsonschema.validate(yaml.safe_load((ROOT / path).read_text()), schema)
+
+
+def kubernetes_schema(kind: str) -> Any:
+    schema = json.loads(Path(__file__).with_name("kubernetes.json").read_text())
+    assert kind in schema["$defs"], f"add {kind} to kubernetes_schema.py"
+    return {**schema, "$ref": f"#/$defs/{kind}"}
+
+
+@pytest.mark.parametrize(
+    ("name", "found"), OBJECTS, ids=[f"{name}-{found['kind']}" for name, found in OBJECTS]
+)
+def test_kubernetes_objects_are_valid(name: str, found: Any) -> None:
+    """`worker.yaml` and `exporter.yaml`, by the strict schemas of Kubernetes: unknown fields are errors."""
+    del name
+    jsonschema.validate(found, kubernetes_schema(found["kind"]))
+
+
+def test_the_schema_notices_mistakes() -> None:
+    found = json.loads(json.dumps(only("worker.yaml", "Deployment")))
+    found["spec"]["template"]["spec"]["containers"][0]["livenessProbe"]["httpGet"]["pathh"] = "/live"
+    with pytest.raises(jsonschema.ValidationError, match="pathh"):
+        jsonschema.validate(found, kubernetes_schema("Deployment"))
+
+
+# Kubernetes
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_the_objects_of_a_manifest_belong_together(name: str) -> None:
+    deployment = only(name, "Deployment")
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert deployment["spec"]["selector"]["matchLabels"] == labels
+    pod = deployment["spec"]["template"]["spec"]
+    account = only(name, "ServiceAccount")
+    assert pod["serviceAccountName"] == account["metadata"]["name"]
+    role = account["metadata"]["annotations"]["eks.amazonaws.com/role-arn"]
+    assert re.fullmatch(r"arn:aws:iam::\d{12}:role/[\w-]+", role)
+    for other in MANIFESTS[name]:
+        if other["kind"] == "PodDisruptionBudget":
+            assert other["spec"]["selector"]["matchLabels"] == labels
+        if other["kind"] == "Service":
+            assert other["spec"]["selector"] == labels
+    ports = {port["name"]: port["containerPort"] for port in container(name)["ports"]}
+    for probe in (value for key, value in container(name).items() if key.endswith("Probe")):
+        assert probe["httpGet"]["port"] in ports
+
+
+def test_the_worker_has_time_to_stop() -> None:
+    options = parse(container("worker.yaml")["args"])
+    pod = only("worker.yaml", "Deployment")["spec"]["template"]["spec"]
+    assert options["stop_timeout"] < pod["terminationGracePeriodSeconds"]
+    assert options["health_host"] == "0.0.0.0"
+    assert [port["containerPort"] for port in container("worker.yaml")["ports"]] == [options["health_port"]]
+    assert only("worker.yaml", "PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
+
+
+def test_the_exporter_serves_what_is_asked_for() -> None:
+    options = parse(container("exporter.yaml")["args"])
+    assert options["host"] == "0.0.0.0"
+    (port,) = container("exporter.yaml")["ports"]
+    assert port["containerPort"] == options["port"]
+    annotations = only("exporter.yaml", "Deployment")["spec"]["template"]["metadata"]["annotations"]
+    assert annotations["prometheus.io/port"] == str(options["port"])
+    metrics = FleetMetrics(list(options["applications"]))
+    metrics.update(make_view())
+    status, *_ = ExporterPages(metrics).page(container("exporter.yaml")["readinessProbe"]["httpGet"]["path"])
+    assert status in (200, 503), "the path exists"
+    # KEDA finds the exporter by the name and the port of its service.
+    keda = yaml.safe_load((ROOT / "grafana" / "keda.yml").read_text())
+    service = only("exporter.yaml", "Service")
+    address = f"http://{service['metadata']['name']}:{service['spec']['ports'][0]['port']}/lag/billing"
+    assert keda["spec"]["triggers"][0]["metadata"]["url"] == address
+    assert keda["spec"]["scaleTargetRef"]["name"] == only("worker.yaml", "Deployment")["metadata"]["name"]
+
+
+def get(port: int, path: str) -> int:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as response:
+            return int(response.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return 0
+
+
+def test_the_command_of_the_pods_runs(account: Account, tmp_path: Path) -> None:
+    """`orders.py` puts orders; the arguments of worker.yaml run `billing.py` on them, answer the probes, and end at SIGTERM."""
+    account.create_stream("orders", 2)
+    told = container("worker.yaml")
+    arguments = [
+        "--health-port=0" if argument.startswith("--health-port") else argument for argument in told["args"]
+    ]
+    worker = account.start(
+        BIN / "kinesis-sdk",
+        *arguments,
+        "--initial-position=TRIM_HORIZON",
+        folder=EXAMPLES / "docker",
+        log=tmp_path / "worker.log",
+        PYTHONDONTWRITEBYTECODE="1",
+        **{one["name"]: one["value"] for one in told["env"]},
+    )
+    producer = account.start(
+        sys.executable, EXAMPLES / "docker" / "orders.py", "200", folder=tmp_path, log=tmp_path / "orders.log"
+    )
+
+    def lines() -> Iterator[dict[str, Any]]:
+        for line in (tmp_path / "worker.log").read_text().splitlines():
+            if line.startswith("{"):
+                yield json.loads(line)
+
+    def processed() -> int:
+        messages = [line["message"] for line in lines() if line["logger"] == "billing"]
+        return sum(int(message.split()[0]) for message in messages)
+
+    def health_port() -> int:
+        found = [re.search(r"http://0\.0\.0\.0:(\d+)", line["message"]) for line in lines()]
+        return next((int(match[1]) for match in found if match), 0)
+
+    try:
+        until(health_port, "no health endpoint")
+        port = health_port()
+        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+            path = told[probe]["httpGet"]["path"]
+            until(lambda: get(port, path) == 200, f"{path} does not succeed")  # noqa: B023
+        until(lambda: processed() >= 100, "no orders are processed")
+        producer.send_signal(signal.SIGTERM)
+        assert producer.wait(TIMEOUT) == 0
+        (put,) = re.findall(r"(\d+) orders were put", (tmp_path / "orders.log").read_text())
+        until(lambda: processed() >= int(put), "orders are missing")
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(TIMEOUT) == 0
+        assert processed() == int(put)
+    finally:
+        for process in (producer, worker):
+            process.kill()
+            process.wait()
+
+
+# Docker
+
+
+def test_the_containers_have_commands_that_exist() -> None:
+    for name in ("worker", "exporter"):
+        parse(SERVICES[name]["command"])
+    worker = parse(SERVICES["worker"]["command"])
+    probe = re.search(r"127\.0\.0\.1:(\d+)(/\w+)", SERVICES["worker"]["healthcheck"]["test"][-1])
+    assert probe is not None
+    assert (int(probe[1]), probe[2]) == (worker["health_port"], "/live")
+    assert worker["stop_timeout"] < seconds(SERVICES["worker"]["stop_grace_period"])
+    assert ProducerConfig().record_ttl < seconds(SERVICES["producer"]["stop_grace_period"])
+    assert (EXAMPLES / "docker" / SERVICES["producer"]["entrypoint"][1]).exists()
+    same = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    assert SERVICES["localstack"]["image"] == same["services"]["localstack"]["image"]
+
+
+def test_the_stream_is_created_once(account: Account, tmp_path: Path) -> None:
+    for _ in range(2):
+        process = account.start(
+            *SERVICES["stream"]["entrypoint"], folder=tmp_path, PATH=f"{BIN}:{os.environ['PATH']}"
+        )
+        printed, _ = process.communicate(timeout=TIMEOUT)
+        assert process.returncode == 0, printed
+    assert len(account.client("kinesis").list_shards(StreamName="orders")["Shards"]) == 4
+
+
+def mounts() -> dict[str, Path]:
+    """Files of the repository by their path in a container."""
+    found = {}
+    for service in SERVICES.values():
+        for volume in service.get("volumes", ()):
+            source, target, mode = volume.split(":")
+            assert mode == "ro"
+            found[target] = (EXAMPLES / "docker" / source).resolve()
+    return found
+
+
+def test_every_mounted_file_exists() -> None:
+    assert all(path.exists() for path in mounts().values())
+    for service in SERVICES.values():
+        for other in service.get("depends_on", ()):
+            assert other in SERVICES
+
+
+def test_the_image_has_what_the_package_is_built_from() -> None:
+    """`Dockerfile` and `Dockerfile.dockerignore`: every copied file exists, and is in the context of the build."""
+    text = (EXAMPLES / "docker" / "Dockerfile").read_text()
+    ignore = (EXAMPLES / "docker" / "Dockerfile.dockerignore").read_text().splitlines()
+    assert "*" in ignore
+    kept = [line[1:] for line in ignore if line.startswith("!")]
+    assert all(list(ROOT.glob(pattern)) for pattern in kept)
+    project = (ROOT / "pyproject.toml").read_text()
+    packages = re.findall(r'"([\w-]+)"', re.findall(r"^packages = \[(.*)\]$", project, re.MULTILINE)[0])
+    (readme,) = re.findall(r'^readme = "(.*)"$', project, re.MULTILINE)
+    (licence,) = re.findall(r'^license-files = \["(.*)"\]$', project, re.MULTILINE)
+    assert {*packages, readme, licence, "pyproject.toml"} <= {*kept}
+    for line in re.findall(r"^COPY (examples/.*) \S+$", text, re.MULTILINE):
+        for path in line.split():
+            assert (ROOT / path).exists(), path
+            assert any(fnmatch.fnmatch(path, pattern) for pattern in kept), path
+    (extras,) = re.findall(r"'/src\[([\w,]+)\]'", text)
+    for extra in extras.split(","):
+        assert re.search(rf"^{extra} = \[", project, re.MULTILINE), extra
+
+
+# Prometheus and Grafana
+
+
+def test_prometheus_asks_the_exporter() -> None:
+    """`prometheus.yaml`: the host is a service, the port is the exporter's, the rules are mounted."""
+    (job,) = PROMETHEUS["scrape_configs"]
+    ((target,),) = [one["targets"] for one in job["static_configs"]]
+    host, _, port = target.partition(":")
+    assert parse(SERVICES[host]["command"])["port"] == int(port)
+    assert PROMETHEUS["rule_files"] == [
+        target for target, path in mounts().items() if path == ROOT / "grafana" / "alerts.yml"
+    ]
+    assert mounts()["/etc/prometheus/prometheus.yml"] == EXAMPLES / "monitoring" / "prometheus.yaml"
+
+
+def test_grafana_finds_the_data_source_and_the_dashboard() -> None:
+    """`datasources/prometheus.yaml` and `dashboards/kinesis.yaml`, where Grafana looks for them."""
+    folder = mounts()["/etc/grafana/provisioning"]
+    sources = yaml.safe_load((folder / "datasources" / "prometheus.yaml").read_text())
+    (source,) = sources["datasources"]
+    wanted = json.loads((ROOT / "grafana" / "dashboard.json").read_text())["templating"]["list"]
+    assert source["type"] == next(one["query"] for one in wanted if one["type"] == "datasource")
+    assert source["isDefault"]
+    host, _, port = source["url"].removeprefix("http://").partition(":")
+    assert f"127.0.0.1:{port}:{port}" in SERVICES[host]["ports"]
+    dashboards = yaml.safe_load((folder / "dashboards" / "kinesis.yaml").read_text())
+    (provider,) = dashboards["providers"]
+    assert sources["apiVersion"] == dashboards["apiVersion"] == 1
+    assert provider["type"] == "file"
+    mounted = [
+        Path(target).parent.as_posix()
+        for target, path in mounts().items()
+        if path == ROOT / "grafana" / "dashboard.json"
+    ]
+    assert mounted == [provider["options"]["path"]]
