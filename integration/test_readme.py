@@ -27,7 +27,7 @@ from integration.examples.support import records_of
 from integration.spark.environments import NEWEST, CannotRunSparkError, prepare
 from kinesis_sdk import FailedRecord, FileSpool, RecordFailedError
 from kinesis_sdk.testing import FakeAws, FakeAwsServer
-from tests.readme import DOCS, GUIDES, OWN_TESTS, ROOT, Block, blocks, programs
+from tests.readme import DOCS, GUIDES, NOT_RUN, OWN_TESTS, ROOT, Block, blocks, programs
 
 BIN = Path(sys.executable).parent
 TIMEOUT = 60.0
@@ -346,7 +346,10 @@ copies = spark.read.format("kinesis_sdk").option("streamName", "copy").load()
 print("FLIGHTS", sorted(bytes(row.data) for row in flights.collect()))
 print("COPIES", sorted(bytes(row.data) for row in copies.collect()))
 """
-STOP = "\nspark.stop()\n"
+RECORD_IDS = """
+frame = spark.read.format("kinesis_sdk").option("streamName", "flights").load()
+"""
+STOP = ".show(truncate=False)\nspark.stop()\n"
 
 
 def test_the_spark_blocks_run(environment: dict[str, str], tmp_path: Path) -> None:
@@ -361,12 +364,26 @@ def test_the_spark_blocks_run(environment: dict[str, str], tmp_path: Path) -> No
     (register,) = programs(DOCS / "spark.md")
     frames, functions = (block.text for block in programs(DOCS / "spark-guide.md"))
     (columns,) = programs(DOCS / "spark-sql.md")
+    (ids,) = (
+        block
+        for block in blocks("python", DOCS / "exactly-once.md")
+        if ("docs/exactly-once.md", block.first_line) in NOT_RUN
+    )
     assert frames.count("s3://…") == 1
     # The one thing that a reader has to fill in.
     frames = frames.replace("s3://…", str(tmp_path / "checkpoint"))
     program = tmp_path / "program.py"
     program.write_text(
-        SPARK + register.text + frames + BETWEEN + functions + AFTERWARDS + columns.text + STOP
+        SPARK
+        + register.text
+        + frames
+        + BETWEEN
+        + functions
+        + AFTERWARDS
+        + columns.text
+        + RECORD_IDS
+        + ids.text.rstrip()
+        + STOP
     )
     done = subprocess.run(
         [python, program],
@@ -380,3 +397,4 @@ def test_the_spark_blocks_run(environment: dict[str, str], tmp_path: Path) -> No
     assert done.returncode == 0, done.stderr[-4000:]
     assert "FLIGHTS [b'0', b'2', b'2']" in done.stdout  # one foreachPartition each
     assert "COPIES [b'0', b'1'" in done.stdout  # the query's and the batch write's
+    assert re.search(r"flights/shardId-000000000000/\d+/0 *\|", done.stdout)  # the record ids

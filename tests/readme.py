@@ -28,7 +28,11 @@ OWN_TESTS = {
 """Tests that run every Python block of a page. The blocks of all other pages run in
 `integration/test_readme.py::test_the_programs_of_a_page`, with the names and streams of `integration/page_program.py`."""
 
-NOT_RUN: dict[tuple[str, str], str] = {}
+NOT_RUN = {
+    ("docs/exactly-once.md", "from kinesis_sdk.spark import RECORD_ID"): (
+        "needs Spark: integration/test_readme.py::test_the_spark_blocks_run runs it"
+    ),
+}
 """Blocks, by page and first line, that the test of their page leaves out, and why."""
 
 
