@@ -1,35 +1,94 @@
-"""The policy of docs/permissions.md against the calls that are made: nothing else is called, and nothing in it is without need.
+"""The policies of docs/iam against the calls that are made: nothing else is called, and nothing in them is without need.
 
 The clients refuse what the policy does not allow, so that a missing action shows as it would with AWS.
 """
 
 from __future__ import annotations
 
+import base64
 import fnmatch
 import json
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
 from botocore.exceptions import ClientError
+from click.testing import CliRunner
 
 from kinesis_sdk import ConsumerConfig, CoordinationConfig, Producer, RecordBatch, Worker
+from kinesis_sdk.admin import Connection
+from kinesis_sdk.admin import load as load_module
+from kinesis_sdk.admin import reading as reading_module
+from kinesis_sdk.admin import streams as streams_module
+from kinesis_sdk.admin.fleet import look as look_module
+from kinesis_sdk.admin.fleet.look import Look
+from kinesis_sdk.cli import application as application_module
+from kinesis_sdk.cli import apps as apps_module
+from kinesis_sdk.cli import steer
+from kinesis_sdk.cli import stream as stream_module
+from kinesis_sdk.cli import tail as tail_module
+from kinesis_sdk.cli.main import cli
 from kinesis_sdk.common.errors import AwsError
+from kinesis_sdk.consumer import DynamoDBLeaseStore
+from kinesis_sdk.lambda_events import kinesis_handler
 from kinesis_sdk.metrics import CATALOGUE, CloudWatchMetrics, Scope
 from kinesis_sdk.spark import KinesisPartitionWriter, ProducerSettings
 from kinesis_sdk.spark.positions import StartingPosition
 from kinesis_sdk.testing import FakeAws
-from tests.readme import DOCS, blocks
+from tests.admin.changes.operators import SteeredFleet
+from tests.readme import DOCS
 from tests.spark.support import Query, World
 
 UNSEEN = {"dynamodb:TagResource", "kms:GenerateDataKey", "kms:Decrypt"}
 """Not calls of ours: AWS asks for them when CreateTable has tags and when a stream is encrypted."""
 
 
+IAM = DOCS / "iam"
+"""A policy for each role, and the options of producers and consumers."""
+
+COMMANDS = {
+    "operator-read-only": (
+        "apps",
+        "lag billing",
+        "leases list billing",
+        "leases show billing",
+        "leases explain billing 0",
+        "leases export billing -o {folder}/billing.jsonl",
+        "balance billing",
+        "worker list billing",
+        "stream list",
+        "stream describe orders --load",
+        "stream consumers orders",
+        "tail orders --from TRIM_HORIZON --until now --limit 1",
+    ),
+    "operator-steering": (
+        "leases export billing -o {folder}/billing.jsonl",
+        "leases rewind billing --to TRIM_HORIZON --yes",
+        "leases skip-to billing --to LATEST --shard 0 --yes",
+        "leases import billing {folder}/billing.jsonl --yes",
+        "leases release billing --shard 0 --yes",
+        "leases move billing --shard 0 --to b --yes",
+        "leases pin billing --shard 0 --to b --yes",
+        "leases unpin billing --shard 0 --yes",
+        "worker drain billing b --yes",
+        "worker undrain billing b --yes",
+    ),
+}
+"""Commands of the operators' roles, in an order in which each has something to do."""
+
+
 def as_list(value: str | list[str]) -> list[str]:
     return [value] if isinstance(value, str) else value
+
+
+def policy(role: str) -> dict[str, Any]:
+    """The statements of a policy, by name."""
+    document = json.loads((IAM / f"{role}.json").read_text(encoding="utf-8"))
+    return {statement["Sid"]: statement for statement in document["Statement"]}
 
 
 class Account:
@@ -37,8 +96,10 @@ class Account:
 
     def __init__(self) -> None:
         self.aws = FakeAws(region="eu-west-1", account_id="123456789012")
-        (policy,) = blocks("json", DOCS / "permissions.md")
-        self.statements = {one["Sid"]: one for one in json.loads(policy.text)["Statement"]}
+        self.statements: dict[str, Any] = {}
+        for path in IAM.iterdir():
+            for name, statement in policy(path.stem).items():
+                assert self.statements.setdefault(name, statement) == statement, f"{path.name}: {name}"
         self.allowed: set[str] = set()
         self.used: set[tuple[str, str]] = set()
         self.refused: list[str] = []
@@ -49,7 +110,7 @@ class Account:
         ]
 
     def check(self, service: str, operation: str, request: dict[str, Any]) -> None:
-        action, resource = f"{service}:{operation}", self._resource(service, request)
+        action, resource = f"{service}:{operation}", self._resource(service, operation, request)
         for name in self.allowed:
             statement = self.statements[name]
             if action in as_list(statement["Action"]) and any(
@@ -63,14 +124,18 @@ class Account:
             error: Any = {"Error": {"Code": "AccessDeniedException", "Message": f"no {action} on {resource}"}}
             raise ClientError(error, operation)
 
-    def _resource(self, service: str, request: dict[str, Any]) -> str | None:
+    def _resource(self, service: str, operation: str, request: dict[str, Any]) -> str | None:
         if service == "dynamodb":
-            return f"arn:aws:dynamodb:eu-west-1:123456789012:table/{request['TableName']}"
+            if "TableName" not in request:
+                return "*"  # ListTables
+            return f"arn:aws:dynamodb:{self.aws.region}:123456789012:table/{request['TableName']}"
         if service == "cloudwatch":
             return "*"
         named = request.get("ConsumerARN") or request.get("StreamARN")
         if named is None and "StreamName" in request:
             named = self.stream_arn.rpartition("/")[0] + "/" + request["StreamName"]
+        if operation == "ListStreams":
+            return "*"
         return named  # a page token or an iterator names its stream to AWS
 
     def client(self, service: str) -> Any:
@@ -269,10 +334,97 @@ def test_metrics_need_their_statement(account: Account) -> None:
     assert account.used == actions(account, "Metrics")
 
 
+@pytest.mark.parametrize("role", COMMANDS)
+def test_an_operator_needs_the_policy_and_all_of_it(
+    role: str, account: Account, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two live workers in virtual time, and every command of the role at its command line."""
+    fleet = SteeredFleet(tmp_path, shards=2)
+    account.aws = fleet.aws
+    account.stream_arn = account.stream_arn.replace("eu-west-1", "us-east-1")
+    account.statements = json.loads(json.dumps(account.statements).replace("eu-west-1", "us-east-1"))
+    fleet.store = DynamoDBLeaseStore(
+        fleet.dynamodb, "billing", sleep=fleet.clock.advance, monotonic=fleet.clock.monotonic
+    )
+    fleet.store.ensure_ready()
+    for name in ("a", "b"):
+        fleet.add(name, fleet.checkpointer(name, "each batch"))
+    fleet.load(30)
+    connection = Connection(
+        region="us-east-1", clients={service: account.client(service) for service in ("kinesis", "dynamodb")}
+    )
+    for module in (application_module, apps_module, stream_module, tail_module):
+        monkeypatch.setattr(module, "make_connection", lambda *_, **__: connection)
+    for timed in (look_module, streams_module, load_module, reading_module):
+        monkeypatch.setattr(timed, "SystemClock", lambda: fleet.clock, raising=False)
+    monkeypatch.setattr(steer, "surroundings", lambda: {"clock": fleet.clock, "sleep": fleet.run})
+    for waiting in (Look.__init__, streams_module.Streams.__init__):
+        monkeypatch.setitem(waiting.__kwdefaults__, "sleep", fleet.run)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    account.allowed = set(policy(role))
+    for command in COMMANDS[role]:
+        if command.startswith("leases import"):
+            fleet.store.delete("shardId-000000000001")  # a row that it has to put back
+        result = CliRunner().invoke(cli, command.format(folder=tmp_path).split())
+        assert result.exit_code == 0, f"{command}: {result.output}"
+        fleet.load(5)
+    assert account.refused == []
+    needed = actions(account, *account.allowed)
+    if role == "operator-steering":  # what it has of the other role is tried there
+        needed = actions(account, "OperatorSteer")
+    assert needed <= account.used
+
+
+def test_a_role_has_the_statements_that_its_tests_try() -> None:
+    """So that the tests above, which name statements, are tests of the files."""
+    assert {path.stem: list(policy(path.stem)) for path in IAM.iterdir()} == {
+        "producer": ["Produce"],
+        "consumer": ["Consume", "LeaseTable"],
+        "consumer-fan-out": ["Consume", "LeaseTable", "FanOut"],
+        "spark-reader": ["SparkRead"],
+        "spark-writer": ["Produce"],
+        "operator-read-only": ["OperatorRead", "OperatorReadTable", "OperatorFind"],
+        "operator-steering": ["OperatorRead", "OperatorReadTable", "OperatorFind", "OperatorSteer"],
+        "lambda": ["LambdaRead", "LambdaLogs"],
+        "options": ["SeveralStreams", "LeaseTableOptions", "KclFleet", "Metrics", "EncryptedStreams"],
+    }
+
+
+def test_a_lambda_function_makes_no_call(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lambda reads with the function's role; AWS documents these actions. The function itself needs none of them."""
+    produce(account)
+    cursor = account.aws.client("kinesis").get_shard_iterator(
+        StreamName="orders", ShardId="shardId-000000000000", ShardIteratorType="TRIM_HORIZON"
+    )
+    (record,) = account.aws.client("kinesis").get_records(ShardIterator=cursor["ShardIterator"])["Records"]
+    seen = []
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a client was made")
+
+    monkeypatch.setattr(boto3, "client", refuse)
+    monkeypatch.setattr(boto3.Session, "client", refuse)
+    handler = kinesis_handler(lambda record: seen.append(record.data))
+    stored = {
+        "partitionKey": record["PartitionKey"],
+        "sequenceNumber": record["SequenceNumber"],
+        "data": base64.b64encode(record["Data"]).decode(),
+        "approximateArrivalTimestamp": record["ApproximateArrivalTimestamp"].timestamp(),
+    }
+    event = {
+        "kinesis": stored,
+        "eventSource": "aws:kinesis",
+        "eventSourceARN": account.stream_arn,
+        "eventID": f"shardId-000000000000:{record['SequenceNumber']}",
+    }
+    handler({"Records": [event]}, None)
+    assert seen == [b"data"]
+
+
 def test_every_statement_is_tried_here(account: Account) -> None:
     tried = {
         "Produce", "Consume", "LeaseTable", "SparkRead", "FanOut", "SeveralStreams", "LeaseTableOptions", "KclFleet",
-        "Metrics",
+        "Metrics", "OperatorRead", "OperatorReadTable", "OperatorFind", "OperatorSteer",
     }  # fmt: skip
-    assert set(account.statements) - tried == {"EncryptedStreams"}
+    assert set(account.statements) - tried == {"EncryptedStreams", "LambdaRead", "LambdaLogs"}
     assert {action for _, action in actions(account, "EncryptedStreams")} <= UNSEEN

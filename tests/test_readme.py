@@ -171,17 +171,13 @@ def test_every_setting_that_is_named_with_a_value_exists() -> None:
     assert {"on_handler_error", "metrics_level"} <= named <= fields
 
 
-def test_the_policy_is_json_with_a_row_for_each_statement() -> None:
+def test_every_policy_is_shown_and_every_option_has_a_row() -> None:
     page = DOCS / "permissions.md"
-    (policy,) = blocks("json", page)
-    names = [statement["Sid"] for statement in json.loads(policy.text)["Statement"]]
-    before = page.read_text(encoding="utf-8").split("```json")[0]
-    rows = [
-        name
-        for row in re.findall(r"^\| (`.*?) \|", before, re.MULTILINE)
-        for name in re.findall(r"`(\w+)`", row)
-    ]
-    assert sorted(rows) == sorted(names)
+    shown = {block.title: block for block in blocks("json", page)}
+    assert sorted(shown) == sorted(f"docs/iam/{path.name}" for path in (DOCS / "iam").iterdir())
+    names = [statement["Sid"] for statement in json.loads(shown["docs/iam/options.json"].text)["Statement"]]
+    options = page.read_text(encoding="utf-8").split("## Options")[1].split("```json")[0]
+    assert re.findall(r"^\| `(\w+)` \|", options, re.MULTILINE) == names
 
 
 def test_every_page_is_in_the_navigation_of_the_site() -> None:
