@@ -149,10 +149,11 @@ bench-multilang: install  ## Print costs and times compared with the real MultiL
 bench-spark-jvm: install  ## Print costs compared with AWS Labs' Spark connector for the JVM (needs Java 17, Maven; 15 minutes).
 	@$(BIN)/python benchmarks/bench_spark_jvm.py $(ARGS)
 
-lock:  ## Renew the pins of CI and of LocalStack (ARGS=--upgrade for newer versions).
+lock:  ## Renew the pins of CI, of LocalStack and of libraries to compare with (ARGS=--upgrade for newer versions).
 	@test -x .cache/uv/bin/uv || { $(PYTHON) -m venv .cache/uv && .cache/uv/bin/pip install --quiet uv; }
 	@$(COMPILE) --python-version 3.10 --extra dev pyproject.toml .ci/build.in --output-file .ci/requirements.txt
 	@$(COMPILE) --python-version 3.11 integration/localstack/requirements.in --output-file integration/localstack/requirements.txt
+	@$(COMPILE) --python-version 3.11 integration/examples/peers.in --output-file integration/examples/peers.txt
 
 clean:  ## Remove .venv, caches and build output.
 	rm -rf $(VENV) dist build .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis

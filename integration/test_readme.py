@@ -28,6 +28,7 @@ from integration.spark.environments import NEWEST, CannotRunSparkError, prepare
 from kinesis_sdk import FailedRecord, FileSpool, RecordFailedError
 from kinesis_sdk.testing import FakeAws, FakeAwsServer
 from tests.readme import DOCS, GUIDES, NOT_RUN, OWN_TESTS, ROOT, Block, blocks, programs
+from tools.docs_examples import text_of
 
 BIN = Path(sys.executable).parent
 TIMEOUT = 60.0
@@ -346,6 +347,11 @@ copies = spark.read.format("kinesis_sdk").option("streamName", "copy").load()
 print("FLIGHTS", sorted(bytes(row.data) for row in flights.collect()))
 print("COPIES", sorted(bytes(row.data) for row in copies.collect()))
 """
+MIGRATED = """
+query.processAllAvailable()
+query.stop()
+print("MIGRATED", sorted(row.line for row in spark.read.json("new-lines").collect()))
+"""
 RECORD_IDS = """
 frame = spark.read.format("kinesis_sdk").option("streamName", "flights").load()
 """
@@ -369,6 +375,7 @@ def test_the_spark_blocks_run(environment: dict[str, str], tmp_path: Path) -> No
         for block in blocks("python", DOCS / "exactly-once.md")
         if ("docs/exactly-once.md", block.first_line) in NOT_RUN
     )
+    migrated = text_of("examples/migration/spark_jvm/after.py:program")
     assert frames.count("s3://…") == 1
     # The one thing that a reader has to fill in.
     frames = frames.replace("s3://…", str(tmp_path / "checkpoint"))
@@ -381,6 +388,8 @@ def test_the_spark_blocks_run(environment: dict[str, str], tmp_path: Path) -> No
         + functions
         + AFTERWARDS
         + columns.text
+        + migrated
+        + MIGRATED
         + RECORD_IDS
         + ids.text.rstrip()
         + STOP
@@ -397,4 +406,5 @@ def test_the_spark_blocks_run(environment: dict[str, str], tmp_path: Path) -> No
     assert done.returncode == 0, done.stderr[-4000:]
     assert "FLIGHTS [b'0', b'2', b'2']" in done.stdout  # one foreachPartition each
     assert "COPIES [b'0', b'1'" in done.stdout  # the query's and the batch write's
+    assert "MIGRATED ['0', '2', '2']" in done.stdout
     assert re.search(r"flights/shardId-000000000000/\d+/0 *\|", done.stdout)  # the record ids

@@ -193,3 +193,27 @@ def test_every_test_that_a_page_names_exists() -> None:
     assert len(named) >= 12
     for path, test in named:
         assert f"def {test}(" in (ROOT / path).read_text(encoding="utf-8"), f"{path}::{test}"
+
+
+def test_the_programs_of_a_migration_name_the_same_steps() -> None:
+    """Side by side: each numbered line of the old program has its counterpart. `integration/examples/test_migration.py` runs both."""
+    found = [block for block in blocks(page=DOCS / "migration.md") if block.title.endswith(":program")]
+    pairs = list(zip(found[::2], found[1::2], strict=True))
+    assert [old.section for old, _ in pairs] == [
+        "From amazon_kclpy",
+        "From the KPL in Java",
+        "From boto3",
+        "From async-kinesis",
+        "From aiokpl",
+        "From a Spark connector for the JVM",
+    ]
+    for old, new in pairs:
+        steps = re.findall(r"(?:#|//) (\d+)", old.text)
+        assert steps == [str(number) for number in range(1, len(steps) + 1)], old.section
+        named = [
+            number for comment in re.findall(r"# (\d+(?:, \d+)*)", new.text) for number in comment.split(", ")
+        ]
+        assert sorted(named, key=int) == steps, old.section
+        folder, _, program = (new.file or "").rpartition("/")
+        assert program == "after.py"
+        assert (old.file or "").lower().startswith(f"{folder}/before.")

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from integration.examples import peers
 from integration.java import install as kcl
 from integration.java.kpl import install as kpl
 from integration.localstack import install as localstack
@@ -229,6 +230,8 @@ def _fetched(names: set[str]) -> Iterator[str]:
         yield f"KPL {kpl.KPL} (87 MB): {_state(present, _why_no_localstack() or (None if present else _why_no_maven()))}"
         present = multilang.node_deaggregator_folder().is_dir()
         yield f"aws-kinesis-agg for Node (13 MB): {_state(present, None)}"
+    if "processes" in names:
+        yield f"async-kinesis and aiokpl (45 MB): {_state(peers.folder().is_dir(), peers.why_not())}"
     if names & {"multilang", "processes"}:
         yield f"amazon_kclpy (1 MB): {_state(multilang.amazon_kclpy_folder().is_dir(), None)}"
     if "multilang" in names:

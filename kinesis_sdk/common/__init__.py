@@ -9,6 +9,7 @@ from kinesis_sdk._lazy import lazy_names
 
 TYPE_CHECKING = False  # type checkers read it as True
 if TYPE_CHECKING:
+    from kinesis_sdk.common.aggregate_reader import deaggregate as deaggregate
     from kinesis_sdk.common.clock import Clock as Clock
     from kinesis_sdk.common.clock import SystemClock as SystemClock
     from kinesis_sdk.common.hashkeys import HashKeyRange as HashKeyRange
@@ -29,6 +30,7 @@ else:
     __all__, __getattr__, __dir__ = lazy_names(
         __name__,
         {
+            "kinesis_sdk.common.aggregate_reader": ("deaggregate",),
             "kinesis_sdk.common.clock": ("Clock", "SystemClock"),
             "kinesis_sdk.common.metrics": ("Metrics", "NoMetrics"),
             "kinesis_sdk.common.records": ("KinesisRecord", "UserRecord"),

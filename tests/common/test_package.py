@@ -33,6 +33,7 @@ def test_exported_names() -> None:
         "SystemClock",
         "TRIM_HORIZON",
         "UserRecord",
+        "deaggregate",
     ]
     assert all(hasattr(common, name) for name in common.__all__)
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from integration.java.kpl.install import KPL, putter
 from integration.java.processes import Stage
 
-_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx384m")
+JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx384m")
 _TICK = 0.05
 _SPECIAL = ("äöü-{}", "日本-{}", "😀{}", 'q"uote\\{}', "שלום-{}", "{}" + "x" * 200)
 _SIZES = (127, 128, 16_383, 16_385, 51_200)
@@ -115,7 +115,7 @@ class Kpl:
         self.log = folder / "log"
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                ["java", *_JVM, "-cp", putter(version), "Put", file, stream, self._results],
+                ["java", *JVM, "-cp", putter(version), "Put", file, stream, self._results],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
