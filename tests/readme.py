@@ -22,6 +22,10 @@ OWN_TESTS = {
     "docs/spark.md": "integration/test_readme.py::test_the_spark_blocks_run",
     "docs/spark-sql.md": "integration/test_readme.py::test_the_spark_blocks_run",
     "docs/testing.md": "tests/test_pytest_plugin.py::test_an_example_of_the_page",
+    **{
+        f"docs/tutorial-{page}.md": "integration/test_tutorial.py::test_the_tutorial"
+        for page in ("1-produce", "2-consume", "3-spark", "4-dashboard")
+    },
     "docs/lambda.md": "tests/lambda_events/test_docs.py::test_the_page_has_these_blocks",
     "docs/serialization.md": "tests/serialization/test_docs.py::test_every_example_runs",
 }
