@@ -217,3 +217,15 @@ def test_the_programs_of_a_migration_name_the_same_steps() -> None:
         folder, _, program = (new.file or "").rpartition("/")
         assert program == "after.py"
         assert (old.file or "").lower().startswith(f"{folder}/before.")
+
+
+def test_the_costs_in_sizing_are_those_of_the_benchmarks() -> None:
+    """One measurement, one number: the benchmarks' page has it with its conditions."""
+    sizing = (DOCS / "sizing.md").read_text(encoding="utf-8")
+    measured = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| .+? \| (\d.*) \| `make (\S+)` \|$", sizing, re.MULTILINE)
+    assert len(rows) == 4
+    for cost, command in rows:
+        assert command in measured, command
+        for number, unit in re.findall(r"(\d+\.\d+) (µs|ms)", cost):
+            assert re.search(rf"\| {number}0? \||\b{number}0? {unit}", measured), f"{number} {unit}"
