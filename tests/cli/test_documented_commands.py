@@ -21,7 +21,7 @@ OTHERS = {"fake"}
 def commands(text: str) -> Iterator[str]:
     """Yield each command: in a code span, at the beginning of a line of code, and in quotation marks."""
     yield from re.findall(r"`(kinesis-sdk [^`\n]+)`", text)
-    yield from re.findall(r"^(?:[A-Z_]+=\S+ )?(kinesis-sdk [^\n|]+)", text, re.MULTILINE)
+    yield from re.findall(r"^(?:\$ )?(?:[A-Z_]+=\S+ )?(kinesis-sdk [^\n|]+)", text, re.MULTILINE)
     yield from re.findall(r'"(kinesis-sdk [^"\n]+)"', text)
 
 
