@@ -89,9 +89,10 @@ format: install  ## Format the code and fix what can be fixed safely.
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-docs: install  ## Write the tables and examples of the pages from the code, and build the site into build/site.
+docs: install  ## Write the tables, examples and pictures of the pages from the code, and build the site into build/site.
 	@$(BIN)/python -m tools.docs_examples
 	@$(BIN)/python -m kinesis_sdk.metrics.reference docs/metrics.md
+	@$(BIN)/python -m tools.pictures
 	@$(BIN)/python -m kinesis_sdk.consumer.properties docs/kcl-properties.md
 	@$(MKDOCS) build --strict
 

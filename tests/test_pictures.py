@@ -1,0 +1,111 @@
+"""The pictures of the documentation are those of their sources, and name code that exists."""
+
+from __future__ import annotations
+
+import ast
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+import kinesis_sdk
+from kinesis_sdk.consumer.leases.table import transitions
+from tools.pictures import PICTURES, PictureError, draw, main, read_picture
+
+PACKAGE = Path(kinesis_sdk.__file__).parent
+SOURCES = sorted(PICTURES.glob("*.txt"))
+PAGES = [*PICTURES.parent.glob("*.md"), PACKAGE.parent / "README.md"]
+
+
+def text_of(name: str) -> str:
+    return (PICTURES / f"{name}.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
+def test_the_picture_is_that_of_its_source(source: Path) -> None:
+    drawn = source.with_suffix(".svg").read_text(encoding="utf-8")
+    assert drawn == draw(read_picture(source.read_text(encoding="utf-8"))), "run: make docs"
+    root = ET.fromstring(drawn)
+    assert not re.findall(r"(?:href|src|url)\s*[=(]\s*[\"']?(?:https?:)?//", drawn), "it loads something"
+    assert root.find("{http://www.w3.org/2000/svg}desc") is not None
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
+def test_every_picture_is_on_a_page_with_its_description(source: Path) -> None:
+    alt = read_picture(source.read_text(encoding="utf-8")).alt
+    pages = [
+        page.name
+        for page in PAGES
+        if re.search(
+            rf"!\[{re.escape(alt)}\]\([\w/]*pictures/{source.stem}\.svg\)", page.read_text(encoding="utf-8")
+        )
+    ]
+    assert pages, f"no page shows {source.stem}.svg with the text of its source"
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
+def test_the_code_that_a_picture_names_exists(source: Path) -> None:
+    picture = read_picture(source.read_text(encoding="utf-8"))
+    named = [node.code for node in picture.nodes.values() if node.code]
+    assert named
+    for place in named:
+        path, _, name = place.partition(":")
+        module = ast.parse((PACKAGE / path).read_text(encoding="utf-8"))
+        names = {getattr(node, "name", "") for node in module.body}
+        assert not name or name in names, place
+    for node in picture.nodes.values():
+        assert node.kind in {"code", "yours", "aws", "end"}, node
+
+
+def test_every_change_of_owner_is_an_arrow_in_the_life_of_a_lease() -> None:
+    """The functions that return the row after a write, without those that keep the owner and are about positions."""
+    picture = read_picture(text_of("lease"))
+    module = ast.parse(Path(transitions.__file__).read_text(encoding="utf-8"))
+    writes = {
+        node.name: ast.unparse(node)
+        for node in module.body
+        if isinstance(node, ast.FunctionDef)
+        and (ast.get_docstring(node) or "").startswith("Return the row after `LeaseStore.")
+    }
+    owners = {name for name, code in writes.items() if re.search(r"\b(owner|checkpoint_owner)=", code)}
+    assert {"taken", "released", "handed_off", "handoff_requested"} <= owners
+    assert {arrow.code for arrow in picture.arrows if arrow.code} == owners | {"checkpointed"}
+
+
+def test_boxes_do_not_overlap() -> None:
+    for source in SOURCES:
+        nodes = list(read_picture(source.read_text(encoding="utf-8")).nodes.values())
+        for index, one in enumerate(nodes):
+            for other in nodes[index + 1 :]:
+                apart = [
+                    abs(here - there) - (size + its) / 2
+                    for here, there, size, its in zip(
+                        one.center, other.center, one.size, other.size, strict=True
+                    )
+                ]
+                assert max(apart) > 0, f"{source.stem}: {one.key} and {other.key}"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("title A\nalt B\nnode a 0 0 code | A\narrow a b", "not there: b"),
+        ("title A\nalt B\nnode a 0 zero code | A", "line 3"),
+        ("title A\nalt B\ncircle a", "no such statement: circle"),
+        ("title A\nalt B\nnode a 0 0 code | A\narrow a a curve=1", "no such option: curve"),
+        ("title A", "title or alt is missing"),
+    ],
+)
+def test_a_source_that_cannot_be_drawn_is_named(text: str, message: str) -> None:
+    with pytest.raises(PictureError, match=message):
+        read_picture(text)
+
+
+def test_every_source_of_a_folder_is_drawn(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("title <A>\nalt B & C\nnode a 0 0 code | A | one; two\n")
+    assert main([str(tmp_path)]) == 0
+    drawn = (tmp_path / "a.svg").read_text()
+    assert "&lt;A&gt;" in drawn
+    assert "B &amp; C" in drawn
+    ET.fromstring(drawn)

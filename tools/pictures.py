@@ -1,0 +1,261 @@
+"""Pictures of the documentation: SVG drawn from text, without a network and without a browser.
+
+``docs/pictures/NAME.txt`` is the source of ``docs/pictures/NAME.svg``; ``make docs`` draws them, and tests compare them with each other and
+with the code. A source has one statement a line; ``#`` begins a comment:
+
+```
+title Life of a lease
+alt What the picture shows, for readers who cannot see it
+node KEY COLUMN ROW KIND | Title | detail; detail | file.py:name
+arrow FROM TO [bend=PIXELS] [shift=PIXELS] | label | file.py:name
+note COLUMN ROW | text
+```
+
+Columns and rows may have fractions. A kind is ``code`` (of this package), ``yours`` (of the user), ``aws`` or ``end``. An arrow with ``bend``
+is a curve, ``shift`` moves it aside of one in the other direction. The last part names the code that the picture is about, below
+``kinesis_sdk/``; it is not drawn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
+
+_CELL, _ROW = 292.0, 122.0
+_BOX = 184.0
+_MARGIN = 26.0
+_LINE = 16.0
+_LETTER = 6.6
+"""Width of a letter of a label, in pixels; a label covers what is behind it, so an estimate will do."""
+
+# The picture has a background of its own, so it is legible whatever color the page around it has. Browsers also choose by the
+# color scheme of the system.
+_STYLE = """
+svg { --paper: #ffffff; --ink: #1f2933; --soft: #52606d; --line: #7b8794;
+  --code: #e0f2f1; --code-line: #00796b; --yours: #fff3d6; --yours-line: #b7791f;
+  --aws: #e6ecf7; --aws-line: #3f5fa8; --end: #eceff1; --end-line: #78909c; }
+@media (prefers-color-scheme: dark) { svg { --paper: #1e2129; --ink: #eceff4; --soft: #b6bfcc; --line: #93a1b3;
+  --code: #12413d; --code-line: #4db6ac; --yours: #493711; --yours-line: #e0b04c;
+  --aws: #24345c; --aws-line: #8fa9e6; --end: #343a44; --end-line: #9aa7b5; } }
+text { font-family: system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; fill: var(--ink); font-size: 12px; }
+.title { font-size: 14px; font-weight: 600; }
+.detail, .note { fill: var(--soft); }
+.paper, .behind { fill: var(--paper); }
+.arrow { fill: none; stroke: var(--line); stroke-width: 1.6; }
+.head { fill: var(--line); }
+.box { stroke-width: 1.5; }
+.code { fill: var(--code); stroke: var(--code-line); }
+.yours { fill: var(--yours); stroke: var(--yours-line); }
+.aws { fill: var(--aws); stroke: var(--aws-line); }
+.end { fill: var(--end); stroke: var(--end-line); }
+"""
+
+
+class PictureError(ValueError):
+    """A source that cannot be drawn; the message names the line."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A box."""
+
+    key: str
+    column: float
+    row: float
+    kind: str
+    title: str
+    details: tuple[str, ...]
+    code: str
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Width and height in pixels."""
+        return _BOX, 34.0 + _LINE * len(self.details)
+
+    @property
+    def center(self) -> tuple[float, float]:
+        """Middle of the box."""
+        return _place(self.column, self.row)
+
+
+@dataclass(frozen=True)
+class Arrow:
+    """An arrow between two boxes."""
+
+    source: str
+    target: str
+    bend: float
+    shift: float
+    label: tuple[str, ...]
+    code: str
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What a source says."""
+
+    title: str
+    alt: str
+    nodes: dict[str, Node]
+    arrows: tuple[Arrow, ...]
+    notes: tuple[tuple[float, float, str], ...]
+
+
+def read_picture(text: str) -> Picture:
+    """Read a source.
+
+    Raises:
+        PictureError: If a line cannot be understood, or an arrow has no such box.
+    """
+    title = alt = ""
+    nodes: dict[str, Node] = {}
+    arrows: list[Arrow] = []
+    notes: list[tuple[float, float, str]] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        head, *parts = (part.strip() for part in line.split("|"))
+        word, _, rest = head.partition(" ")
+        words = rest.split()
+        try:
+            if not word or word.startswith("#"):
+                continue
+            if word == "title":
+                title = rest
+            elif word == "alt":
+                alt = rest
+            elif word == "node":
+                key, column, row, kind = words
+                nodes[key] = Node(
+                    key, float(column), float(row), kind, parts[0], _lines(parts, 1), "".join(parts[2:3])
+                )
+            elif word == "arrow":
+                options = dict(option.split("=") for option in words[2:])
+                bend, shift = float(options.pop("bend", 0)), float(options.pop("shift", 0))
+                if options:
+                    raise ValueError(f"no such option: {', '.join(options)}")
+                arrows.append(Arrow(words[0], words[1], bend, shift, _lines(parts, 0), "".join(parts[1:2])))
+            elif word == "note":
+                notes.append((float(words[0]), float(words[1]), parts[0]))
+            else:
+                raise ValueError(f"no such statement: {word}")
+        except (ValueError, IndexError) as error:
+            raise PictureError(f"line {number}: {error}") from error
+    for arrow in arrows:
+        if missing := {arrow.source, arrow.target} - nodes.keys():
+            raise PictureError(f"an arrow names boxes that are not there: {', '.join(sorted(missing))}")
+    if not title or not alt:
+        raise PictureError("title or alt is missing")
+    return Picture(title, alt, nodes, tuple(arrows), tuple(notes))
+
+
+def draw(picture: Picture) -> str:
+    """Return the picture as SVG."""
+    ends = [_place(node.column, node.row) for node in picture.nodes.values()]
+    ends += [_place(column, row) for column, row, _ in picture.notes]
+    tallest = max(node.size[1] for node in picture.nodes.values())
+    width = max(x for x, _ in ends) + _BOX / 2 + _MARGIN
+    height = max(y for _, y in ends) + tallest / 2 + _MARGIN
+    size = f'viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}"'
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-labelledby="title alt">',
+        f'<title id="title">{escape(picture.title)}</title>',
+        f'<desc id="alt">{escape(picture.alt)}</desc>',
+        f"<style>{_STYLE}</style>",
+        '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">',
+        '<path class="head" d="M0 0 L8 4 L0 8 z"/></marker></defs>',
+        f'<rect class="paper" width="{width:g}" height="{height:g}" rx="8"/>',
+    ]
+    drawn = [_arrow(picture, arrow) for arrow in picture.arrows]
+    lines += [curve for curve, _ in drawn]
+    for node in picture.nodes.values():
+        lines += _box(node)
+    lines += [line for _, label in drawn for line in label]
+    for column, row, text in picture.notes:
+        x, y = _place(column, row)
+        lines.append(f'<text class="note" x="{x - _BOX / 2:g}" y="{y:g}">{escape(text)}</text>')
+    return "\n".join([*lines, "</svg>", ""])
+
+
+def _place(column: float, row: float) -> tuple[float, float]:
+    return _MARGIN + _BOX / 2 + column * _CELL, _MARGIN + 36 + row * _ROW
+
+
+def _lines(parts: Sequence[str], index: int) -> tuple[str, ...]:
+    text = parts[index] if len(parts) > index else ""
+    return tuple(line.strip() for line in text.split(";") if line.strip())
+
+
+def _box(node: Node) -> list[str]:
+    (x, y), (width, height) = node.center, node.size
+    top = y - height / 2
+    lines = [
+        f'<rect class="box {node.kind}" x="{x - width / 2:g}" y="{top:g}" width="{width:g}" height="{height:g}" rx="7"/>',
+        f'<text class="title" text-anchor="middle" x="{x:g}" y="{top + 22:g}">{escape(node.title)}</text>',
+    ]
+    return lines + [
+        f'<text class="detail" text-anchor="middle" x="{x:g}" y="{top + 22 + _LINE * (index + 1):g}">{escape(line)}</text>'
+        for index, line in enumerate(node.details)
+    ]
+
+
+def _arrow(picture: Picture, arrow: Arrow) -> tuple[str, list[str]]:
+    """Return the curve and its label."""
+    source, target = picture.nodes[arrow.source], picture.nodes[arrow.target]
+    (x1, y1), (x2, y2) = source.center, target.center
+    length = math.hypot(x2 - x1, y2 - y1) or 1.0
+    normal = ((y1 - y2) / length, (x2 - x1) / length)
+    x1, y1 = x1 + normal[0] * arrow.shift, y1 + normal[1] * arrow.shift
+    x2, y2 = x2 + normal[0] * arrow.shift, y2 + normal[1] * arrow.shift
+    cx = (x1 + x2) / 2 + normal[0] * arrow.bend * 2
+    cy = (y1 + y2) / 2 + normal[1] * arrow.bend * 2
+    x1, y1 = _border(source, (x1, y1), (cx, cy))
+    x2, y2 = _border(target, (x2, y2), (cx, cy))
+    curve = f'<path class="arrow" marker-end="url(#head)" d="M{x1:.1f} {y1:.1f} Q{cx:.1f} {cy:.1f} {x2:.1f} {y2:.1f}"/>'
+    mx, my = (x1 + 2 * cx + x2) / 4, (y1 + 2 * cy + y2) / 4
+    label: list[str] = []
+    if arrow.label:
+        width = max(len(line) for line in arrow.label) * _LETTER + 6
+        top = my - _LINE * len(arrow.label) / 2
+        label.append(
+            f'<rect class="behind" x="{mx - width / 2:.1f}" y="{top:.1f}" width="{width:.1f}" '
+            f'height="{_LINE * len(arrow.label):g}" rx="3"/>'
+        )
+        label += [
+            f'<text text-anchor="middle" x="{mx:.1f}" y="{top + 12 + _LINE * index:.1f}">{escape(line)}</text>'
+            for index, line in enumerate(arrow.label)
+        ]
+    return curve, label
+
+
+def _border(node: Node, start: tuple[float, float], towards: tuple[float, float]) -> tuple[float, float]:
+    """Return where a line from a point inside a box leaves it, with a small gap."""
+    (x, y), (width, height) = node.center, node.size
+    dx, dy = towards[0] - start[0], towards[1] - start[1]
+    steps = []
+    if dx:
+        steps.append((x + math.copysign(width / 2 + 3, dx) - start[0]) / dx)
+    if dy:
+        steps.append((y + math.copysign(height / 2 + 3, dy) - start[1]) / dy)
+    step = min((step for step in steps if step >= 0), default=0.0)
+    return start[0] + dx * step, start[1] + dy * step
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Draw every picture whose source is in the folder."""
+    parser = argparse.ArgumentParser(description="Draw the pictures of the documentation.")
+    parser.add_argument("folder", type=Path, nargs="?", default=PICTURES)
+    folder: Path = parser.parse_args(arguments).folder
+    for source in sorted(folder.glob("*.txt")):
+        source.with_suffix(".svg").write_text(
+            draw(read_picture(source.read_text(encoding="utf-8"))), encoding="utf-8"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
