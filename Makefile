@@ -22,7 +22,7 @@ MKDOCS = NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/mkdocs
 FUZZ = KINESIS_SDK_EFFECTS=$(EFFECT_SCHEDULES) KINESIS_SDK_EXACTLY_ONCE=$(EXACTLY_ONCE) KINESIS_SDK_SCHEDULES=$(SCHEDULES) KINESIS_SDK_FLEETS=$(FLEETS) KINESIS_SDK_READERS=$(READERS) KINESIS_SDK_QUERIES=$(QUERIES) KINESIS_SDK_ONCE=$(ONCE)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo example test unit integration browser spark spark-full spark-scale multilang java fuzz soak effects operations check english format bench bench-producer bench-consumer bench-calls bench-effects bench-fleet bench-admin bench-spark-plan bench-java bench-multilang bench-spark-jvm docs docs-serve lock clean
+.PHONY: help install demo example test unit integration browser spark spark-full spark-scale multilang java fuzz soak effects operations check english format bench bench-producer bench-consumer bench-calls bench-effects bench-fleet bench-admin bench-spark-plan bench-java bench-multilang bench-spark-jvm docs docs-serve reader lock clean
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -95,6 +95,9 @@ docs: install  ## Write the tables, examples and pictures of the pages from the 
 	@$(BIN)/python -m tools.pictures
 	@$(BIN)/python -m kinesis_sdk.consumer.properties docs/kcl-properties.md
 	@$(MKDOCS) build --strict
+
+reader: install  ## Do what the quickstart says in an empty folder, and print how long it takes (ARGS=--no-spark; Spark needs Java 17).
+	@$(BIN)/python -m integration.reader $(ARGS)
 
 docs-serve: install  ## Show the site on a local port while you write it.
 	@$(MKDOCS) serve

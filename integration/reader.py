@@ -1,0 +1,267 @@
+"""The fresh reader: copies what the pages say into terminals, and nothing else, and takes the time.
+
+``make reader`` starts in an empty folder, with an empty environment and without a cache of pip. The reader types the blocks of
+docs/quickstart.md in their order, each in the terminal that its title names, and reaches
+
+* a consumed record, within 5 minutes,
+* two workers that share the shards, within 10,
+* the result of a Spark job (``--no-spark`` leaves it out), within 15.
+
+Only two things differ from the page: ``.[cli]``, the clone in which the reader stands, is the wheel that is built from it, and the port is a
+free one. A page that is wrong fails here: a command that ends with an error, or a worker that does not print what the page says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from tests.readme import DOCS, ROOT, Block, blocks
+
+PAGE = DOCS / "quickstart.md"
+PORT = "4567"
+"""Port of the fake on the page."""
+
+LIMITS = {
+    "a consumed record": 300.0,
+    "two workers share the shards": 600.0,
+    "the result of a Spark job": 900.0,
+}
+"""Seconds from the empty folder to each milestone."""
+
+PAUSE = 0.25
+COMMAND_TIMEOUT = 900.0
+KEPT = ("PATH", "LANG", "LC_ALL", "TMPDIR", "JAVA_HOME", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
+"""Variables that a reader's terminal has before the first command, besides those of proxies and of pip."""
+
+
+class PageError(AssertionError):
+    """Something that a page says does not work; the message shows the command and what it printed."""
+
+
+class Reader:
+    """A reader with terminals.
+
+    Args:
+        folder: Empty folder in which the reader works.
+        package: What the reader installs in place of the clone.
+        limits: Seconds from the start to each milestone.
+    """
+
+    def __init__(self, folder: Path, package: str, limits: Mapping[str, float] = LIMITS) -> None:
+        self.times: dict[str, float] = {}
+        self._folder, self._package, self._limits = folder, package, limits
+        self._port = str(_free_port())
+        self._first_lines: list[str] = []
+        self._open: dict[str, subprocess.Popen[bytes]] = {}
+        self._environment = {
+            name: value
+            for name, value in os.environ.items()
+            if name in KEPT or name.lower().endswith("_proxy") or name.startswith("PIP_")
+        }
+        self._environment |= {"HOME": str(folder), "PYTHONUNBUFFERED": "1"}
+        self._began = time.monotonic()
+
+    def read(self, page: Path, *, spark: bool) -> None:
+        """Do what the page says, from its beginning to its end.
+
+        Raises:
+            PageError: If something does not work, or takes too long.
+        """
+        for block in blocks(page=page):
+            if block.title.startswith("Spark") or block.title == "spark_job.py":
+                if spark:
+                    self._spark(block)
+            elif block.title == "install":
+                self._first_lines = [line for line in block.text.splitlines() if line.startswith(". ")]
+                self._type(block)
+            elif block.title == "in each terminal":
+                self._first_lines += self._copied(block).splitlines()
+            elif block.title.endswith(".py"):
+                self._save(block)
+            elif block.title.startswith("terminal"):
+                self._start(block)
+            elif not block.title and block.language == "sh":
+                self._type(block)
+
+    def close(self) -> None:
+        """Press Ctrl-C in every terminal, and wait.
+
+        Raises:
+            PageError: If a worker does not end cleanly.
+        """
+        for title, process in reversed(self._open.items()):
+            os.killpg(process.pid, signal.SIGINT)
+            try:
+                code = process.wait(60)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                raise PageError(f"{title} does not end after Ctrl-C:\n{self._printed(title)}") from None
+            if code:
+                raise PageError(f"{title} ended with code {code} after Ctrl-C:\n{self._printed(title)}")
+        self._open.clear()
+
+    def kill(self) -> None:
+        """End what still runs, after an error."""
+        for process in self._open.values():
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+    # What a reader does
+
+    def _save(self, block: Block) -> None:
+        (self._folder / block.title).write_text(self._copied(block))
+
+    def _type(self, block: Block) -> str:
+        """Type commands that end, and return what they print."""
+        script = "\n".join(["set -e", *self._first_lines, self._copied(block)])
+        if block.title == "install":
+            script = f"set -e\n{self._copied(block)}"
+        done = subprocess.run(
+            ["bash", "-c", script],
+            check=False,
+            cwd=self._folder,
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=COMMAND_TIMEOUT,
+        )
+        if done.returncode:
+            raise PageError(f"{block.text}ended with code {done.returncode}:\n{done.stdout[-4000:]}")
+        return done.stdout
+
+    def _start(self, block: Block) -> None:
+        """Type a command that goes on into a terminal of its own, and wait for what the page says that it does."""
+        command = self._copied(block).strip()
+        is_fake = "kinesis-sdk fake" in command
+        if is_fake:
+            command += f" --port {self._port}"
+        lines = self._first_lines[:1] if is_fake else self._first_lines
+        with (self._folder / f"{block.title}.log").open("wb") as log:
+            self._open[block.title] = subprocess.Popen(
+                ["bash", "-c", "\n".join([*lines, f"exec {command}"])],
+                cwd=self._folder,
+                env=self._environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        if is_fake:
+            self._wait(
+                block.title, lambda: "listening on" in self._printed(block.title), "the fake does not listen"
+            )
+        elif block.title == "terminal 2":
+            self._reach("a consumed record", block.title, lambda: self._consumed() > 0)
+            self._wait(block.title, lambda: self._consumed() >= 1000, "it has not consumed 1,000 records")
+        else:
+            self._reach("two workers share the shards", block.title, lambda: len(self._owners()) == 2)
+
+    def _spark(self, block: Block) -> None:
+        if block.title == "spark_job.py":
+            self._save(block)
+            return
+        printed = self._type(block)
+        if "spark_job.py" in block.text:
+            if "1000 records" not in printed:
+                raise PageError(f"{block.text}did not print 1000 records:\n{printed[-4000:]}")
+            self._note("the result of a Spark job")
+
+    # What a reader sees
+
+    def _copied(self, block: Block) -> str:
+        text = re.sub(r"(?<=')\.(?=\[\w+\]')", lambda _: self._package, block.text)
+        return text.replace(PORT, self._port)
+
+    def _printed(self, title: str) -> str:
+        return (self._folder / f"{title}.log").read_text(errors="replace")
+
+    def _consumed(self) -> int:
+        logs = "".join(self._printed(title) for title in self._open)
+        return sum(int(count) for count in re.findall(r"^(\d+) records of shardId", logs, re.MULTILINE))
+
+    def _owners(self) -> set[str]:
+        listed = json.loads(self._type(Block("", "sh", "kinesis-sdk leases list billing --json\n", 0)))
+        return {lease["owner"] for lease in listed["leases"] if lease["owner"]}
+
+    def _reach(self, milestone: str, title: str, condition: Callable[[], bool]) -> None:
+        self._wait(title, condition, f"{milestone}: not reached")
+        self._note(milestone)
+
+    def _note(self, milestone: str) -> None:
+        self.times[milestone] = seconds = time.monotonic() - self._began
+        if seconds > self._limits[milestone]:
+            raise PageError(f"{milestone} after {seconds:.0f} s, later than {self._limits[milestone]:.0f} s")
+
+    def _wait(self, title: str, condition: Callable[[], bool], problem: str) -> None:
+        end = self._began + max(self._limits.values())
+        while not condition():
+            if self._open[title].poll() is not None or time.monotonic() > end:
+                raise PageError(f"{title}: {problem}:\n{self._printed(title)[-4000:]}")
+            time.sleep(PAUSE)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def build_wheel(folder: Path) -> Path:
+    """Build the package's wheel into a folder."""
+    subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--outdir", str(folder), str(ROOT)],
+        check=True,
+        capture_output=True,
+    )
+    (wheel,) = folder.glob("kinesis_sdk-*.whl")
+    return wheel
+
+
+def table(times: Mapping[str, float]) -> str:
+    """Return the times as a Markdown table."""
+    rows = [
+        f"| {milestone} | {seconds:.0f} s | {LIMITS[milestone] / 60:.0f} min |"
+        for milestone, seconds in times.items()
+    ]
+    return "\n".join(["| from nothing to | time | limit |", "|---|---|---|", *rows])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Read the page once; print the times."""
+    parser = argparse.ArgumentParser(
+        prog="make reader", description="Do what the quickstart says, and take the time."
+    )
+    parser.add_argument(
+        "--no-spark", action="store_true", help="leave out the Spark job, which needs Java 17"
+    )
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="reader-") as name:
+        (folder := Path(name, "project")).mkdir()
+        reader = Reader(folder, shlex.quote(str(build_wheel(Path(name)))))
+        try:
+            reader.read(PAGE, spark=not options.no_spark)
+            reader.close()
+        except PageError as error:
+            sys.stderr.write(f"{PAGE.name}: {error}\n")
+            return 1
+        finally:
+            reader.kill()
+    sys.stdout.write(f"{table(reader.times)}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
