@@ -158,6 +158,7 @@ lock:  ## Renew the pins of CI, of LocalStack and of libraries to compare with (
 	@$(COMPILE) --python-version 3.10 --extra dev pyproject.toml .ci/build.in --output-file .ci/requirements.txt
 	@$(COMPILE) --python-version 3.11 integration/localstack/requirements.in --output-file integration/localstack/requirements.txt
 	@$(COMPILE) --python-version 3.11 integration/examples/peers.in --output-file integration/examples/peers.txt
+	@$(COMPILE) --python-version 3.10 --resolution lowest-direct pyproject.toml --output-file integration/lowest.txt
 
 clean:  ## Remove .venv, caches and build output.
 	rm -rf $(VENV) dist build .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -45,6 +45,7 @@ def test_lock_files_have_hashes_and_name_no_registry() -> None:
         ROOT / ".ci" / "requirements.txt",
         *(ROOT / "integration" / "localstack").glob("requirements.txt"),
         *(ROOT / "integration" / "examples").glob("peers.txt"),
+        *(ROOT / "integration").glob("lowest.txt"),
     ]
     for lock in locks:
         text = lock.read_text()

@@ -16,6 +16,7 @@ import kinesis_sdk.consumer
 import kinesis_sdk.metrics
 import kinesis_sdk.spark
 import kinesis_sdk.testing
+from integration.spark.environments import NEWEST, OLDEST
 from kinesis_sdk import StreamSpec
 from kinesis_sdk.cli.main import cli
 from tests.readme import DOCS, GUIDES, NOT_RUN, OWN_TESTS, README, ROOT, Block, blocks
@@ -217,6 +218,34 @@ def test_the_programs_of_a_migration_name_the_same_steps() -> None:
         folder, _, program = (new.file or "").rpartition("/")
         assert program == "after.py"
         assert (old.file or "").lower().startswith(f"{folder}/before.")
+
+
+def test_the_versions_are_those_that_are_declared_and_tested() -> None:
+    page = (DOCS / "versions.md").read_text(encoding="utf-8")
+    rows = {
+        name: (supported, tested)
+        for name, supported, tested in re.findall(r"^\| (.+?) \| (.+) \| (.+) \|$", page, re.MULTILINE)
+    }
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    (python,) = re.findall(r'requires-python = ">=([\d.]+)"', project)
+    assert rows["Python"][0].startswith(f"{python} or newer")
+    classified = re.findall(r"Programming Language :: Python :: (3\.\d+)", project)
+    assert f" {classified[0]} to {classified[-1]} " in rows["Python"][1]
+    newest, oldest = (
+        dict(re.findall(r"^([\w-]+)==([\w.]+)", (ROOT / lock).read_text(encoding="utf-8"), re.MULTILINE))
+        for lock in (".ci/requirements.txt", "integration/lowest.txt")
+    )
+    for name in ("boto3", "protobuf"):
+        assert re.findall(r"\d+\.\d+\.\d+", rows[name][1]) == [newest[name], oldest[name]], name
+        (least,) = set(re.findall(rf'"{name}>=([\d.]+)"', project))
+        assert f"{oldest[name]}.".startswith(f"{least}."), "the oldest that is declared, run `make lock`"
+    for name, package in (("boto3", "boto3"), ("protobuf", "protobuf"), ("Spark", "pyspark")):
+        (least,) = set(re.findall(rf'"{package}>=([\d.]+)"', project))
+        assert f"{least} or newer" in rows[name][0], name
+    assert rows["Spark"][1] == f"{OLDEST} and {NEWEST}"
+    compatibility = (DOCS / "compatibility.md").read_text(encoding="utf-8")
+    for version in re.findall(r"\d+\.\d+\.\d+", rows["KCL beside it"][1] + rows["KPL"][1]):
+        assert version in compatibility, version
 
 
 def test_the_costs_in_sizing_are_those_of_the_benchmarks() -> None:

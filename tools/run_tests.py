@@ -232,6 +232,7 @@ def _fetched(names: set[str]) -> Iterator[str]:
         yield f"aws-kinesis-agg for Node (13 MB): {_state(present, None)}"
     if "processes" in names:
         yield f"async-kinesis and aiokpl (45 MB): {_state(peers.folder().is_dir(), peers.why_not())}"
+        yield "The oldest boto3 and protobuf (50 MB for each Python that is found): fetched if they are not there"
     if names & {"multilang", "processes"}:
         yield f"amazon_kclpy (1 MB): {_state(multilang.amazon_kclpy_folder().is_dir(), None)}"
     if "multilang" in names:

@@ -1,0 +1,114 @@
+"""A program that produces and consumes, on each Python that the package declares, with the oldest libraries that it declares.
+
+All other tests run on one Python, with the newest libraries (`.ci/requirements.txt`). `make lock` writes ``lowest.txt``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from integration.localstack.install import CannotInstallError, run
+from integration.multilang.install import build_once, cache_folder
+
+ROOT = Path(__file__).parents[1]
+PINS = Path(__file__).with_name("lowest.txt")
+PYTHONS = re.findall(
+    r"Programming Language :: Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+)
+HANG = 120
+PROGRAM = """
+import json, sys
+from importlib.metadata import version
+
+from kinesis_sdk import ConsumerConfig, Producer, Worker
+from kinesis_sdk.testing import FakeAws, FakeAwsServer
+
+with FakeAwsServer(FakeAws()) as server:
+    options = {"region_name": "us-east-1", "endpoint_url": server.endpoint_url}
+    import boto3
+    kinesis = boto3.client("kinesis", aws_access_key_id="x", aws_secret_access_key="x", **options)
+    kinesis.create_stream(StreamName="orders", ShardCount=2)
+    found = []
+    with Producer(**options) as producer:
+        for number in range(1000):
+            producer.put("orders", f"customer-{number % 10}", b"%d" % number)
+    config = ConsumerConfig(initial_position="TRIM_HORIZON")
+    worker = Worker(
+        "orders",
+        application_name="report",
+        handler=lambda batch: found.extend(int(record.data) for record in batch.records),
+        config=config,
+        until="now",
+        **options,
+    )
+    worker.run()
+versions = {name: version(name) for name in ("boto3", "protobuf", "tenacity")}
+print(json.dumps({"python": "%d.%d" % sys.version_info[:2], "all": sorted(found) == list(range(1000)), **versions}))
+"""
+
+
+def interpreter(version: str) -> str | None:
+    """Return a Python of this version from the PATH or from pyenv."""
+    installed = sorted((Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin/python{version}"))
+    for candidate in (shutil.which(f"python{version}"), *map(str, installed)):
+        if candidate and _is(candidate, version):
+            return candidate
+    return None
+
+
+def _is(candidate: str, version: str) -> bool:
+    # A shim of pyenv is on the PATH even if its version is not chosen.
+    done = subprocess.run([candidate, "--version"], check=False, capture_output=True, text=True, timeout=HANG)
+    return done.stdout.startswith(f"Python {version}.")
+
+
+@pytest.mark.parametrize("version", PYTHONS)
+def test_a_program_runs_on_the_oldest_libraries(version: str, tmp_path: Path) -> None:
+    python = interpreter(version)
+    if python is None:
+        pytest.skip(f"there is no Python {version} here")
+
+    def build(root: Path) -> None:
+        run(python, "-m", "venv", root, cwd=root)
+        run(
+            root / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
+            "--require-hashes", "--requirement", PINS, cwd=root,
+        )  # fmt: skip
+
+    name = f"lowest-py{version}"
+    try:
+        folder = build_once(name, cache_folder(name, PINS.read_text(encoding="utf-8")), build)
+    except CannotInstallError as error:
+        pytest.skip(str(error))
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "PYTHON"))
+    }
+    done = subprocess.run(
+        [folder / "bin" / "python", "-c", PROGRAM],
+        check=False,
+        cwd=tmp_path,
+        env={
+            **environment,
+            "PYTHONPATH": str(ROOT),
+            "AWS_ACCESS_KEY_ID": "x",
+            "AWS_SECRET_ACCESS_KEY": "x",
+            "AWS_EC2_METADATA_DISABLED": "true",
+        },
+        capture_output=True,
+        text=True,
+        timeout=HANG,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    pins = dict(re.findall(r"^([\w-]+)==([\w.]+)", PINS.read_text(encoding="utf-8"), re.MULTILINE))
+    assert json.loads(done.stdout) == {
+        "python": version,
+        "all": True,
+        **{library: pins[library] for library in ("boto3", "protobuf", "tenacity")},
+    }
