@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from kinesis_sdk.admin.changes.positions import Start
     from kinesis_sdk.admin.changes.removal import Removal
     from kinesis_sdk.admin.changes.steering import Steering
+    from kinesis_sdk.admin.changes.transfer import Export
     from kinesis_sdk.admin.changes.workers import WorkerMarks
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -448,6 +449,26 @@ def _show_marks(writes: list[str], command: tuple[str, ...]) -> None:
     note(f"Command: kinesis-sdk {shlex.join(command)}")
 
 
+_SKIP_UNREADABLE = click.option(
+    "--skip-unreadable",
+    is_flag=True,
+    help="Save the other rows if some cannot be read. An import does not bring back the positions of their shards.",
+)
+
+
+def _saved(steering: Steering, *, skip_unreadable: bool) -> Export:
+    """Return the leases to save, and name each row that is left out."""
+    try:
+        found = steering.export(skip_unreadable=skip_unreadable)
+    except ChangeRefusedError as error:
+        refuse(
+            f"Nothing was saved: {error}. Repair them (`kinesis-sdk doctor` shows them), or add --skip-unreadable."
+        )
+    for key, reason in found.left_out.items():
+        note(f"Left out: {key} cannot be read ({printable(reason)}).")
+    return found
+
+
 @click.command(short_help="Save the leases to a file.")
 @application_options
 @click.option(
@@ -456,10 +477,13 @@ def _show_marks(writes: list[str], command: tuple[str, ...]) -> None:
     type=click.Path(dir_okay=False, path_type=Path),
     help="File to write [default: standard output].",
 )
+@_SKIP_UNREADABLE
 @JSON_OPTION
 @with_exit_codes
-def export(output: Path | None, as_json: bool, **options: Any) -> None:
+def export(output: Path | None, skip_unreadable: bool, as_json: bool, **options: Any) -> None:
     r"""Save the leases of an application, one JSON line each. It changes nothing, and works while the application runs.
+
+    If a row cannot be read, nothing is saved, and the exit code is 4.
 
     Standard output has JSON lines in any case; with --output, --json prints what was saved.
 
@@ -472,14 +496,14 @@ def export(output: Path | None, as_json: bool, **options: Any) -> None:
     steering = Steering(
         application_of(options), failover_time=options["failover_time"], report=note, **surroundings()
     )
-    found = steering.export()
+    found = _saved(steering, skip_unreadable=skip_unreadable)
     text = "".join(f"{line}\n" for line in found.lines())
     if output is None:
         click.echo(text, nl=False)
     else:
         output.write_text(text, encoding="utf-8")
         if as_json:
-            print_json({"file": str(output), "leases": len(found.rows)})
+            print_json({"file": str(output), "leases": len(found.rows), "left_out": found.left_out})
     note(f"{counted(len(found.rows), 'lease')} saved.")
 
 
@@ -519,7 +543,8 @@ def import_leases(file: Any, verbose: bool, wait: float, **options: Any) -> None
     help="File to which the leases are saved first [default: beside the audit log].",
 )
 @click.option("--no-backup", is_flag=True, help="Do not save the leases.")
-def delete_app(backup: Path | None, no_backup: bool, **options: Any) -> None:
+@_SKIP_UNREADABLE
+def delete_app(backup: Path | None, no_backup: bool, skip_unreadable: bool, **options: Any) -> None:
     r"""Delete an application that has stopped, with the tables that a KCL 3 keeps beside its lease table.
 
     The table is watched for two failover times first. A worker that is started later begins at its initial position.
@@ -552,7 +577,7 @@ def delete_app(backup: Path | None, no_backup: bool, **options: Any) -> None:
             f"{plan.application}-{time.strftime('%Y%m%dT%H%M%S')}.jsonl"
         )
         try:
-            found = session.steering().export()
+            found = _saved(session.steering(), skip_unreadable=skip_unreadable)
         except ConfigError as error:
             refuse(f"The leases cannot be saved ({error}). Give --stream, or --no-backup.")
         saved.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

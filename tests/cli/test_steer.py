@@ -260,12 +260,77 @@ def test_an_export_restores_a_deleted_application(operator, tmp_path, deleted):
     assert len(json.loads(again.stdout)["plan"]["changes"]) == 1, "only what has moved since"
 
 
+def damage_row(fleet, key):
+    """Make a row unreadable, as a script with a mistake would."""
+    if fleet.place == "dynamodb":
+        fleet.dynamodb.update_item(
+            TableName="app",
+            Key={"leaseKey": {"S": key}},
+            UpdateExpression="SET checkpoint = :value",
+            ExpressionAttributeValues={":value": {"S": "not a position"}},
+        )
+        return
+    from sqlalchemy import text
+
+    with fleet.connection.database.begin() as database:
+        done = database.execute(
+            text("UPDATE kinesis_sdk_leases SET checkpoint = 'not a position' WHERE lease_key = :key"),
+            {"key": key},
+        )
+        assert done.rowcount == 1
+
+
+@both_places
+def test_an_export_without_a_row_that_cannot_be_read_is_refused(operator, tmp_path):
+    """A copy that silently lacked a lease would lose its position with the import."""
+    operator = operator(shards=3)
+    fleet = operator.fleet
+    fleet.stop("a")
+    fleet.run(30)
+    keys = sorted(lease.lease_key for lease in fleet.store.list())
+    damage_row(fleet, keys[1])
+    file = tmp_path / "app.jsonl"
+    result = operator.run("leases", "export", "app", "--stream", "orders", "-o", str(file))
+    assert result.exit_code == 4, result.stderr
+    assert not file.exists()
+    for text in ("Nothing was saved", keys[1], "not a position", "--skip-unreadable"):
+        assert text in result.stderr, text
+    to_pipe = operator.run("leases", "export", "app", "--stream", "orders")
+    assert (to_pipe.exit_code, to_pipe.stdout) == (4, "")
+
+    command = ("leases", "export", "app", "--stream", "orders", "-o", str(file), "--skip-unreadable")
+    result = operator.run(*command, "--json")
+    assert result.exit_code == 0, result.stderr
+    saved = json.loads(result.stdout)
+    assert saved["leases"] == 2
+    assert list(saved["left_out"]) == [keys[1]]
+    assert f"Left out: {keys[1]} cannot be read" in result.stderr
+    result = operator.change("leases", "import", "app", str(file), "--dry-run")
+    assert f"{keys[1]}: the export lacks this row" in result.stderr
+
+
+def test_an_application_is_not_deleted_while_a_row_cannot_be_saved(operator, tmp_path):
+    operator = operator(shards=2)
+    fleet = operator.fleet
+    fleet.stop("a")
+    fleet.run(30)
+    damage_row(fleet, SHARD)
+    result = operator.change("leases", "delete-app", "app")
+    assert result.exit_code == 4, result.stderr
+    assert SHARD in result.stderr
+    assert fleet.dynamodb.list_tables()["TableNames"] == ["app"]
+    result = operator.change("leases", "delete-app", "app", "--skip-unreadable")
+    assert result.exit_code == 0, result.stderr
+    assert f"Left out: {SHARD} cannot be read" in result.stderr
+    assert not fleet.dynamodb.list_tables()["TableNames"]
+
+
 def test_an_import_counts_the_rows_that_it_leaves_as_they_are(operator, tmp_path):
     operator = operator(shards=3)
     fleet = operator.fleet
     file = tmp_path / "app.jsonl"
     result = operator.run("leases", "export", "app", "--stream", "orders", "-o", str(file), "--json")
-    assert json.loads(result.stdout) == {"file": str(file), "leases": 3}
+    assert json.loads(result.stdout) == {"file": str(file), "leases": 3, "left_out": {}}
     before = {row.lease_key: row.checkpoint for row in fleet.store.list()}
     fleet.put(1)
     fleet.run(5)

@@ -50,7 +50,7 @@ from kinesis_sdk.admin.changes.transfer import (
     unresolved,
 )
 from kinesis_sdk.admin.fleet.model import OwnerKind
-from kinesis_sdk.admin.fleet.words import duration
+from kinesis_sdk.admin.fleet.words import counted, duration
 from kinesis_sdk.common.clock import Clock, SystemClock
 from kinesis_sdk.common.errors import AwsError, ChangeRefusedError, ConfigError, InvalidPositionError
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON, ExtendedSequenceNumber
@@ -297,14 +297,24 @@ class Steering:
         command = (*command, "--to", worker, *(("--swap",) if swap else ()))
         return self._plan(Action.MOVE, goals, command, [], notes)
 
-    def export(self) -> Export:
+    def export(self, *, skip_unreadable: bool = False) -> Export:
         """Return the leases of the application, as they are now.
 
+        Args:
+            skip_unreadable: Whether to leave out rows that cannot be read, see `Export.left_out`. An import does not bring
+                back the positions of their shards.
+
         Raises:
+            ChangeRefusedError: If rows cannot be read, and ``skip_unreadable`` is False.
             ConfigError: If there is no such table, or its stream is not known.
             AwsError: If a call failed.
         """
         read, stream = self.read()
+        if read.unreadable and not skip_unreadable:
+            named = "; ".join(f"{key}: {printable(read.unreadable[key])}" for key in sorted(read.unreadable))
+            raise ChangeRefusedError(
+                f"the export would lack the positions of {counted(len(read.unreadable), 'row')} that cannot be read ({named})"
+            )
         facts = self._application.stream_facts(stream)
         return make_export(
             self._application.name,

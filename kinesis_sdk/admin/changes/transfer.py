@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -19,6 +19,7 @@ from kinesis_sdk.admin.changes.rows import Row, TableRead
 from kinesis_sdk.common.errors import ConfigError
 from kinesis_sdk.common.sequence import AT_TIMESTAMP, LATEST, TRIM_HORIZON, ExtendedSequenceNumber
 from kinesis_sdk.common.shards import Shard, ShardGraph
+from kinesis_sdk.common.text import printable
 from kinesis_sdk.consumer.leases.table.lease import CHANGED_BY, Lease
 from kinesis_sdk.consumer.shard_sync.audit import find_contradiction
 
@@ -37,6 +38,7 @@ class Export:
             created later has other records.
         at: Time of the export in epoch seconds.
         rows: The leases, with their items.
+        left_out: Rows of the table that could not be read, so that they are missing here: the reason of each, by its key.
     """
 
     application: str
@@ -44,6 +46,7 @@ class Export:
     stream_created: float | None
     at: float
     rows: tuple[Row, ...]
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of the file."""
@@ -56,6 +59,8 @@ class Export:
             "time": _iso(self.at),
             "rows": len(self.rows),
         }
+        if self.left_out:
+            header["leftOut"] = dict(self.left_out)
         yield json.dumps(header, ensure_ascii=False)
         for row in self.rows:
             yield json.dumps({"item": item_to_json(row.item)}, ensure_ascii=False)
@@ -77,6 +82,7 @@ def make_export(
         stream_created=stream_created,
         at=at,
         rows=tuple(read.rows[key] for key in sorted(read.rows)),
+        left_out={key: read.unreadable[key] for key in sorted(read.unreadable)},
     )
 
 
@@ -101,6 +107,7 @@ def parse_export(lines: Iterable[str]) -> Export:
             stream_created=None if created is None else datetime.fromisoformat(created).timestamp(),
             at=datetime.fromisoformat(header["time"]).timestamp(),
             rows=rows,
+            left_out={str(key): str(reason) for key, reason in header.get("leftOut", {}).items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError("file", "", f"a complete export of this command ({error})") from error
@@ -167,6 +174,10 @@ def import_goals(
         for shard_id in sorted(exported.keys() - {shard.shard_id for shard in listed})
         if shard_id not in table.rows and not exported[shard_id].lease.is_finished
     ]
+    notes += [
+        f"{printable(key)}: the export lacks this row, because it could not be read then ({printable(reason)})"
+        for key, reason in sorted(export.left_out.items())
+    ]
     graph = ShardGraph(shards)
     for shard in listed:
         row, current = exported.get(shard.shard_id), table.rows.get(shard.shard_id)
@@ -174,6 +185,11 @@ def import_goals(
             goal = _import_goal(row, current, (starts or {}).get(shard.shard_id), notes)
         else:
             goal = _import_descendant(table, shard.shard_id, current, exported, graph)
+            if goal is not None and goal.lease_key in export.left_out:
+                goal = replace(
+                    goal,
+                    effect="not in the export: all of its records come again, after those of its parents",
+                )
         if goal is not None:
             goals.append(goal)
     return goals, _refuse_import(table, exported, shards), notes
