@@ -15,7 +15,7 @@ import logging
 import random
 import signal
 import sys
-import threading
+import time
 
 from kinesis_sdk import FailedRecord, Producer
 
@@ -29,11 +29,18 @@ def failed(record: FailedRecord) -> None:
 
 def main(per_second: int) -> None:
     """Put orders; SIGTERM ends it once all are stored."""
-    stopped = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+    stopped = False
+
+    def stop(*_: object) -> None:
+        # Not an Event: its set() waits forever in a signal handler that interrupted its wait().
+        nonlocal stopped
+        stopped = True
+
+    signal.signal(signal.SIGTERM, stop)
     sent = 0
     with Producer(on_send_error=failed) as producer:
-        while not stopped.wait(1 / per_second):
+        while not stopped:
+            time.sleep(1 / per_second)
             order = {"number": sent, "total": random.randint(1, 100)}
             producer.send("orders", f"customer-{sent % 1000}", json.dumps(order).encode())
             sent += 1

@@ -6,7 +6,6 @@ import json
 import logging
 import random
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from integration.effects.stores import Store, open_store
 from integration.endtoend.producer_process import wait_for_end
 from kinesis_sdk.common.errors import KinesisSdkError
+from kinesis_sdk.common.stop_flag import StopFlag
 from kinesis_sdk.consumer import ConsumerConfig, LeaseConfig, RecordBatch, RetrievalConfig, Worker
 
 _LOGGER = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ def main() -> int:
     """Process records until told to stop."""
     settings = json.loads(sys.stdin.readline())
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
-    stop = threading.Event()
+    stop = StopFlag()
     wait_for_end(stop)
     store = open_store(settings["store"])
     pause = settings["pause"]
@@ -61,7 +61,7 @@ def make_worker(settings: Mapping[str, Any], handle: Callable[[RecordBatch], Non
     )
 
 
-def start(make: Callable[[], Worker], stop: threading.Event) -> Worker | None:
+def start(make: Callable[[], Worker], stop: StopFlag) -> Worker | None:
     """Start a worker; on a machine that is too busy for an answer within a minute, start another, as a supervisor would.
 
     Returns:

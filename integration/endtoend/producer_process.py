@@ -12,6 +12,7 @@ A line is written by the future's own callback, so a producer that is killed has
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import logging
 import signal
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from kinesis_sdk.common.errors import RecordFailedError
+from kinesis_sdk.common.stop_flag import StopFlag
 from kinesis_sdk.producer import Producer, ProducerConfig
 from kinesis_sdk.producer.record import PendingRecord
 from kinesis_sdk.testing.accounting.delivery_log import LineWriter
@@ -31,8 +33,12 @@ from kinesis_sdk.testing.flights import load_flights, make_payload
 _REPORT_SECONDS = 0.5
 
 
-def wait_for_end(stop: threading.Event) -> None:
-    """Request a stop when standard input ends: the run, which holds its other end, has ended."""
+def wait_for_end(stop: StopFlag) -> None:
+    """Request a stop at SIGTERM, and when standard input ends: the run, which holds its other end, has ended.
+
+    SIGUSR1 prints what all threads are doing, for a process that does not end.
+    """
+    faulthandler.register(signal.SIGUSR1)
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
 
     def wait() -> None:
@@ -66,7 +72,7 @@ def main() -> int:
     """Put flights at an even pace until told to stop; then flush."""
     settings = json.loads(sys.stdin.readline())
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
-    stop = threading.Event()
+    stop = StopFlag()
     wait_for_end(stop)
     log = LineWriter(Path(settings["log"]))
     flights = load_flights()

@@ -13,7 +13,6 @@ import random
 import signal
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from integration.endtoend.plan import Action, make_plan
 from integration.endtoend.report import plot, render, summary
 from integration.endtoend.run import Run, RunOptions
 from integration.proxy import Proxy
+from kinesis_sdk.common.stop_flag import StopFlag
 from kinesis_sdk.testing import start_server_process
 
 _FAILOVER_TIME = 5.0
@@ -62,7 +62,7 @@ def _reshard(action: Action, run: Run) -> None:
         run.stream.merge()
 
 
-def soak(run: Run, proxy: Proxy, plan: list[Action], seconds: float, stop: threading.Event) -> Findings:
+def soak(run: Run, proxy: Proxy, plan: list[Action], seconds: float, stop: StopFlag) -> Findings:
     """Run until the time is over or `stop` is set; then end in order and judge."""
     wire = Wire(run, proxy)
     run.start()
@@ -84,9 +84,9 @@ def soak(run: Run, proxy: Proxy, plan: list[Action], seconds: float, stop: threa
     return run.finish()
 
 
-def _interruptible() -> threading.Event:
+def _interruptible() -> StopFlag:
     """Set by the first Ctrl-C; an exception somewhere in the middle would leave half-read logs to the judge."""
-    stop = threading.Event()
+    stop = StopFlag()
 
     def on_signal(number: int, frame: object) -> None:
         del number, frame

@@ -27,6 +27,7 @@ from typing import Any
 from integration.endtoend.producer_process import wait_for_end
 from kinesis_sdk.common.errors import KinesisSdkError
 from kinesis_sdk.common.sequence import ExtendedSequenceNumber
+from kinesis_sdk.common.stop_flag import StopFlag
 from kinesis_sdk.consumer import Checkpointer, ConsumerConfig, RecordBatch, RecordHandler, Worker
 from kinesis_sdk.consumer.handler import ShardContext
 from kinesis_sdk.testing.accounting.delivery_log import LineWriter, write_groups
@@ -140,7 +141,7 @@ def main() -> int:
     settings = json.loads(sys.stdin.readline())
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     logging.getLogger("botocore").setLevel(logging.WARNING)
-    stop = threading.Event()
+    stop = StopFlag()
     wait_for_end(stop)
     log = LineWriter(Path(settings["log"]))
     threading.Thread(target=_watch_time, args=(log,), name="time", daemon=True).start()

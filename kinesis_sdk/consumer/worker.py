@@ -220,7 +220,8 @@ class Worker:
             on_error=self._on_fatal_error,
             worker_id=self.worker_id,
         )
-        self._stop_requested = threading.Event()
+        # Not an `Event`: a signal handler sets it, and may have interrupted the thread that does so.
+        self._stop_requested = False
         self._own_store: SqlLeaseStore | None = None
         self._store = self._open_store(field, lease_store)
 
@@ -312,7 +313,7 @@ class Worker:
             self._threads.close()
             raise ConsumerError(f"cannot start the threads of the worker: {error}") from error
         # A signal, or another thread, requested the stop while `start` ran: `request_stop` found no engine then.
-        if self._stop_requested.is_set():
+        if self._stop_requested:
             engine.request_stop()
 
     def _source_client(self) -> KinesisClient:
@@ -379,7 +380,7 @@ class Worker:
 
     def request_stop(self) -> None:
         """Begin a clean stop and return at once. May be called from any thread and from callbacks of handlers."""
-        self._stop_requested.set()
+        self._stop_requested = True
         if self._engine is not None:
             self._engine.request_stop()
 
@@ -390,7 +391,7 @@ class Worker:
         return WorkerHealth(
             worker_id=self.worker_id,
             running=engine is not None and not self._threads.is_stopped,
-            stopping=self._stop_requested.is_set() or (engine is not None and engine.is_stopping),
+            stopping=self._stop_requested or (engine is not None and engine.is_stopping),
             leases=tuple(sorted(engine.coordinator.held.keys())) if engine else (),
             shards=engine.shard_health() if engine else (),
             records_delivered=engine.records_delivered if engine else 0,
@@ -549,7 +550,7 @@ class Worker:
             return
 
         def handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the interpreter's signature
-            if self._stop_requested.is_set():
+            if self._stop_requested:
                 _LOGGER.warning(
                     "worker %s: received %s again, stopping immediately",
                     self.worker_id,
@@ -560,7 +561,7 @@ class Worker:
                 # the stop needs; the handler would wait for that lock forever, on top of the thread that holds it.
                 threading.Thread(target=self._abort, name="kinesis-abort", daemon=True).start()
             else:
-                self._stop_requested.set()
+                self._stop_requested = True
                 threading.Thread(target=self.request_stop, name="kinesis-stop", daemon=True).start()
 
         signals: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGTERM)

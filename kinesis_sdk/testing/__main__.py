@@ -10,6 +10,7 @@ import sys
 import threading
 from typing import Any
 
+from kinesis_sdk.common.stop_flag import StopFlag
 from kinesis_sdk.testing.aws import FakeAws
 from kinesis_sdk.testing.clock import VirtualClock
 from kinesis_sdk.testing.http.process import CA_PREFIX, READY_PREFIX
@@ -177,7 +178,7 @@ def main(arguments: list[str] | None = None, *, prog: str = "python -m kinesis_s
     )
     for name, shards in options.create_stream:
         aws.call("kinesis", "CreateStream", {"StreamName": name, "ShardCount": shards})
-    stop = threading.Event()
+    stop = StopFlag()
 
     def on_signal(number: int, frame: Any) -> None:
         del number, frame

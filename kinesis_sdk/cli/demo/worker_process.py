@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kinesis_sdk.common.errors import KinesisSdkError
+from kinesis_sdk.common.stop_flag import StopFlag
 from kinesis_sdk.consumer import (
     ConsumerConfig,
     LeaseConfig,
@@ -74,7 +75,7 @@ def main() -> int:
     """Consume until the demo requests a stop (SIGTERM) or has ended (end of standard input)."""
     settings = json.loads(sys.stdin.readline())
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
-    stop = threading.Event()
+    stop = StopFlag()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
@@ -127,7 +128,7 @@ def main() -> int:
     return 0
 
 
-def _wait_for_end_of_input(stop: threading.Event) -> None:
+def _wait_for_end_of_input(stop: StopFlag) -> None:
     """Request a stop when standard input ends: the demo, which holds its other end, has ended."""
     sys.stdin.read()
     stop.set()

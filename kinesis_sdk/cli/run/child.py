@@ -23,6 +23,7 @@ from kinesis_sdk.cli.run.settings import RunSettings
 from kinesis_sdk.cli.run.supervisor import ChildCode
 from kinesis_sdk.common.errors import ConfigError, KinesisSdkError
 from kinesis_sdk.common.log_fields import loggable
+from kinesis_sdk.common.stop_flag import StopFlag
 from kinesis_sdk.consumer import DynamoDbStream, Worker
 from kinesis_sdk.consumer.health import liveness, readiness
 
@@ -65,7 +66,7 @@ def _take_standard_input() -> IO[str]:
     return os.fdopen(control, encoding="utf-8")
 
 
-def _follow(control: IO[str], stop: threading.Event, stop_timeout: float) -> None:
+def _follow(control: IO[str], stop: StopFlag, stop_timeout: float) -> None:
     """Carry out what the supervisor requests; if it is gone, end in any case."""
     for line in control:
         if line.strip() == "stop":
@@ -101,7 +102,7 @@ def _make_worker(settings: RunSettings) -> Worker:
     )
 
 
-def _run(settings: RunSettings, stop: threading.Event, reports: Reports) -> ChildCode:
+def _run(settings: RunSettings, stop: StopFlag, reports: Reports) -> ChildCode:
     try:
         worker = _make_worker(settings)
         reports.send("loaded")
@@ -125,7 +126,7 @@ def _run(settings: RunSettings, stop: threading.Event, reports: Reports) -> Chil
     return ChildCode.STOPPED if stop.is_set() or settings.until is None else ChildCode.REACHED
 
 
-def _follow_worker(worker: Worker, stop: threading.Event, reports: Reports, *, reports_health: bool) -> None:
+def _follow_worker(worker: Worker, stop: StopFlag, reports: Reports, *, reports_health: bool) -> None:
     """Report the health of a worker until it has ended."""
     reported = float("-inf")
     while not worker.wait(_TICK):
@@ -154,7 +155,7 @@ def main() -> int:
         return ChildCode.FAILED  # the supervisor ended before it sent the settings
     settings = RunSettings.from_json(line)
     configure_logging(settings.worker_id, settings.log_level, settings.log_format)
-    stop = threading.Event()
+    stop = StopFlag()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     threading.Thread(
         target=_follow, args=(control, stop, settings.stop_timeout), name="kinesis-supervisor", daemon=True

@@ -1,0 +1,48 @@
+"""`StopFlag`, an event that a signal handler may set."""
+
+from __future__ import annotations
+
+from queue import Empty, SimpleQueue
+
+
+class StopFlag:
+    """An event that is never cleared, and that a signal handler may set. Thread-safe.
+
+    `threading.Event` is not made for signal handlers. Python runs a handler in the main thread, between any two of its
+    instructions: if the signal arrives while the main thread is inside `Event.wait` or `Event.set` and holds the event's lock,
+    `set` in the handler waits for that lock, on top of the code that would release it, and the process never ends. A
+    `SimpleQueue` has no such lock: its methods may interrupt each other in one thread.
+    """
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._wakes: SimpleQueue[None] = SimpleQueue()
+
+    def is_set(self) -> bool:
+        """Return whether `set` was called."""
+        return self._is_set
+
+    def set(self) -> None:
+        """Set the flag, and end all calls of `wait`."""
+        self._is_set = True
+        self._wakes.put(None)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the flag is set.
+
+        Without a timeout, the main thread may not notice a signal that the system hands to another thread.
+
+        Args:
+            timeout: Maximum seconds to wait; None waits indefinitely.
+
+        Returns:
+            Whether the flag is set.
+        """
+        if self._is_set:
+            return True
+        try:
+            self._wakes.get(timeout=timeout)
+        except Empty:
+            return self._is_set
+        self._wakes.put(None)  # for the next thread that waits
+        return True
