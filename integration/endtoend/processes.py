@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 _ROOT = Path(__file__).parents[2]
+_STACKS_SECONDS = 5.0
 
 
 class Usage(NamedTuple):
@@ -88,6 +89,13 @@ class ChildProcess:
     def tail(self) -> str:
         """Return the end of what it printed."""
         return self._printed.read_text(errors="replace")[-3000:]
+
+    def stacks(self) -> str:
+        """Let it print what its threads are doing; return the end of what it printed."""
+        if self.status is None:
+            self._process.send_signal(signal.SIGUSR1)
+            self.wait(_STACKS_SECONDS)
+        return self.tail()
 
     def kill(self) -> None:
         """SIGKILL."""

@@ -55,8 +55,8 @@ _TICK = 0.05
 _CHECK_SECONDS = 0.25
 _SAMPLE_SECONDS = 1.0
 _EFFECT = 2.0
-_START_TIMEOUT = 90.0
-_STOP_TIMEOUT = 90.0
+_START_TIMEOUT = 300.0
+_STOP_TIMEOUT = 300.0
 _CONTROL_TIMEOUT = 30.0
 """Of calls of the run itself. LocalStack starts DynamoDB at the first call, which takes its time on a busy machine."""
 
@@ -215,7 +215,8 @@ class Run:
         end = time.monotonic() + timeout
         while not condition():
             if time.monotonic() > end:
-                raise TimeoutError(f"waited {timeout:g} s for {what}")
+                states = "".join(f"\n{one.name}: {one.stacks()}" for one in self._processes())
+                raise TimeoutError(f"waited {timeout:g} s for {what}{states}")
             self._pump()
 
     def finish(self) -> Findings:
